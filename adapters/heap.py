@@ -25,8 +25,5 @@ def is_command_process() -> bool:
 
 
 def freeze_heap() -> None:
-    """Exclude all present objects from collection; called after the imports, or before exit.
-
-    A forked process then also copies fewer pages.
-    """
+    """Exclude all present objects from collection; called after the imports, or before exit."""
     gc.freeze()

@@ -21,8 +21,8 @@ from meltpoint.benchmarks.null_worker import idle
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster
-from meltpoint.sweeps.on_ray.driver_protocol import Trainable
 from meltpoint.sweeps.on_ray.room import slots
+from meltpoint.sweeps.on_ray.trainable import Trainable
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.worker.events import TrialEnded
 
@@ -93,7 +93,7 @@ class TimedDriver:
     def run(self, trainable: Trainable) -> None:
         """Run all trials on the joined cluster, then wait until everything is written to MLflow."""
         started = time.perf_counter()
-        experiment.run_on_tune(self, is_local=True, trainable=trainable)
+        experiment.run_on_tune(self, trainable)
         self.tune_seconds = time.perf_counter() - started
         self.driver.tracker.flush()
         self.behind = time.perf_counter() - started - self.tune_seconds
@@ -139,22 +139,17 @@ def one_cell(name: str, trials: int, searcher: str, encoder: str) -> SweepSpec:
     )  # fmt: skip
 
 
-def drive(spec: SweepSpec, resources: Resources, trainable: Trainable, is_forking: bool = False) -> TimedDriver:
+def drive(spec: SweepSpec, resources: Resources, trainable: Trainable) -> TimedDriver:
     """Run a sweep on a local Ray cluster with other workers than its own.
-
-    Args:
-        is_forking: whether workers are forks of a process that has imported everything, as those of a sweep are.
 
     Raises:
         RuntimeError: MLflow did not take everything.
     """
-    with opened_driver(spec, resources) as driver:
-        kind = next(iter(driver.planner.cells.values())).cell.task.kind
-        with Cluster(None, encoder=(spec.encoders[0], kind) if is_forking else None) as cluster:
-            cluster.join()
-            timed = TimedDriver(driver)
-            driver.slots = slots(resources.cpus, 0.0)
-            timed.run(trainable)
+    with opened_driver(spec, resources) as driver, Cluster(None) as cluster:
+        cluster.join()
+        timed = TimedDriver(driver)
+        driver.slots = slots(resources.cpus, 0.0)
+        timed.run(trainable)
     return timed
 
 

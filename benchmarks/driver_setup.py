@@ -53,12 +53,8 @@ def opened_driver(spec: SweepSpec, resources: Resources) -> Iterator[SweepDriver
         raise RuntimeError(tracker.trouble)
 
 
-def add_arguments(parser: argparse.ArgumentParser, encoder: str = "not loaded; its files are only hashed") -> None:
-    """Add the options that benchmarks of the driver have in common.
-
-    Args:
-        encoder: the help of `--encoder`.
-    """
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that benchmarks of the driver have in common."""
     parser.add_argument("--searcher", choices=("random", "tpe"), default="random")
-    parser.add_argument("--encoder", default="minilm", help=encoder)
+    parser.add_argument("--encoder", default="minilm", help="not loaded; its files are only hashed")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")

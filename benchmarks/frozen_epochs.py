@@ -38,7 +38,7 @@ from meltpoint.benchmarks.encoded import encoded
 from meltpoint.benchmarks.gpu.frozen import FolderCache
 from meltpoint.benchmarks.gpu.sizes import BASE, config_of
 from meltpoint.benchmarks.job import add_data_arguments, data_of
-from meltpoint.sweeps.on_ray.fork_server import environment
+from meltpoint.sweeps.on_ray.cluster import MALLOC
 
 EPOCHS = 2  # the first one fills the cache and is not counted
 DEV_ROWS = 32  # dev is not measured
@@ -180,10 +180,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if any(os.environ.get(name) != value for name, value in environment().items()):  # glibc reads it at process start
-        os.execve(
-            sys.executable, [sys.executable, "-m", "meltpoint.benchmarks.frozen_epochs", *sys.argv[1:]], environment()
-        )
+    if "GLIBC_TUNABLES" not in os.environ:  # as a sweep's workers have it; glibc reads it at process start
+        os.environ["GLIBC_TUNABLES"] = MALLOC
+        os.execv(sys.executable, [sys.executable, "-m", "meltpoint.benchmarks.frozen_epochs", *sys.argv[1:]])
     try:
         result = run(options)
     except (ValueError, OSError) as error:

@@ -1,9 +1,9 @@
 """Ten thousand trials that only wait, on sixteen workers of a fraction of a core: time over ideal, and what grows.
 
-The planner, the ledger, MLflow and Ray Tune are a sweep's own; workers are forks, as a sweep's. The goals: at most 1.28
-times the ideal time, which is what Ray's own release test of ten thousand trials of a second on 16 CPUs allows (800 s
-instead of 625); and from the first tenth of the trials to the last the driver's memory within a tenth, and no more open
-files. Ends with status 1 where one is missed.
+The planner, the ledger, MLflow and Ray Tune are a sweep's own. The goals: at most 1.28 times the ideal time, as Ray's
+own release test of ten thousand trials of a second on 16 CPUs allows (800 s instead of 625); and from the first tenth
+of the trials to the last the driver's memory within a tenth, and no more open files. Ends with status 1 where a goal is
+missed.
 
 With `--rival` plain Ray Tune runs as many trials of the same length right after that, which says how much of the time
 is the machine's: these goals are for one of 16 cores.
@@ -131,7 +131,7 @@ def run(trials: int, seconds: float, workers: int, searcher: str, encoder: str, 
     """Run waiting trials of one cell on so many workers of this machine."""
     share = (psutil.cpu_count() or 1) / workers
     resources = Resources(storage=str(storage), gpus=0.0, cpus=share)
-    timed = drive(one_cell("many", trials, searcher, encoder), resources, waiting(seconds), is_forking=True)
+    timed = drive(one_cell("many", trials, searcher, encoder), resources, waiting(seconds))
     return scale(timed, trials, seconds)
 
 
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="what a trial waits")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--rival", action="store_true", help="run plain Ray Tune after it, and print both")
-    add_arguments(parser, encoder="loaded once, by the process that workers are forks of")
+    add_arguments(parser)
     options = parser.parse_args()
     if options.trials < MARKS:
         parser.error(f"--trials {options.trials}: at least {MARKS}.")

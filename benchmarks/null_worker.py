@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
-from meltpoint.sweeps.on_ray.driver_protocol import Trainable
-from meltpoint.sweeps.on_ray.trainable import result_of
+from meltpoint.sweeps.on_ray.trainable import Trainable, result_of
 from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.outcome import TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder

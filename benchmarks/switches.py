@@ -1,9 +1,9 @@
-"""Comparison of Meltpoint's searches with the patches of Ray off, the CPU kernels off, and both, beside the Trainer's.
+"""Comparison of Meltpoint's searches with the CPU kernels on and off, and the Trainer's.
 
     python -m meltpoint.benchmarks.switches --mode feature_extraction --trials 16 --data-dir DIR
 
-The sides run in turn in one call: Meltpoint as it comes, without `sweeps/on_ray/patches.py`, without `adapters/cpu`,
-without both, and Hugging Face's `Trainer.hyperparameter_search` on Ray, with the same settings.
+The sides run in turn in one call: Meltpoint as it comes, without `adapters/cpu`, and Hugging Face's
+`Trainer.hyperparameter_search` on Ray, with the same settings.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ from meltpoint.benchmarks.job import Job, add_arguments, job_of
 RIVAL = "Trainer"
 SWITCHES: dict[str, dict[str, str]] = {
     "meltpoint": {},
-    "patches of Ray off": {"MELTPOINT_RAY_PATCHES": "0"},
     "CPU kernels off": {"MELTPOINT_CPU_KERNELS": "0"},
-    "both off": {"MELTPOINT_RAY_PATCHES": "0", "MELTPOINT_CPU_KERNELS": "0"},
 }
 """The name of a side and the environment variables that make it."""
 

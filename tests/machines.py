@@ -156,7 +156,6 @@ KINDS: dict[str, Callable[[Path], Run]] = {
     "path": awkward_path,
     "python3.12": other_python("3.12"),
     "python3.13": other_python("3.13"),
-    "no-patches": variables(MELTPOINT_RAY_PATCHES="0"),
     "no-kernels": variables(MELTPOINT_CPU_KERNELS="0"),
     "no-annex": without_annex,
 }

@@ -86,11 +86,10 @@ def doctor(
     from meltpoint.reports.screen import show_checks
     from meltpoint.sweeps.machine.doctor import checks, data_folder
     from meltpoint.sweeps.machine.ray_address import RAY
-    from meltpoint.sweeps.on_ray import patches
     from meltpoint.sweeps.storage.files import storage_path
 
     place = storage_path(storage)
-    results = [*checks(place, tracking_uri, address), patches.check()]
+    results = checks(place, tracking_uri, address)
     if address not in {None, "local"} and "://" not in str(address):
         from meltpoint.sweeps.on_ray.preflight import cluster_checks
 

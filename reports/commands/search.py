@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from meltpoint.reports.statistics.explanation import Explanation
     from meltpoint.sweeps.driver.plan import SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
+    from meltpoint.sweeps.on_ray.cluster import Cluster
     from meltpoint.sweeps.results.summary import SweepSummary
     from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
     from meltpoint.sweeps.storage.files import StoragePath
@@ -153,8 +154,6 @@ def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
 
 def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
     """Run a sweep, show its table, and end with its status; its results where that is 0."""
-    console = Screen(stderr=True)
-    from meltpoint.sweeps.driver.early_start import head_start
     from meltpoint.sweeps.machine.signals import end_now, stoppable
     from meltpoint.sweeps.results.cache import trim
 
@@ -171,7 +170,7 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
         _show(outcome, resources, rendered)
         end_now(outcome.exit_status)
 
-    with stoppable(), head_start(spec, resources, console) as cluster:  # Ray starts while Python imports the rest
+    with stoppable(), _cluster(spec, resources) as cluster:  # Ray starts while Python imports the rest
         from meltpoint.reports.cards.cell_card import cell_card
         from meltpoint.reports.report import kept_files
         from meltpoint.reports.results import results_of
@@ -179,13 +178,37 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
         from meltpoint.sweeps.driver.run import sweep as run_sweep
 
         writers = Writers(render, partial(cell_card, form="model"), note)
-        outcome = run_sweep(spec, resources, console, writers, cluster, leave)
+        outcome = run_sweep(spec, resources, Screen(stderr=True), writers, cluster, leave)
     if outcome.state == "done":  # the workers, which had the cache open, are gone now
         trim(resources)
     _show(outcome, resources, rendered)
     if outcome.exit_status != DONE:
         raise typer.Exit(outcome.exit_status)
     return rendered[-1]
+
+
+def _cluster(spec: SweepSpec, resources: Resources) -> Cluster:
+    """A sweep's cluster, which starts at once for a new sweep: that has trials to run.
+
+    Raises:
+        ValueError: an unknown word, a missing file, a storage that cannot be written; found before torch is imported.
+    """
+    from meltpoint.sweeps.ledger.ledger import Ledger
+    from meltpoint.sweeps.on_ray.cluster import Cluster
+    from meltpoint.sweeps.specification.early_checks import check_spec
+    from meltpoint.sweeps.specification.tracking_uri import default_uri
+    from meltpoint.sweeps.storage.files import storage_folder
+
+    check_spec(spec)
+    storage, cluster = storage_folder(resources.storage), Cluster(resources.address)
+    if resources.tracking_uri is None:
+        default_uri(storage)  # refuses an object store
+    is_new = not Ledger(storage / spec.name).specification.exists()
+    cells = some(sum(len(block.keys()) for block in spec.products()), "cell")
+    tell(f"{spec.name}: opening {cells}; torch, Ray and MLflow take some seconds to start.", err=True)
+    if is_new:
+        cluster.begin()
+    return cluster
 
 
 def _show(outcome: Outcome, resources: Resources, rendered: Sequence[SweepResults]) -> None:

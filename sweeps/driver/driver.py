@@ -20,8 +20,7 @@ from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.ledger.running_trials import note_running
 from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS
 from meltpoint.sweeps.machine.signals import raise_requested
-from meltpoint.sweeps.on_ray.room import ANY_NUMBER
-from meltpoint.sweeps.on_ray.sharing import ClusterShare
+from meltpoint.sweeps.on_ray.room import ANY_NUMBER, ClusterShare
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
@@ -134,9 +133,9 @@ class SweepDriver:
         return len(self.orders) - running < max(1, self.slots - running)
 
     def has_enough(self) -> bool:
-        """True if idle workers would only keep places from other sweeps."""
-        share = self.share
-        return share is not None and share.part.is_limited and len(self.orders) >= share.part.places
+        """True if idle workers would only take places from other sweeps."""
+        part = self.share.part if self.share is not None else None
+        return part is not None and part.is_limited and len(self.orders) >= part.places
 
     def _follow_cluster(self) -> None:
         """Take note of nodes and sweeps that came to the cluster or left it."""

@@ -26,11 +26,10 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, strays_in_words
 from meltpoint.sweeps.machine.ray_address import unused_variable
 from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_stop, say_now, status_of
-from meltpoint.sweeps.on_ray import cluster_watch, experiment
-from meltpoint.sweeps.on_ray.cluster import Cluster
+from meltpoint.sweeps.on_ray.cluster import Cluster, Lost, parts, watched
 from meltpoint.sweeps.on_ray.placement import place
 from meltpoint.sweeps.on_ray.preflight import require_fit_nodes
-from meltpoint.sweeps.on_ray.sharing import WHOLE, Board, ClusterShare
+from meltpoint.sweeps.on_ray.room import WHOLE, Board, ClusterShare
 from meltpoint.sweeps.results.cost import CellCost
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.guards import cell_guards
@@ -100,7 +99,7 @@ def sweep(
 
     Args:
         writers: put the results into words.
-        cluster: where it trains; it may be starting still (`early_start`).
+        cluster: where it trains; it may still be starting.
         leave: shows an outcome and ends the process, where Ray waits for what is lost; perhaps in another thread.
 
     Raises:
@@ -152,7 +151,7 @@ def _sweep(
             progress.remaining.slots = lambda: driver.slots
             driver.finals.drop_unasked()
 
-            def cut_off(lost: cluster_watch.Lost) -> None:
+            def cut_off(lost: Lost) -> None:
                 request = StopRequest(str(lost), status=1, without_ray=True)
                 say_now(f"{lost}: the sweep ends; what finished is kept, and the same command goes on.")
                 request_stop(request, otherwise=lambda: leave(_close_after(request, driver, writers)))
@@ -185,7 +184,7 @@ def _close_after(stop: StopRequest, driver: SweepDriver, writers: Writers) -> Ou
 
 
 def _drive(
-    driver: SweepDriver, cluster: Cluster, cut_off: Callable[[cluster_watch.Lost], None], test_splits: TestSplitCheck
+    driver: SweepDriver, cluster: Cluster, cut_off: Callable[[Lost], None], test_splits: TestSplitCheck
 ) -> None:  # fmt: skip
     if driver.planner.is_complete():
         driver.is_done = True
@@ -195,7 +194,7 @@ def _drive(
 
 
 def _train(
-    driver: SweepDriver, cluster: Cluster, cut_off: Callable[[cluster_watch.Lost], None], test_splits: TestSplitCheck
+    driver: SweepDriver, cluster: Cluster, cut_off: Callable[[Lost], None], test_splits: TestSplitCheck
 ) -> None:  # fmt: skip
     resources, progress = driver.resources, driver.progress
     try:
@@ -222,8 +221,8 @@ def _train(
         cells = [one.cell for one in driver.planner.cells.values()]
         for line in (*test_lines(cells), *fault_lines(cells)):
             progress.say(f"{line}.")
-        with cluster_watch.watched(cluster_watch.parts(), cut_off):
-            _run_all(driver, is_local=resources.address is None)
+        with watched(parts(), cut_off):
+            _run_all(driver)
         while not driver.writer.write_waiting():
             time.sleep(LOOK_SECONDS)
     except KeyboardInterrupt as stop:
@@ -235,10 +234,12 @@ def _train(
         driver.interrupted()  # whatever is still under way, for whatever reason
 
 
-def _run_all(driver: SweepDriver, is_local: bool) -> None:
+def _run_all(driver: SweepDriver) -> None:
+    from meltpoint.sweeps.on_ray.experiment import run_on_tune  # Ray Tune, which the cluster's thread imports
+
     is_over = False
     while not is_over:  # again where a finalist's weights turn out to be damaged
-        experiment.run_on_tune(driver, is_local, unfit=driver.finals.scorer.unfit)
+        run_on_tune(driver, unfit=driver.finals.scorer.unfit)
         while driver.is_done and driver.score(timeout_seconds=0.5):
             pass
         is_over = not driver.is_done or not driver.planner.has_work_again()

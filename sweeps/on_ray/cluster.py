@@ -1,16 +1,19 @@
-"""Ray's machines: a local cluster that starts beside everything else, or one that runs already. Light to import."""
+"""A Ray cluster: start a local one or join a running one, and notice when a part of it is gone. Light to import."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from meltpoint.sweeps.machine.gpu_limits import FORKS_WORKERS
 from meltpoint.sweeps.machine.ray_address import (
     PROXY_SWITCH,
     SUBMIT,
@@ -18,12 +21,8 @@ from meltpoint.sweeps.machine.ray_address import (
     cluster_address,
     join_fault,
     token_state,
-    unused_proxy,
 )
 from meltpoint.sweeps.machine.signals import sigterm_kept
-from meltpoint.sweeps.on_ray import patches
-from meltpoint.sweeps.on_ray.cluster_watch import RAY_SETTINGS
-from meltpoint.sweeps.on_ray.fork_server import ForkServer, machine_has_gpus
 
 SETTINGS = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -35,48 +34,58 @@ SETTINGS = {
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # no snapshots of the experiment: nobody reads them, and each takes 19 ms
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # not every event has a score
     "RAY_AIR_NEW_OUTPUT": "0",
-    **RAY_SETTINGS,
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # it only sets a flag, which Tune does not look at while it waits (600 s)
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "120",  # Ray's 60 leave the driver no time to save when the head is lost
 }
-"""What Ray reads from the environment when it is imported."""
+"""Environment variables that Ray reads when it is imported."""
 
-LOCAL_SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""The same for a local cluster: its processes take 127.0.0.1 as their address, and listen there alone. Ray's default on
-Windows and macOS; elsewhere they take the machine's address, and listen on every interface."""
+MALLOC = (
+    "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
+    f":glibc.malloc.trim_threshold={2**30}:glibc.malloc.mmap_threshold={2**25}"
+)
+"""A training step takes and gives back 100 MB and more. In small pages that is a page fault every 4 kB, and glibc keeps
+at most 64 MB of it, so workers get huge pages and may keep 1 GB. A trial runs in a thread, which would have an arena
+without huge pages: there is one arena. Older versions of glibc than 2.35 ignore all of it."""
+
+LOCAL_SETTINGS = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # 127.0.0.1 is the address of all processes; Ray's default off Linux
+    "RAY_idle_worker_killing_time_threshold_ms": "3600000",  # the process that scores finalists stays
+    "GLIBC_TUNABLES": MALLOC,
+}
+"""More of them for a local cluster."""
 
 JOIN_SETTINGS = {"RAY_NUM_REDIS_GET_RETRIES": "2"}
-"""The same for a running cluster: Ray tries 20 times at 40 s each, and what does not answer is refused before."""
+"""More of them for a running cluster: Ray tries 20 times at 40 s each, and an address without one is refused before."""
 
 JOIN_SECONDS = 120.0
-"""How long a cluster that answers may take to let a driver join, with the imports of Ray and Tune; it takes seconds."""
+"""Time for a driver to join a cluster that answers, with the imports of Ray and Tune; it takes seconds."""
 
 STOP_SECONDS = 5.0
-"""How long Ctrl-C waits for a cluster that is starting, to shut it down in order."""
+"""Time that Ctrl-C waits for a cluster that is starting, to shut it down in order."""
+
+LOST_SECONDS = 30.0
+"""Time without an answer after which a part counts as lost. A head that restarts with its state kept elsewhere is back
+by then, and the driver has time to save before Ray aborts the process (`RAY_gcs_rpc_server_reconnect_timeout_s`)."""
+LOOK_SECONDS, PATIENCE_SECONDS = 2.0, 5.0
 
 
 class Cluster:
-    """Joins a running Ray cluster, or starts a local one and stops it in the end.
+    """Join a running Ray cluster, or start a local one and stop it in the end.
 
     Args:
         address: a running cluster, or None for a local one.
         cpus: of a local cluster; None for the machine's.
-        encoder: (word, kind of task) that a local cluster's workers load at once, while the driver still prepares.
-
-    Attributes:
-        unused: a line about what of the environment it does not use; "" of nothing.
     """
 
-    def __init__(self, address: str | None, cpus: int | None = None, encoder: tuple[str, str] | None = None) -> None:
-        self.address, self.cpus, self.encoder = address, cpus, encoder
-        self.unused = unused_proxy(address)  # before `begin` turns it off
+    def __init__(self, address: str | None, cpus: int | None = None) -> None:
+        self.address, self.cpus = address, cpus
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._started, self._ended = threading.Event(), threading.Event()
-        self.fork_server = ForkServer()
         self._is_hung = False
 
     def begin(self) -> None:
-        """Start in the background; what goes wrong is raised by `join`.
+        """Start in the background; `join` raises what goes wrong.
 
         Raises:
             ValueError: no cluster answers at the address.
@@ -88,8 +97,6 @@ class Cluster:
                 os.environ.setdefault(name, value)
             if self.address is None:
                 os.environ[PROXY_SWITCH] = "0"  # all of it is on 127.0.0.1, where no proxy leads
-            if self.encoder is not None and self.address is None and may_fork():
-                self.fork_server.open(*self.encoder)
             self._thread = threading.Thread(target=self._start, name="ray-start", daemon=True)
             self._thread.start()
 
@@ -107,15 +114,12 @@ class Cluster:
                 "port (ray start --head --port 6379), and run the sweep on a node of that cluster."
             )
         if isinstance(self._error, Exception):  # Ray raises plain ones too, when its processes do not come up
-            raise ValueError(self._in_words(self._error)) from None
+            where = f"--address {self.address}" if self.address else "A local Ray cluster"
+            known = known_fault(self._error) if self.address else ""
+            said = next(iter(str(self._error).splitlines()), type(self._error).__name__)[:200]
+            raise ValueError(f"{where}: {known or f'Ray did not start ({said}); see `meltpoint doctor`.'}") from None
         if self._error is not None:
             raise self._error
-
-    def _in_words(self, error: Exception) -> str:
-        """One line with the remedy for an error of joining or starting."""
-        where = f"--address {self.address}" if self.address else "A local Ray cluster"
-        known = known_fault(error) if self.address else ""
-        return f"{where}: {known or f'Ray did not start ({first_line(error)}); see `meltpoint doctor`.'}"
 
     def __enter__(self) -> Cluster:
         return self
@@ -131,20 +135,15 @@ class Cluster:
             ray.shutdown()
             self._ended.set()
             self._thread.join()
-        self.fork_server.close()
 
     def _start(self) -> None:
         try:
             if self.address:
                 self._init(address=self.address)
-            else:
-                socket_path = self.fork_server.socket_path if self.fork_server.is_open else None
-                with patches.starting_ray(socket_path) as private:
-                    # "local" whatever RAY_ADDRESS says
-                    self._init(address="local", num_cpus=self.cpus, include_dashboard=False, **private)
-                self._fork_without_gpus_only()
-            import meltpoint.sweeps.on_ray.tune_adapters  # noqa: F401 - a second's import, while the driver opens the data
-        except BaseException as error:  # noqa: BLE001 - `join` raises it where somebody waits for it
+            else:  # "local" whatever RAY_ADDRESS says
+                self._init(address="local", num_cpus=self.cpus, include_dashboard=False)
+            import meltpoint.sweeps.on_ray.experiment  # noqa: F401 - a second's import, while the driver opens the data
+        except BaseException as error:  # noqa: BLE001 - `join` raises it in the main thread
             self._error = error
         self._started.set()
         self._ended.wait()  # the kernel ends Ray's processes with the thread that made them (PR_SET_PDEATHSIG)
@@ -155,23 +154,9 @@ class Cluster:
         with sigterm_kept():
             ray.init(logging_level=logging.ERROR, log_to_driver=False, configure_logging=True, **options)
 
-    def _fork_without_gpus_only(self) -> None:
-        """Close the fork server where Ray found GPUs all the same: its workers then start in Ray's own way."""
-        if FORKS_WORKERS or not self.fork_server.is_open:
-            return
-        import ray
-
-        if ray.cluster_resources().get("GPU", 0):  # type: ignore[no-untyped-call]
-            self.fork_server.close()
-
-
-def may_fork() -> bool:
-    """True if a local cluster's workers may be forks: not on a machine with GPUs, where that was not yet measured."""
-    return "fork_server" in patches.active() and (FORKS_WORKERS or not machine_has_gpus())
-
 
 def check_answers(address: str) -> None:
-    """Look whether a cluster answers at `--address`, in seconds.
+    """Check within seconds that a cluster answers at `--address`.
 
     Raises:
         ValueError: none does; one line with the remedy.
@@ -186,9 +171,12 @@ def check_answers(address: str) -> None:
         )
 
 
-def known_fault(error: BaseException) -> str:
-    """The meaning of an error of joining a cluster, with the remedy; empty where that is not known."""
-    said = "\n".join(str(one) for one in causes(error))
+def known_fault(error: BaseException | None) -> str:
+    """The meaning of an error of joining a cluster, with the remedy; "" where it is not known."""
+    said = ""
+    while error is not None:
+        said += f"{error}\n"
+        error = error.__cause__ or error.__context__
     if re.search("authenticat", said, re.IGNORECASE):
         return f"the cluster wants a token ({token_state(os.environ)}); {TOKEN_REMEDY}"
     if "Version mismatch" in said:
@@ -199,13 +187,83 @@ def known_fault(error: BaseException) -> str:
     return ""
 
 
-def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and those that led to it, the last one first."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
+# A driver cannot do without the head and the raylet of its machine, and Ray does not say that one is gone: without the
+# head it aborts the process after a minute (in C++, without an exception), without the raylet Tune waits for ever.
+
+Address = tuple[str, int]
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, 200 characters at most."""
-    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
+@dataclass(frozen=True)
+class Lost:
+    """The lost parts of a cluster.
+
+    Attributes:
+        part: in words; of several that are unreachable at that moment, the first to become so comes first.
+        seconds: how long the first one was unreachable.
+    """
+
+    part: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.part} did not answer for {self.seconds:.0f} s"
+
+
+def parts() -> dict[str, Address]:
+    """The parts to watch, in words → where they listen. The raylet is first, since its end can end a head."""
+    import ray
+
+    context = ray.get_runtime_context()
+    node = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())  # type: ignore[no-untyped-call]
+    own, head = node["NodeManagerAddress"], _address(context.gcs_address)
+    return {
+        f"the raylet of this machine ({own})": (own, int(node["NodeManagerPort"])),
+        f"Ray's head ({head[0]}:{head[1]})": head,
+    }
+
+
+def _address(text: str) -> Address:
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def is_reachable(address: Address) -> bool:
+    """True if something listens there; the kernel of a process that is merely busy accepts the connection."""
+    try:
+        with socket.create_connection(address, timeout=PATIENCE_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def watched(
+    watched_parts: Mapping[str, Address], on_lost: Callable[[Lost], None], lost_seconds: float = LOST_SECONDS
+) -> Iterator[None]:
+    """Watch parts of a cluster while the block runs.
+
+    Args:
+        on_lost: is called once, in a thread of its own, with all parts that are unreachable when one is lost.
+        lost_seconds: how long it is unreachable first.
+    """
+    over = threading.Event()
+    arguments = (watched_parts, on_lost, lost_seconds, over)
+    threading.Thread(target=_watch, args=arguments, name="cluster-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _watch(
+    watched_parts: Mapping[str, Address], on_lost: Callable[[Lost], None], lost_seconds: float, over: threading.Event
+) -> None:
+    answered = dict.fromkeys(watched_parts, time.monotonic())
+    while not over.wait(min(LOOK_SECONDS, lost_seconds / 5)):
+        looked = time.monotonic()
+        away = [part for part, address in watched_parts.items() if not is_reachable(address)]
+        answered |= dict.fromkeys(watched_parts.keys() - set(away), looked)
+        longest = max((time.monotonic() - answered[part] for part in away), default=0.0)
+        if longest >= lost_seconds and not over.is_set():
+            on_lost(Lost(" and ".join(sorted(away, key=lambda part: answered[part])), longest))
+            return

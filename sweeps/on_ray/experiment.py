@@ -1,82 +1,112 @@
-"""One Ray Tune experiment for the whole matrix: the planner's proposals in, the workers' events out.
+"""One Ray Tune experiment for the whole matrix: the driver's orders in, the workers' events out.
 
-Tune's own experiment state is thrown away: its snapshots are seconds apart, and the ledger is the truth.
+Tune's searcher, scheduler and callback are thin adapters to the driver. Tune's own state of the experiment is thrown
+away: its snapshots are seconds apart, and the ledger is the truth. Imports Ray, so import it late.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
+import re
 import tempfile
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.exceptions import OutOfMemoryError, RayTaskError
+from ray.tune import Callback, PlacementGroupFactory
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher, SearchGenerator
 
 from meltpoint.adapters import heap
-from meltpoint.sweeps.on_ray import patches
-from meltpoint.sweeps.on_ray.driver_protocol import Driver, Trainable
-from meltpoint.sweeps.on_ray.trainable import train_on_ray
+from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.on_ray.room import may_grow, trials_on
+from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, Driver, Trainable, train_on_ray
+from meltpoint.sweeps.worker.events import EpochEnded
+from meltpoint.sweeps.worker.fitness import elsewhere
+from meltpoint.sweeps.worker.outcome import (
+    RESTARTED,
+    STOPPED_BY_BUDGET,
+    STOPPED_EARLY,
+    TrialOutcome,
+    failed,
+    is_broken_device,
+    lost_gpu,
+    lost_worker,
+)
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
-FOREVER = 10**9  # samples: the searcher says when there are no more
+FOREVER = 10**9
+"""The number of samples that Tune is told; the searcher ends the experiment."""
+
 MOST_PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
-"""Tune's own variable: how many trials may wait for a worker, and so how many workers start at a time."""
+"""Tune's variable for the number of trials that may wait for a worker, and so of workers that start at a time."""
+
+AVOID = "avoid"
+"""The key of a configuration that holds the ids of nodes which refused an order (`trainable.refusal`)."""
+
+PAUSE_SECONDS = 1.0
+"""Time between two ticks of the driver while other sweeps have all places."""
+
+WORKER_SECONDS = 60.0
+"""Time that a trial is kept for the worker which is being started for it; no idle worker takes it."""
+
+Orders = dict[str, WorkOrder]
+"""Tune's trial id → the order that it runs."""
+Outcomes = dict[str, TrialOutcome]
+"""Tune's trial id → how the order's open trials ended: noted by the scheduler, passed to the driver by the searcher."""
 
 
-def run_on_tune(
-    driver: Driver, is_local: bool, trainable: Trainable | None = None, unfit: set[str] | None = None
-) -> None:  # fmt: skip
+def run_on_tune(driver: Driver, trainable: Trainable = train_on_ray, unfit: set[str] | None = None) -> None:
     """Run until the driver has no more orders, or until Ctrl-C.
 
     Args:
-        is_local: whether the cluster is this sweep's own, whose workers have the driver's environment.
-        trainable: what runs an order in a worker; None is `trainable.train_on_ray`.
+        trainable: runs an order in a worker.
         unfit: ids of the nodes that get no orders; those that refuse one are added.
     """
     heap.raise_gc_threshold()
     heap.freeze_heap()
-    for name in ("ray", "ray.tune"):  # what fails is in the ledger and on the screen, in one line each
+    for name in ("ray", "ray.tune"):  # failures are in the ledger and on the screen, in one line each
         logging.getLogger(name).setLevel(logging.CRITICAL)
     unfit = set() if unfit is None else unfit
-    with patches.running_tune(is_local), patches.releasing_workers(driver.has_enough):
-        while not _run_until_memory_kill(driver, trainable, unfit):
-            pass
+    while not _run_experiment(driver, trainable, unfit):
+        while driver.has_enough():
+            driver.tick()
+            time.sleep(PAUSE_SECONDS)
 
 
-def _run_until_memory_kill(driver: Driver, trainable: Trainable | None, unfit: set[str]) -> bool:
-    """Run one experiment of Tune's; whether it came to its end.
+def _run_experiment(driver: Driver, trainable: Trainable, unfit: set[str]) -> bool:
+    """Run one experiment of Tune's; True if the driver has no more orders.
 
-    Where a worker is killed by Ray's memory monitor, Tune 2.60 ends the whole experiment: the killed worker's order
-    is lost, and the others, ended with it, begin anew in the next experiment.
-
-    Args:
-        unfit: ids of the nodes that get no orders; those that refuse one are added.
+    It also ends while other sweeps have all places (`YieldingSearch`), and where Ray's memory monitor kills a worker:
+    that worker's order is lost, and the others, which Tune 2.60 ends with it, start again in the next experiment.
     """
-    from ray import tune
-
-    from meltpoint.sweeps.on_ray import tune_adapters as parts
-
-    orders: parts.Orders = {}
-    outcomes: parts.Outcomes = {}
+    orders: Orders = {}
+    outcomes: Outcomes = {}
+    search = CellSearch(driver, orders, outcomes, unfit)
+    listener = Listener(driver, orders, unfit)
     with (
         tempfile.TemporaryDirectory(prefix="meltpoint-tune-") as scratch, warnings.catch_warnings(),
         _workers_start_together(driver.slots),
     ):  # fmt: skip
         warnings.simplefilter("ignore")
-        listener = parts.Listener(driver, orders, unfit)
         tuner = tune.Tuner(
-            tune.with_resources(trainable or train_on_ray, parts.resources_of),
+            tune.with_resources(trainable, resources_of),
             tune_config=tune.TuneConfig(
-                search_alg=parts.CellSearch(driver, orders, outcomes, unfit),
-                scheduler=parts.AshaPerCell(driver, orders, outcomes),
-                num_samples=FOREVER, reuse_actors=True,
-                trial_dirname_creator=lambda trial: trial.trial_id,
+                search_alg=YieldingSearch(search), scheduler=AshaPerCell(driver, orders, outcomes), num_samples=FOREVER,
+                reuse_actors=True, trial_dirname_creator=lambda trial: trial.trial_id,
             ),
             run_config=tune.RunConfig(
-                name="sweep", storage_path=str(Path(scratch).absolute()), verbose=0,
-                callbacks=[listener],
-                failure_config=tune.FailureConfig(max_failures=0),
-                checkpoint_config=tune.CheckpointConfig(),
+                name="sweep", storage_path=str(Path(scratch).absolute()), verbose=0, callbacks=[listener],
+                failure_config=tune.FailureConfig(max_failures=0), checkpoint_config=tune.CheckpointConfig(),
             ),
         )  # fmt: skip
         try:
@@ -84,20 +114,20 @@ def _run_until_memory_kill(driver: Driver, trainable: Trainable | None, unfit: s
         except Exception as error:
             if driver.failure is not None:
                 raise driver.failure from None
-            kill = parts.memory_kill_behind(error)
+            kill = memory_kill_behind(error)
             if kill is None:
                 raise
-            parts.hand_back(driver, orders, listener.processes, kill)
+            hand_back(driver, orders, listener.processes, kill)
             return False
-    return True
+    return search.is_done
 
 
 @contextlib.contextmanager
 def _workers_start_together(slots: int) -> Iterator[None]:
-    """Let Tune ask for all workers at once: with a searcher of one's own it asks for the next when one has started.
+    """Let Tune start all workers at once: with a custom searcher it would start them one by one.
 
-    The driver sees to it that no more trials wait than there are workers without one (`next_order`). A number of the
-    user's own comes first.
+    The driver hands out no more orders than there are workers without one (`next_order`). A number that the user has
+    set is left alone.
     """
     if MOST_PENDING in os.environ:
         yield
@@ -107,3 +137,268 @@ def _workers_start_together(slots: int) -> Iterator[None]:
         yield
     finally:
         del os.environ[MOST_PENDING]
+
+
+def resources_of(config: dict[str, Any]) -> PlacementGroupFactory:
+    """The resources of one work order: its trials' CPUs and GPUs, which differ by cell.
+
+    With `reuse_actors`, Tune 2.60 hands an idle worker only trials that ask for the resources of its last one, and ends
+    it while a trial that asks for others waits.
+    """
+    return _request(config["cpus"], config["gpus"], tuple(config.get(AVOID, ())))
+
+
+@functools.cache
+def _request(cpus: float, gpus: float, avoid: tuple[str, ...]) -> PlacementGroupFactory:
+    """One object for all equal requests: Tune compares them twenty times a trial, and the same object is equal."""
+    if not avoid:
+        return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
+    return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}], bundle_label_selector=[elsewhere(avoid)])
+
+
+class NotPickled:
+    """Tune pickles its parts for a restore that never happens; the driver cannot be pickled and need not be."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+
+class CellSearch(NotPickled, Searcher):
+    """Takes orders from the driver and tells it when they end. It saves nothing: the ledger has it all."""
+
+    def __init__(self, driver: Driver, orders: Orders, outcomes: Outcomes, unfit: set[str]) -> None:
+        super().__init__(metric="score", mode="max")
+        self.driver, self.orders, self.outcomes, self.unfit = driver, orders, outcomes, unfit
+        self.is_done = False
+
+    def suggest(self, trial_id: str) -> Any:
+        """The next order as a Tune configuration."""
+        order = self.driver.next_order()
+        if isinstance(order, str):
+            self.is_done = order == "done"
+            return str(Searcher.FINISHED) if self.is_done else None
+        self.orders[trial_id] = order
+        return order.as_config() | ({AVOID: sorted(self.unfit)} if self.unfit else {})
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """A trial left Tune: it is done, was stopped by `AshaPerCell`, or its worker was lost."""
+        order = self.orders.pop(trial_id, None)
+        outcome = self.outcomes.pop(trial_id, None) or lost_worker("")
+        if order is not None:
+            self.driver.on_order_end(order, outcome)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Save nothing, in the file that Tune expects."""
+        Path(checkpoint_path).touch()
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Restore nothing."""
+
+
+class YieldingSearch(SearchGenerator):
+    """Reports that the search is over while idle workers would only take places from other sweeps.
+
+    Tune ends its idle workers then. If no trial runs either, the experiment ends, and `run_on_tune` starts another when
+    there are places again.
+    """
+
+    searcher: CellSearch
+
+    def is_finished(self) -> bool:
+        """True if no trial is to be added now."""
+        return super().is_finished() or self.searcher.driver.has_enough()
+
+
+class AshaPerCell(NotPickled, FIFOScheduler):
+    """Stops trials early by a bracket per cell, where the space declares early stopping; lets all others run on."""
+
+    def __init__(
+        self, driver: Driver, orders: Orders, outcomes: Outcomes, clock: Callable[[], float] = time.monotonic
+    ) -> None:  # fmt: skip
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.driver, self.orders, self.outcomes, self.clock = driver, orders, outcomes, clock
+        self.brackets: dict[CellKey, AsyncHyperBandScheduler] = {}
+        self.chosen = ""  # Tune's id of the trial that was chosen last
+        self.since: dict[str, float] = {}  # of the trials that wait, by Tune's id: when that was first seen
+
+    def _bracket(self, trial: Trial) -> AsyncHyperBandScheduler | None:
+        order = self.orders.get(trial.trial_id)
+        rule = self.driver.early_stopping(order) if order is not None and order.first.role == "search" else None
+        if order is None or rule is None:
+            return None
+        cell = order.first.cell
+        if cell not in self.brackets:
+            by_share = rule.grace_fraction is not None
+            grace = round(100 * rule.grace_fraction) if rule.grace_fraction is not None else rule.grace_epochs
+            self.brackets[cell] = AsyncHyperBandScheduler(
+                time_attr="percent" if by_share else "epoch", metric="score", mode="max",
+                max_t=100 if by_share else 10**6, grace_period=grace, reduction_factor=rule.reduction_factor,
+                stop_last_trials=False,
+            )  # fmt: skip
+        return self.brackets[cell]
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """The waiting trial that gets the next idle worker, each in its turn.
+
+        Tune takes the first one, and ends the worker that it has begun to start for it. So the first trials, as many as
+        there are workers still to come, are kept for those for a while. The trial that was chosen last is not chosen
+        again at once, since its worker may not have answered yet and the others would stay idle.
+        """
+        open_trials = tune_controller.get_live_trials()  # not all of them: ten thousand may have ended
+        waiting: dict[str, Trial] = {one.trial_id: one for one in open_trials if one.status == Trial.PENDING}
+        now = self.clock()
+        self.since = {trial_id: self.since.get(trial_id, now) for trial_id in self.orders if trial_id in waiting}
+        running = sum(trial.status == Trial.RUNNING for trial in open_trials)
+        to_come = max(0, self.driver.slots - running - 1)  # one of them may be idle already
+        kept = {trial_id for trial_id in list(self.since)[:to_come] if now - self.since[trial_id] < WORKER_SECONDS}
+        found = [trial_id for trial_id in self.since if trial_id not in kept]
+        if not found:
+            return None
+        index = (found.index(self.chosen) + 1) % len(found) if self.chosen in found else 0
+        self.chosen = found[index]
+        return waiting[self.chosen]
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Add a trial to its cell's bracket."""
+        bracket = self._bracket(trial)
+        if bracket is not None:
+            bracket.on_trial_add(tune_controller, trial)
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        """A worker died or raised; Tune calls the searcher next, without the error."""
+        self.outcomes[trial.trial_id] = outcome_of_error(trial)
+        super().on_trial_error(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        """Continue or stop after an epoch: by the cell's bracket, or because the time budget is spent."""
+        order = self.orders.get(trial.trial_id)
+        if order is None or not any(isinstance(event, EpochEnded) for event in result[EVENTS]):
+            return str(TrialScheduler.CONTINUE)
+        bracket = self._bracket(trial) if "score" in result else None  # trials that share a worker have no bracket
+        decision = TrialScheduler.CONTINUE
+        if bracket is not None:
+            decision = bracket.on_trial_result(tune_controller, trial, result)
+        outcome = STOPPED_EARLY if decision == TrialScheduler.STOP else None
+        if self.driver.wants_stop(order):
+            decision, outcome = TrialScheduler.STOP, STOPPED_BY_BUDGET
+        if outcome is not None:
+            self.outcomes[trial.trial_id] = outcome
+        return str(decision)
+
+
+class Listener(NotPickled, Callback):
+    """Passes Tune's events on to the driver.
+
+    Attributes:
+        unfit: ids of the nodes whose workers refused an order; they get no other one.
+        processes: Tune's trial id → process id of its worker.
+    """
+
+    def __init__(self, driver: Driver, orders: Orders, unfit: set[str]) -> None:
+        self.driver, self.orders, self.unfit = driver, orders, unfit
+        self.ended: list[Trial] = []
+        self.first_ended: Trial | None = None
+        self.processes: dict[str, int] = {}
+
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """A worker took a trial up."""
+        with self._failure_noted():
+            self.driver.on_start(self.orders[trial.trial_id])
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """A worker's events."""
+        if trial.trial_id in self.orders:
+            self.processes[trial.trial_id] = result["pid"]
+            with self._failure_noted():
+                for event in result[EVENTS]:
+                    self.driver.on_event(event)
+                if UNFIT_NODE in result:
+                    self._avoid(result[UNFIT_NODE], self.orders[trial.trial_id].first, result[EVENTS][0].outcome.error)
+
+    def _avoid(self, node: str, order: Order, fault: str) -> None:
+        """Send no other order to a node that refused one.
+
+        Raises:
+            ValueError: no other node has room for it.
+        """
+        self.unfit.add(node)
+        others = [one for one in ray.nodes() if one["Alive"] and one["NodeID"] not in self.unfit]  # type: ignore[no-untyped-call]
+        if not any(trials_on(one, order.cpus, order.gpus) for one in others) and not may_grow(others):
+            raise ValueError(f"No machine is left to train on: {fault}. The same command goes on.")
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """A trial ended; Tune reads its result once more in this step."""
+        self.processes.pop(trial.trial_id, None)
+        self.ended.append(trial)
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Between events."""
+        while self.ended:
+            trial = self.ended.pop()
+            forget(trial, self.first_ended)
+            self.first_ended = self.first_ended or trial
+        with self._failure_noted():
+            self.driver.tick()
+
+    @contextlib.contextmanager
+    def _failure_noted(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.driver.failure = error
+            raise
+
+
+def outcome_of_error(trial: Trial) -> TrialOutcome:
+    """The outcome of a trial that ended in an error: Meltpoint's code raised, or the worker was lost."""
+    error = trial.get_pickled_error()
+    if isinstance(error, RayTaskError) and is_broken_device(error.cause):
+        return lost_gpu(error.cause)
+    if isinstance(error, RayTaskError):
+        lines = str(error.cause).strip().splitlines()
+        return failed("setting", lines[0] if lines else repr(error.cause))
+    return lost_worker(str(error or trial.get_error()))
+
+
+def memory_kill_behind(error: BaseException | None) -> OutOfMemoryError | None:
+    """The kill by Ray's memory monitor that caused an error of Tune's; None if there was none."""
+    while error is not None and not isinstance(error, OutOfMemoryError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def hand_back(driver: Driver, orders: Orders, processes: Mapping[str, int], kill: OutOfMemoryError) -> None:
+    """Give the driver all orders of an experiment that a memory kill has ended.
+
+    Args:
+        processes: Tune's trial id → process id. Where the error names none of them, all are taken for killed.
+    """
+    said = {int(number) for number in re.findall(r"Selected to kill:.*\bpid=(\d+)", str(kill))}
+    killed = {trial_id for trial_id, process in processes.items() if process in said} & orders.keys()
+    for trial_id in list(orders):
+        order = orders.pop(trial_id)
+        if not killed or trial_id in killed:
+            driver.on_order_end(order, lost_worker(str(kill)))
+        else:
+            driver.on_order_end(order, RESTARTED)
+
+
+def forget(trial: Trial, other: Trial | None = None) -> None:
+    """Empty an ended trial: Tune keeps all of them to the end (ray#64231), with their settings and results.
+
+    Args:
+        other: an earlier one. Both now share the object that names the folder of a trial's files, which Tune copies for
+            each trial. Sweeps keep no files there.
+    """
+    kept = (trial.config, trial.evaluated_params, trial.last_result, trial.metric_analysis, trial.metric_n_steps)
+    for values in kept:  # emptied and not replaced: Tune has a second name for the configuration
+        values.clear()
+    # Without a result Tune reads the default values that it requested from the worker at the start. Until they are
+    # read, Ray keeps them, and whatever a second request would take.
+    trial.last_result.clear()
+    trial.experiment_tag = ""  # the configuration in words
+    if other is not None:
+        trial.storage = other.storage

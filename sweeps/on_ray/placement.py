@@ -1,22 +1,40 @@
-"""Placement of trials: shares of GPUs if Ray has some, CPUs otherwise, and the line that says so."""
+"""Placement of trials: shares of GPUs if Ray has some, CPUs otherwise, and the line that says so.
+
+With `--gpus-per-trial auto` each cell's need of memory is measured. A probe (`memory_probe`) trains two steps of its
+heaviest setting, alone on a GPU, once on each kind that the cluster has. The cell's share is the smallest 1/k that
+holds this need and a margin on every kind, within `machine.gpu_limits`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 
+from meltpoint.adapters import encoders, modes, settings
+from meltpoint.adapters.hyperparameters import Value
+from meltpoint.search_spaces.ranges import Range
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.on_ray import gpu_sharing
-from meltpoint.sweeps.on_ray.gpu_sharing import MakeOrder
+from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS, MARGIN, MOST_TRIALS
 from meltpoint.sweeps.on_ray.room import slots, wait_for_room
-from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.cell_work import can_bundle
+from meltpoint.sweeps.search.planner import LARGEST_BUNDLE, Planner
+from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.sweeps.worker.memory_probe import Need
+from meltpoint.sweeps.worker.memory_probe import Need, ProbeOrder, probe_gpu
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.task import Kind
 
 UNKNOWN = "an unknown kind"
+
+RAY_UNITS = 10_000  # Ray counts resources in ten-thousandths (ray 2.60, fixed_point.h) and rounds: 1/6 would be 0.1667
+
+MakeOrder = Callable[[Proposal, float], Order]
+"""`SweepDriver.order`: a proposal and its share of a GPU → the worker's order."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +43,7 @@ class ClusterGpus:
 
     Attributes:
         count: how many.
-        kinds: their kinds as Ray names them ("H100"), sorted; `UNKNOWN` for those that it has no name for.
+        kinds: their kinds as Ray names them ("H100"), sorted; `UNKNOWN` for those without a name.
     """
 
     count: int
@@ -33,7 +51,7 @@ class ClusterGpus:
 
     def __str__(self) -> str:
         known = () if self.kinds == (UNKNOWN,) else self.kinds
-        return f"{self.count} GPU{'' if self.count == 1 else 's'}" + (f" ({', '.join(known)})" if known else "")
+        return some(self.count, "GPU") + (f" ({', '.join(known)})" if known else "")
 
 
 @dataclass(frozen=True)
@@ -41,7 +59,7 @@ class Placement:
     """The resources of a sweep's trials.
 
     Attributes:
-        resources: those asked for; `gpus` is a number, or "auto" where each cell has its own share.
+        resources: those of the command; `gpus` is a number, or "auto" where each cell has its own share.
         slots: how many trials run at a time, at most.
         shares: cell → the measured share of a GPU that its trials get.
         line: all of it in one line, for the screen.
@@ -63,11 +81,11 @@ def place(
     planner: Planner, order: MakeOrder, resources: Resources, say: Callable[[str], None],
     probe: Callable[[dict[str, Any]], Need] | None = None,
 ) -> Placement:  # fmt: skip
-    """Decide what trials run on, by what the joined Ray cluster has.
+    """Decide what trials run on, by the resources of the joined Ray cluster.
 
     Args:
-        say: is told before GPUs' memory is measured, which takes a while, and where a cluster has no room yet.
-        probe: measures a cell on a GPU (`gpu_sharing.measure`); None for the real one.
+        say: receives a line before GPUs' memory is measured, which takes a while, and where a cluster has no room yet.
+        probe: measures a cell on a GPU (`measure`); None for the real one.
 
     Raises:
         ValueError: Ray has too little for one trial; a cell does not fit a GPU.
@@ -84,13 +102,14 @@ def place(
     if gpus == "auto":
         each = "one of each kind" if len(found.kinds) > 1 else "one"
         say(f"Ray has {found}: each cell's heaviest setting runs on {each}, to see how many trials share it.")
-        shares = gpu_sharing.measure(planner, order, resources, found.count, found.kinds, say, probe)
+        shares = measure(planner, order, resources, found.count, found.kinds, say, probe)
     least = min(shares.values()) if gpus == "auto" else gpus
     count = slots(resources.cpus, least)
     most = max(shares.values(), default=least)
     line = in_words(len(planner.cells), count, resources.cpus, (least, most), found, why)
     if least < most:
-        line += f" {gpu_sharing.in_words(shares)}"
+        measured = (f"{cell_name(*key)} {_fraction(share)}" for key, share in shares.items())
+        line += f" Of a GPU, measured: {', '.join(measured)}."
     return Placement(replace(resources, gpus=gpus), count, line, shares)
 
 
@@ -104,9 +123,9 @@ def gpus_of_nodes(nodes: Iterable[Mapping[str, Any]]) -> ClusterGpus:
 
 
 def settle(resources: Resources, found: ClusterGpus) -> tuple[float | Literal["auto"], str]:
-    """(GPUs of one trial, "auto" where they are to be measured; why it is none or a whole one, "" where that is plain).
+    """(GPUs of one trial, "auto" where they are to be measured; why it is none or a whole one, "" if that is plain).
 
-    The driver's torch stands for the workers' on a local cluster only: they have the same environment there.
+    The driver's torch stands for the workers' only on a local cluster, where they have the same environment.
     """
     if found.count < 1:
         why = "no GPU in this Ray cluster"
@@ -118,7 +137,7 @@ def settle(resources: Resources, found: ClusterGpus) -> tuple[float | Literal["a
     if resources.address is None and not torch.cuda.is_available():
         return 0.0, f"Ray has {found}, but torch {torch.__version__} cannot use any; see `meltpoint doctor`"
     if len(found.kinds) > 1 and UNKNOWN in found.kinds:
-        return 1.0, "GPUs that Ray cannot name beside others are shared only where --gpus-per-trial names it, as 0.5"
+        return 1.0, "GPUs of a kind that Ray cannot name are shared only by number, as --gpus-per-trial 0.5"
     return "auto", ""
 
 
@@ -130,13 +149,13 @@ def in_words(
     Args:
         count: trials at a time.
         shares: the smallest and the largest share of a GPU that a trial gets; 0 on the CPU.
-        why: what is said in parentheses.
+        why: the text in parentheses.
     """
     least, most = shares
     gpu = f"{share_in_words(least, most, found)} and " if most else ""
     up_to = "up to " if least < most else ""
-    each = f"{gpu}{cpus:g} CPU{'' if cpus == 1 else 's'}" + (f" ({why})" if why else "")
-    return f"{_some(cells, 'cell')}, {up_to}{_some(count, 'trial')} at a time, each on {each}."
+    each = f"{gpu}{some(cpus, 'CPU')}" + (f" ({why})" if why else "")
+    return f"{some(cells, 'cell')}, {up_to}{some(count, 'trial')} at a time, each on {each}."
 
 
 def share_in_words(least: float, most: float, found: ClusterGpus) -> str:
@@ -156,8 +175,155 @@ def _fraction(share: float) -> str:
     parts = round(1 / share)
     if parts == 1:
         return "all" if share == 1 else f"{share:g}"
-    return f"1/{parts}" if abs(1 / parts - share) < 1 / gpu_sharing.RAY_UNITS else f"{share:g}"
+    return f"1/{parts}" if abs(1 / parts - share) < 1 / RAY_UNITS else f"{share:g}"
 
 
-def _some(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+# Shares by measured memory.
+
+
+def share_of(bytes_needed: int, total_bytes: int, most_trials: int = MOST_TRIALS) -> float:
+    """The share of a GPU that a trial gets: 1/k, rounded down to Ray's units, for the most trials k that fit.
+
+    Any trials whose shares add up to at most 1 fit together, each with its margin. A trial that has the GPU to itself
+    needs none.
+
+    Raises:
+        ValueError: a whole GPU is too small.
+    """
+    for trials in range(most_trials, 1, -1):
+        units = RAY_UNITS // trials
+        if bytes_needed * (1 + MARGIN) * RAY_UNITS <= units * total_bytes:
+            return units / RAY_UNITS
+    if bytes_needed <= total_bytes:
+        return 1.0
+    gib = 2**30
+    raise ValueError(
+        f"a trial needs {bytes_needed / gib:.1f} GiB of GPU memory and the GPU has {total_bytes / gib:.1f}; "
+        "a smaller batch_size or max_pieces (--set batch_size=16) needs less."
+    )
+
+
+def measure(
+    planner: Planner, order: MakeOrder, resources: Resources, gpus: int, kinds: Sequence[str],
+    say: Callable[[str], None], probe: Callable[[dict[str, Any]], Need] | None = None,
+) -> dict[CellKey, float]:  # fmt: skip
+    """Probe each cell that has something left to do on each kind of GPU, as many at a time as there are GPUs.
+
+    Args:
+        gpus: how many Ray has.
+        kinds: Ray's names of their kinds, where there are several; a trial may run on any, so the largest share counts.
+        say: receives a line for a cell that could not be measured or does not fit: its trials get a whole GPU each.
+        probe: runs in Ray's worker, a `ProbeOrder` as JSON in; None is `probe_gpu`.
+
+    Returns:
+        Cell → its trials' share of a GPU.
+
+    Raises:
+        ValueError: no cell fits, or none could be measured.
+    """
+    import ray
+
+    slots(resources.cpus, 1.0)
+    # A process per probe: it ends with its context, and leaves nothing for the next one to count.
+    remote = ray.remote(num_cpus=resources.cpus, num_gpus=1, max_calls=1)(probe or probe_gpu)
+    told = {key: one.model_dump(mode="json") for key, one in probe_orders(planner, order, gpus).items()}
+    where = [{"accelerator_type": kind} for kind in kinds] if len(kinds) > 1 else [{}]
+    asked = {key: [remote.options(**one).remote(document) for one in where] for key, document in told.items()}
+    found = {key: [_share(key, reference, say) for reference in references] for key, references in asked.items()}
+    return settled({key: largest(shares) for key, shares in found.items()}, say)
+
+
+def largest(shares: Sequence[float | str]) -> float | str:
+    """The share that is enough on every kind of GPU, or why there is none on one of them."""
+    troubles = [share for share in shares if isinstance(share, str)]
+    return troubles[0] if troubles else max(share for share in shares if not isinstance(share, str))
+
+
+def settled(found: Mapping[CellKey, float | str], say: Callable[[str], None]) -> dict[CellKey, float]:
+    """Cell → its trials' share of a GPU; a whole one where it could not be measured.
+
+    Args:
+        found: cell → the measured share, or why there is none.
+
+    Raises:
+        ValueError: none could be measured.
+    """
+    troubles = [share for share in found.values() if isinstance(share, str)]
+    if found and len(troubles) == len(found):
+        raise ValueError(f"{troubles[0]} (--gpus-per-trial 0 trains on the CPU.)")
+    for trouble in troubles:
+        say(f"{trouble} The cell's trials get a whole GPU each; the other cells keep their shares.")
+    return {key: 1.0 if isinstance(share, str) else share for key, share in found.items()}
+
+
+def _share(key: CellKey, reference: Any, say: Callable[[str], None]) -> float | str:
+    """A cell's share of a GPU, or why there is none, in one line; a whole one where even that is too small."""
+    import ray
+
+    try:
+        need: Need = ray.get(reference)
+        if need.is_too_large:  # trials that do not fit train in micro-batches
+            say(f"--gpus-per-trial auto: {cell_name(*key)}: {need.error}")
+            return 1.0
+        if need.error is not None:
+            raise ValueError(need.error)
+        return share_of(need.bytes, need.total_bytes)
+    except ray.exceptions.RayError as error:
+        why = f"its worker died ({str(error).splitlines()[0]}); a number, as --gpus-per-trial 1, is not measured."
+    except ValueError as error:
+        why = str(error)
+    return f"--gpus-per-trial auto: {cell_name(*key)}: {why}"
+
+
+def probe_orders(planner: Planner, order: MakeOrder, gpus: int) -> dict[CellKey, ProbeOrder]:
+    """The probes of all cells that have something left to do."""
+    cells = [progress.cell for progress in planner.unfinished()]
+    return {
+        cell.key: ProbeOrder(bundles=_bundles(planner, cell, order, gpus), residents=_residents(cell, cells))
+        for cell in cells
+    }
+
+
+def _bundles(planner: Planner, cell: OpenCell, order: MakeOrder, gpus: int) -> tuple[WorkOrder, ...]:
+    """The largest bundles of a cell: search trials read one batch for all, finals read one for each seed."""
+    spec = planner.spec
+    bundles = [[spec.seed] * planner.search_bundle(cell, gpus)]
+    if BUNDLES_FINALS and can_bundle(cell) and cell.seeds > 1:
+        bundles.append([spec.seed + number for number in range(min(LARGEST_BUNDLE, cell.seeds))])
+    return tuple(
+        WorkOrder(orders=tuple(_order(cell, order, number, seed) for number, seed in enumerate(seeds)))
+        for seeds in bundles
+    )
+
+
+def _order(cell: OpenCell, order: MakeOrder, number: int, seed: int) -> Order:
+    proposal = Proposal(f"probe-{number}", number, "search", cell, heaviest(cell), seed)
+    return order(proposal, 1.0).model_copy(update={"cache": ""})  # without cached states the encoder runs: the most
+
+
+def heaviest(cell: OpenCell) -> dict[str, Value]:
+    """The cell's first setting with the largest batches, inputs and layers of its space, and every layer thawed."""
+    setting = dict(cell.space.first())
+    for own in settings.parameters(cell.mode, cell.head, cell.task.kind):
+        found = cell.space.parameters.get(own.name)
+        if own.shapes and found is not None:
+            setting[own.name] = _largest_value(found)
+    if modes.get(cell.mode).trains_encoder:
+        setting |= {trick.name: False for trick in settings.encoder_tricks()}
+    return settings.complete(setting, cell.mode, cell.head, cell.task.kind)
+
+
+def _largest_value(found: Range) -> Value:
+    """A range's largest number; of the words of `precision` the one with the largest values."""
+    values = found.points() or (found.start,)
+    words = [word for word in ("fp32", "auto", "bf16") if word in values]
+    return words[0] if words else max(values)
+
+
+def _residents(cell: OpenCell, cells: list[OpenCell]) -> tuple[tuple[str, Kind], ...]:
+    """Encoders that a warm worker keeps (`worker.warm_encoder`, two of them) and a frozen trial has put on the GPU."""
+    frozen = [other for other in cells if not modes.get(other.mode).trains_encoder]
+    sizes = {(one.located_encoder, one.task.kind): encoders.weights_without_embeddings(one.reference) for one in frozen}
+    own = (cell.located_encoder, cell.task.kind)
+    others = sorted((size, entry) for entry, size in sizes.items() if entry != own)
+    return tuple([own] * (own in sizes) + [entry for _, entry in others[-1:]])

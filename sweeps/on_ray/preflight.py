@@ -1,7 +1,7 @@
-"""The preflight of a sweep on a running cluster: each node is asked before the first trial, all at once.
+"""The preflight of a sweep on a running cluster: all nodes are asked at once, before the first trial.
 
-A node that dies meanwhile is none of the cluster's any more, and one that is slow or joins later is checked by its
-workers (`worker.fitness`).
+A node that dies meanwhile no longer counts. A node that is slow or joins later is checked by its workers
+(`worker.fitness`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import DataSpec, Kind
 
 SECONDS, VARIABLE = 8.0, "MELTPOINT_PREFLIGHT_SECONDS"
-"""How long a sweep waits for the nodes' answers in all, and the environment variable that says otherwise."""
+"""Total time that a sweep waits for the nodes' answers, and the environment variable that changes it."""
 
 DOCTOR_SECONDS = 30.0
-"""The same for `doctor`, which also waits for nodes that are slow."""
+"""The same for `doctor`, which also waits for slow nodes."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Question:
         storage: the folder or object store that sweeps are kept in.
         data: data → fingerprint that every node should read.
         encoders: (encoder, kind of task) → fingerprint of its folder.
-        folders: folders to be compared by their files.
+        folders: folders whose files are compared.
         asks_hub: whether the nodes try the hub.
         cpus: of one trial; nodes with fewer are not asked.
-        seconds: how long the answers may take in all.
+        seconds: total time for the answers.
     """
 
     storage: StoragePath
@@ -62,7 +62,7 @@ def require_fit_nodes(storage: StoragePath, cells: Sequence[OpenCell], cpus: flo
 
     Args:
         cpus: of one trial.
-        say: is told of what does not stop the sweep.
+        say: receives a line for each difference that does not stop the sweep.
 
     Raises:
         ValueError: a node has another code, another storage or other data; one line that names it.
@@ -103,11 +103,11 @@ def check_nodes(question: Question) -> list[Check]:
 
 
 def cluster_checks(address: str, storage: StoragePath, folders: Sequence[Path]) -> list[Check]:
-    """The checks of `doctor` for a running cluster, which it joins for that; nothing is left behind.
+    """The checks of `doctor` for a running cluster, which it joins; nothing is left behind.
 
     Args:
-        address: as `--address`; one that does not answer has no checks but its own (`ray_address.ray_cluster`).
-        storage: the folder that sweeps are kept in; the one that it would be made in if it is not there.
+        address: as `--address`.
+        storage: the folder that sweeps are kept in, which need not exist.
         folders: folders that every node should have with the same files.
     """
     named = tuple(str(folder.expanduser().absolute()) for folder in folders)
@@ -127,7 +127,7 @@ def cluster_checks(address: str, storage: StoragePath, folders: Sequence[Path]) 
 
 @contextmanager
 def _probe(storage: StoragePath) -> Iterator[tuple[StoragePath, str]]:
-    """A folder in the storage with a token in it; removed afterwards, with what the nodes wrote there."""
+    """A folder in the storage with a token in it; removed afterwards, with the nodes' files."""
     token = uuid.uuid4().hex
     probe: StoragePath
     if isinstance(storage, Path):
@@ -154,13 +154,13 @@ class _Asking:
         self.span: dict[str, tuple[float, float]] = {}
 
     def answers(self) -> Answers:
-        """The facts of all nodes, then the fingerprints of their data, both in the time that there is."""
+        """The facts of all nodes, then the fingerprints of their data, both within the time."""
         asked = self.question
         here = node_facts("here", str(self.probe), self.token, asked.folders, asked.asks_hub)
         words = str(self.probe), self.token, asked.folders, asked.asks_hub
         facts, self.silent = self._ask(node_facts, list(self.names), *words)
         inputs: dict[str, Any] = {}
-        if asked.data or asked.encoders:  # in what is left of the time: workers compare what they read, too
+        if asked.data or asked.encoders:  # in the time that is left; workers compare their data too
             inputs, _ = self._ask(_input_facts, list(facts), list(asked.data), list(asked.encoders))
         self._forget_the_dead(facts)
         return Answers(
@@ -176,7 +176,7 @@ class _Asking:
     def _ask(
         self, function: Callable[..., Any], nodes: Sequence[str], *words: Any
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Ask nodes at once; (node → its answer, node → why it has none in the time that is left)."""
+        """Ask nodes at once; (node → its answer, node → why it has none)."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -201,14 +201,14 @@ class _Asking:
         return found, silent
 
     def _forget_the_dead(self, facts: dict[str, NodeFacts]) -> None:
-        """Drop nodes that are none of the cluster's any more."""
+        """Drop nodes that have left the cluster."""
         alive = {str(node["NodeID"]) for node in _alive()}
         for kept in (facts, self.silent, self.names):
             for node in kept.keys() - alive:
                 del kept[node]
 
     def _unread(self, facts: Mapping[str, NodeFacts]) -> frozenset[str]:
-        """The nodes whose files are not seen here, though they could write them."""
+        """The nodes that could write files which this machine does not see."""
         wrote = {node for node, has in facts.items() if not has["storage"]}
         deadline = time.monotonic() + VISIBLE_SECONDS
         while unseen := {node for node in wrote if not (self.probe / node).exists()}:
@@ -237,7 +237,7 @@ def _alive() -> list[Node]:
 
 
 def names(nodes: Sequence[Node]) -> dict[str, str]:
-    """Node's id → its name: its address, and a part of its id where several nodes share one."""
+    """Node's id → its name: its address, with a part of its id where several nodes share the address."""
     addresses = [node["NodeManagerAddress"] for node in nodes]
     return {
         str(node["NodeID"]): address if addresses.count(address) == 1 else f"{address} (node {node['NodeID'][:8]})"
@@ -250,7 +250,7 @@ def _named(by_node: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, An
 
 
 def gpus_in_words(nodes: Sequence[Node], names: Mapping[str, str]) -> dict[str, str]:
-    """Node's name → `4 GPUs (H100)`, of nodes that have some."""
+    """Node's name → `4 GPUs (H100)`, of nodes with GPUs."""
     having = [node for node in nodes if node["Resources"].get("GPU", 0) and str(node["NodeID"]) in names]
     return {names[str(node["NodeID"])]: _gpus(node["Resources"]) for node in having}
 

@@ -1,10 +1,21 @@
-"""Room for trials on the nodes of a Ray cluster: how many fit at once, and waiting until one does."""
+"""Room on a Ray cluster: how many trials fit its nodes, and how many of those places a sweep may use.
+
+Sweeps share a cluster. Each announces itself by a placement group of one to a thousand bytes of memory, which takes no
+room from a trial. Every driver of the cluster sees the groups of all others, and Ray removes a group with its driver,
+however that ends. The bytes say which part of the cluster the sweep could use, so the others get what it does not need.
+Every driver applies the same rule to the same groups, between trials: no trial is ended for another sweep.
+"""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
+from uuid import uuid4
 
+from meltpoint.sweeps.ledger.cluster_part import ClusterPart
 from meltpoint.tasks.core.counts import some
 
 Node = Mapping[str, Any]
@@ -14,10 +25,18 @@ ANY_NUMBER = 10**6
 """The number of trials that fit where they need nothing."""
 
 NODE_GROUP = "ray.io/node-group"
-"""The label of a node that an autoscaler or KubeRay started: others of its kind, or of other kinds, may follow."""
+"""The label of a node that an autoscaler or KubeRay started, which may start more nodes."""
 
 PATIENCE_SECONDS = 2.0
-"""How long a place is waited for without a word: a worker that has just ended may still be giving its own back."""
+"""Time before a sweep says that it waits for room: a worker that has just ended may still be giving its own back."""
+
+MARK = "meltpoint-sweep"
+WHOLE = 1000
+"""The bytes of a sweep that could use the whole cluster."""
+LOOK_SECONDS = 5.0
+"""Time between two looks at the cluster's nodes and sweeps; a look takes milliseconds."""
+TURN_SECONDS = 600.0
+"""Where there are more sweeps than places, they take turns of this length, by the drivers' clocks."""
 
 
 def trials_on(node: Node, cpus: float, gpus: float) -> int:
@@ -39,7 +58,7 @@ def _parts(whole: float, part: float) -> int:
 
 
 def slots(cpus: float, gpus: float, nodes: Iterable[Node] | None = None) -> int:
-    """Number of trials that the nodes of the joined cluster run at once; at least one where others may join it.
+    """Number of trials that the cluster's nodes run at once; at least one where more nodes may join.
 
     Args:
         nodes: as `ray.nodes()` has them; None asks Ray.
@@ -47,7 +66,11 @@ def slots(cpus: float, gpus: float, nodes: Iterable[Node] | None = None) -> int:
     Raises:
         ValueError: a trial is too large for each node, and no autoscaler starts other ones; one line.
     """
-    alive = [node for node in (_nodes() if nodes is None else nodes) if node["Alive"]]
+    if nodes is None:
+        import ray
+
+        nodes = ray.nodes()  # type: ignore[no-untyped-call]
+    alive = [node for node in nodes if node["Alive"]]
     found = sum(trials_on(node, cpus, gpus) for node in alive)
     if found < 1 and not may_grow(alive):
         raise ValueError(_too_large(cpus, gpus, alive))
@@ -57,13 +80,6 @@ def slots(cpus: float, gpus: float, nodes: Iterable[Node] | None = None) -> int:
 def may_grow(nodes: Iterable[Node]) -> bool:
     """True if an autoscaler may add other nodes to these."""
     return any(NODE_GROUP in node.get("Labels", {}) for node in nodes)
-
-
-def _nodes() -> list[Node]:
-    import ray
-
-    found: list[Node] = ray.nodes()  # type: ignore[no-untyped-call]
-    return found
 
 
 def _too_large(cpus: float, gpus: float, nodes: list[Node]) -> str:
@@ -79,10 +95,10 @@ def _too_large(cpus: float, gpus: float, nodes: list[Node]) -> str:
 
 
 def wait_for_room(cpus: float, gpus: float, say: Callable[[str], None]) -> None:
-    """Wait until the cluster has room for one trial; an autoscaler learns by that what is wanted.
+    """Wait until the cluster has room for one trial, which also tells an autoscaler what is wanted.
 
     Args:
-        say: is told once where it has none yet.
+        say: receives one line if there is no room yet.
     """
     from ray.util.placement_group import placement_group, remove_placement_group
 
@@ -99,3 +115,169 @@ def wait_for_room(cpus: float, gpus: float, say: Callable[[str], None]) -> None:
 def needs(cpus: float, gpus: float) -> str:
     """`2 CPUs`, `1 CPU and 0.25 GPUs`."""
     return some(cpus, "CPU") + (f" and {some(gpus, 'GPU')}" if gpus else "")
+
+
+# Several sweeps.
+
+
+def fair_shares(places: int, wants: Mapping[str, int], turn: int = 0) -> dict[str, int]:
+    """Places for each sweep: as equal as possible, no more than it wants, and none left while a sweep wants more.
+
+    Args:
+        places: all there are.
+        wants: sweep → the most that it could use.
+        turn: where there are fewer places than sweeps, each turn gives them to other sweeps.
+    """
+    shares = dict.fromkeys(wants, 0)
+    waiting = sorted(name for name, want in wants.items() if want > 0)
+    if waiting and places < len(waiting):
+        first = turn % len(waiting)
+        waiting = (waiting[first:] + waiting[:first])[:places]
+    left = places
+    while left and waiting:
+        each = left // len(waiting)
+        for name in waiting if each else waiting[:left]:  # the remainder goes to the first ones
+            given = min(max(1, each), wants[name] - shares[name])
+            shares[name] += given
+            left -= given
+        waiting = [name for name in waiting if shares[name] < wants[name]]
+    return shares
+
+
+@dataclass(frozen=True)
+class Part:
+    """A sweep's part of a cluster.
+
+    Attributes:
+        places: how many of its trials may run at once.
+        whole: how many would, if it were alone.
+        others: the names of the other sweeps there.
+        has_no_node: whether the nodes that had room for a trial are gone.
+    """
+
+    places: int
+    whole: int
+    others: tuple[str, ...] = ()
+    has_no_node: bool = False
+
+    @property
+    def is_limited(self) -> bool:
+        """True if it must not ask for more workers than its places, though the cluster may have some."""
+        return self.places < self.whole or bool(self.others)
+
+    @property
+    def news(self) -> tuple[object, ...]:
+        """The values whose changes are shown to the user."""
+        return self.has_no_node, self.others, self.places if self.others else self.whole
+
+    def __str__(self) -> str:
+        """`shares the cluster with first: 2 of 4 trials at a time`."""
+        if self.has_no_node:
+            return "waits: no node with room for a trial is left in the cluster; it goes on with the next that joins"
+        count = f"{self.places} of {self.whole} trials at a time"
+        if not self.others:
+            return f"has the cluster to itself: {count}" if self.places == self.whole else count
+        return f"shares the cluster with {' and '.join(self.others)}: {count}"
+
+
+class ClusterShare:
+    """A driver's view of the cluster: how many trials it may run now.
+
+    Args:
+        sweep: its name.
+        cpus, gpus: of one trial; the smallest share of a GPU where cells have several.
+        most: `--max-workers`, or None.
+        board: where sweeps announce themselves; None on a local cluster.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self, sweep: str, cpus: float, gpus: float, most: int | None = None, board: Board | None = None,
+        count: Callable[[float, float], int] = slots, clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self.sweep, self.cpus, self.gpus, self.most = sweep, cpus, gpus, most
+        self.board, self.count, self.clock = board, count, clock
+        self._looked = -math.inf
+        self._wanted = ANY_NUMBER
+        self.part = self._look()
+
+    def now(self) -> Part:
+        """The part as of the last seconds. Where Ray does not answer, it stays what it was until the next look.
+
+        Lost nodes may come back; the head and this machine's raylet are watched elsewhere (`cluster.watched`).
+        """
+        if not 0 <= self.clock() - self._looked < LOOK_SECONDS:
+            from ray.exceptions import RayError
+
+            try:
+                self.part = self._look()
+            except RayError:
+                pass
+            except ValueError:  # no node that is left has room for a trial
+                self.part = replace(self.part, has_no_node=True)
+        return self.part
+
+    def noted(self) -> ClusterPart:
+        """The part as `status` reads it."""
+        part = self.part
+        return ClusterPart(
+            places=part.places, whole=part.whole, cpus=self.cpus, gpus=self.gpus, others=part.others, most=self.most,
+            has_no_node=part.has_no_node,
+        )  # fmt: skip
+
+    def want(self, trials: int) -> None:
+        """Announce how many trials could run, so that other sweeps get the rest."""
+        if trials != self._wanted:
+            self._wanted, self._looked = trials, -math.inf
+
+    def _look(self) -> Part:
+        self._looked = self.clock()
+        whole = self.count(self.cpus, self.gpus)
+        wanted = min(whole, self._wanted, self.most or whole)
+        if self.board is None:
+            return Part(min(whole, self.most or whole), whole)
+        self.board.announce(self.sweep, math.ceil(WHOLE * max(wanted, 1) / whole))
+        others = self.board.others()
+        wants = {name: math.ceil(whole * part / WHOLE) for name, part in others.items()}
+        shares = fair_shares(whole, {**wants, self.board.own: max(1, wanted)}, int(self._looked / TURN_SECONDS))
+        names = tuple(sorted(name.split("|")[1] for name in others))
+        return Part(min(shares[self.board.own], self.most or whole), whole, names)
+
+
+class Board:
+    """The announcements of the sweeps on the joined cluster.
+
+    Attributes:
+        own: this sweep's latest announcement. Its name is unique: sweeps of two storages may have one name, and Ray
+            removes a group some time after the call.
+    """
+
+    def __init__(self) -> None:
+        self.own = ""
+        self._token, self._bytes, self._count = uuid4().hex[:12], 0, 0
+        self._group: Any = None
+
+    def announce(self, sweep: str, part: int) -> None:
+        """Announce that a sweep runs here, and the part of the cluster that it could use, in thousandths."""
+        if part == self._bytes:
+            return
+        from ray.util.placement_group import placement_group, remove_placement_group
+
+        self._count += 1
+        own, before = f"{MARK}|{sweep}|{self._token}|{self._count}", self._group
+        self._group = placement_group([{"memory": part}], name=own)
+        self.own, self._bytes = own, part
+        if before is not None:
+            remove_placement_group(before)
+
+    def others(self) -> dict[str, int]:
+        """The latest announcement of each other sweep."""
+        from ray.util import placement_group_table
+
+        latest: dict[str, tuple[int, str, int]] = {}
+        for group in placement_group_table().values():
+            mark, *words = str(group["name"]).split("|")
+            if mark == MARK and len(words) == 3 and words[1] != self._token and group["state"] != "REMOVED":
+                part = int(sum(bundle.get("memory", 0) for bundle in group["bundles"].values()))
+                latest[words[1]] = max(latest.get(words[1], (0, "", 0)), (int(words[2]), str(group["name"]), part))
+        return {name: part for _, name, part in latest.values()}

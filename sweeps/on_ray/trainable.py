@@ -1,24 +1,71 @@
-"""The function that Ray Tune runs in a worker: a work order in, its events out as Tune's results."""
+"""Between the driver and its workers: the driver as Ray Tune calls it, and the function that Tune runs in a worker.
+
+A work order goes in as a Tune configuration, and its events come out as Tune's results. Imports no Ray.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
+from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.worker.events import EpochEnded, Event, TrialEnded
-from meltpoint.sweeps.worker.outcome import failed
+from meltpoint.sweeps.worker.outcome import TrialOutcome, failed
 from meltpoint.sweeps.worker.work_order import WorkOrder
 
 EVENTS = "events"
-"""The key of a result that holds the events which happened at once."""
+"""The key of a result that holds the events since the last one."""
 
 UNFIT_NODE = "unfit_node"
-"""The key of a refusal's result that holds the id of Ray's node."""
+"""The key of a result that holds the id of the node which refused the order."""
+
+Trainable = Callable[[dict[str, Any]], None]
+"""A function trainable of Ray Tune: `WorkOrder.as_config` in, its events reported."""
+
+
+class Driver(Protocol):
+    """The sweep's driver.
+
+    Attributes:
+        slots: the number of workers.
+        failure: an error of the driver's own (a full disk), which Tune would bury in its own text.
+    """
+
+    slots: int
+    failure: Exception | None
+
+    def next_order(self) -> WorkOrder | str:
+        """An order, "wait" or "done"."""
+
+    def on_start(self, work: WorkOrder) -> None:
+        """A worker took the order up."""
+
+    def on_event(self, event: Event) -> None:
+        """A worker's event about one trial."""
+
+    def on_order_end(self, work: WorkOrder, outcome: TrialOutcome) -> None:
+        """The order left Ray: its worker is done, died, or was stopped.
+
+        Args:
+            outcome: of those trials whose end no event has reported.
+        """
+
+    def wants_stop(self, work: WorkOrder) -> bool:
+        """True if a running order should end now (the time budget)."""
+
+    def early_stopping(self, work: WorkOrder) -> EarlyStopping | None:
+        """The rule of the order's space."""
+
+    def has_enough(self) -> bool:
+        """True if idle workers would only take places from other sweeps."""
+
+    def tick(self) -> None:
+        """Called between events, and while no experiment runs."""
 
 
 def train_on_ray(config: dict[str, Any]) -> None:
-    """Ray Tune's function trainable.
+    """Run an order in a worker, as Ray Tune's function trainable.
 
     Args:
         config: of `WorkOrder.as_config`.
@@ -49,14 +96,14 @@ def refusal(work: WorkOrder, fault: str) -> dict[str, Any]:
 
 
 def node_id() -> str:
-    """The id of Ray's node that this worker runs on."""
+    """The id of the Ray node that this worker runs on."""
     import ray
 
     return ray.get_runtime_context().get_node_id()
 
 
 def result_of(events: Sequence[Event]) -> dict[str, Any]:
-    """Events as one result of Ray Tune.
+    """A result of Ray Tune that holds events.
 
     An epoch of a trial that trains alone has `score`, `epoch` and `percent` at the top level, as plain numbers: by
     these Tune's ASHA may stop it.

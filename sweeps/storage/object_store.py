@@ -1,7 +1,7 @@
 """Buckets of S3 and Google Cloud Storage: clients, and errors in one line with the remedy.
 
 obstore (the Rust crate object_store) speaks to them: it has conditional writes for both, retries, and no dependencies.
-It is imported with the first call, and a client is one process's own: a forked worker makes another.
+It is imported with the first call.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ def client(root: str, patience: Patience = LONG) -> S3Store | GCSStore:
             f"--storage {root}: the package obstore is not installed; pip install 'meltpoint[{scheme}]', or name a "
             "folder."
         )
-    return _client(root, patience, os.getpid())
+    return _client(root, patience)
 
 
 @lru_cache(maxsize=8)
-def _client(root: str, patience: Patience, process: int) -> S3Store | GCSStore:
+def _client(root: str, patience: Patience) -> S3Store | GCSStore:
     from obstore.store import GCSStore, S3Store
 
     scheme, _, bucket = root.partition("://")

@@ -231,10 +231,7 @@ class Scorer:
         self._start: Any = None
 
     def prepare(self) -> None:
-        """Let Ray start the process that will score, beside the trials that still run: its imports take seconds.
-
-        A fork has them already (`fork_server`): then Ray's own are left.
-        """
+        """Let Ray start the process that will score while trials still run: its imports take seconds."""
         if self._start is None:
             import ray
 

@@ -120,13 +120,13 @@ def test_importing_the_door_imports_no_heavy_part() -> None:
         (
             "before Ray starts",
             "from meltpoint.sweeps.command_line import spec_from_options; "
-            "from meltpoint.sweeps.driver import early_start",
+            "from meltpoint.sweeps.ledger import ledger; from meltpoint.sweeps.on_ray import cluster",
             ("torch", "ray", "mlflow"),
         ),
         (
             "in the driver",
             "from meltpoint.adapters import heads; from meltpoint.sweeps.driver import run; "
-            "from meltpoint.sweeps.tracking import runs; from meltpoint.sweeps.on_ray import tune_adapters; "
+            "from meltpoint.sweeps.tracking import runs; from meltpoint.sweeps.on_ray import experiment; "
             "from meltpoint.reports import tables; [heads.get(name) for name in heads.names()]",
             ("transformers", "datasets", "sklearn"),
         ),

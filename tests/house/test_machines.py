@@ -25,7 +25,6 @@ CLAIMS = {
     "time-zone": "time.tzname[0] == '+1245'",
     "umask": "os.umask(0o077) == 0o077",
     "path": "__import__('meltpoint').__path__ == [os.getcwd()] and ' ' in os.getcwd() and not os.getcwd().isascii()",
-    "no-patches": "os.environ['MELTPOINT_RAY_PATCHES'] == '0'",
     "no-kernels": "__import__('meltpoint.adapters.ops').adapters.ops.status() != 'on'",
     "no-annex": "not os.path.exists('adapters/cpu') and __import__('meltpoint.adapters.ops').__path__ == [os.getcwd()]",
 }

@@ -1,20 +1,21 @@
-"""Starting Ray beside everything else: the driver waits for the launch alone, and hears of what goes wrong."""
+"""A cluster starts in the background and reports what goes wrong; a lost part is noticed; the first line is quick."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meltpoint.sweeps.on_ray import cluster as cluster_module
-from meltpoint.sweeps.on_ray import patches
-from meltpoint.sweeps.on_ray.cluster import Cluster
-from meltpoint.sweeps.on_ray.fork_server import ForkServer, machine_has_gpus
+from meltpoint.sweeps.on_ray.cluster import Cluster, Lost, watched
 
 
 def failing(cluster: Cluster, **options: Any) -> None:
@@ -32,36 +33,6 @@ def test_a_ray_that_cannot_start_holds_nobody_up_and_is_one_line(monkeypatch, ad
         with pytest.raises(ValueError, match=rf"^{where}: Ray did not start \(no room\)") as told:
             cluster.join()
     assert "\n" not in str(told.value)
-
-
-@pytest.mark.parametrize("device", ["nvidia0", "kfd", "dxg", "accel/accel0", None])
-def test_a_machine_with_gpus_is_known_by_its_device_files(tmp_path: Path, device: str | None):
-    (tmp_path / "accel").mkdir()
-    for name in ("nvidiactl", "null", *([device] if device else [])):
-        (tmp_path / name).touch()
-    assert machine_has_gpus(tmp_path) is (device is not None)
-
-
-@pytest.mark.parametrize(("has_gpus", "switch", "forks"), [(False, "1", True), (True, "1", False), (False, "0", False)])
-def test_workers_are_forked_only_without_gpus_and_with_the_patch(monkeypatch, has_gpus, switch, forks):
-    opened: list[tuple[str, str]] = []
-    monkeypatch.setattr(cluster_module, "machine_has_gpus", lambda: has_gpus)
-    monkeypatch.setenv(patches.SWITCH, switch)
-    monkeypatch.setattr(ForkServer, "open", lambda self, *words: opened.append(words))
-    monkeypatch.setattr(Cluster, "_init", failing)
-    with Cluster(None, encoder=("minilm", "sentence_classification")) as cluster:
-        cluster.begin()
-    assert opened == [("minilm", "sentence_classification")] * forks
-
-
-@pytest.mark.parametrize(("resources", "stays"), [({"CPU": 2.0}, True), ({"CPU": 2.0, "GPU": 1.0}, False)])
-def test_the_fork_server_is_closed_where_ray_finds_gpus_after_all(monkeypatch, resources, stays):
-    monkeypatch.setattr("ray.cluster_resources", lambda: resources)
-    cluster = Cluster(None)
-    cluster.fork_server.open("minilm-that-is-not-there", "sentence_classification")
-    cluster._fork_without_gpus_only()
-    assert cluster.fork_server.is_open is stays
-    cluster.fork_server.close()
 
 
 @pytest.mark.parametrize(
@@ -100,9 +71,7 @@ def test_a_local_cluster_ignores_ray_address_and_stays_on_loopback(monkeypatch):
     asked: list[dict[str, Any]] = []
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.delenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", raising=False)
-    monkeypatch.setattr(cluster_module, "machine_has_gpus", lambda: True)
     monkeypatch.setattr(Cluster, "_init", lambda cluster, **options: asked.append(options))
-    monkeypatch.setattr(Cluster, "_fork_without_gpus_only", lambda cluster: None)
     with Cluster(None) as cluster:
         cluster.join()
     assert asked[0]["address"] == "local"
@@ -112,12 +81,125 @@ def test_a_local_cluster_ignores_ray_address_and_stays_on_loopback(monkeypatch):
 @pytest.mark.slow
 def test_a_local_cluster_starts_though_rays_own_switch_names_a_dead_proxy():
     starts = (
-        "from meltpoint.sweeps.on_ray.cluster import Cluster\nwith Cluster(None) as one: one.join(); print(one.unused)"
+        "from meltpoint.sweeps.on_ray.cluster import Cluster\nwith Cluster(None) as one: one.join(); print('started')"
     )
     dead = {"RAY_grpc_enable_http_proxy": "1", "http_proxy": "http://127.0.0.1:1"}
     done = subprocess.run(
         [sys.executable, "-c", starts], env={**os.environ, **dead}, capture_output=True, encoding="utf-8", timeout=90,
         check=False,
     )  # fmt: skip
-    assert "is set and not used" in done.stdout, done.stderr
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
+
+
+# --- the first line of a sweep ---
+
+SWEEP = """
+import sys
+from meltpoint.sweeps.on_ray.cluster import Cluster
+def begin(self):
+    print("heavy:", sorted({"torch", "ray", "mlflow", "transformers"} & set(sys.modules)), file=sys.stderr)
+    sys.exit(3)
+Cluster.begin = begin
+from meltpoint.launch import main
+main()
+"""
+
+
+def said(*words: str) -> subprocess.CompletedProcess[str]:
+    """A sweep of two cells that ends where Ray would start."""
+    words = (
+        "sweep", "--name", "first", "--encoder", "minilm", "--mode", "feature_extraction,fine_tuning", "--task",
+        "demo_sentiment", *words,
+    )  # fmt: skip
+    return subprocess.run([sys.executable, "-c", SWEEP, *words], capture_output=True, encoding="utf-8", check=False)
+
+
+def test_a_sweep_says_what_it_does_before_anything_heavy_is_imported(tmp_path: Path) -> None:
+    done = said("--storage", str(tmp_path))
+    first, second = done.stderr.splitlines()
+    assert first.startswith("first: opening 2 cells; ")
+    assert second == "heavy: []"
+
+
+def test_bad_input_is_one_line_before_ray_starts(tmp_path: Path) -> None:
+    done = said("--storage", str(tmp_path), "--set", "learning_rat=1")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("meltpoint: ")
+
+
+# --- the watch ---
+
+PATIENCE_SECONDS = 30.0
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.socket() as made:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(("127.0.0.1", 0))
+        made.listen(50)
+        yield made
+
+
+class Heard:
+    """What the watch has told."""
+
+    def __init__(self) -> None:
+        self.lost: list[Lost] = []
+        self.came = threading.Event()
+
+    def __call__(self, lost: Lost) -> None:
+        self.lost.append(lost)
+        self.came.set()
+
+
+def test_a_part_that_is_gone_is_told_once_with_its_name_and_only_after_its_time(listener):
+    heard, address = Heard(), listener.getsockname()
+    with watched({"Ray's head": address}, heard, lost_seconds=1.0):
+        listener.close()
+        closed = time.monotonic()
+        assert heard.came.wait(PATIENCE_SECONDS)
+        assert time.monotonic() - closed >= 0.7
+    (lost,) = heard.lost
+    assert str(lost) == f"Ray's head did not answer for {lost.seconds:.0f} s"
+    assert lost.seconds >= 1.0
+
+
+def test_parts_that_are_gone_together_are_told_together_the_first_one_first(listener):
+    heard = Heard()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen(50)
+        parts = {"the raylet": other.getsockname(), "Ray's head": listener.getsockname()}
+        with watched(parts, heard, lost_seconds=1.0):
+            other.close()
+            listener.close()
+            assert heard.came.wait(PATIENCE_SECONDS)
+    assert [lost.part for lost in heard.lost] == ["the raylet and Ray's head"]
+
+
+def test_a_part_that_comes_back_in_time_is_not_missed(listener):
+    heard, address = Heard(), listener.getsockname()
+    looks = 0
+    with watched({"Ray's head": address}, heard, lost_seconds=2.0):
+        listener.close()
+        time.sleep(1.0)
+        with socket.socket() as again:
+            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            again.bind(address)
+            again.listen(50)
+            again.settimeout(PATIENCE_SECONDS)
+            while looks < 6:
+                connection, _ = again.accept()
+                connection.close()
+                looks += 1
+            assert heard.lost == []
+
+
+def test_nothing_is_told_of_a_cluster_that_is_left_in_order(listener):
+    heard = Heard()
+    with watched({"Ray's head": listener.getsockname()}, heard, lost_seconds=0.2):
+        pass
+    listener.close()
+    assert not heard.came.wait(0.6)

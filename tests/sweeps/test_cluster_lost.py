@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.sweeps.on_ray.cluster_watch import LOST_SECONDS
+from meltpoint.sweeps.on_ray.cluster import LOST_SECONDS
 from meltpoint.tests.local_servers import free_ports
 from meltpoint.tests.marked_processes import Marked, titled
 from meltpoint.tests.sweeps import ray_nodes

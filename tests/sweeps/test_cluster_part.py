@@ -16,11 +16,11 @@ from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.ledger.cluster_part import ClusterPart, note_part, noted_part
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.on_ray.sharing import LOOK_SECONDS
+from meltpoint.sweeps.on_ray.room import LOOK_SECONDS
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.tests.sweeps.test_sharing import Cluster
+from meltpoint.tests.sweeps.test_room import Cluster
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from meltpoint.adapters.model import AdaptedModel
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.memory_ceilings import FILE, MemoryCeilings
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.on_ray import gpu_sharing
+from meltpoint.sweeps.on_ray import placement
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.tracking.run_contents import MICRO_BATCH, ending
@@ -262,8 +262,8 @@ def test_a_cell_whose_probe_does_not_fit_gets_whole_gpus_and_the_sweep_begins(mo
     too_large = Need(0, 0, "a whole GPU is too small for the largest batches (…); they train in parts.", True)
     monkeypatch.setattr("ray.get", lambda reference: reference)
     said: list[str] = []
-    share = gpu_sharing._share(("e", "fine_tuning", "a"), too_large, said.append)
-    assert gpu_sharing.settled({("e", "fine_tuning", "a"): share}, said.append) == {("e", "fine_tuning", "a"): 1.0}
+    share = placement._share(("e", "fine_tuning", "a"), too_large, said.append)
+    assert placement.settled({("e", "fine_tuning", "a"): share}, said.append) == {("e", "fine_tuning", "a"): 1.0}
     assert len(said) == 1
 
 

@@ -1,4 +1,4 @@
-"""gpu_sharing and memory_probe: the share of a GPU that a trial gets. A fake meter stands in for a GPU's memory."""
+"""placement and memory_probe: the share of a GPU that a trial gets. A fake meter stands in for a GPU's memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.machine import gpu_limits
 from meltpoint.sweeps.machine.gpu_limits import MARGIN
-from meltpoint.sweeps.on_ray import gpu_sharing
-from meltpoint.sweeps.on_ray.gpu_sharing import share_of
-from meltpoint.sweeps.on_ray.tune_adapters import resources_of
+from meltpoint.sweeps.on_ray import placement
+from meltpoint.sweeps.on_ray.experiment import resources_of
+from meltpoint.sweeps.on_ray.placement import share_of
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
@@ -53,7 +53,7 @@ def test_the_trials_that_share_a_gpu_fit_it_each_with_its_margin(case, most):
 def test_one_trial_more_would_not_fit(case, most):
     needed, total = case
     trials = int(1 / share_of(needed, total, most))
-    room = total * gpu_sharing.RAY_UNITS // (trials + 1) / gpu_sharing.RAY_UNITS
+    room = total * placement.RAY_UNITS // (trials + 1) / placement.RAY_UNITS
     assert trials == most or needed * (1 + MARGIN) > room * (1 - 2e-3)  # Ray's units: less than 0.1 % of a share
 
 
@@ -105,7 +105,7 @@ def order_of(proposal: Proposal, gpus: float) -> Order:
 def probed(spec, cells) -> dict[str, ProbeOrder]:
     """Mode → what is probed of its cell, with one GPU: three trials, two seeds."""
     cells = [*cells, *open_cells(spec.model_copy(update={"modes": ("stack_and_finetune",)}))]
-    found = gpu_sharing.probe_orders(Planner(spec, cells, []), order_of, gpus=1)
+    found = placement.probe_orders(Planner(spec, cells, []), order_of, gpus=1)
     return {mode: told for (_, mode, _), told in found.items()}
 
 
@@ -117,23 +117,23 @@ def test_a_frozen_cell_is_probed_with_the_largest_bundles_that_it_may_train(prob
 
 
 def test_finals_side_by_side_are_probed_where_they_are_allowed_on_gpus(spec, cells, monkeypatch):
-    monkeypatch.setattr(gpu_sharing, "BUNDLES_FINALS", True)
-    (probe,) = gpu_sharing.probe_orders(Planner(spec, cells[:1], []), order_of, gpus=1).values()
+    monkeypatch.setattr(placement, "BUNDLES_FINALS", True)
+    (probe,) = placement.probe_orders(Planner(spec, cells[:1], []), order_of, gpus=1).values()
     seeds = [[order.seed for order in work.orders] for work in probe.bundles]
     assert seeds == [[0, 0, 0], [0, 1]], "a search bundle shares its batches, a bundle of finals has one a seed"
 
 
 def test_what_was_not_run_on_a_gpu_or_changes_finals_there_is_off():
     """A limit may change with figures of a GPU in docs/log.md, and this test with it."""
-    assert (gpu_limits.FORKS_WORKERS, gpu_limits.BUNDLES_FINALS) == (False, False)
+    assert not gpu_limits.BUNDLES_FINALS
     assert share_of(0, 80 * GIB) == 1 / 8
     assert share_of(27 * GIB, 80 * GIB) == 1.0, "two would need 81 GiB with half as much again"
     assert share_of(8 * GIB, 80 * GIB) == 0.1666, "six, with 12 GiB each"
 
 
 def test_the_share_that_is_enough_on_every_kind_of_gpu_is_the_largest():
-    assert gpu_sharing.largest([0.25, 0.5, 0.125]) == 0.5
-    assert gpu_sharing.largest([0.25, "does not fit.", 1.0]) == "does not fit."
+    assert placement.largest([0.25, 0.5, 0.125]) == 0.5
+    assert placement.largest([0.25, "does not fit.", 1.0]) == "does not fit."
 
 
 def test_an_encoder_that_frozen_trials_leave_on_the_gpu_counts_for_every_cell(probed, cells):
@@ -148,7 +148,7 @@ def test_only_cells_with_something_left_to_do_are_probed(spec, cells, make_recor
         planner.begin(proposal)
         test = {"accuracy": 0.5} if proposal.role == "final" else None
         planner.end(make_record(proposal, test=test))
-    assert gpu_sharing.probe_orders(planner, order_of, gpus=1) == {}
+    assert placement.probe_orders(planner, order_of, gpus=1) == {}
 
 
 def with_space(cell: OpenCell, **said: object) -> OpenCell:
@@ -161,7 +161,7 @@ def test_the_heaviest_setting_has_the_largest_batch_the_full_precision_and_every
         cells[1], batch_size={"choice": [8, 32, 16], "first": 16}, precision={"choice": ["bf16", "fp32"]},
         max_pieces={"integer": [16, 48]}, gradual_unfreezing=True,
     )  # fmt: skip
-    setting = gpu_sharing.heaviest(cell)
+    setting = placement.heaviest(cell)
     assert (setting["batch_size"], setting["precision"], setting["max_pieces"]) == (32, "fp32", 48)
     assert setting["gradual_unfreezing"] is False
 
@@ -281,8 +281,8 @@ def test_ray_is_asked_for_each_orders_own_resources(probed):
 
 def test_a_cell_that_cannot_be_measured_gets_a_whole_gpu_and_leaves_the_others_theirs():
     good, bad, said = ("e", "fine_tuning", "a"), ("e", "fine_tuning", "b"), []
-    assert gpu_sharing.settled({good: 0.25, bad: "b: it does not fit."}, said.append) == {good: 0.25, bad: 1.0}
+    assert placement.settled({good: 0.25, bad: "b: it does not fit."}, said.append) == {good: 0.25, bad: 1.0}
     assert len(said) == 1
     assert said[0].startswith("b: it does not fit.")
     with pytest.raises(ValueError, match=r"^b: it does not fit\. \(--gpus-per-trial 0"):
-        gpu_sharing.settled({bad: "b: it does not fit."}, said.append)
+        placement.settled({bad: "b: it does not fit."}, said.append)

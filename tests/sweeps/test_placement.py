@@ -180,7 +180,7 @@ import torch
 from meltpoint.sweeps.on_ray.cluster import SETTINGS
 os.environ.update(SETTINGS)
 from ray import tune
-from meltpoint.sweeps.on_ray import experiment, gpu_sharing, placement
+from meltpoint.sweeps.on_ray import experiment, placement
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.sweeps.search.cell_progress import Proposal
@@ -242,10 +242,10 @@ if __name__ == "__main__":
     shares = placed.shares
     works = []
     for cell in (progress.cell for progress in planner.cells.values()):
-        proposal = Proposal(cell.mode, 0, "search", cell, gpu_sharing.heaviest(cell), 0)
+        proposal = Proposal(cell.mode, 0, "search", cell, placement.heaviest(cell), 0)
         works += [WorkOrder(orders=(order_of(proposal, shares[cell.key]),))] * (2 if cell.mode == "fine_tuning" else 1)
     driver = Driver(works)
-    experiment.run_on_tune(driver, is_local=True, trainable=trial)
+    experiment.run_on_tune(driver, trial)
     print(", ".join(sorted(driver.said)))
     ray.shutdown()
 """

@@ -1,12 +1,27 @@
-"""room: trials fit on a node or they do not; nodes are never added up for one trial."""
+"""room: trials fit single nodes, and sweeps on one cluster take equal parts of it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from meltpoint.sweeps.on_ray.room import needs, slots, trials_on
+from meltpoint.sweeps.driver.driver import SweepDriver
+from meltpoint.sweeps.on_ray.room import (
+    LOOK_SECONDS,
+    MARK,
+    TURN_SECONDS,
+    ClusterShare,
+    Part,
+    fair_shares,
+    needs,
+    slots,
+    trials_on,
+)
 
 
 def node(cpus: float = 0.0, gpus: float = 0.0, alive: bool = True, group: str | None = None) -> dict[str, Any]:
@@ -49,3 +64,167 @@ def test_a_trial_that_an_autoscaler_may_have_room_for_is_not_refused() -> None:
 
 def test_a_need_is_said_in_words() -> None:
     assert [needs(2, 0), needs(1, 0.25), needs(1, 1)] == ["2 CPUs", "1 CPU and 0.25 GPUs", "1 CPU and 1 GPU"]
+
+
+# --- several sweeps ---
+
+NAMES = st.text("abcdef", min_size=1, max_size=4)
+
+
+@pytest.mark.parametrize(
+    ("places", "wants", "shares"),
+    [
+        (4, {"a": 9, "b": 9}, {"a": 2, "b": 2}), (5, {"b": 9, "a": 9}, {"a": 3, "b": 2}),
+        (8, {"a": 1, "b": 9}, {"a": 1, "b": 7}), (8, {"a": 1, "b": 2, "c": 9}, {"a": 1, "b": 2, "c": 5}),
+        (8, {"a": 2, "b": 3}, {"a": 2, "b": 3}), (1, {"a": 9, "b": 9}, {"a": 1, "b": 0}), (3, {"a": 9}, {"a": 3}),
+        (0, {"a": 1}, {"a": 0}), (4, {"a": 0, "b": 9}, {"a": 0, "b": 4}),
+    ],
+)  # fmt: skip
+def test_places_are_shared_equally_and_what_one_sweep_does_not_want_goes_to_the_others(places, wants, shares) -> None:
+    assert fair_shares(places, wants) == shares
+
+
+@given(st.integers(0, 300), st.dictionaries(NAMES, st.integers(0, 300), min_size=1, max_size=9), st.integers(0, 99))
+def test_no_place_is_idle_while_a_sweep_wants_one_and_no_sweep_has_two_more_than_another_that_wants_more(
+    places, wants, turn
+) -> None:
+    shares = fair_shares(places, wants, turn)
+    assert sum(shares.values()) == min(places, sum(wants.values()))
+    for name, share in shares.items():
+        assert 0 <= share <= wants[name]
+        if share < wants[name]:
+            assert all(other - share <= 1 for other in shares.values())
+
+
+@given(st.integers(1, 9), st.integers(1, 9))
+def test_with_fewer_places_than_sweeps_each_sweep_has_one_in_some_turn(places, sweeps) -> None:
+    wants = {str(number): 5 for number in range(sweeps)}
+    turns = [fair_shares(places, wants, turn) for turn in range(sweeps)]
+    assert all(any(shares[name] for shares in turns) for name in wants)
+
+
+@dataclass
+class Cluster:
+    """A cluster's places, a clock, and the announcements of its sweeps."""
+
+    places: int
+    seconds: float = 0.0
+    announced: dict[str, int] = field(default_factory=dict)
+
+    def share(self, sweep: str, most: int | None = None) -> ClusterShare:
+        return ClusterShare(
+            sweep, 1.0, 0.0, most, FakeBoard(self, f"{MARK}|{sweep}|0"),  # type: ignore[arg-type]
+            count=lambda cpus, gpus: self.count(), clock=lambda: self.seconds,
+        )  # fmt: skip
+
+    def count(self) -> int:
+        if not self.places:
+            raise ValueError("A trial needs 1 CPU, but Ray has 0 CPUs.")
+        return self.places
+
+
+@dataclass
+class FakeBoard:
+    cluster: Cluster
+    own: str
+
+    def announce(self, sweep: str, part: int) -> None:
+        self.cluster.announced[self.own] = part
+
+    def others(self) -> dict[str, int]:
+        return {name: part for name, part in self.cluster.announced.items() if name != self.own}
+
+
+def test_a_second_sweep_halves_the_first_ones_places_and_gives_them_back_when_it_needs_them_no_more() -> None:
+    cluster = Cluster(places=4)
+    first = cluster.share("first")
+    assert first.now() == Part(4, 4)
+    assert not first.now().is_limited
+    second = cluster.share("second")
+    assert second.now() == Part(2, 4, ("first",))
+    assert first.now() == Part(4, 4), "looked at every few seconds"
+    cluster.seconds += LOOK_SECONDS
+    assert first.now() == Part(2, 4, ("second",))
+    assert str(first.now()) == "shares the cluster with second: 2 of 4 trials at a time"
+    second.want(1)  # its last trial
+    second.now()
+    cluster.seconds += LOOK_SECONDS
+    assert first.now().places == 3
+    cluster.announced.pop(second.board.own)  # type: ignore[union-attr]
+    cluster.seconds += LOOK_SECONDS
+    assert first.now() == Part(4, 4)
+
+
+def test_a_sweep_with_a_cap_leaves_the_rest_to_the_others() -> None:
+    cluster = Cluster(places=8)
+    capped, other = cluster.share("capped", most=2), cluster.share("other")
+    cluster.seconds += LOOK_SECONDS
+    assert capped.now() == Part(2, 8, ("other",))
+    assert other.now().places == 6
+
+
+def test_places_follow_the_cluster_when_nodes_come_and_go() -> None:
+    cluster = Cluster(places=1)
+    share = cluster.share("only")
+    cluster.places = 16
+    cluster.seconds += LOOK_SECONDS
+    assert share.now() == Part(16, 16)
+    cluster.places = 3
+    cluster.seconds += LOOK_SECONDS
+    assert share.now() == Part(3, 3)
+    cluster.places = 0
+    cluster.seconds += LOOK_SECONDS
+    assert share.now() == Part(3, 3, has_no_node=True), "a node that joins goes on"
+    assert str(share.now()).startswith("waits: no node with room for a trial is left")
+    cluster.places = 2
+    cluster.seconds += LOOK_SECONDS
+    assert share.now() == Part(2, 2)
+
+
+def test_two_sweeps_take_turns_on_a_single_place() -> None:
+    cluster = Cluster(places=1)
+    shares = [cluster.share("first"), cluster.share("second")]
+    had = []
+    for _ in range(2):
+        cluster.seconds += TURN_SECONDS
+        had.append([share.now().places for share in shares])
+    assert sorted(had) == [[0, 1], [1, 0]]
+
+
+def driver_with(part: Part, orders: int, taken: int) -> tuple[SweepDriver, list[str]]:
+    """A driver's own methods on a share that stays as it is, and what it says."""
+    said: list[str] = []
+    driver = SweepDriver.__new__(SweepDriver)
+    driver.share = SimpleNamespace(part=part, now=lambda: part)  # type: ignore[assignment]
+    driver.ledger = SimpleNamespace(attempt=0)  # type: ignore[assignment]
+    driver.orders = {str(number): number < taken for number in range(orders)}
+    driver.slots, driver.progress = part.whole, SimpleNamespace(say=said.append)  # type: ignore[assignment]
+    return driver, said
+
+
+@pytest.mark.parametrize(
+    ("part", "orders", "taken", "has_place"),
+    [
+        (Part(4, 4), 4, 4, True), (Part(4, 4), 5, 4, False), (Part(2, 4), 1, 1, True), (Part(2, 4), 2, 2, False),
+        (Part(2, 4), 2, 0, False), (Part(2, 2, ("other",)), 2, 2, False), (Part(0, 1, ("other",)), 0, 0, False),
+    ],
+)  # fmt: skip
+def test_a_sweep_alone_lets_one_order_wait_and_one_that_shares_the_cluster_none(part, orders, taken, has_place) -> None:
+    driver, _ = driver_with(part, orders, taken)
+    assert driver._has_place() is has_place
+    assert driver.has_enough() is (part.is_limited and orders >= part.places)
+
+
+def test_the_driver_says_with_whom_it_shares_the_cluster_once() -> None:
+    driver, said = driver_with(Part(4, 4), 0, 0)
+    shared = Part(2, 4, ("other",))
+
+    def now() -> Part:
+        driver.share.part = shared  # type: ignore[union-attr]
+        return shared
+
+    driver.share.now = now  # type: ignore[union-attr]
+    driver._follow_cluster()
+    driver._follow_cluster()
+    assert said == ["The sweep shares the cluster with other: 2 of 4 trials at a time."]
+    assert driver.slots == 2

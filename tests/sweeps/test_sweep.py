@@ -163,14 +163,3 @@ def test_another_specification_under_the_name_is_refused_and_says_what_differs(d
     assert refused.returncode == 2
     assert "'tiny' is taken by another specification" in refused.stderr
     assert "trials 3 → 2" in refused.stderr
-
-
-@pytest.mark.slow
-def test_without_patches_of_ray_a_sweep_has_the_same_trials_and_the_same_numbers(done, tmp_path, monkeypatch):
-    spec, storage = done
-    monkeypatch.setenv("MELTPOINT_RAY_PATCHES", "0")
-    ended = run(command(spec, tmp_path, modes=("feature_extraction",)))
-    assert ended.returncode == 0, ended.stderr
-    assert_whole(tmp_path, cells=1, trials=TRIALS, seeds=SEEDS)
-    with_patches = {r["id"]: (r["dev"], r["test"]) for r in records(storage) if r["mode"] == "feature_extraction"}
-    assert {r["id"]: (r["dev"], r["test"]) for r in records(tmp_path)} == with_patches

@@ -69,7 +69,7 @@ def test_a_capped_sweep_never_runs_more_trials_at_once(frozen_spec, tmp_path) ->
 
 ANNOUNCING = """
 import sys, ray
-from meltpoint.sweeps.on_ray.sharing import Board, ClusterShare
+from meltpoint.sweeps.on_ray.room import Board, ClusterShare
 
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
 first, second = Board(), Board()
@@ -91,3 +91,82 @@ def test_announcements_on_a_real_cluster_may_change_at_any_pace() -> None:
     shared = "shares the cluster with second: 1 of 2 trials at a time"
     alone = "has the cluster to itself: 2 of 2 trials at a time"
     assert done.stdout.splitlines() == [alone, *[shared] * 4, "['first']"], done.stderr
+
+
+GIVING_BACK = """
+import os, sys, time
+import ray
+from meltpoint.sweeps.on_ray import experiment
+from meltpoint.sweeps.on_ray.cluster import SETTINGS, Cluster
+from meltpoint.sweeps.on_ray.trainable import result_of
+from meltpoint.sweeps.worker.events import TrialEnded
+from meltpoint.sweeps.worker.outcome import TrialOutcome
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.tasks.core.task import DataSpec
+
+os.environ.update(SETTINGS)
+
+
+def order(number):
+    return Order(
+        id=str(number), number=number, role="search", encoder="e", mode="m", task="t", head="h", seed=0, setting={},
+        data=DataSpec("t"), data_fingerprint="", encoder_fingerprint="", checkpoint="nowhere", cpus=1, gpus=0,
+    )
+
+
+def train(config):
+    from ray import tune
+
+    first = WorkOrder.from_config(config).first
+    tune.report(result_of([TrialEnded(trial=first.id, outcome=TrialOutcome(status="finished"))]))
+
+
+class Driver:
+    failure, slots = None, 1
+
+    def __init__(self):
+        self.orders, self.other, self.said = [WorkOrder(orders=(order(number),)) for number in range(2)], None, []
+        self.running = 0
+
+    def next_order(self):
+        if self.running or self.has_enough():
+            return "wait"
+        self.running = len(self.orders[:1])
+        return self.orders.pop(0) if self.orders else "done"
+
+    def on_event(self, event):
+        self.running = 0
+        self.said.append(f"trial {event.trial}")
+
+    def has_enough(self):
+        return len(self.said) == 1
+
+    def tick(self):
+        if self.has_enough():  # the only place is another sweep's until its trial has run
+            self.other = self.other or ray.remote(num_cpus=1)(lambda: 7).remote()
+            if ray.wait([self.other], timeout=0.1)[0]:
+                self.said.append(f"other {ray.get(self.other)}")
+
+    def on_start(self, work): pass
+    def on_order_end(self, work, outcome): pass
+    def wants_stop(self, work): return False
+    def early_stopping(self, work): return None
+
+
+if __name__ == "__main__":
+    driver = Driver()
+    with Cluster(None, 1) as cluster:
+        cluster.join()
+        experiment.run_on_tune(driver, train)
+    print(driver.said)
+"""
+
+
+@pytest.mark.slow
+def test_a_sweep_without_a_place_ends_its_idle_worker_and_goes_on_when_it_has_one_again(tmp_path) -> None:
+    script = tmp_path / "giving_back.py"
+    script.write_text(GIVING_BACK, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, encoding="utf-8", timeout=PATIENCE_SECONDS, check=False
+    )
+    assert done.stdout.splitlines()[-1:] == ["['trial 0', 'other 7', 'trial 1']"], done.stderr[-3000:]

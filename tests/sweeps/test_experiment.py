@@ -1,4 +1,4 @@
-"""tune_adapters: Tune's searcher and scheduler, and what Tune would not survive by itself."""
+"""experiment: Tune's searcher and scheduler, and the faults that Tune would not survive by itself."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
-from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, result_of
-from meltpoint.sweeps.on_ray.tune_adapters import (
+from meltpoint.sweeps.on_ray.experiment import (
     WORKER_SECONDS,
     AshaPerCell,
     CellSearch,
@@ -26,6 +25,7 @@ from meltpoint.sweeps.on_ray.tune_adapters import (
     memory_kill_behind,
     resources_of,
 )
+from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, result_of
 from meltpoint.sweeps.worker.events import EpochEnded, Started, TrialEnded
 from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, STOPPED_EARLY, TrialOutcome, failed
 
