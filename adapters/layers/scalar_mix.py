@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from meltpoint.adapters import ops
 from meltpoint.adapters.layers.bundle import keep_members
 
 
@@ -42,7 +41,10 @@ class ScalarMix(nn.Module):
         assert stacked.shape[1] in (1, trials), f"{stacked.shape[1]} lanes for {trials} members"
         weights = self.gamma[:, None] * torch.softmax(self.scalars, 1)  # (T, layers)
         with torch.autocast(stacked.device.type, enabled=False):
-            return ops.mix(stacked, weights)
+            lanes = stacked.float().flatten(2).transpose(0, 1)  # (lanes, layers, numbers)
+            # A product a member, also where all mix the same states: its bits are then those that it has alone.
+            mixed = torch.bmm(weights[:, None], lanes.expand(trials, -1, -1))
+            return mixed.view(trials, *stacked.shape[2:])
 
     def keep(self, members: Sequence[int]) -> None:
         """Continue with some members, in this order."""

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters import ops
 from meltpoint.adapters.layers.affine import Affine
 from meltpoint.adapters.layers.bundle import Bundle, shares
 
@@ -99,7 +98,7 @@ class TransformerLayer(nn.Module):
         parts = projected.view(members * batch, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         query, key, value = parts.unbind(0)  # each (members · batch, heads, positions, dim / heads)
         keys = mask.flatten(0, 1)[:, None, None].expand(-1, -1, count, -1)
-        mixed = ops.attend(query, key, value, keys, query.shape[-1] ** -0.5, dropout=0.0)
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=keys)
         return mixed.transpose(1, 2).reshape(members, batch, count, -1)
 
 

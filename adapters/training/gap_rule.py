@@ -15,7 +15,7 @@ from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.adapters.multiplier_table import Plan
 from meltpoint.adapters.snapshot import Snapshot
-from meltpoint.adapters.training.stacked_adamw import StackedAdamW
+from meltpoint.adapters.training.optimisers import StackedAdamW
 from meltpoint.adapters.training.trial_state import TrialState
 from meltpoint.tasks.core.metrics import gain
 

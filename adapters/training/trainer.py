@@ -22,13 +22,11 @@ from meltpoint.adapters.layers.compact_embedding import pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
 from meltpoint.adapters.snapshot import Snapshot
-from meltpoint.adapters.training.adam_rules import ADAM_RULES, AdamRule
-from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW, encoder_adamw
 from meltpoint.adapters.training.epoch_result import EpochResult, best_epoch
 from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation, evaluate
 from meltpoint.adapters.training.gap_rule import GapRule
+from meltpoint.adapters.training.optimisers import ADAM_RULES, AdamRule, EncoderAdamW, StackedAdamW
 from meltpoint.adapters.training.split_inputs import FrozenStates, SplitInputs
-from meltpoint.adapters.training.stacked_adamw import StackedAdamW
 from meltpoint.adapters.training.trial_state import EncodedData, Outcome, TrialState
 from meltpoint.tasks.core.task import Example
 
@@ -83,9 +81,7 @@ class Trainer:
         encoder = self.model.encoder
         # Only those rows of its table of subword tokens that the task has are trained; the result is the same, exactly.
         table = encoder.compact_pieces(pieces_of(self.data.train, encoder.tokenizer.pad_piece))
-        in_bf16 = self.precision == "bf16" and self.device.type == "cpu"
-        masters = encoder.train_in_bf16() if in_bf16 else {}
-        optimiser = encoder_adamw(self.model.layer_groups()[:-1], weight_decay, masters, rule)
+        optimiser = EncoderAdamW(self.model.layer_groups()[:-1], weight_decay, rule)
         if table is not None:
             table.follow(optimiser)
         return optimiser

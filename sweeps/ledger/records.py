@@ -90,8 +90,6 @@ class HardwareRecord(BaseModel):
         gpu_share: the share of the GPU that Ray gave; 0 on a CPU.
         precision: "bf16" or "fp32", as resolved on that hardware.
         host: the machine's name.
-        cpu_kernels: whether the CPU kernels served (`adapters.ops`), and not torch's own operations alone; None in
-            records from before there was a choice.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -102,7 +100,6 @@ class HardwareRecord(BaseModel):
     gpu_share: FiniteFloat
     precision: str
     host: str
-    cpu_kernels: bool | None = None
 
 
 class EpochRecord(EpochResult):

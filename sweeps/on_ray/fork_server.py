@@ -187,18 +187,13 @@ def _import(encoder: str, kind: str) -> None:
     """
     import torch
 
-    from meltpoint.adapters import ops
-
-    wait_for_kernels = ops.compile_ahead()  # beside the imports that follow
     from meltpoint.sweeps.worker import worker
 
     for name in RAYS_PARTS:
         with contextlib.suppress(ImportError):  # of another version of Ray, which does without
             importlib.import_module(name)
-    wait_for_kernels()
     with contextlib.suppress(ValueError, OSError):  # the trial comes upon the same trouble, and has an outcome for it
         worker.warm_encoder(encoder, kind)
-    ops.warm_up()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         raise RuntimeError("CUDA cannot be used after a fork")
 

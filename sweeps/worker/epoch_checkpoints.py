@@ -16,7 +16,6 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from meltpoint.adapters import ops
 from meltpoint.adapters.features.budget import free_bytes
 from meltpoint.adapters.training.saving_rule import SavingRule
 from meltpoint.adapters.training.state_file import DamagedStateError, read_about, read_state, write_state
@@ -186,6 +185,5 @@ def belongs_to(order: Order, trainer: Trainer) -> dict[str, Any]:
     return {
         "trial": order.id, "code": code_version(), "precision": trainer.precision, "processor": hardware.name,
         "device": trainer.device.type, "threads": hardware.threads if trainer.device.type == "cpu" else None,
-        "cpu_kernels": ops.version() if trainer.device.type == "cpu" else "",
         "versions": {name: installed[name] for name in COMPUTING if name in installed},
     }  # fmt: skip

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from meltpoint.adapters import encoders, heads, ops
+from meltpoint.adapters import encoders, heads
 from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.pairing import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
@@ -262,7 +262,6 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
     facts |= {"mode": order.mode, "code": code_version()}
     # These decide the last bits.
     facts |= {"processor": trainer.hardware.name, "threads": str(trainer.hardware.threads)}
-    facts |= {"cpu_kernels": ops.version()}
     return SharedFirstPhases(first_phases_folder(order.cache)).epochs(trainer, facts)
 
 
@@ -323,9 +322,7 @@ def trained_of_encoder(trainer: Trainer) -> int:
 
 def hardware_record(trainer: Trainer) -> HardwareRecord:
     """The hardware of a trainer, for the ledger."""
-    by_kernels = trainer.hardware.device == "cpu" and ops.status() == "on"
-    facts = {**asdict(trainer.hardware), "precision": trainer.precision, "cpu_kernels": by_kernels}
-    return HardwareRecord(**facts, host=socket.gethostname())
+    return HardwareRecord(**asdict(trainer.hardware), precision=trainer.precision, host=socket.gethostname())
 
 
 def cache_notes(trainer: Trainer) -> tuple[str, ...]:

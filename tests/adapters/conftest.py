@@ -15,7 +15,7 @@ import torch
 import transformers
 from tokenizers import ByteLevelBPETokenizer, SentencePieceUnigramTokenizer
 
-from meltpoint.adapters import encoders, heads, ops, settings
+from meltpoint.adapters import encoders, heads, settings
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.pairing import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
@@ -352,20 +352,3 @@ class KeptStates:
 def kept_states(tmp_path: Path) -> KeptStates:
     """A cache of frozen states."""
     return KeptStates(tmp_path / "features")
-
-
-@pytest.fixture(scope="module")
-def kernels() -> Iterator[None]:
-    """The CPU kernels serve, whatever the environment says; what tests them needs them."""
-    with ops.overridden(True):
-        if ops.status() != "on":
-            pytest.skip("the extra 'cpu' is not installed")
-        yield
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Torch's number of threads is a test's to change."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)

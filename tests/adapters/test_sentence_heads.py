@@ -25,7 +25,7 @@ from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.layers.maxout import Maxout
 from meltpoint.adapters.layers.pooling import first_and_last, highest, lowest, mean, pool_rows
 from meltpoint.adapters.layers.self_attention import AttentivePooling, attend_to_itself
-from meltpoint.adapters.training.stacked_adamw import StackedAdamW
+from meltpoint.adapters.training.optimisers import StackedAdamW
 from meltpoint.tasks.core.task import Kind
 
 TRIALS, LENGTHS, WIDTH, DIM = 3, [5, 1, 8], 9, 6

@@ -16,9 +16,6 @@ CLAIMS = {
     "haswell": "os.environ['OPENBLAS_CORETYPE'] == 'Haswell'",
     "sandybridge": "os.environ['OPENBLAS_CORETYPE'] == 'Sandybridge'",
     "avx2": "__import__('torch').backends.cpu.get_cpu_capability() == 'AVX2'",
-    "numba-haswell": (
-        "__import__('numba').core.registry.cpu_target.target_context.codegen().magic_tuple()[1] == 'haswell'"
-    ),
     "one-core": "len(os.sched_getaffinity(0)) == 1",
     "hash-seed": "os.environ['PYTHONHASHSEED'] == '1'",
     "ascii-locale": "not sys.flags.utf8_mode and locale.getencoding() != 'UTF-8'",
@@ -26,8 +23,6 @@ CLAIMS = {
     "umask": "os.umask(0o077) == 0o077",
     "path": "__import__('meltpoint').__path__ == [os.getcwd()] and ' ' in os.getcwd() and not os.getcwd().isascii()",
     "no-patches": "os.environ['MELTPOINT_RAY_PATCHES'] == '0'",
-    "no-kernels": "__import__('meltpoint.adapters.ops').adapters.ops.status() != 'on'",
-    "no-annex": "not os.path.exists('adapters/cpu') and __import__('meltpoint.adapters.ops').__path__ == [os.getcwd()]",
 }
 CLAIMS["path+umask+time-zone"] = " and ".join(CLAIMS[kind] for kind in ("path", "umask", "time-zone"))
 

@@ -110,7 +110,7 @@ def test_a_state_lies_beside_the_weights_and_says_whose_it_is(spec, tmp_path):
 
 @pytest.mark.parametrize("other", [
     {"trial": "0" * 16}, {"code": "0.0.0+00000000"}, {"precision": "bf16 of another kind"}, {"processor": "another"},
-    {"threads": 64}, {"cpu_kernels": "0.1"}, {"versions": {"torch": "1.0"}}, {"device": "cuda"},
+    {"threads": 64}, {"versions": {"torch": "1.0"}}, {"device": "cuda"},
 ])  # fmt: skip
 def test_a_state_of_other_circumstances_is_not_used(spec, tmp_path, monkeypatch, other):
     order = order_of(spec, "feature_extraction", tmp_path)

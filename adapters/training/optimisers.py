@@ -1,14 +1,47 @@
-"""Adam with decoupled decay for a bundle: a rate and a decay a member, one flat buffer, few operations a step."""
+"""Adam with decoupled weight decay: its update rules, the optimiser of an encoder, and that of a bundle's heads."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from meltpoint.adapters.training.adam_rules import ADAMW, BETA_1, BETA_2, UNCORRECTED_STEP, AdamRule
+from meltpoint.adapters.encoder import LayerGroup
+
+BETA_1, BETA_2 = 0.9, 0.999
+"""Decay rates of the two moments: torch.optim.AdamW's own, and BERT's (Devlin et al. 2018, A.2)."""
+
+UNCORRECTED_STEP = math.inf
+"""The step count at which torch's fused kernels correct nothing: 1 - beta**inf is 1, exactly."""
+
+
+@dataclass(frozen=True)
+class AdamRule:
+    """The part of an update that differs between the rules.
+
+    With moments m and v of the gradient, a rate and a decay, both rules are
+    w ← w · (1 - rate · decay) - rate · m / (√v + epsilon).
+
+    Attributes:
+        corrects_bias: whether m and v are divided by 1 - beta**t at step t, since both begin at 0.
+        epsilon: what is added to √v.
+    """
+
+    corrects_bias: bool
+    epsilon: float
+
+
+ADAMW = AdamRule(corrects_bias=True, epsilon=1e-8)
+"""torch.optim.AdamW (Loshchilov & Hutter 2019, algorithm 2; epsilon of Kingma & Ba 2015)."""
+
+BERT_ADAM = AdamRule(corrects_bias=False, epsilon=1e-6)
+"""`AdamWeightDecayOptimizer` of BERT's released code (google-research/bert, optimization.py)."""
+
+ADAM_RULES: Mapping[str, AdamRule] = {"adamw": ADAMW, "bert_adam": BERT_ADAM}
+"""Value of `optimiser` → rule."""
 
 ALIGNED = 16
 """Numbers of float32 in a cache line. Every parameter of every member begins at one, because BLAS kernels round
@@ -19,8 +52,70 @@ FUSED_FROM = 8192
 770 weights 0.16 against 0.06 ms, 5 000 0.18 against 0.16, 20 000 0.23 against 0.56, 1.9 million 9.5 against 131)."""
 
 
+class EncoderAdamW(torch.optim.AdamW):
+    """torch's fused AdamW with two parameter groups a layer group: vectors (biases and layer norms) do not decay.
+
+    It is made once a trial, because a new optimiser at each thaw would lose Adam's moments. A parameter without a
+    gradient is left as it is.
+
+    Args:
+        groups: the encoder's layer groups, bottom → top.
+        weight_decay: of the matrices.
+        rule: the update rule.
+    """
+
+    def __init__(self, groups: Sequence[LayerGroup], weight_decay: float, rule: AdamRule = ADAMW) -> None:
+        parameter_groups = []
+        for index, group in enumerate(groups):
+            matrices = [p for p in group.parameters if p.ndim > 1]
+            vectors = [p for p in group.parameters if p.ndim <= 1]
+            for parameters, decay in ((matrices, weight_decay), (vectors, 0.0)):
+                if parameters:
+                    parameter_groups.append({"params": parameters, "weight_decay": decay, "layer_group": index})
+        super().__init__(parameter_groups, lr=0.0, betas=(BETA_1, BETA_2), eps=rule.epsilon, fused=True)
+        if not rule.corrects_bias:
+            for parameter in self._parameters():  # as torch makes a state, but for the count, which then stays infinite
+                step = torch.full((), UNCORRECTED_STEP, device=parameter.device)
+                moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                self.state[parameter] = {"step": step, **moments}
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients of the parameters that have one."""
+        return [parameter.grad for parameter in self._parameters() if parameter.grad is not None]
+
+    def norm(self) -> Tensor:
+        """The norm of all gradients together, a number."""
+        total: Tensor = nn.utils.get_total_norm(self.gradients())
+        return total
+
+    def scale(self, factor: Tensor) -> None:
+        """Multiply the gradients."""
+        if factor.device.type == "cpu" and float(factor) == 1.0:
+            return  # most steps clip nothing; on a GPU the host would wait for the answer
+        torch._foreach_mul_(self.gradients(), factor)
+
+    def moments(self) -> dict[str, Tensor]:
+        """The state of every parameter that has one: `NUMBER/step`, `NUMBER/exp_avg`, …; not copied."""
+        return {
+            f"{number}/{name}": own
+            for number, parameter in enumerate(self._parameters())
+            for name, own in self.state.get(parameter, {}).items()
+        }
+
+    def load_moments(self, moments: Mapping[str, Tensor]) -> None:
+        """Continue from such a state; call it before the first step."""
+        parameters = self._parameters()
+        for path, own in moments.items():
+            number, name = path.split("/")
+            parameter = parameters[int(number)]
+            self.state[parameter][name] = own.to(parameter.device, copy=True)
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+
 class StackedAdamW:
-    """torch.optim.AdamW, or another rule of `adam_rules`, with a rate and a decay a member.
+    """torch.optim.AdamW, or another rule, with a rate and a decay a member.
 
     The parameters become views into one (T, N) buffer, matrices first; so they must be on their device already. Their
     gradients are gathered into another one, once a step, when they are first asked for: autograd hands over each as a
