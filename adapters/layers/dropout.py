@@ -141,7 +141,7 @@ class _Drop(torch.autograd.Function):
 
 
 def _dropped(states: Tensor, bits: Tensor, rows: Sequence[int], levels: Sequence[int]) -> Tensor:
-    """(T or 1, …) → (T, …): what is kept, divided by the exact keep probability, rounded once."""
+    """(T or 1, …) → (T, …): the kept elements, divided by the exact keep probability, rounded once."""
     factors = [1 / (1 - level / 2**BITS) for level in levels]
     lowest = [level - 2 ** (BITS - 1) for level in levels]  # bits are signed: the lowest, -2^15, stands for 0
     found = torch.empty((len(rows), *states.shape[1:]), dtype=states.dtype, device=states.device)

@@ -27,7 +27,7 @@ class AdamRule:
 
     Attributes:
         corrects_bias: whether m and v are divided by 1 - beta**t at step t, since both begin at 0.
-        epsilon: what is added to √v.
+        epsilon: the number that is added to √v.
     """
 
     corrects_bias: bool
@@ -45,7 +45,7 @@ ADAM_RULES: Mapping[str, AdamRule] = {"adamw": ADAMW, "bert_adam": BERT_ADAM}
 
 ALIGNED = 16
 """Numbers of float32 in a cache line. Every parameter of every member begins at one, because BLAS kernels round
-differently where the data begin elsewhere, so a member's last bits would depend on its place in the bundle."""
+differently where the data begin elsewhere, so a member's last bits would depend on its index in the bundle."""
 
 FUSED_FROM = 8192
 """Weights a member from which a fused call a member beats ten vectorised operations over all (measured, 8 members:
@@ -118,7 +118,7 @@ class StackedAdamW:
     """torch.optim.AdamW, or another rule, with a rate and a decay a member.
 
     The parameters become views into one (T, N) buffer, matrices first; so they must be on their device already. Their
-    gradients are gathered into another one, once a step, when they are first asked for: autograd hands over each as a
+    gradients are gathered into another one, once a step, when they are first needed: autograd hands over each as a
     new tensor, and adding it to a zeroed buffer would read and write memory three times instead of once.
 
     Args:
@@ -130,7 +130,7 @@ class StackedAdamW:
 
     def __init__(self, parameters: Sequence[nn.Parameter], decays: Tensor, rule: AdamRule = ADAMW) -> None:
         self._rule = rule
-        # Matrices first, so that what decays is one slice of the buffers.
+        # Matrices first, so that the decaying weights are one slice of the buffers.
         self._parameters = sorted(parameters, key=lambda parameter: parameter.ndim <= 2)
         self._sizes = [-(-p[0].numel() // ALIGNED) * ALIGNED for p in self._parameters]
         self._matrix_size = sum(size for p, size in zip(self._parameters, self._sizes, strict=True) if p.ndim > 2)
@@ -146,18 +146,18 @@ class StackedAdamW:
 
     def _bind(self) -> None:
         """Make the parameters views into the buffer."""
-        for parameter, own in zip(self._parameters, self._places(self.weights), strict=True):
+        for parameter, own in zip(self._parameters, self._parts(self.weights), strict=True):
             parameter.data = own
 
-    def _places(self, buffer: Tensor) -> list[Tensor]:
-        """Each parameter's place in a buffer, in its shape."""
+    def _parts(self, buffer: Tensor) -> list[Tensor]:
+        """Each parameter's part of a buffer, in its shape."""
         parts = zip(self._parameters, torch.split(buffer, self._sizes, 1), strict=True)
         return [own[:, : p[0].numel()].view(len(buffer), *p.shape[1:]) for p, own in parts]
 
     def _fill(self, buffer: Tensor, values: Sequence[Tensor | None]) -> None:
         """Write a value a parameter into a buffer; None is 0."""
-        for place, value in zip(self._places(buffer), values, strict=True):
-            place.zero_() if value is None else place.copy_(value)
+        for part, value in zip(self._parts(buffer), values, strict=True):
+            part.zero_() if value is None else part.copy_(value)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -167,7 +167,7 @@ class StackedAdamW:
 
     @torch.no_grad()
     def gathered(self) -> Tensor:
-        """Every member's gradients, (T, N): those of the last `backward`, and what `scale` made of them."""
+        """Every member's gradients, (T, N): those of the last `backward`, scaled by `scale`."""
         if not self._gathered:
             self._fill(self.gradients, [parameter.grad for parameter in self._parameters])
             self._gathered = True

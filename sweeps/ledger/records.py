@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.adapters.training.epoch_result import EpochResult, Number, Seconds, best_epoch
+from meltpoint.adapters.training.epochs import EpochResult, Number, Seconds, best_epoch
 from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import limits

@@ -17,10 +17,17 @@ from typing import Any
 from safetensors import SafetensorError
 
 from meltpoint.adapters.features.budget import free_bytes
-from meltpoint.adapters.training.saving_rule import SavingRule
-from meltpoint.adapters.training.state_file import DamagedStateError, read_about, read_state, write_state
+from meltpoint.adapters.training.epochs import SavingRule
 from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.adapters.training.training_state import TrainingState, restore, state_of
+from meltpoint.adapters.training.training_state import (
+    DamagedStateError,
+    TrainingState,
+    read_about,
+    read_state,
+    restore,
+    state_of,
+    write_state,
+)
 from meltpoint.sweeps.ledger.ledger import STATES
 from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.specification.code_version import code_version

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from meltpoint.adapters.hyperparameters import Seeds
-from meltpoint.adapters.training.saving_rule import LARGEST_SHARE
+from meltpoint.adapters.training.epochs import LARGEST_SHARE
 from meltpoint.sweeps.ledger.records import TrialDescription
 from meltpoint.sweeps.specification.sweep_spec import CACHE_BYTES, Overflow
 from meltpoint.tasks.core.task import DataSpec

@@ -25,9 +25,8 @@ from meltpoint.adapters.features.opening import open_features
 from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.hyperparameters import Seeds, Setting, Value
 from meltpoint.adapters.model import AdaptedModel, Member, build
-from meltpoint.adapters.training.epoch_result import EpochResult
-from meltpoint.adapters.training.evaluation import Evaluation
-from meltpoint.adapters.training.split_inputs import FrozenStates
+from meltpoint.adapters.training.epochs import EpochResult
+from meltpoint.adapters.training.evaluation import Evaluation, FrozenStates
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, TrialState
 from meltpoint.tasks.core.task import Example, Kind, Task

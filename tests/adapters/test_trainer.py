@@ -13,7 +13,7 @@ from torch import Tensor
 
 from meltpoint.adapters.data.batching import training_batches
 from meltpoint.adapters.training import trainer as loop
-from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError

@@ -63,11 +63,11 @@ def test_a_run_of_pytest_that_counts_nothing_is_a_failure(tmp_path: Path) -> Non
 
 
 def test_two_kinds_that_both_bring_a_checkout_are_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in ("path", "no-annex"):
+    for kind in ("path", "umask"):
         (tmp_path / kind / "meltpoint").mkdir(parents=True)
         run = machines.Run(checkout=tmp_path / kind / "meltpoint")
         monkeypatch.setitem(machines.KINDS, kind, lambda out, run=run: run)
-    result = machines.suite("no-annex+path", [], tmp_path)
+    result = machines.suite("path+umask", [], tmp_path)
     assert not list(tmp_path.iterdir()), "the copies are removed"
     assert (result.failed, result.note) == (0, "two of them bring a checkout of their own")
 

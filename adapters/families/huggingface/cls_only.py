@@ -7,7 +7,6 @@ five sixths of that layer's products, a seventh of all-MiniLM-L6-v2's, are for s
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ _PARTS = (
 class FirstState(nn.Module):
     """A mixin for BERT's layer, which then computes one state a row where no other is read."""
 
+    own_class: Any
     attention: Any
     intermediate: Any
     output: Any
@@ -60,19 +60,16 @@ def adopt(layer: nn.Module) -> bool:
         return False
     if not isinstance(getattr(named["attention.self"], "num_attention_heads", None), int):
         return False
-    layer.__class__ = _first_state_of(type(layer))
+    own = type(layer)
+    # A subclass of its class: the layer stays the same object, with its weights, their names and its hooks.
+    layer.__class__ = type(f"FirstState{own.__name__}", (FirstState, own), {"own_class": own})
     return True
 
 
 def restore(layer: nn.Module) -> None:
     """Undo `adopt`."""
-    layer.__class__ = type(layer).own_class  # type: ignore[attr-defined]
-
-
-@cache
-def _first_state_of(own: type[nn.Module]) -> type[nn.Module]:
-    """A subclass of a layer's class: the layer stays the same object, with its weights, their names and its hooks."""
-    return type(f"FirstState{own.__name__}", (FirstState, own), {"own_class": own})
+    assert isinstance(layer, FirstState), "the layer was adopted"
+    layer.__class__ = layer.own_class
 
 
 def attend_first(query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float) -> Tensor:
