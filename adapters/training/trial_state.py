@@ -100,7 +100,7 @@ class TrialState:
 
     Attributes:
         table: its multiplier table.
-        best: (dev score, epoch) of the best epoch of its last phase so far (`epoch_result.best_epoch`); epoch 0 before.
+        best: (dev score, epoch) of the best epoch of its last phase so far (`epochs.best_epoch`); epoch 0 before.
         best_state: the trained weights at that epoch.
         best_moved_encoder: whether the encoder had been trained by then; if not, its weights are the pretrained ones.
         results: one an epoch so far.

@@ -120,7 +120,7 @@ class EpochCheckpoints:
         self.notes.append(f"a saved epoch was damaged ({why}), is set aside as {aside}, and was not gone on from")
 
     def after_epoch(self, trainer: Trainer, ended: Sequence[EpochRecord]) -> None:
-        """Save the state, if the trial goes on and it is worth it (`saving_rule`); failing to is no fault of the trial.
+        """Save the state, if the trial goes on and it is worth it (`SavingRule`); failing to is no fault of the trial.
 
         Args:
             ended: the trial's epochs that were reported since the last call.

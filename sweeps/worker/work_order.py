@@ -31,7 +31,7 @@ class Order(TrialDescription):
         attempt: how many times the trial was lost before, in this command.
         handed_out: how many times this command has handed it out before, for whatever reason.
         driver_attempt: the number of the driver that made the order (`lease`); 0 without a ledger's lease.
-        saving_share: the share of training time that saving epochs may take (`saving_rule`); 0 saves none.
+        saving_share: the share of training time that saving epochs may take (`SavingRule`); 0 saves none.
         cache_overflow: what to do with features that do not fit: "on_the_fly" or "bf16" (`features.budget.Budget`).
         micro_batch_size: the most rows at a time; None for whole batches, or what `ceilings` allow.
         ceilings: kind of GPU → the largest product of rows and their longest length that fits the cell's trials there,
