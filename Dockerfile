@@ -24,8 +24,8 @@ COPY adapters ./adapters
 COPY search_spaces ./search_spaces
 COPY sweeps ./sweeps
 COPY reports ./reports
-# Without the extra `cpu`: its kernels make training on a CPU faster, and none acts on a GPU. With `cluster`: a head
-# without it has no dashboard, takes no jobs and answers no probe of Kubernetes. With `energy`: GPUs tell theirs by it.
+# With `cluster`: a head without it has no dashboard, takes no jobs and answers no probe of Kubernetes. With `energy`:
+# GPUs tell theirs by it.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     pip install --constraint constraints.txt ".[minilm,cluster,energy,s3]"
 

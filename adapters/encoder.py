@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -107,21 +106,6 @@ class Encoder(nn.Module, ABC):
             the compact table, which must `follow` the optimiser; None if the encoder does not support it.
         """
         return None
-
-    def in_float32(self) -> AbstractContextManager[None]:
-        """A context in which the encoder is read in float32, without gradients, after `train_in_bf16`."""
-        return nullcontext()
-
-    def train_in_bf16(self) -> dict[nn.Parameter, Tensor]:
-        """Convert the weights of linear layers to bf16, for training under autocast on a CPU.
-
-        The numbers are the same as without it; casting float32 weights in every step is saved.
-
-        Returns:
-            the float32 master of each converted weight, which the optimiser has to update; empty if the encoder does
-            not support it.
-        """
-        return {}
 
 
 def _source(batch: Batch) -> Batch:

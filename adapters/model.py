@@ -15,7 +15,7 @@ from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Seeds, Setting
 from meltpoint.adapters.layers.dropout import MemberRng
-from meltpoint.adapters.layers.scalar_mix import ScalarMix
+from meltpoint.adapters.layers.pooling import ScalarMix
 from meltpoint.adapters.snapshot import Snapshot, snapshot
 from meltpoint.tasks.core.task import Task
 

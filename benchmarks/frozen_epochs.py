@@ -29,7 +29,7 @@ from meltpoint.adapters.families.huggingface.encoder import HuggingFaceEncoder
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.model import Member, build
-from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.shared_first_phase import open_frozen_states
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData

@@ -200,9 +200,8 @@ def _method(summary: SweepSummary) -> Iterator[str]:
 
 def _hardware(hardware: HardwareRecord) -> str:
     share = f", {hardware.gpu_share:g} of the GPU" if 0 < hardware.gpu_share < 1 else ""
-    kernels = ", without the CPU kernels" if hardware.device == "cpu" and hardware.cpu_kernels is False else ""
     threads = some(hardware.threads, "thread")
-    return f"{hardware.name} ({hardware.device}, {threads}{share}, {hardware.precision}{kernels})"
+    return f"{hardware.name} ({hardware.device}, {threads}{share}, {hardware.precision})"
 
 
 def _records(cell: CellSummary) -> list[TrialRecord]:

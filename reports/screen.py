@@ -43,7 +43,7 @@ from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.printable import printable
 
 if TYPE_CHECKING:  # they import torch, which takes seconds and a table does not need
-    from meltpoint.adapters.training.epoch_result import EpochResult
+    from meltpoint.adapters.training.epochs import EpochResult
     from meltpoint.reports.statistics.explanation import Explanation
     from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
     from meltpoint.sweeps.driver.run import Outcome

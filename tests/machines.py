@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -24,8 +23,6 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 AWKWARD = "meltpoint ünder ŝpaces "
-PICTURE = "tests/house/architecture.py"
-"""The script that draws the rooms' imports."""
 
 
 class NotHereError(Exception):
@@ -76,21 +73,6 @@ def awkward_path(out: Path) -> Run:
         raise NotHereError("this locale's files have ASCII names")
     place = _copy(AWKWARD)
     return Run(checkout=place / "meltpoint", environment={"PYTHONPATH": str(place)}, temporary=place / "temporary")
-
-
-def without_annex(out: Path) -> Run:
-    """A copy of the checkout from which the CPU kernels and their tests were deleted, with what lists them."""
-    place = _copy("meltpoint-")
-    checkout = place / "meltpoint"
-    for folder in ("adapters/cpu", "tests/adapters/cpu"):
-        shutil.rmtree(checkout / folder)
-    packages = checkout / "pyproject.toml"
-    listed = r'"meltpoint\.adapters\.cpu.*",'
-    packages.write_text(re.sub(listed, "", packages.read_text(encoding="utf-8")), encoding="utf-8")
-    run = Run(checkout=checkout, environment={"PYTHONPATH": str(place)})
-    environment = {**os.environ, **run.environment}
-    subprocess.run([run.python, PICTURE], cwd=checkout, env=environment, capture_output=True, check=True)
-    return run
 
 
 def _copy(prefix: str) -> Path:
@@ -146,7 +128,6 @@ KINDS: dict[str, Callable[[Path], Run]] = {
     "skylakex": skylakex,
     "sandybridge": variables(OPENBLAS_CORETYPE="Sandybridge"),
     "avx2": variables(ATEN_CPU_CAPABILITY="avx2", DNNL_MAX_CPU_ISA="AVX2"),
-    "numba-haswell": variables(NUMBA_CPU_NAME="haswell", NUMBA_CPU_FEATURES=""),  # with all that a Haswell can do
     "one-core": one_core,
     "hash-seed": variables(PYTHONHASHSEED="1"),
     # Python takes UTF-8 under LC_ALL=C unless told otherwise.
@@ -156,8 +137,6 @@ KINDS: dict[str, Callable[[Path], Run]] = {
     "path": awkward_path,
     "python3.12": other_python("3.12"),
     "python3.13": other_python("3.13"),
-    "no-kernels": variables(MELTPOINT_CPU_KERNELS="0"),
-    "no-annex": without_annex,
 }
 """Kind → how it is run; it may raise `NotHereError`."""
 

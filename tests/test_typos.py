@@ -17,7 +17,7 @@ TIMES = 8
 """Most that an answer may take, in times of importing what the command line is made of."""
 LIBRARIES = "import os, pydantic, rich.console, typer, yaml; print(sum(os.times()[:2]))"
 HEAVY = (
-    "torch", "ray", "mlflow", "optuna", "transformers", "datasets", "pandas", "pyarrow", "sklearn", "scipy", "numba",
+    "torch", "ray", "mlflow", "optuna", "transformers", "datasets", "pandas", "pyarrow", "sklearn", "scipy",
     "matplotlib", "huggingface_hub", "numpy",
 )  # fmt: skip
 

@@ -78,16 +78,6 @@ class Unpadded:
     lengths: Sequence[int]
     cls_only: bool = False
 
-    @cached_property
-    def starts(self) -> NDArray[np.int64]:
-        """(rows + 1,) the index among the real pieces at which each row begins, and the number of real pieces."""
-        return np.concatenate([[0], np.cumsum(self.lengths)])
-
-    @cached_property
-    def order(self) -> NDArray[np.int64]:
-        """(rows,) the index in the padded batch of each concatenated row."""
-        return self.places.numpy()[self.starts[:-1]] // self.longest
-
     @property
     def longest(self) -> int:
         """Number of pieces of the longest row: the padded batch's width."""

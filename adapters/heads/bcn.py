@@ -20,12 +20,11 @@ from torch.nn import functional
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.adapters.layers.affine import Affine
-from meltpoint.adapters.layers.bilstm import BiLSTM
+from meltpoint.adapters.layers.affine import Affine, Maxout
+from meltpoint.adapters.layers.attention import AttentivePooling, attend_to_itself
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
-from meltpoint.adapters.layers.maxout import Maxout
+from meltpoint.adapters.layers.lstm import BiLSTM
 from meltpoint.adapters.layers.pooling import highest, lowest, mean, pool_rows
-from meltpoint.adapters.layers.self_attention import AttentivePooling, attend_to_itself
 from meltpoint.tasks.kinds import reading
 
 HIDDEN_SIZE = Parameter(

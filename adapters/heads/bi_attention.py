@@ -18,9 +18,8 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Scores, pool_masked
-from meltpoint.adapters.layers.alignment import enhance
 from meltpoint.adapters.layers.bundle import Bundle
-from meltpoint.adapters.layers.sentence_pair import sentences
+from meltpoint.adapters.layers.pairs import enhance, sentences
 from meltpoint.tasks.kinds import reading
 
 ATTEND = Parameter(

@@ -10,8 +10,8 @@ from torch import Tensor
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.layers.affine import Scores, first_states, pool
-from meltpoint.adapters.layers.bilstm import HIDDEN_SIZE, LAYERS, BiLSTM
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
+from meltpoint.adapters.layers.lstm import HIDDEN_SIZE, LAYERS, BiLSTM
 
 
 class BiLstm(Head):

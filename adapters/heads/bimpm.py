@@ -14,8 +14,8 @@ from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
-from meltpoint.adapters.layers.bilstm import BiLSTM
 from meltpoint.adapters.layers.bundle import Bundle
+from meltpoint.adapters.layers.lstm import BiLSTM
 from meltpoint.adapters.layers.matching import (
     FIRST_BILSTM,
     HIDDEN_SIZE,

@@ -20,8 +20,8 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, first_states
+from meltpoint.adapters.layers.attention import GroupedConvolution, windows
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
-from meltpoint.adapters.layers.convolution import GroupedConvolution, windows
 from meltpoint.adapters.layers.pooling import highest, pool_rows
 from meltpoint.tasks.kinds import reading
 

@@ -17,8 +17,8 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise, pool
-from meltpoint.adapters.layers.bilstm import BiLSTM
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
+from meltpoint.adapters.layers.lstm import BiLSTM
 from meltpoint.tasks.kinds import reading
 
 HIDDEN_SIZE = Parameter("highway_lstm.hidden_size", 200, "units of each direction of each BiLSTM", 1, 4096, shapes=True)

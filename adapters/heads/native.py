@@ -20,8 +20,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, Reads
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import first_states
-from meltpoint.adapters.layers.bundle import Bundle, lanes_of
-from meltpoint.adapters.layers.by_member import ByMember
+from meltpoint.adapters.layers.bundle import Bundle, ByMember, lanes_of
 
 POOLER = Parameter(
     "native.pooler", "pretrained", "the checkpoint's pooler (fresh where it ships none), a fresh one, or none",

@@ -22,7 +22,7 @@ from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Scores
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
-from meltpoint.adapters.layers.comparison import PARTS, compared
+from meltpoint.adapters.layers.pairs import PARTS, compared
 from meltpoint.adapters.layers.pooling import Pooling, first, first_and_last, highest, mean, normalised, pool_rows
 from meltpoint.tasks.kinds import reading
 

@@ -1,4 +1,4 @@
-"""Layers of most heads: affine layers, the score layer, the choice of states, functions of each number, pooling."""
+"""Layers of most heads: affine layers, maxout, the score layer, the choice of states, functions of each number."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Affine(nn.Module):
         inputs: size of a state.
         outputs: how many numbers a state becomes.
         bundle: the members.
-        nonlinearity: what follows the layer; Kaiming's initial weights (He et al. 2015) are for it.
+        nonlinearity: the function that follows the layer; Kaiming's initial weights (He et al. 2015) depend on it.
         std: standard deviation of the initial weights, instead of Kaiming's.
         bias: initial value of the biases.
     """
@@ -83,8 +83,8 @@ class _ByMembers(torch.autograd.Function):
         """(T, outputs), (T, outputs, inputs), (T, rows, inputs) → (T, rows, outputs) of autocast's type."""
         lowered = [own.to(dtype) for own in weight]
         found = rows.new_empty(len(weight), rows.shape[1], weight.shape[1], dtype=dtype)
-        for place, own, by, read in zip(found, bias.to(dtype), lowered, rows, strict=True):
-            torch.addmm(own, read.to(dtype), by.t(), out=place)
+        for result, own, by, read in zip(found, bias.to(dtype), lowered, rows, strict=True):
+            torch.addmm(own, read.to(dtype), by.t(), out=result)
         ctx.save_for_backward(rows, *lowered)
         ctx.exact = weight.dtype
         return found
@@ -92,16 +92,16 @@ class _ByMembers(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """(T, rows, outputs) → the gradients of what `forward` was given, in its types."""
+        """(T, rows, outputs) → the gradients of `forward`'s arguments, in their types."""
         rows, *lowered = ctx.saved_tensors
         by_weight = torch.empty(len(rows), *lowered[0].shape, dtype=ctx.exact)
         by_bias = torch.empty(by_weight.shape[:2], dtype=ctx.exact)
         by_rows = torch.empty_like(rows, memory_format=torch.contiguous_format) if ctx.needs_input_grad[2] else None
-        for place, own in enumerate(gradient.contiguous()):
-            by_weight[place] = own.t() @ rows[place].to(own.dtype)
-            by_bias[place] = own.sum(0)
+        for member, own in enumerate(gradient.contiguous()):
+            by_weight[member] = own.t() @ rows[member].to(own.dtype)
+            by_bias[member] = own.sum(0)
             if by_rows is not None:
-                by_rows[place] = own @ lowered[place]
+                by_rows[member] = own @ lowered[member]
         return by_bias, by_weight, by_rows, None
 
 
@@ -115,7 +115,7 @@ class FeatureDropout(nn.Module):
     """Dropout of whole features, the same ones at every position of a row (Gal & Ghahramani 2016, for recurrences).
 
     Args:
-        bundle: the members; each one's `dropout` is taken.
+        bundle: the members, each with its own `dropout`.
     """
 
     __call__: Callable[..., Tensor]
@@ -137,7 +137,7 @@ class Scores(nn.Module):
     Args:
         inputs: size of a state.
         outputs: size of the scores.
-        bundle: the members; each one's `dropout` is taken.
+        bundle: the members, each with its own `dropout`.
         std: standard deviation of the initial weights, instead of Kaiming's (He et al. 2015).
     """
 
@@ -157,8 +157,8 @@ class Scores(nn.Module):
 def elementwise(function: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
     """A function like a sigmoid or tanh of every number, (T, …) → (T, …), in the bits that each member has alone.
 
-    A CPU's kernels compute vectors of numbers, and what is left over at the end by another routine, which rounds
-    differently: over a whole bundle a member's last numbers would not be the last ones. Sums and products need no care.
+    A CPU computes whole vectors of numbers by one routine and the remainder at the end by another, which rounds
+    differently: over a whole bundle, a member's last numbers would not be the last ones. Sums and products are safe.
     """
     return torch.cat([function(own) for (own,) in shares(states)])
 
@@ -186,3 +186,24 @@ def pool_masked(states: Tensor, mask: Tensor) -> Tensor:
 
 def _highest_and_mean(states: Tensor, mask: Tensor) -> Tensor:
     return torch.cat([highest(states, mask), mean(states, mask)], -1)
+
+
+class Maxout(nn.Module):
+    """h_i = max_j (x · w_ij + b_ij), as AllenNLP's Maxout has it: neighbouring linear units compete.
+
+    Args:
+        inputs: size of a vector.
+        outputs: number of units.
+        competitors: number of linear units that each is the largest of.
+        bundle: the members. Initial weights have the variance of torch.nn.Linear's, 1 / (3 inputs), as in AllenNLP.
+    """
+
+    def __init__(self, inputs: int, outputs: int, competitors: int, bundle: Bundle) -> None:
+        super().__init__()
+        self.outputs = outputs
+        self.affine = Affine(inputs, outputs * competitors, bundle, std=(3 * inputs) ** -0.5)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(T or 1, …, inputs) → (T, …, outputs)."""
+        linear = self.affine(states)
+        return linear.view(*linear.shape[:-1], self.outputs, -1).amax(-1)

@@ -10,10 +10,10 @@ For that, a head or a layer
 - takes sizes from `Bundle.size` and `Bundle.choice`, on which the members agree, and dropout from `Bundle.dropout`;
 - never mixes along the first dimension of states (T, or 1 where all members read the same states) nor along the rows
   of a batch, and leaves out padding: `pooling.pool_rows`, or the mask `lanes_of(batch.piece_mask, batch.lanes)`;
-- computes by what rounds the same for any number of members: `Affine`, `torch.bmm`, sums and products of numbers.
+- computes with operations that round the same for any number of members: `Affine`, `torch.bmm`, sums and products.
   Functions like a tanh go through `affine.elementwise`; for anything else, `shares` hands out a member at a time.
 
-`tests/adapters/test_head_promises.py` looks at every head, and says which of these one breaks.
+`tests/adapters/test_head_promises.py` checks every head, and names the rule that one breaks.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from meltpoint.adapters.hyperparameters import COMMON, Parameter, Setting, Value
 from meltpoint.adapters.layers.dropout import Dropout, MemberRng
@@ -69,7 +70,7 @@ class Bundle:
         """The head's dropout, each member at its own ratio.
 
         Args:
-            share: factor on the ratio, for a head whose places of dropout have different ratios; no place gets more
+            share: factor on the ratio, for a head with several dropouts of different ratios; none gets more
                 than the largest ratio that a setting may name.
         """
         ratios = [share * float(value(setting, _DROPOUT)) for setting in self.settings]
@@ -121,3 +122,95 @@ def shares(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """
     size = len(tensors[0]) if tensors[0].is_cuda else 1
     yield from zip(*(torch.split(tensor, size) for tensor in tensors), strict=True)
+
+
+class ByMember(nn.Module):
+    """A module of plain torch, made for one trial, that holds all members' weights and is called a member at a time.
+
+    A member's call is the module's own with the member's weights, so it rounds as it does alone. Each plain dropout of
+    the module becomes the bundle's, with the setting's ratio. The module may have no buffers.
+
+    Args:
+        modules: one a member, alike but for their weights; the first one is taken over.
+        bundle: the members.
+    """
+
+    __call__: Callable[..., Tensor]
+
+    def __init__(self, modules: Sequence[nn.Module], bundle: Bundle) -> None:
+        super().__init__()
+        assert not list(modules[0].buffers()), "a bundle keeps parameters only"
+        own = [dict(module.named_parameters()) for module in modules]
+        self.module = modules[0]
+        for name in own[0]:
+            _replace_parameter(self.module, name, _stacked([parameters[name] for parameters in own], bundle))
+        self.dropouts = nn.ModuleList(_replace_dropouts(self.module, bundle))
+
+    def forward(self, states: Tensor, *shared: Tensor) -> Tensor:
+        """Call the module for each member.
+
+        Args:
+            states: (T or 1, …), the module's first argument; 1 where all members read the same.
+            shared: further arguments, (1 or T, …) each.
+
+        Returns:
+            (T, …), the module's result for each member.
+        """
+        parameters = {name: own.unbind(0) for name, own in self.module.named_parameters()}
+        members = len(next(iter(parameters.values())))
+        found = []
+        for member in range(members):
+            for dropout in self.dropouts:
+                dropout.member = member  # type: ignore[assignment]
+            own = {name: every[member] for name, every in parameters.items()}
+            # Copies, because the last bits of a product may depend on where its factors begin in memory.
+            given = [tensor[member if len(tensor) > 1 else 0].clone() for tensor in (states, *shared)]
+            found.append(functional_call(self.module, own, tuple(given)))
+        return torch.stack(found)
+
+
+class MemberDropout(nn.Module):
+    """A dropout in a module that is called a member at a time.
+
+    Args:
+        dropout: the bundle's.
+
+    Attributes:
+        member: the member whose call it is; they come in order.
+    """
+
+    def __init__(self, dropout: Dropout) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.member = 0
+        self._kept: Tensor | None = None
+
+    def forward(self, states: Tensor) -> Tensor:
+        """States of one member → the same, dropped by its own ratio and mask."""
+        if self.member == 0:  # drawn for all members at once: they count the same calls as one alone
+            ones = torch.ones_like(states)[None]
+            kept = self.dropout(ones)
+            self._kept = None if kept is ones else kept
+        return states if self._kept is None else states * self._kept[self.member]
+
+
+def _stacked(tensors: Sequence[Tensor], bundle: Bundle) -> nn.Parameter:
+    """The members' first weights as one parameter of the bundle."""
+    own = iter(tensors)
+    return bundle.parameter(*tensors[0].shape, fill=lambda tensor, _: tensor.copy_(next(own).detach()))
+
+
+def _replace_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+    path, _, last = name.rpartition(".")
+    setattr(module.get_submodule(path), last, parameter)
+
+
+def _replace_dropouts(module: nn.Module, bundle: Bundle) -> list[MemberDropout]:
+    """Put the bundle's dropout where a plain `nn.Dropout` is."""
+    found = []
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Dropout):
+                found.append(MemberDropout(bundle.dropout()))
+                setattr(parent, name, found[-1])
+    return found

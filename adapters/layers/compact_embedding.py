@@ -33,11 +33,11 @@ class CompactEmbedding(nn.Module):
 
     Attributes:
         weight: (trained pieces, dim), the parameter.
-        decay: what the rows outside the table have been multiplied by so far.
+        decay: the product by which the rows outside the table have been multiplied so far.
     """
 
     rest: Tensor
-    place: Tensor
+    row_of: Tensor
     pieces: Tensor
 
     def __init__(self, dense: nn.Embedding, pieces: Tensor) -> None:
@@ -45,33 +45,33 @@ class CompactEmbedding(nn.Module):
         self.num_embeddings, self.embedding_dim = dense.num_embeddings, dense.embedding_dim
         self.padding_idx = dense.padding_idx
         pieces = pieces.to(dense.weight.device)
-        place = torch.full((dense.num_embeddings,), _ABSENT, dtype=torch.int64, device=pieces.device)
-        place[pieces] = torch.arange(len(pieces), device=pieces.device)
+        row_of = torch.full((dense.num_embeddings,), _ABSENT, dtype=torch.int64, device=pieces.device)
+        row_of[pieces] = torch.arange(len(pieces), device=pieces.device)
         self.weight = nn.Parameter(dense.weight.detach()[pieces], requires_grad=dense.weight.requires_grad)
         self.register_buffer("rest", dense.weight.detach(), persistent=False)
-        self.register_buffer("place", place, persistent=False)
+        self.register_buffer("row_of", row_of, persistent=False)
         self.register_buffer("pieces", pieces, persistent=False)
-        padding = _ABSENT if dense.padding_idx is None else int(place[dense.padding_idx])
-        self._padding_place = None if padding == _ABSENT else padding
+        padding = _ABSENT if dense.padding_idx is None else int(row_of[dense.padding_idx])
+        self._padding_row = None if padding == _ABSENT else padding
         self.decay = 1.0
 
     def forward(self, pieces: Tensor) -> Tensor:
         """(batch, pieces) int64 → (batch, pieces, dim)."""
-        place = self.place[pieces]
+        row = self.row_of[pieces]
         if self.training:
-            return functional.embedding(place, self.weight, self._padding_place)
-        trained = functional.embedding(place.clamp_min(0), self.weight, self._padding_place)
-        return torch.where(place[..., None] >= 0, trained, functional.embedding(pieces, self.rest) * self.decay)
+            return functional.embedding(row, self.weight, self._padding_row)
+        trained = functional.embedding(row.clamp_min(0), self.weight, self._padding_row)
+        return torch.where(row[..., None] >= 0, trained, functional.embedding(pieces, self.rest) * self.decay)
 
     def dense(self) -> Tensor:
         """The whole table as training of all of it would have left it: a new tensor, (all pieces, dim)."""
         return self.later(copied=False)()
 
     def later(self, copied: bool) -> Callable[[], Tensor]:
-        """`dense` of the table as it is now, made when it is asked for.
+        """A function that assembles `dense` of the table as it is now.
 
         Args:
-            copied: whether training may go on before that.
+            copied: whether training may continue before it is called.
         """
         rest, decay, pieces, trained = self.rest, self.decay, self.pieces, self.weight.detach()
         trained = trained.clone() if copied else trained

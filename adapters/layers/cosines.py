@@ -1,8 +1,8 @@
 """Weighted cosines of states, cosine(W_k ∘ v, W_k ∘ u): of states in pairs, and the best over all pairs of positions.
 
 Both come from products that W enters squared, Σ_d W²_kd v_d u_d, and the roots of Σ_d W²_kd v²_d and Σ_d W²_kd u²_d, so
-that no state is laid out once a perspective. What autograd would hold until its way back is made again there; held are
-the states and, for the best cosines, which pairs won. G counts what has weights of its own.
+that no state is copied for each perspective. The backward pass computes intermediate results again; only the states
+and, for the best cosines, the indices of the winning pairs are saved. G counts the sets of weights.
 """
 
 from __future__ import annotations

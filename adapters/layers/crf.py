@@ -35,7 +35,7 @@ class ConditionalRandomField(nn.Module):
         self.start_transitions = bundle.parameter(labels, fill=fill)
         self.end_transitions = bundle.parameter(labels, fill=fill)
         self.transitions = bundle.parameter(labels, labels, fill=fill)
-        # In a tuple, so that its own parameters, which are never used, are none of this module's.
+        # In a tuple, so that its own parameters, which are never used, are not registered here.
         self._one = (CRF(labels, batch_first=True),)
 
     def loss(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:

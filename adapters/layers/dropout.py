@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from meltpoint.adapters import ops
-
 BITS = 16
 """Dropout decides by 16 bits: a ratio is met within 2^-17, and one draw of 64 bits serves four numbers."""
 
@@ -143,7 +141,11 @@ class _Drop(torch.autograd.Function):
 
 
 def _dropped(states: Tensor, bits: Tensor, rows: Sequence[int], levels: Sequence[int]) -> Tensor:
-    """(T or 1, …) → (T, …): what is kept, divided by the exact keep probability, rounded once."""
+    """(T or 1, …) → (T, …): the kept elements, divided by the exact keep probability, rounded once."""
     factors = [1 / (1 - level / 2**BITS) for level in levels]
     lowest = [level - 2 ** (BITS - 1) for level in levels]  # bits are signed: the lowest, -2^15, stands for 0
-    return ops.drop_members(states, bits, rows, lowest, factors)
+    found = torch.empty((len(rows), *states.shape[1:]), dtype=states.dtype, device=states.device)
+    for own, into, row, level, factor in zip(states.expand_as(found), found, rows, lowest, factors, strict=True):
+        torch.mul(own, factor, out=into)  # a Python number, so that half precision is rounded once only
+        into.mul_(bits[row] >= level)
+    return found

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise
-from meltpoint.adapters.layers.bilstm import BiLSTM
 from meltpoint.adapters.layers.bundle import Bundle, shares
 from meltpoint.adapters.layers.cosines import best_cosines, inverse_root, products
-from meltpoint.adapters.layers.sentence_pair import Sentence, on_both, sentences
+from meltpoint.adapters.layers.lstm import BiLSTM
+from meltpoint.adapters.layers.pairs import Sentence, on_both, sentences
 
 PERSPECTIVES = Parameter("bimpm.perspectives", 20, "cosines a matching, each with its own weights", 1, 512, shapes=True)
 HIDDEN_SIZE = Parameter("bimpm.hidden_size", 100, "units of each direction of BiMPM's BiLSTMs", 1, 4096, shapes=True)
@@ -29,7 +29,7 @@ FIRST_BILSTM = Parameter(
 """The sizes are those of Wang, Hamza & Florian 2017, section 4.1."""
 
 MATCHINGS = ("full", "maxpooling", "attentive", "max_attentive")
-"""A direction's matchings, in the order of its weights and of what comes out."""
+"""A direction's matchings, in the order of its weights and of the result."""
 
 
 class Matching(nn.Module):
@@ -40,14 +40,14 @@ class Matching(nn.Module):
     not said) both directions match the encoder's whole states, since a transformer's state has read both sides; what
     is left of a direction is that full matching is against the other sentence's last state, or its first.
 
-    Dropout: on what the BiLSTM reads and on what is matched. Initialisation: Kaiming (He et al. 2015).
+    Dropout acts on the BiLSTM's input and on the states that are matched. Initialisation: Kaiming (He et al. 2015).
 
     Args:
         inputs: size of a state of the encoder.
         bundle: the members; their `dropout` and the parameters above are taken.
 
     Attributes:
-        dim: size of what comes out, 8 · l.
+        dim: size of the result, 8 · l.
     """
 
     def __init__(self, inputs: int, bundle: Bundle) -> None:
@@ -144,7 +144,7 @@ def _directions(sentence: Sentence, whole: bool) -> list[Tensor]:
     """A side's tensors with (T or 1 or lanes, directions or 1) where it has G.
 
     Args:
-        sentence: what is matched.
+        sentence: the sentence that is matched.
         whole: True where both directions match the whole states; else each one its half of them.
     """
     states, mask = sentence

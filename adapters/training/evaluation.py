@@ -1,19 +1,60 @@
-"""Evaluation of a model on a split: predictions in the examples' order, and the task's metrics."""
+"""The inputs of a split as the model reads them, and the scores of a model on a split."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
-from meltpoint.adapters.data.batching import Inputs, evaluation_batches, inputs, stitch
+from meltpoint.adapters.data.batching import CachedStates, Inputs, evaluation_batches, inputs, stitch
 from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.tasks.core.metric import Prediction
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.task import Example, Task
+
+
+class FrozenStates(Protocol):
+    """A cache of frozen encoders' hidden states (`features`)."""
+
+    def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> CachedStates | None:
+        """A split's hidden states; None where the cache has no room and the encoder has to run."""
+
+
+class SplitInputs:
+    """A model's inputs from each split, opened once and kept.
+
+    They are cached hidden states while the encoder is frozen as it was pretrained, else subword tokens.
+
+    Args:
+        frozen_states: the cache, or None to run the encoder each time.
+    """
+
+    def __init__(self, model: AdaptedModel, task: Task, frozen_states: FrozenStates | None) -> None:
+        self.model, self.task, self.frozen_states = model, task, frozen_states
+        self._opened: dict[tuple[int, bool], Inputs] = {}
+
+    def open(self, split: EncodedSplit, frozen: bool) -> Inputs:
+        """A split's inputs; hidden states that the cache lacks are computed now, together with other workers.
+
+        Args:
+            frozen: whether the encoder is frozen and has not been trained, so that the cache stands for it.
+        """
+        frozen = frozen and self.frozen_states is not None
+        key = id(split), frozen
+        if key not in self._opened:
+            self._opened[key] = self._open_cached(split) if frozen else inputs(split)
+        return self._opened[key]
+
+    def _open_cached(self, split: EncodedSplit) -> Inputs:
+        assert self.frozen_states is not None
+        first_pieces = self.model.head.reads == "first"
+        features = self.frozen_states.open(self.model, split, self.task, first_pieces)
+        return inputs(split) if features is None else inputs(split, features, first_pieces)
+
 
 EVALUATION_BATCH = 64  # rows; sorted by length, so little of it is padding
 
@@ -38,7 +79,7 @@ def evaluate(
     model: AdaptedModel, task: Task, split: EncodedSplit, examples: list[Example],
     device: torch.device, precision: Precision, read: Inputs | None = None, batch_rows: int = EVALUATION_BATCH,
 ) -> list[Evaluation]:  # fmt: skip
-    """Predict every row of a split with each member of a bundle, join windows again, score what has labels.
+    """Predict every row of a split with each member of a bundle, join windows again, and score the labelled rows.
 
     The model is left in evaluation mode.
 

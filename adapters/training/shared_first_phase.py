@@ -19,7 +19,7 @@ from torch import Tensor
 from meltpoint.adapters.features.entries import locked
 from meltpoint.adapters.files import replacing
 from meltpoint.adapters.settings import first_phase_parameters
-from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import Outcome
 from meltpoint.adapters.tricks import reduce_on_plateau
@@ -56,7 +56,7 @@ class SharedFirstPhases:
 
         Args:
             trainer: a bundle of one, before its first step or put where a state was taken (`training_state`).
-            facts: what else the first phase depends on: encoder, data, documents, metric, mode, head, code.
+            facts: the rest that the first phase depends on: encoder, data, documents, metric, mode, head, code.
         """
         plan = trainer.trials[0].table.plan
         is_shared = len(plan.phases) > 1 and not plan.phases[0].encoder_trains
@@ -77,7 +77,7 @@ class SharedFirstPhases:
                 yield from self._read_or_train(trainer, path)
 
     def _read_or_train(self, trainer: Trainer, path: Path) -> Iterator[list[Outcome]]:
-        """The first phase's epochs, but those that the trainer has already; the caller holds its lock."""
+        """The first phase's epochs, without those that the trainer has already; the caller holds its lock."""
         checkpoint = read_checkpoint(path)
         if checkpoint is not None:
             had = len(trainer.trials[0].results)
@@ -107,7 +107,7 @@ class SharedFirstPhases:
 
 
 def open_frozen_states(trainer: Trainer) -> None:
-    """Open the hidden states that a frozen phase reads; what is missing is encoded, together with other workers."""
+    """Open the hidden states that a frozen phase reads; workers encode missing ones together."""
     for split in (trainer.data.train, trainer.data.dev):
         trainer.inputs.open(split, frozen=True)
 
@@ -151,8 +151,8 @@ def write_checkpoint(path: Path, checkpoint: FirstPhaseCheckpoint) -> None:
     parts = {part: getattr(checkpoint, part) for part in PARTS}
     tensors = {f"{part}/{name}": t.contiguous().cpu() for part, own in parts.items() for name, t in own.items()}
     facts = {"results": [result.model_dump() for result in checkpoint.results]}
-    with replacing(path) as beside:
-        save_file(tensors, beside, {"first_phase": json.dumps(facts)})
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, {"first_phase": json.dumps(facts)})
 
 
 def read_checkpoint(path: Path) -> FirstPhaseCheckpoint | None:

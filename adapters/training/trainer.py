@@ -22,14 +22,10 @@ from meltpoint.adapters.layers.compact_embedding import pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
 from meltpoint.adapters.snapshot import Snapshot
-from meltpoint.adapters.training.adam_rules import ADAM_RULES, AdamRule
-from meltpoint.adapters.training.encoder_optimiser import EncoderAdamW, encoder_adamw
-from meltpoint.adapters.training.epoch_result import EpochResult, best_epoch
-from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation, evaluate
-from meltpoint.adapters.training.gap_rule import GapRule
-from meltpoint.adapters.training.split_inputs import FrozenStates, SplitInputs
-from meltpoint.adapters.training.stacked_adamw import StackedAdamW
-from meltpoint.adapters.training.trial_state import EncodedData, Outcome, TrialState
+from meltpoint.adapters.training.epochs import EpochResult, best_epoch
+from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation, FrozenStates, SplitInputs, evaluate
+from meltpoint.adapters.training.optimisers import ADAM_RULES, AdamRule, EncoderAdamW, StackedAdamW
+from meltpoint.adapters.training.trial_state import EncodedData, GapRule, Outcome, TrialState
 from meltpoint.tasks.core.task import Example
 
 FINITE_CHECK_STEPS = 64  # a loss is looked at this often: each look makes a GPU wait
@@ -43,7 +39,7 @@ class Trainer:
     """Training of a bundle: iterate `epochs()`, then read each trial's best weights from `trials`.
 
     Args:
-        members: the trials; they agree on what shapes the computation (`settings.bundle_key`).
+        members: the trials; they agree on everything that shapes the computation (`settings.bundle_key`).
         frozen_states: the cache of frozen encoders' hidden states, or None to run the encoder each time.
         micro_batch: the most rows that go through the model at once, where a batch does not fit the memory: gradients
             add up to the batch's over several passes, and evaluation's batches shrink alike. None for whole batches.
@@ -89,15 +85,13 @@ class Trainer:
         encoder = self.model.encoder
         # Only those rows of its table of subword tokens that the task has are trained; the result is the same, exactly.
         table = encoder.compact_pieces(pieces_of(self.data.train, encoder.tokenizer.pad_piece))
-        in_bf16 = self.precision == "bf16" and self.device.type == "cpu"
-        masters = encoder.train_in_bf16() if in_bf16 else {}
-        optimiser = encoder_adamw(self.model.layer_groups()[:-1], weight_decay, masters, rule)
+        optimiser = EncoderAdamW(self.model.layer_groups()[:-1], weight_decay, rule)
         if table is not None:
             table.follow(optimiser)
         return optimiser
 
     def epochs(self) -> Iterator[list[Outcome]]:
-        """Train to the end; yields what each epoch gave."""
+        """Train to the end; yield each epoch's results."""
         while self.active:
             yield self.epoch()
 
@@ -115,7 +109,7 @@ class Trainer:
             (index, self.trials[index].not_finite(epoch, self.step))
             for index, loss in zip(self.active, losses, strict=True) if not math.isfinite(loss)
         ]  # fmt: skip
-        healthy = [place for place, loss in enumerate(losses) if math.isfinite(loss)]
+        healthy = [member for member, loss in enumerate(losses) if math.isfinite(loss)]
         self._keep(healthy)
         if not self.active:
             return outcomes
@@ -125,14 +119,14 @@ class Trainer:
         share = len(self.active)
         seconds = ((trained - started) / share, (time.perf_counter() - trained) / share)
         outcomes += [
-            (index, self._remember(place, epoch, losses[healthy[place]], dev[place], train, seconds))
-            for place, index in enumerate(self.active)
+            (index, self._remember(member, epoch, losses[healthy[member]], dev[member], train, seconds))
+            for member, index in enumerate(self.active)
         ]
         if watches_gap:
             self.gap_rule.apply(self.trials[0], self.model, self.head_optimiser, self.data.task.metric)
         for index in self.active:
             self.trials[index].follow_dev(self.data.task.metric)
-        self._keep([place for place, index in enumerate(self.active) if epoch < self.trials[index].table.plan.epochs])
+        self._keep([member for member, index in enumerate(self.active) if epoch < self.trials[index].table.plan.epochs])
         return outcomes
 
     def _train(self, epoch: int) -> list[float]:
@@ -239,11 +233,11 @@ class Trainer:
         return evaluate(self.model, task, split, examples, self.device, self.precision, read, rows)
 
     def _remember(
-        self, place: int, epoch: int, loss: float, dev: Evaluation, train: dict[str, float],
+        self, member: int, epoch: int, loss: float, dev: Evaluation, train: dict[str, float],
         seconds: tuple[float, float],
     ) -> EpochResult:  # fmt: skip
         """Record an active trial's epoch, and its weights where they are the best of its last phase so far."""
-        trial, metric = self.trials[self.active[place]], self.data.task.metric
+        trial, metric = self.trials[self.active[member]], self.data.task.metric
         phase, _ = trial.table.plan.phase_at(self.step - 1)
         result = EpochResult(
             epoch=epoch, phase=phase.name, step=self.step, train_loss=loss, dev=dev.metrics, train=train,
@@ -254,27 +248,27 @@ class Trainer:
         trial.results.append(result)
         if best_epoch(trial.results, metric, trial.table.plan.phases[-1].name) is result:
             trial.best = (result.dev[metric], epoch)
-            trial.best_state = self.weights(place, goes_on=epoch < trial.table.plan.epochs)
+            trial.best_state = self.weights(member, goes_on=epoch < trial.table.plan.epochs)
             trial.best_moved_encoder = self.encoder_moved
         return result
 
-    def weights(self, place: int, goes_on: bool) -> Snapshot:
+    def weights(self, member: int, goes_on: bool) -> Snapshot:
         """The trained weights of an active trial; the encoder's are not copied after the last epoch."""
-        own = self.model.own_weights(place)
+        own = self.model.own_weights(member)
         if not self.trains_encoder:
             return own
         if not self.encoder_moved:
             return own | self.model.pretrained_weights()
         return own | self.model.encoder_weights(copied=goes_on)
 
-    def _keep(self, places: list[int]) -> None:
+    def _keep(self, members: list[int]) -> None:
         """Continue with some of the active trials."""
-        if len(places) == len(self.active):
+        if len(members) == len(self.active):
             return
-        self.active = [self.active[place] for place in places]
+        self.active = [self.active[member] for member in members]
         if self.active:
-            self.model.keep(places)
-            self.head_optimiser.keep(places)
+            self.model.keep(members)
+            self.head_optimiser.keep(members)
 
 
 def _epoch_seed(seed: int, epoch: int) -> int:

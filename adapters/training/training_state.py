@@ -1,24 +1,30 @@
-"""The training state of a trial between two epochs: all that its next epochs depend on, taken and put back bit for bit.
+"""The training state of a trial between two epochs, and its file: taken and put back, it gives the same bits.
 
-What is a function of seed, epoch and step is not kept: the order of the data (`data.batching`), the masks of heads'
+Functions of seed, epoch and step are not kept: the order of the data (`data.batching`), the masks of heads'
 dropout (`layers.dropout.MemberRng`), the seed of the encoder's dropout, the schedule and its tricks
 (`multiplier_table`), which groups are frozen. The step says it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from meltpoint.adapters.files import replacing
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
 from meltpoint.adapters.snapshot import Snapshot
-from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
 
 
@@ -27,9 +33,9 @@ class TrainingState:
     """A trial's state after an epoch.
 
     Attributes:
-        tensors: name → the tensor itself, not a copy. `head/` weights and moments of the head, `encoder/` what training
-            changes in the encoder, `moments/` its optimiser's, `best/` the weights of the best epoch where there is one
-            and they are others, `gap/` what the gap rule keeps, `random/` generators.
+        tensors: name → the tensor itself, not a copy. `head/` has the head's weights and moments, `encoder/` the
+            tensors that training changes in the encoder, `moments/` its optimiser's, `best/` the weights of the best
+            epoch where there is one and they are others, `gap/` the gap rule's state, `random/` generators.
         facts: values that JSON holds exactly.
     """
 
@@ -117,7 +123,7 @@ def _part(state: TrainingState, part: str) -> dict[str, Tensor]:
 
 
 def changing(encoder: nn.Module) -> dict[str, Tensor]:
-    """The tensors that training may change, by name: parameters, and buffers such as float32 masters.
+    """The tensors that training may change, by name: parameters and buffers.
 
     A `state_dict` would not do: it has an embedding table put together, whose decay cannot be told from it.
     """
@@ -144,7 +150,7 @@ def _load_encoder(encoder: nn.Module, tensors: Mapping[str, Tensor], decays: Map
 
 
 def _generators(device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The states of torch's, NumPy's and Python's own generators: tensors, and what JSON holds of them."""
+    """The states of torch's, NumPy's and Python's own generators: tensors, and the parts that JSON holds."""
     _, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     tensors = {"torch": torch.get_rng_state(), "numpy": torch.from_numpy(np.asarray(keys).astype(np.int64))}
     if device.type == "cuda":
@@ -160,3 +166,73 @@ def _set_generators(device: torch.device, tensors: Mapping[str, Tensor], words: 
     np.random.set_state(("MT19937", keys, *words["numpy"]))
     version, inner, gauss = words["python"]
     random.setstate((version, tuple(inner), gauss))
+
+
+# The file: safetensors with JSON in its metadata and a checksum over all of it, never a pickle.
+
+FORMAT = 1
+
+
+class DamagedStateError(ValueError):
+    """A file that is no whole training state."""
+
+
+def write_state(path: Path, state: TrainingState, about: Mapping[str, Any]) -> None:
+    """Write a state, whole or not at all; synced before it is renamed.
+
+    Args:
+        about: further facts for the file, as JSON.
+    """
+    tensors = {name: own.detach().contiguous().cpu() for name, own in state.tensors.items()}
+    words = json.dumps({"format": FORMAT, "facts": state.facts, "about": about})
+    with replacing(path) as temporary:
+        save_file(tensors, temporary, {"state": words, "sha256": _digest(tensors, words)})
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """The JSON beside a file's state, without reading the tensors; the file may still be damaged.
+
+    Raises:
+        DamagedStateError: its header cannot be read.
+        FileNotFoundError: there is no file.
+    """
+    return dict(_read(path, with_tensors=False)[1])
+
+
+def read_state(path: Path) -> TrainingState:
+    """The state of a file, compared with its checksum.
+
+    Raises:
+        DamagedStateError: it is damaged.
+        FileNotFoundError: there is no file.
+    """
+    return _read(path, with_tensors=True)[0]
+
+
+def _read(path: Path, with_tensors: bool) -> tuple[TrainingState, dict[str, Any]]:
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata()
+            words, digest = metadata["state"], metadata["sha256"]
+            names = sorted(file.keys()) if with_tensors else []
+            tensors = {name: file.get_tensor(name) for name in names}
+        if with_tensors and _digest(tensors, words) != digest:
+            raise DamagedStateError("its checksum is another")
+        document = json.loads(words)
+        if document["format"] != FORMAT:
+            raise DamagedStateError(f"its format is {document['format']}")
+        return TrainingState(tensors, document["facts"]), document["about"]
+    except (FileNotFoundError, DamagedStateError):
+        raise
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise DamagedStateError(" ".join(str(error).split()) or type(error).__name__) from None
+
+
+def _digest(tensors: Mapping[str, Tensor], words: str) -> str:
+    """sha256 over names, types, shapes, numbers and JSON."""
+    digest = hashlib.sha256(words.encode())
+    for name in sorted(tensors):
+        own = tensors[name]
+        digest.update(f"{name} {own.dtype} {tuple(own.shape)}".encode())
+        digest.update(own.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,20 +1,73 @@
-"""The state of one trial in the training loop: its data, its multiplier table, its epochs so far, its best weights."""
+"""One trial in the training loop, and the rules that watch its scores: patience, plateaus, the gap rule.
+
+Patience is that of Prechelt 1998, "Early Stopping - But When?", section 2.1 (UP_s, here on the best score), and of
+AllenNLP.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+
+from torch import Tensor
 
 from meltpoint.adapters import modes, tricks
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.batching import steps_per_epoch
-from meltpoint.adapters.model import Member
+from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable, Plan
 from meltpoint.adapters.snapshot import Snapshot
-from meltpoint.adapters.training import patience
-from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.epochs import EpochResult, best_epoch
+from meltpoint.adapters.training.optimisers import StackedAdamW
 from meltpoint.adapters.tricks import reduce_on_plateau
+from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.task import Example, Task
+
+PLATEAU = 1e-4
+"""The share of the best score by which a better one exceeds it: the default of torch's ReduceLROnPlateau."""
+
+
+def is_over(results: Sequence[EpochResult], plan: Plan, patience: int, metric: str) -> bool:
+    """True where a trial has waited `patience` epochs for a better dev score.
+
+    Only epochs of the plan's last phase are counted, and compared with each other.
+
+    Args:
+        results: the trial's epochs so far, at least one.
+        patience: 0 never ends a trial.
+        metric: the task's own.
+    """
+    best = best_epoch(results, metric, plan.phases[-1].name)
+    return best is not None and 0 < patience <= results[-1].epoch - best.epoch
+
+
+def plateaus(results: Sequence[EpochResult], plan: Plan, patience: int, metric: str) -> tuple[int, ...]:
+    """The epochs after which `reduce_on_plateau` lowers the rate: more than `patience` in a row were not better.
+
+    As torch's ReduceLROnPlateau counts them, which AllenNLP's `reduce_on_plateau` is, from 0 in each span of the
+    schedule. torch takes a lower score for a better one where the best so far is a negative correlation; this does not.
+
+    Args:
+        results: the trial's epochs so far, in order.
+        patience: 0 lowers the rate after each epoch that is not better.
+        metric: the task's own.
+    """
+    found: list[int] = []
+    best, waited, phase = -math.inf, 0, ""
+    for result in results:
+        if plan.restart_schedule and result.phase != phase:
+            best, waited, phase = -math.inf, 0, result.phase
+        score = gain(metric, result.dev[metric])
+        if score > best * (1 + math.copysign(PLATEAU, best)):
+            best, waited = score, 0
+        else:
+            waited += 1
+        if waited > patience:
+            found.append(result.epoch)
+            waited = 0
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -47,7 +100,7 @@ class TrialState:
 
     Attributes:
         table: its multiplier table.
-        best: (dev score, epoch) of the best epoch of its last phase so far (`epoch_result.best_epoch`); epoch 0 before.
+        best: (dev score, epoch) of the best epoch of its last phase so far (`epochs.best_epoch`); epoch 0 before.
         best_state: the trained weights at that epoch.
         best_moved_encoder: whether the encoder had been trained by then; if not, its weights are the pretrained ones.
         results: one an epoch so far.
@@ -80,12 +133,12 @@ class TrialState:
         self.table = replace(self.table, plan=self.table.plan.with_first_phase(epochs))
 
     def follow_dev(self, metric: str) -> None:
-        """Let the plan follow the dev scores so far: end where `patience` is over, note plateaus where asked for."""
+        """Let the plan follow the dev scores: end where `patience` is over, note plateaus for `reduce_on_plateau`."""
         setting, plan = self.member.setting, self.table.plan
         if reduce_on_plateau.TRICK.is_on(setting):
             wait = int(setting[reduce_on_plateau.WAIT.name])
-            plan = replace(plan, plateaus=patience.plateaus(self.results, plan, wait, metric))
-        if patience.is_over(self.results, plan, int(setting.get("patience", 0)), metric):
+            plan = replace(plan, plateaus=plateaus(self.results, plan, wait, metric))
+        if is_over(self.results, plan, int(setting.get("patience", 0)), metric):
             plan = plan.ended_at(self.results[-1].epoch)
         self.table = replace(self.table, plan=plan)
 
@@ -107,3 +160,42 @@ class TrialState:
             f"the loss or a weight is not finite in epoch {epoch} ({phase.name}), by step {step}; "
             f"a lower learning rate than {phase.learning_rate:g} or a gradient_clip may cure it"
         )
+
+
+class GapRule:
+    """The gap rule of stack-and-finetune, which ends the first phase before train is ahead of dev by too much.
+
+    arXiv 1907.05338 trains the head not "until it reaches the highest accuracy on the training or validation data sets,
+    but rather only up to a point where the prediction accuracy of the training and validation data sets do not differ
+    much" (Methodology), "only for a few epochs, until it reaches a reasonable accuracy, while closely monitoring the
+    discrepancy" (Discussions and Conclusions). The epoch beyond the limit is undone. The first epoch is kept, because a
+    head that never trained has no reasonable accuracy; if that epoch is beyond the limit, the second phase begins.
+
+    It follows one trial, which trains alone.
+
+    Attributes:
+        largest_gap: the largest difference that is allowed between the metric on train and on dev; 0 is no rule.
+        within: the head's weights, and its optimiser's state, after the last epoch of the first phase that met it; None
+            before there is one.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self.largest_gap = float(setting.get("stack_and_finetune.largest_gap", 0.0))
+        self.within: tuple[Snapshot, dict[str, Tensor]] | None = None
+
+    def watches(self, plan: Plan, step: int) -> bool:
+        """True where the epoch that ended with so many steps needs the metrics on train."""
+        return self.largest_gap > 0.0 and step <= plan.first_phase_steps
+
+    def apply(self, trial: TrialState, model: AdaptedModel, optimiser: StackedAdamW, metric: str) -> None:
+        """Look at the last epoch; beyond the limit, end the first phase, and restore the last state within it."""
+        result = trial.results[-1]
+        if gain(metric, result.train[metric] - result.dev[metric]) <= self.largest_gap:
+            state = {name: tensor.clone() for name, tensor in optimiser.state().items()}
+            self.within = model.own_weights(0), state
+            return
+        trial.end_first_phase(result.epoch)
+        if self.within is not None:
+            weights, state = self.within
+            model.load_trained([weights])
+            optimiser.load(state)

@@ -15,8 +15,8 @@ from meltpoint.adapters import encoders, settings
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.model import Member, build
-from meltpoint.adapters.training.epoch_result import EpochResult
-from meltpoint.adapters.training.split_inputs import FrozenStates
+from meltpoint.adapters.training.epochs import EpochResult
+from meltpoint.adapters.training.evaluation import FrozenStates
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.benchmarks.gpu.ceiling import wait

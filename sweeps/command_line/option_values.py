@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from meltpoint.adapters.families.short_names import encoder_word
-from meltpoint.adapters.training.saving_rule import largest_share
+from meltpoint.adapters.training.epochs import largest_share
 from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import check_scheme, check_sign_in

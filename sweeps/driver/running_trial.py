@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from meltpoint.adapters import modes
-from meltpoint.adapters.training.epoch_result import best_epoch
+from meltpoint.adapters.training.epochs import best_epoch
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
 from meltpoint.sweeps.ledger.running_trials import RunningTrialNote

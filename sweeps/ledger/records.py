@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.adapters.training.epoch_result import EpochResult, Number, Seconds, best_epoch
+from meltpoint.adapters.training.epochs import EpochResult, Number, Seconds, best_epoch
 from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
 from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import limits
@@ -90,8 +90,6 @@ class HardwareRecord(BaseModel):
         gpu_share: the share of the GPU that Ray gave; 0 on a CPU.
         precision: "bf16" or "fp32", as resolved on that hardware.
         host: the machine's name.
-        cpu_kernels: whether the CPU kernels served (`adapters.ops`), and not torch's own operations alone; None in
-            records from before there was a choice.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -102,7 +100,6 @@ class HardwareRecord(BaseModel):
     gpu_share: FiniteFloat
     precision: str
     host: str
-    cpu_kernels: bool | None = None
 
 
 class EpochRecord(EpochResult):

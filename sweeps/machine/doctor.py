@@ -132,7 +132,7 @@ def memory(cgroup: Path = limits.CGROUP) -> Check:
 
 
 def accelerators() -> list[Check]:
-    """bf16 and kernels on the processor, each GPU that torch sees; a torch that does not import is a finding."""
+    """bf16 on the processor, each GPU that torch sees; a torch that does not import is a finding."""
     try:
         import torch
 
@@ -143,7 +143,7 @@ def accelerators() -> list[Check]:
     simd = torch.backends.cpu.get_cpu_capability()
     gpus = [gpu(index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else [no_gpu()]
     uuid = str(torch.cuda.get_device_properties(0).uuid) if torch.cuda.is_available() else None
-    return [Check("bf16 on the CPU", True, f"{found} ({simd})"), cpu_kernels(), *gpus, energy_counters(uuid)]
+    return [Check("bf16 on the CPU", True, f"{found} ({simd})"), *gpus, energy_counters(uuid)]
 
 
 def energy_counters(uuid: str | None, powercap: Path = energy.POWERCAP) -> Check:
@@ -162,24 +162,6 @@ def energy_counters(uuid: str | None, powercap: Path = energy.POWERCAP) -> Check
         return Check("energy", True, f"GPU: NVML, whole board; {cpu}")
     lacks = "no counter here" if find_spec("pynvml") else "pip install 'meltpoint[energy]' adds nvidia-ml-py"
     return Check("energy", True, f"GPU: none (NVML: {lacks}); {cpu}")
-
-
-def cpu_kernels() -> Check:
-    """Check for the CPU kernels of the extra `cpu`; a sweep runs without them."""
-    from meltpoint.adapters import ops
-
-    name, without = "CPU kernels", "trials on a CPU train by torch's own operations, more slowly"
-    try:
-        found = ops.status()
-    except (ImportError, OSError) as error:
-        remedy = f"pip install --force-reinstall 'meltpoint[cpu]', or set {ops.SWITCH}=0 to train without them"
-        return Check(name, False, f"installed, but cannot be loaded ({error})", remedy)
-    details = {
-        "on": f"on, compiled by numba {ops.version()}",
-        "off": f"off ({ops.SWITCH}={os.environ.get(ops.SWITCH)}): {without}",
-        "not installed": f"not installed: {without}; pip install 'meltpoint[cpu]' adds them",
-    }
-    return Check(name, True, details[found])
 
 
 def gpu(index: int) -> Check:

@@ -26,7 +26,7 @@ from meltpoint.sweeps.storage.object_store import StoreError
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind
 
-COMPUTING = ("torch", "transformers", "pytorch-crf", "numpy", "numba", "tokenizers", "safetensors")
+COMPUTING = ("torch", "transformers", "pytorch-crf", "numpy", "tokenizers", "safetensors")
 """Packages that numbers depend on."""
 
 ON = {"1", "on", "true", "yes"}

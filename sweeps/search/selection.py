@@ -1,6 +1,6 @@
 """Selection by dev alone: the best trial of a cell, its finals, the mean over seeds.
 
-A trial's best epoch is chosen by `epoch_result.best_epoch`.
+A trial's best epoch is chosen by `epochs.best_epoch`.
 """
 
 from __future__ import annotations

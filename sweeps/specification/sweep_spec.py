@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from meltpoint.adapters.families.short_names import encoder_word, short_name
-from meltpoint.adapters.training.saving_rule import LARGEST_SHARE
+from meltpoint.adapters.training.epochs import LARGEST_SHARE
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
 from meltpoint.tasks.core.registry import unknown
 
@@ -261,7 +261,7 @@ class Resources:
         mix_code_versions: go on with a sweep that another version of the code has begun; its trials are kept.
         grow: go on with a sweep of fewer trials, seeds or cells; what it has stays.
         new_test_round: search closed cells on, in a recorded round (`test_rounds`).
-        saving_share: the share of training time that saving trials' epochs may take (`saving_rule`); 0 saves none.
+        saving_share: the share of training time that saving trials' epochs may take (`SavingRule`); 0 saves none.
         register: whether each cell's best finalist becomes a registered MLflow model at the sweep's end.
         max_workers: the most trials (or bundles of them) that run at once, or None for as many as there is room for.
     """

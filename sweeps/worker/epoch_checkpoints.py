@@ -16,12 +16,18 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from meltpoint.adapters import ops
 from meltpoint.adapters.features.budget import free_bytes
-from meltpoint.adapters.training.saving_rule import SavingRule
-from meltpoint.adapters.training.state_file import DamagedStateError, read_about, read_state, write_state
+from meltpoint.adapters.training.epochs import SavingRule
 from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.adapters.training.training_state import TrainingState, restore, state_of
+from meltpoint.adapters.training.training_state import (
+    DamagedStateError,
+    TrainingState,
+    read_about,
+    read_state,
+    restore,
+    state_of,
+    write_state,
+)
 from meltpoint.sweeps.ledger.ledger import STATES
 from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.specification.code_version import code_version
@@ -114,7 +120,7 @@ class EpochCheckpoints:
         self.notes.append(f"a saved epoch was damaged ({why}), is set aside as {aside}, and was not gone on from")
 
     def after_epoch(self, trainer: Trainer, ended: Sequence[EpochRecord]) -> None:
-        """Save the state, if the trial goes on and it is worth it (`saving_rule`); failing to is no fault of the trial.
+        """Save the state, if the trial goes on and it is worth it (`SavingRule`); failing to is no fault of the trial.
 
         Args:
             ended: the trial's epochs that were reported since the last call.
@@ -186,6 +192,5 @@ def belongs_to(order: Order, trainer: Trainer) -> dict[str, Any]:
     return {
         "trial": order.id, "code": code_version(), "precision": trainer.precision, "processor": hardware.name,
         "device": trainer.device.type, "threads": hardware.threads if trainer.device.type == "cpu" else None,
-        "cpu_kernels": ops.version() if trainer.device.type == "cpu" else "",
         "versions": {name: installed[name] for name in COMPUTING if name in installed},
     }  # fmt: skip

@@ -14,20 +14,17 @@ from meltpoint.sweeps.ledger.records import reason
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """What torch takes."""
 
-PACKAGES = ("torch", "transformers", "ray", "optuna", "datasets", "pytorch-crf", "mlflow", "numpy", "numba")
+PACKAGES = ("torch", "transformers", "ray", "optuna", "datasets", "pytorch-crf", "mlflow", "numpy")
 """What an export writes down."""
 
-COMPUTING = ("torch", "transformers", "pytorch-crf", "numpy", "numba")
+COMPUTING = ("torch", "transformers", "pytorch-crf", "numpy")
 """Those of them that a given setting's numbers depend on."""
 
 HARDWARE = {
     "device": "device", "name": "processor", "host": "machine", "threads": "threads", "precision": "precision",
-    "gpu_share": "share of the GPU", "cpu_kernels": "CPU kernels",
+    "gpu_share": "share of the GPU",
 }  # fmt: skip
 """Field of a hardware record → its word in a reason."""
-
-_IN_WORDS = {True: "on", False: "off", None: "not installed"}
-"""A switch, and a package without a version, in a reason."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Circumstances:
 
 
 def versions() -> dict[str, str]:
-    """The versions of the packages that the numbers depend on; numba's where the CPU kernels are installed."""
+    """The versions of the packages that the numbers depend on."""
     return {name: found for name in PACKAGES if (found := _version(name)) is not None}
 
 
@@ -150,12 +147,8 @@ def reasons(facts: Mapping[str, Any], now: Circumstances, is_frozen: bool = Fals
         *((word, then_hardware.get(name), now.hardware.get(name)) for name, word in HARDWARE.items()),
     ]
     found = tuple(
-        f"{what}: {_in_words(then)} → {_in_words(here)}"
+        f"{what}: {then} → {'not installed' if here is None else here}"
         for what, then, here in pairs
         if then not in (None, "") and then != here
     )
     return found or ((BESIDE_OTHERS,) if is_frozen and now.hardware.get("device", "cpu") != "cpu" else ())
-
-
-def _in_words(value: object) -> object:
-    return _IN_WORDS[value] if value is None or isinstance(value, bool) else value

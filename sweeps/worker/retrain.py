@@ -17,7 +17,7 @@ from meltpoint.adapters.exported_transformers import head_weights, save_transfor
 from meltpoint.adapters.families.short_names import encoder_word, short_name
 from meltpoint.adapters.hardware import Precision, claim_device
 from meltpoint.adapters.hyperparameters import Setting
-from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError, TrialState

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from meltpoint.adapters.hyperparameters import Seeds
-from meltpoint.adapters.training.saving_rule import LARGEST_SHARE
+from meltpoint.adapters.training.epochs import LARGEST_SHARE
 from meltpoint.sweeps.ledger.records import TrialDescription
 from meltpoint.sweeps.specification.sweep_spec import CACHE_BYTES, Overflow
 from meltpoint.tasks.core.task import DataSpec
@@ -31,7 +31,7 @@ class Order(TrialDescription):
         attempt: how many times the trial was lost before, in this command.
         handed_out: how many times this command has handed it out before, for whatever reason.
         driver_attempt: the number of the driver that made the order (`lease`); 0 without a ledger's lease.
-        saving_share: the share of training time that saving epochs may take (`saving_rule`); 0 saves none.
+        saving_share: the share of training time that saving epochs may take (`SavingRule`); 0 saves none.
         cache_overflow: what to do with features that do not fit: "on_the_fly" or "bf16" (`features.budget.Budget`).
         micro_batch_size: the most rows at a time; None for whole batches, or what `ceilings` allow.
         ceilings: kind of GPU → the largest product of rows and their longest length that fits the cell's trials there,

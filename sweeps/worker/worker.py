@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from meltpoint.adapters import encoders, heads, ops
+from meltpoint.adapters import encoders, heads
 from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.pairing import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
@@ -24,7 +24,7 @@ from meltpoint.adapters.hardware import Hardware, claim_device, is_gpu_out_of_me
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import bundle_key
 from meltpoint.adapters.snapshot import Snapshot
-from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, Outcome
@@ -264,7 +264,6 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
     facts |= {"mode": order.mode, "code": code_version()}
     # These decide the last bits.
     facts |= {"processor": trainer.hardware.name, "threads": str(trainer.hardware.threads)}
-    facts |= {"cpu_kernels": ops.version()}
     return SharedFirstPhases(first_phases_folder(order.cache)).epochs(trainer, facts)
 
 
@@ -325,9 +324,7 @@ def trained_of_encoder(trainer: Trainer) -> int:
 
 def hardware_record(trainer: Trainer) -> HardwareRecord:
     """The hardware of a trainer, for the ledger."""
-    by_kernels = trainer.hardware.device == "cpu" and ops.status() == "on"
-    facts = {**asdict(trainer.hardware), "precision": trainer.precision, "cpu_kernels": by_kernels}
-    return HardwareRecord(**facts, host=socket.gethostname())
+    return HardwareRecord(**asdict(trainer.hardware), precision=trainer.precision, host=socket.gethostname())
 
 
 def cache_notes(trainer: Trainer) -> tuple[str, ...]:

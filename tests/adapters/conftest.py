@@ -15,7 +15,7 @@ import torch
 import transformers
 from tokenizers import ByteLevelBPETokenizer, SentencePieceUnigramTokenizer
 
-from meltpoint.adapters import encoders, heads, ops, settings
+from meltpoint.adapters import encoders, heads, settings
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.pairing import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
@@ -25,9 +25,8 @@ from meltpoint.adapters.features.opening import open_features
 from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.hyperparameters import Seeds, Setting, Value
 from meltpoint.adapters.model import AdaptedModel, Member, build
-from meltpoint.adapters.training.epoch_result import EpochResult
-from meltpoint.adapters.training.evaluation import Evaluation
-from meltpoint.adapters.training.split_inputs import FrozenStates
+from meltpoint.adapters.training.epochs import EpochResult
+from meltpoint.adapters.training.evaluation import Evaluation, FrozenStates
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, TrialState
 from meltpoint.tasks.core.task import Example, Kind, Task
@@ -352,20 +351,3 @@ class KeptStates:
 def kept_states(tmp_path: Path) -> KeptStates:
     """A cache of frozen states."""
     return KeptStates(tmp_path / "features")
-
-
-@pytest.fixture(scope="module")
-def kernels() -> Iterator[None]:
-    """The CPU kernels serve, whatever the environment says; what tests them needs them."""
-    with ops.overridden(True):
-        if ops.status() != "on":
-            pytest.skip("the extra 'cpu' is not installed")
-        yield
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Torch's number of threads is a test's to change."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)

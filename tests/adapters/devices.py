@@ -15,4 +15,3 @@ HARDWARE = claim_device(1, 1.0) if ON_GPU else CPU
 cpu_bits = pytest.mark.skipif(ON_GPU, reason="a GPU rounds a product by how many rows or members it has")
 cpu_tensors = pytest.mark.skipif(ON_GPU, reason="hands the model tensors of the CPU")
 cpu_draws = pytest.mark.skipif(ON_GPU, reason="counts epochs that depend on the CPU's random numbers")
-cpu_masters = pytest.mark.skipif(ON_GPU, reason="only a CPU's encoder has float32 masters of bf16 weights")

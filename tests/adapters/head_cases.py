@@ -16,7 +16,7 @@ from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.layers.dropout import MemberRng
-from meltpoint.adapters.training.stacked_adamw import StackedAdamW
+from meltpoint.adapters.training.optimisers import StackedAdamW
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core.task import Kind
 

@@ -15,7 +15,7 @@ import torch
 from meltpoint.adapters import heads
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training import shared_first_phase
-from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases, first_phase_key
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError

@@ -15,7 +15,7 @@ from meltpoint.adapters.data.batching import inputs, training_batches
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact, pieces_of
-from meltpoint.adapters.training.encoder_optimiser import encoder_adamw
+from meltpoint.adapters.training.optimisers import EncoderAdamW
 from meltpoint.tasks.core.task import Example, Kind
 
 Load = Callable[[str], Encoder]
@@ -42,7 +42,7 @@ def train(encoder: Encoder, examples: list[Example], clip: float = 0.05, frozen_
     split = split_of(encoder, examples)
     pad = encoder.tokenizer.pad_piece
     groups = encoder.layer_groups()
-    adam = encoder_adamw(groups, weight_decay=3.0)
+    adam = EncoderAdamW(groups, weight_decay=3.0)
     for table in encoder.modules():
         if isinstance(table, CompactEmbedding):
             table.follow(adam)

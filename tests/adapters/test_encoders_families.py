@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from torch.nn import functional
 
-from meltpoint.adapters import encoders, ops
+from meltpoint.adapters import encoders
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.tokenising import encode_split
@@ -203,20 +204,16 @@ def test_the_ratio_reaches_the_fused_attention(load_tiny: Load, family: str, mon
     if family in ("deberta-v2", "mpnet"):
         pytest.skip("has no fused attention: its attention's dropout is a module like the others")
     ratios = []
+    attend = functional.scaled_dot_product_attention
 
-    def spied(attend: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        def spy(*args: Any) -> torch.Tensor:
-            ratios.append(args[-1])
-            return attend(*args)
+    def spy(*args: Any, **named: Any) -> torch.Tensor:
+        ratios.append(named["dropout_p"])
+        return attend(*args, **named)
 
-        return spy
-
-    for name in ("attend", "attend_unpadded"):
-        monkeypatch.setattr(ops, name, spied(getattr(ops, name)))
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", spy)
     encoder.set_dropout(0.25)
-    with ops.overridden(False):  # with kernels some families take others than these two
-        encoder.train()(pair_batch(encoder))
-        encoder.eval()(pair_batch(encoder))
+    encoder.train()(pair_batch(encoder))
+    encoder.eval()(pair_batch(encoder))
     assert ratios == [0.25, 0.25, 0.0, 0.0]
 
 

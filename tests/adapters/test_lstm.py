@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from meltpoint.adapters.layers import bilstm as _bilstm
-from meltpoint.adapters.layers.bilstm import BiLSTM
+from meltpoint.adapters.layers import lstm
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.layers.lstm import (
+    BiLSTM,
     Recurrence,
     Reversal,
     Weights,
@@ -107,7 +107,7 @@ def test_the_recurrence_for_gpus_equals_torchs_lstm_too(shared: bool, monkeypatc
     def one(inputs: Tensor, weights: Weights) -> Tensor:
         return all_at_once([inputs], [weights])[0]
 
-    monkeypatch.setattr(_bilstm, "member_by_member", one)
+    monkeypatch.setattr(lstm, "member_by_member", one)
     torch.manual_seed(0)
     check_against_torch(stacked_bilstm(), torch.randn(1 if shared else TRIALS, 3, 12, 12))
 

@@ -15,7 +15,7 @@ from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.cosines import best_cosines, products
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.layers.matching import MATCHINGS, Matching, Side, by_members, ends, match
-from meltpoint.adapters.layers.sentence_pair import sentences
+from meltpoint.adapters.layers.pairs import sentences
 
 TRIALS, ROWS, SIZE, PERSPECTIVES = 2, 3, 4, 3
 LENGTHS = ([3, 1, 4], [2, 5, 1])

@@ -16,11 +16,10 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.heads import esim
 from meltpoint.adapters.layers.affine import FeatureDropout
-from meltpoint.adapters.layers.alignment import enhance
-from meltpoint.adapters.layers.bilstm import BiLSTM
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.dropout import MemberRng
-from meltpoint.adapters.layers.sentence_pair import Sentence, sentences, side_by_side
+from meltpoint.adapters.layers.lstm import BiLSTM
+from meltpoint.adapters.layers.pairs import Sentence, enhance, sentences, side_by_side
 from meltpoint.tasks.core.task import Kind
 
 DIM, HIDDEN = 6, 4

@@ -22,8 +22,8 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder, save_folder
 from meltpoint.adapters.features.layout import rows_digest
 from meltpoint.adapters.head import HeadShape
-from meltpoint.adapters.layers.comparison import compared
 from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.pairs import compared
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example

@@ -24,9 +24,9 @@ from meltpoint.adapters.features.layout import Pieces, feature_key
 from meltpoint.adapters.features.opening import open_features
 from meltpoint.adapters.features.reading import Features
 from meltpoint.adapters.hardware import Hardware
-from meltpoint.adapters.layers.sentence_pair import sentences
+from meltpoint.adapters.layers.pairs import sentences
 from meltpoint.adapters.model import Member, build
-from meltpoint.adapters.training.split_inputs import FrozenStates
+from meltpoint.adapters.training.evaluation import FrozenStates
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.tasks.core.task import Example, Task

@@ -16,16 +16,14 @@ from meltpoint.adapters import heads
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.adapters.layers import self_attention
-from meltpoint.adapters.layers.affine import Affine, elementwise
-from meltpoint.adapters.layers.bilstm import BiLSTM
+from meltpoint.adapters.layers import attention
+from meltpoint.adapters.layers.affine import Affine, Maxout, elementwise
+from meltpoint.adapters.layers.attention import AttentivePooling, GroupedConvolution, attend_to_itself, windows
 from meltpoint.adapters.layers.bundle import Bundle
-from meltpoint.adapters.layers.convolution import GroupedConvolution, windows
 from meltpoint.adapters.layers.dropout import MemberRng
-from meltpoint.adapters.layers.maxout import Maxout
+from meltpoint.adapters.layers.lstm import BiLSTM
 from meltpoint.adapters.layers.pooling import first_and_last, highest, lowest, mean, pool_rows
-from meltpoint.adapters.layers.self_attention import AttentivePooling, attend_to_itself
-from meltpoint.adapters.training.stacked_adamw import StackedAdamW
+from meltpoint.adapters.training.optimisers import StackedAdamW
 from meltpoint.tasks.core.task import Kind
 
 TRIALS, LENGTHS, WIDTH, DIM = 3, [5, 1, 8], 9, 6
@@ -98,8 +96,8 @@ def test_a_pooling_reads_real_pieces_alone_and_gives_float32(
 def test_all_members_at_once_as_on_a_gpu_get_what_each_gets_alone():
     pooling, states = AttentivePooling(DIM, stack()), random_states()
     mask = MASK.expand(TRIALS, -1, -1)
-    torch.testing.assert_close(self_attention._attended(states, mask), attend_to_itself(states, MASK))
-    torch.testing.assert_close(self_attention._weighted(states, mask, pooling.weight), pooling(states, MASK))
+    torch.testing.assert_close(attention._attended(states, mask), attend_to_itself(states, MASK))
+    torch.testing.assert_close(attention._weighted(states, mask, pooling.weight), pooling(states, MASK))
     for function in (highest, lowest, mean, first_and_last):
         torch.testing.assert_close(function(states, mask), pool_rows(function, states, MASK))
 

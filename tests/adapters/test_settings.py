@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters import heads, modes, settings
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.adapters.training.adam_rules import ADAM_RULES
+from meltpoint.adapters.training.optimisers import ADAM_RULES
 
 CELLS = list(itertools.product(modes.names(), heads.names()))
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from meltpoint.adapters.data.batching import training_batches
 from meltpoint.adapters.training import trainer as loop
-from meltpoint.adapters.training.encoder_optimiser import KernelAdamW
-from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError
@@ -60,10 +59,7 @@ def gradients_of(trainer: Trainer) -> list[Tensor]:
 def norm_of(trainer: Trainer) -> float:
     """Of every gradient as the optimisers will read it."""
     head, *encoder = gradients_of(trainer)
-    optimiser = trainer.encoder_optimiser
-    factor = optimiser.factor if isinstance(optimiser, KernelAdamW) else 1.0
-    scaled = [gradient.float() * factor for gradient in encoder]
-    return float(torch.nn.utils.get_total_norm([head, *scaled]))
+    return float(torch.nn.utils.get_total_norm([head, *encoder]))
 
 
 def score_epochs(monkeypatch: pytest.MonkeyPatch, scores: list[float]) -> None:

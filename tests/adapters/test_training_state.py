@@ -1,4 +1,4 @@
-"""training_state and state_file: a trial that goes on from a saved epoch is the undisturbed one, to the last bit."""
+"""training_state: a trial that goes on from a saved epoch is the undisturbed one, to the last bit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ import pytest
 import torch
 
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
-from meltpoint.adapters.training import saving_rule
-from meltpoint.adapters.training.saving_rule import SavingRule
 from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases
-from meltpoint.adapters.training.state_file import DamagedStateError, read_about, read_state, write_state
-from meltpoint.adapters.training.training_state import restore, state_of
+from meltpoint.adapters.training.training_state import (
+    DamagedStateError,
+    read_about,
+    read_state,
+    restore,
+    state_of,
+    write_state,
+)
 from meltpoint.tasks.core.task import Example
 from meltpoint.tests.adapters.devices import cpu_draws
 
@@ -229,75 +233,8 @@ def test_a_write_that_fails_leaves_the_file_before(saved: Path, make_trainer: Ma
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("meltpoint.adapters.training.state_file.save_file", half)
+    monkeypatch.setattr("meltpoint.adapters.training.training_state.save_file", half)
     with pytest.raises(OSError, match="No space"):
         write_state(saved, read_state(saved), {})
     assert saved.read_bytes() == before
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]
-
-
-# --- the rule ---
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def rule(share: float = saving_rule.LARGEST_SHARE) -> tuple[SavingRule, Clock]:
-    clock = Clock()
-    return SavingRule(share, clock), clock
-
-
-def test_the_first_save_is_judged_by_its_size_and_the_next_by_what_the_last_one_took():
-    own, clock = rule()
-    clock.now += 100.0  # of which 2 s may be spent
-    assert own.is_due(lambda: 190_000_000)
-    assert not own.is_due(lambda: 200_000_000)
-    own.note_save(1.0)
-    clock.now += 49.9
-    assert not own.is_due(lambda: 0)
-    clock.now += 0.2
-    assert own.is_due(lambda: 10**12)
-
-
-def test_a_state_is_not_even_measured_after_short_epochs():
-    own, clock = rule()
-    clock.now += 2.4
-    assert not own.is_due(lambda: pytest.fail("asked for the size"))
-
-
-@pytest.mark.parametrize("seconds", [0.2, 1.0, 3.0, 60.0, 3600.0])
-def test_however_long_an_epoch_is_saving_takes_no_more_than_its_share(seconds: float):
-    own, clock = rule()
-    spent = trained = 0.0
-    for _ in range(200):
-        clock.now, trained = clock.now + seconds, trained + seconds
-        if own.is_due(lambda: 10**8):
-            clock.now, spent = clock.now + 0.7, spent + 0.7
-            own.note_save(0.7)
-    assert spent <= saving_rule.LARGEST_SHARE * trained + 0.7
-    assert (spent > 0) == (200 * seconds > 0.7 / saving_rule.LARGEST_SHARE + 20)
-
-
-@pytest.mark.parametrize("said", ["much", "-0.1", "1.5", "nan"])
-def test_a_share_that_is_none_is_refused_with_the_remedy(monkeypatch, said: str):
-    monkeypatch.setenv(saving_rule.SHARE, said)
-    with pytest.raises(ValueError, match=r"MELTPOINT_SAVING_SHARE=.*: write a share from 0 to 1"):
-        saving_rule.largest_share()
-
-
-def test_the_share_is_a_setting_of_the_environment(monkeypatch):
-    assert saving_rule.largest_share() == saving_rule.LARGEST_SHARE
-    monkeypatch.setenv(saving_rule.SHARE, "1")
-    own, clock = rule(saving_rule.largest_share())
-    clock.now += 0.06
-    assert own.is_due(lambda: 1000)
-
-
-def test_a_share_of_nothing_saves_nothing():
-    own, clock = rule(0.0)
-    clock.now += 1e9
-    assert not own.is_due(lambda: 0)

@@ -1,4 +1,4 @@
-"""Batches without their padding: every piece in its row, and back in its place."""
+"""Batches without their padding: every piece in its row, and back in its place; attention within each row."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
 
-from meltpoint.adapters.data.unpadding import Unpadded, is_worthwhile, places_of, rounded
+from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, is_worthwhile, places_of, rounded
+from meltpoint.adapters.families.huggingface.attention import attend_unpadded, attention_forward
+from meltpoint.adapters.families.huggingface.cls_only import attend_first
 
 
 def unpadded_of(lengths: list[int]) -> Unpadded:
@@ -49,14 +53,6 @@ def test_few_counts_of_pieces_recur_and_at_most_a_sixteenth_is_for_nothing(piece
     assert len(octave) == 17
 
 
-@given(st.lists(st.integers(1, 200), min_size=1, max_size=12))
-def test_rows_begin_one_after_another_and_know_their_place_in_the_batch(lengths: list[int]):
-    unpadded = unpadded_of(lengths)
-    assert np.diff(unpadded.starts).tolist() == sorted(lengths)
-    assert [lengths[row] for row in unpadded.order] == sorted(lengths)
-    assert sorted(unpadded.order.tolist()) == list(range(len(lengths)))
-
-
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=9), st.integers(0, 2**16))
 def test_gradients_that_are_picked_are_those_that_torch_scatters(lengths: list[int], seed: int):
     torch.manual_seed(seed)
@@ -80,3 +76,66 @@ def test_gradients_that_are_picked_are_those_that_torch_scatters(lengths: list[i
 def test_a_gpu_keeps_the_padding_of_a_small_batch_and_a_cpu_never(rows: int, length: int, without: bool):
     assert is_worthwhile(torch.zeros(rows, length))
     assert is_worthwhile(SimpleNamespace(is_cuda=True, numel=lambda: rows * length)) is without
+
+
+# --- attention ---
+
+LENGTHS = st.lists(st.integers(1, 70), min_size=1, max_size=6)
+
+
+def queries_keys_values(count: int) -> list[Tensor]:
+    """Of so many pieces, one after another: (rounded pieces, heads, dim)."""
+    torch.manual_seed(count)
+    return [torch.randn(rounded(count), 3, 8, requires_grad=True) for _ in range(3)]
+
+
+def row_by_row(query: Tensor, key: Tensor, value: Tensor, lengths: list[int]) -> Tensor:
+    """Attention of each row alone, the shortest first, at a scale of 0.3."""
+    found, start = [], 0
+    for length in sorted(lengths):
+        own = [states[start : start + length].transpose(0, 1) for states in (query, key, value)]
+        found.append(functional.scaled_dot_product_attention(own[0], own[1], own[2], scale=0.3).transpose(0, 1))
+        start += length
+    return torch.cat(found)
+
+
+def assert_same(found: Tensor, expected: Tensor, made: list[Tensor]) -> None:
+    """The same numbers, and the same gradients of a sum that tells them apart."""
+    weight = torch.linspace(-1, 1, expected.numel()).view_as(expected)
+    gradients = [torch.autograd.grad((own * weight).sum(), made, retain_graph=True) for own in (found, expected)]
+    for one, other in [(found, expected), *zip(*gradients, strict=True)]:
+        torch.testing.assert_close(one, other, atol=2e-5, rtol=2e-5)
+
+
+@given(LENGTHS)
+def test_a_row_attends_to_itself_alone(lengths: list[int]):
+    made = queries_keys_values(sum(lengths))
+    found = attend_unpadded(*made, unpadded_of(lengths), 0.3, 0.0)
+    assert_same(found[: sum(lengths)], row_by_row(*made, lengths), made)
+
+
+@given(LENGTHS)
+def test_one_query_a_row_is_its_first_piece(lengths: list[int]):
+    made, unpadded = queries_keys_values(sum(lengths)), unpadded_of(lengths)
+    first = unpadded.first
+    assert unpadded.places[first].tolist() == [row * max(lengths) for row in range(len(lengths))]
+    found = attend_first(made[0][first], made[1], made[2], unpadded, 0.3, 0.0)
+    assert_same(found, row_by_row(*made, lengths)[first], made)
+
+
+def test_transformers_own_call_reaches_it():
+    lengths = [4, 2, 7]
+    made, unpadded = queries_keys_values(13), unpadded_of(lengths)
+    given_over = [states.transpose(0, 1)[None] for states in made]
+    found, _ = attention_forward(nn.Module(), *given_over, None, scaling=0.3, **{UNPADDED: unpadded})
+    assert torch.equal(found[0], attend_unpadded(*made, unpadded, 0.3, 0.0))
+
+
+def test_attentions_dropout_acts_and_keeps_the_mean():
+    torch.manual_seed(0)
+    unpadded, ones = unpadded_of([32] * 22), torch.ones(3, 704, 99, 1)
+    all_queries = attend_unpadded(*ones, unpadded, 1.0, 0.3)
+    first_queries = attend_first(ones[0, :22], ones[1], ones[2], unpadded, 1.0, 0.3)
+    for found in (all_queries, first_queries):
+        assert float(found.std()) > 0.05
+        assert float(found.mean()) == pytest.approx(1.0, abs=0.02)

@@ -18,7 +18,7 @@ ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports", "launch", "b
 
 SUB_ROOMS: Mapping[str, tuple[str, ...]] = {
     "adapters": (
-        "hyperparameters", "files", "quiet_logging", "heap", "hardware", "data", "cpu", "ops", "layers", "objectives",
+        "hyperparameters", "files", "quiet_logging", "heap", "hardware", "data", "layers", "objectives",
         "head", "encoder",
         "snapshot", "heads", "default_head", "multiplier_table", "modes", "tricks", "families", "encoders",
         "compatibility", "settings", "model", "features", "training", "exported_model", "exported_transformers",

@@ -91,8 +91,7 @@ def test_a_circle_is_found() -> None:
 @pytest.mark.parametrize("room", architecture.SUB_ROOMS)
 def test_every_folder_and_file_of_a_room_has_its_place_in_the_order(room: str) -> None:
     there = {path.stem for path in (architecture.ROOT / room).iterdir() if path.suffix == ".py" or path.is_dir()}
-    listed, kernels = set(architecture.SUB_ROOMS[room]), {"cpu"}  # which may be deleted
-    assert listed - kernels <= there - {"__init__", "__pycache__"} <= listed
+    assert there - {"__init__", "__pycache__"} == set(architecture.SUB_ROOMS[room])
 
 
 def test_sweeps_holds_no_loose_file() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meltpoint.adapters import settings
-from meltpoint.adapters.training.epoch_result import best_epoch
+from meltpoint.adapters.training.epochs import best_epoch
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
 from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN

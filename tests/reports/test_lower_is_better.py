@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from meltpoint.adapters.training.epoch_result import EpochResult, best_epoch
+from meltpoint.adapters.training.epochs import EpochResult, best_epoch
 from meltpoint.reports.statistics.comparison import Comparison
 from meltpoint.reports.statistics.cost import Point, pareto
 from meltpoint.reports.tuning import gain_in_words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.run import cost_figures
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
 from meltpoint.sweeps.ledger.resource_use import ResourceUse

@@ -147,7 +147,7 @@ def moved(path: str, to: str) -> dict[str, str]:
     ("path", "to"),
     [
         ("adapters/layers/dropout.py", "adapters/other_room/dropout.py"),
-        ("adapters/training/epoch_result.py", "adapters/results.py"),
+        ("adapters/training/epochs.py", "adapters/results.py"),
         ("adapters/files.py", "tasks/core/files.py"),
         ("adapters/families/elmo", "adapters/characters"),
         ("tasks/core/registry.py", "adapters/names.py"),

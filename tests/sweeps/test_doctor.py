@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import sqlite3
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
-from meltpoint.adapters import ops
 from meltpoint.sweeps.machine import doctor, ray_address, services
 from meltpoint.sweeps.machine.doctor import Check
 
@@ -33,36 +31,8 @@ def test_this_machine_meets_the_supported_ranges_and_the_checks_cover_every_decl
     found = by_name(doctor.checks(tmp_path, None, None))
     for name in ("Python", "torch", "transformers", "ray", "optuna", "datasets", "mlflow", "pytorch-crf"):
         assert found[name].ok, found[name]
-    others = "cores", "memory", "bf16 on the CPU", "CPU kernels", "storage", "MLflow store", "hub cache", "minilm"
+    others = "cores", "memory", "bf16 on the CPU", "storage", "MLflow store", "hub cache", "minilm"
     assert {*others, "Ray"} <= set(found)
-
-
-@pytest.mark.skipif(find_spec("meltpoint.adapters.cpu") is None, reason="adapters/cpu was deleted")
-def test_the_cpu_kernels_are_on_or_off_or_not_installed_and_none_of_it_stops_a_sweep(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv(ops.SWITCH, raising=False)
-    assert doctor.cpu_kernels().detail.startswith("on, compiled by numba ")
-    monkeypatch.setenv(ops.SWITCH, "0")
-    assert "off (MELTPOINT_CPU_KERNELS=0)" in doctor.cpu_kernels().detail
-    monkeypatch.delenv(ops.SWITCH)
-    monkeypatch.setattr(ops, "_is_installed", lambda: False)
-    check = doctor.cpu_kernels()
-    assert check.ok
-    assert "not installed" in check.detail
-    assert "pip install 'meltpoint[cpu]'" in check.detail
-
-
-def test_cpu_kernels_that_cannot_be_loaded_are_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> bool:
-        raise ImportError("numba needs NumPy 2.5 or less")
-
-    monkeypatch.delenv(ops.SWITCH, raising=False)
-    monkeypatch.setattr(ops, "_is_installed", broken)
-    check = doctor.cpu_kernels()
-    assert not check.ok
-    assert "NumPy 2.5 or less" in check.detail
-    assert "MELTPOINT_CPU_KERNELS=0" in check.remedy
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:

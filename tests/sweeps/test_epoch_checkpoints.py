@@ -12,7 +12,7 @@ import pytest
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from meltpoint.adapters.training.state_file import read_about
+from meltpoint.adapters.training.training_state import read_about
 from meltpoint.sweeps.ledger.ledger import STATES, Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord, worker_seconds
 from meltpoint.sweeps.search.planner import Planner
@@ -31,7 +31,7 @@ EPOCHS = 4
 
 @pytest.fixture(autouse=True)
 def every_epoch_is_long_enough(monkeypatch):
-    monkeypatch.setattr("meltpoint.adapters.training.saving_rule.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("meltpoint.adapters.training.epochs.FIRST_SECONDS", 0.0)
 
 
 def order_of(spec, mode: str, folder: Path, **changes: Any) -> Order:
@@ -110,7 +110,7 @@ def test_a_state_lies_beside_the_weights_and_says_whose_it_is(spec, tmp_path):
 
 @pytest.mark.parametrize("other", [
     {"trial": "0" * 16}, {"code": "0.0.0+00000000"}, {"precision": "bf16 of another kind"}, {"processor": "another"},
-    {"threads": 64}, {"cpu_kernels": "0.1"}, {"versions": {"torch": "1.0"}}, {"device": "cuda"},
+    {"threads": 64}, {"versions": {"torch": "1.0"}}, {"device": "cuda"},
 ])  # fmt: skip
 def test_a_state_of_other_circumstances_is_not_used(spec, tmp_path, monkeypatch, other):
     order = order_of(spec, "feature_extraction", tmp_path)
@@ -182,7 +182,7 @@ def test_a_disk_without_room_or_with_errors_costs_the_trial_nothing(spec, tmp_pa
             raise error
 
         monkeypatch.setattr(epoch_checkpoints, "write_state", broken)
-        monkeypatch.setattr("meltpoint.adapters.training.saving_rule.FIRST_SECONDS", 0.0)
+        monkeypatch.setattr("meltpoint.adapters.training.epochs.FIRST_SECONDS", 0.0)
         outcome = events_of(order_of(spec, "feature_extraction", folder))[-1].outcome
         assert outcome.status == "finished"
         assert [note for note in outcome.notes if "could not be saved (" in note and "Input/output error" in note]
@@ -190,7 +190,7 @@ def test_a_disk_without_room_or_with_errors_costs_the_trial_nothing(spec, tmp_pa
 
 @pytest.mark.parametrize("off", ["share", "bundle", "short"])
 def test_nothing_is_saved_where_it_is_turned_off_side_by_side_or_not_worth_it(spec, tmp_path, monkeypatch, off):
-    monkeypatch.setattr("meltpoint.adapters.training.saving_rule.FIRST_SECONDS", 0.05)
+    monkeypatch.setattr("meltpoint.adapters.training.epochs.FIRST_SECONDS", 0.05)
     share = {"share": 0.0, "bundle": 1e9, "short": 1e-6}[off]
     order = order_of(spec, "feature_extraction", tmp_path, saving_share=share)
     orders = [order, order.model_copy(update={"id": "f" * 16})] if off == "bundle" else [order]

@@ -13,9 +13,8 @@ from types import SimpleNamespace
 import pytest
 from mlflow.tracking import MlflowClient
 
-from meltpoint.adapters.training.epoch_result import best_epoch
-from meltpoint.adapters.training.saving_rule import SHARE
-from meltpoint.adapters.training.state_file import DamagedStateError, read_about
+from meltpoint.adapters.training.epochs import SHARE, best_epoch
+from meltpoint.adapters.training.training_state import DamagedStateError, read_about
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.ledger import STATES, Ledger
 from meltpoint.sweeps.search.planner import Planner

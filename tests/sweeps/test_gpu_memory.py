@@ -171,7 +171,7 @@ def test_trials_side_by_side_that_ran_out_late_are_tried_one_by_one_first(spec, 
 
 
 def test_a_saved_epoch_serves_the_attempt_with_fewer_rows_at_a_time(spec, fine_tuned, tmp_path, limit, monkeypatch):
-    monkeypatch.setattr("meltpoint.adapters.training.saving_rule.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("meltpoint.adapters.training.epochs.FIRST_SECONDS", 0.0)
     length = longest(spec, fine_tuned)
     driver, _ = driver_of(spec, fine_tuned, tmp_path)
     driver.resources = Resources(storage=str(tmp_path), gpus=0.0, saving_share=1e9)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meltpoint.adapters.training.epoch_result import EpochResult
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.reports.matrix import matrix
 from meltpoint.reports.trial_view import trial_lines
 from meltpoint.sweeps.ledger.ledger import Ledger

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.hardware import Hardware
-from meltpoint.adapters.training.state_file import read_about
+from meltpoint.adapters.training.training_state import read_about
 from meltpoint.sweeps.driver.running_trial import RunningTrial
 from meltpoint.sweeps.ledger.ledger import STATES
 from meltpoint.sweeps.ledger.records import TrialRecord

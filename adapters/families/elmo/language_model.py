@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from meltpoint.adapters.families.elmo.options import LstmOptions
 from meltpoint.adapters.families.elmo.recurrence import Clips, ProjectedLSTM, Start
-from meltpoint.adapters.layers.quick_dropout import QuickDropout
 
 FORGET_BIAS = 1.0
 """TensorFlow's LSTMCell adds it to the forget gate's pre-activation; the released biases do not include it."""
@@ -67,7 +66,7 @@ class LanguageModel(nn.Module):
         clips = Clips(options.cell_clip or math.inf, options.proj_clip or math.inf)
         layers = (Layer(options.projection_dim, options.dim, clips) for _ in range(options.n_layers))
         self.layers = nn.ModuleList(layers)
-        self.dropout = QuickDropout(0.0)
+        self.dropout = nn.Dropout(0.0)
         self.skips = options.use_skip_connections
 
     def forward(

@@ -1,19 +1,18 @@
-"""The attention of `ops` as transformers calls it, registered under a name of its own."""
+"""The attention of encoders, registered in transformers under its own name: torch's, also for rows without padding."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from meltpoint.adapters import ops
 from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded
 
-NAME = "meltpoint_short"
+NAME = "meltpoint_unpadded"
 """Its `attn_implementation` in transformers."""
 
 
@@ -44,7 +43,7 @@ def attention_forward(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
     dropout: float = 0.0, scaling: float | None = None, is_causal: bool | None = None, **others: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """The attention of each layer, called by transformers: `ops.attend`, or transformers' own for what that has not.
+    """The attention of each layer, called by transformers; its own where a batch has its padding.
 
     Args:
         query, key, value: (batch, heads, pieces, dim).
@@ -54,18 +53,33 @@ def attention_forward(
     Returns:
         ((batch, pieces, heads, dim), None).
     """
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     unpadded: Unpadded | None = others.get(UNPADDED)
-    if unpadded is not None:
-        # (1, heads, rounded pieces, dim) → (rounded pieces, heads, dim)
-        query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
-        return ops.attend_unpadded(query, key, value, unpadded, scale, dropout)[None], None
-    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
-    unusual = any(others.get(name) is not None for name in ("softcap", "position_bias", "cache"))
-    masked = attention_mask is None or attention_mask.dtype == torch.bool
-    if unusual or causal or not masked or not query.shape == key.shape == value.shape:
+    if unpadded is None:
         found: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, is_causal, **others
         )
         return found
-    return ops.attend(query, key, value, attention_mask, scale, dropout).transpose(1, 2).contiguous(), None
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    # (1, heads, rounded pieces, dim) → (rounded pieces, heads, dim)
+    query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
+    return attend_unpadded(query, key, value, unpadded, scale, dropout)[None], None
+
+
+def attend_unpadded(
+    query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float
+) -> Tensor:
+    """softmax(query · keyᵀ · scale), dropped, · value (Vaswani et al. 2017, eq. 1), within each row of a batch.
+
+    Args:
+        query, key, value: (rounded pieces, heads, dim).
+        unpadded: which pieces make a row.
+        dropout: the share of attention weights that is dropped.
+
+    Returns:
+        (rounded pieces, heads, dim); pieces behind the real ones have no meaning.
+    """
+    rows = [unpadded.pad(states).transpose(1, 2) for states in (query, key, value)]  # (batch, heads, pieces, dim)
+    attended = functional.scaled_dot_product_attention(
+        rows[0], rows[1], rows[2], attn_mask=unpadded.key_mask(), dropout_p=dropout, scale=scale
+    )
+    return unpadded.unpad(attended.transpose(1, 2))

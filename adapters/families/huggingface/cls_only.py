@@ -2,18 +2,18 @@
 
 A layer's keys and values are made of all pieces, but its queries, its output and its feed-forward part work on each
 piece by itself (Vaswani et al. 2017, section 3). So the top layer's are needed for the first piece of each row only:
-five sixths of that layer's products, a seventh of all of all-MiniLM-L6-v2's, are for states that nobody reads.
+five sixths of that layer's products, a seventh of all-MiniLM-L6-v2's, are for states that nothing reads.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from meltpoint.adapters import ops
 from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded
-from meltpoint.adapters.families.huggingface.specialise import specialise
 
 _PARTS = (
     "attention.self.query", "attention.self.key", "attention.self.value", "attention.output", "intermediate", "output",
@@ -24,6 +24,7 @@ _PARTS = (
 class FirstState(nn.Module):
     """A mixin for BERT's layer, which then computes one state a row where no other is read."""
 
+    own_class: Any
     attention: Any
     intermediate: Any
     output: Any
@@ -42,7 +43,7 @@ class FirstState(nn.Module):
             part(given).view(heads) for part, given in ((own.query, read), (own.key, states), (own.value, states))
         )
         ratio = own.dropout.p if self.training else 0.0
-        attended = ops.attend_first(query, key, value, unpadded, own.attention_head_size**-0.5, ratio)
+        attended = attend_first(query, key, value, unpadded, own.attention_head_size**-0.5, ratio)
         joined = self.attention.output(attended.flatten(1), read)
         alone: Tensor = self.output(self.intermediate(joined), joined)
         return alone[None]
@@ -59,5 +60,31 @@ def adopt(layer: nn.Module) -> bool:
         return False
     if not isinstance(getattr(named["attention.self"], "num_attention_heads", None), int):
         return False
-    specialise(layer, FirstState)
+    own = type(layer)
+    # A subclass of its class: the layer stays the same object, with its weights, their names and its hooks.
+    layer.__class__ = type(f"FirstState{own.__name__}", (FirstState, own), {"own_class": own})
     return True
+
+
+def restore(layer: nn.Module) -> None:
+    """Undo `adopt`."""
+    assert isinstance(layer, FirstState), "the layer was adopted"
+    layer.__class__ = layer.own_class
+
+
+def attend_first(query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float) -> Tensor:
+    """Attention with one query a row, its first piece's.
+
+    Args:
+        query: (batch, heads, dim), in the batch's order.
+        key, value: (rounded pieces, heads, dim).
+        unpadded: which pieces make a row.
+        dropout: the share of attention weights that is dropped.
+
+    Returns:
+        (batch, heads, dim).
+    """
+    keys, values = (unpadded.pad(states).transpose(1, 2) for states in (key, value))  # (batch, heads, pieces, dim)
+    scores = query[:, :, None] @ keys.transpose(2, 3) * scale
+    weights = torch.softmax(scores.masked_fill(~unpadded.key_mask(), float("-inf")), -1)
+    return (functional.dropout(weights, dropout) @ values).squeeze(2)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -15,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters import ops
 from meltpoint.adapters.data.batch import Batch, Row
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.sentence_pooling import Prompts, SentencePooling
@@ -23,9 +21,8 @@ from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, is_worthwhile
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families.huggingface import attention as transformers_attention
-from meltpoint.adapters.families.huggingface import cls_only, fused_qkv, master_weights, residual_norm, sentence_files
+from meltpoint.adapters.families.huggingface import cls_only, sentence_files
 from meltpoint.adapters.families.huggingface.files import fingerprint, weight_files
-from meltpoint.adapters.families.huggingface.gelu import replace_gelus
 from meltpoint.adapters.families.huggingface.groups import find_groups
 from meltpoint.adapters.families.huggingface.location import locate
 from meltpoint.adapters.families.huggingface.native_head import TransformersHead
@@ -39,11 +36,9 @@ from meltpoint.adapters.families.huggingface.reading import (
     positions_after_padding,
     rows_to_check,
 )
-from meltpoint.adapters.families.huggingface.specialise import restore
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact
-from meltpoint.adapters.layers.quick_dropout import replace_dropouts
 
 _ROUNDING = 1e-4
 """How far a short cut's states may lie from the whole way's, in float32."""
@@ -88,8 +83,6 @@ class HuggingFaceEncoder(Encoder):
         rows = rows_to_check(model, self.tokenizer, tokenizer)
         alone = self._read_plainly(rows)
         _make_dropouts_real(model)
-        replace_dropouts(model)
-        replace_gelus(model)
         self.eval()
         if model.is_backend_compatible():
             model.set_attn_implementation(transformers_attention.register())
@@ -243,14 +236,6 @@ class HuggingFaceEncoder(Encoder):
             return compact(self.model, {*pieces, own})
         return compact(self.model, pieces)
 
-    def train_in_bf16(self) -> dict[nn.Parameter, Tensor]:
-        """Linear layers with masters (`master_weights`); none where only torch's AdamW could move them."""
-        return master_weights.adopt(self.model) if ops.status() == "on" else {}
-
-    def in_float32(self) -> AbstractContextManager[None]:
-        """Linear layers read by their masters."""
-        return master_weights.in_float32(self.model)
-
     def _batch(self, *texts: str) -> Batch:
         """Sentences without labels."""
         framed = [self.tokenizer.sentence(text, self.max_pieces) for text in texts]
@@ -301,15 +286,12 @@ class HuggingFaceEncoder(Encoder):
     def _take_up_short_cuts(self) -> None:
         """Enable the faster variants that give the same hidden states on two rows."""
         batch = self._batch("a b c", "a")
+        if batch.places is None:
+            return
+        unpadded = Unpadded(batch.places, batch.lengths)
         with torch.no_grad():
-            self._adopt(residual_norm.adopt, lambda: self(batch))
-            if batch.places is None:
-                return
-            unpadded = Unpadded(batch.places, batch.lengths)
             self.padding_free = self._runs_without_padding(batch, unpadded)
-            if self.padding_free:
-                self._adopt(fused_qkv.adopt, lambda: self._run_unpadded(batch, unpadded))
-                self._leaves_out = self._can_leave_out(batch, unpadded)
+            self._leaves_out = self.padding_free and self._can_leave_out(batch, unpadded)
 
     def _runs_without_padding(self, batch: Batch, unpadded: Unpadded) -> bool:
         """True if the family can read rows concatenated without padding.
@@ -326,14 +308,6 @@ class HuggingFaceEncoder(Encoder):
         found = torch.stack([unpadded.pad(states) for states in self._run_unpadded(batch, unpadded)])
         return torch.allclose(found[:, batch.piece_mask], expected, atol=_ROUNDING)
 
-    def _adopt(self, adopt: Callable[[nn.Module], bool], run: Callable[[], Sequence[Tensor]]) -> None:
-        """Let every module that a short cut fits take it; all stay as they are where the states are others then."""
-        expected = torch.stack(list(run()))
-        adopted = [module for module in self.model.modules() if adopt(module)]
-        if not torch.allclose(torch.stack(list(run())), expected, atol=_ROUNDING):
-            for module in adopted:
-                restore(module)
-
     def _can_leave_out(self, batch: Batch, unpadded: Unpadded) -> bool:
         """True if the top layer can be restricted to the first position (`cls_only`)."""
         expected = self.top(batch)[:, 0]
@@ -343,7 +317,7 @@ class HuggingFaceEncoder(Encoder):
         found = self._run_unpadded(batch, replace(unpadded, cls_only=True))[-1]
         is_same = torch.allclose(found, expected, atol=_ROUNDING)
         if not is_same:
-            restore(top)
+            cls_only.restore(top)
         return is_same
 
 

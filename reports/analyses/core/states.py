@@ -145,13 +145,12 @@ def split_states(encoder: Encoder, kind: Kind, examples: list[Example]) -> State
 def mean_states(encoder: Encoder, split: EncodedSplit, kind: Kind) -> States:
     """The mean over each row's positions without padding, at each layer: (layers, examples, dim) float32.
 
-    The encoder runs in float32, on a GPU if there is one; only means are kept. For a finalist trained in bf16, the
-    float32 master weights of its checkpoint or exported folder are used, so that the stages differ in their weights
-    and not in a rounding that depends on the machine (`precision: auto`).
+    The encoder runs in float32, on a GPU if there is one, also for a finalist that was trained in bf16: the stages then
+    differ in their weights, and not in a rounding that depends on the machine (`precision: auto`). Only means are kept.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     means = np.empty((encoder.layers, split.examples, encoder.dim), dtype=np.float32)
-    with at_rest(encoder, device), encoder.in_float32():
+    with at_rest(encoder, device):
         for batch in evaluation_batches(inputs(split), kind, encoder.tokenizer.pad_piece, BATCH):
             batch = batch.to(device)
             mask = batch.piece_mask[..., None]  # (batch, pieces, 1)

@@ -12,7 +12,6 @@ from meltpoint.adapters.layers.dropout import Dropout, MemberRng
 CPU = torch.device("cpu")
 SEEDS = st.integers(0, 2**40)
 MANY = 3 * 4096
-"""Numbers that no kernel drops in one block."""
 
 
 def draw(seeds: list[int], step: int = 0, skipped: int = 0, shape: tuple[int, ...] = (3, 5)) -> torch.Tensor:

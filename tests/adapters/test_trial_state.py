@@ -1,4 +1,4 @@
-"""The patience rule: a trial ends once dev has not improved for so many epochs; the others in its bundle go on."""
+"""The rules that watch a trial's scores: patience, plateaus, and the gap rule of the first phase."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters.multiplier_table import Phase, Plan
 from meltpoint.adapters.settings import complete, first_phase_parameters
-from meltpoint.adapters.training import patience
-from meltpoint.adapters.training.epoch_result import EpochResult
-from meltpoint.adapters.training.shared_first_phase import first_phase_key
+from meltpoint.adapters.training.epochs import EpochResult
+from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases, first_phase_key
+from meltpoint.adapters.training.trial_state import is_over, plateaus
 from meltpoint.tasks.core.task import Example
-from meltpoint.tests.adapters.devices import cpu_bits
+from meltpoint.tests.adapters.devices import cpu_bits, cpu_draws
 
 Make = Callable[..., Any]
 
@@ -43,7 +43,7 @@ def trained(scores: Sequence[float], whole: Plan, wait: int) -> int:
     """How many epochs a trial with these scores trains."""
     names = [phase.name for phase in whole.phases for _ in range(phase.epochs)]
     found = [own.model_copy(update={"phase": name}) for own, name in zip(results_of(scores), names, strict=True)]
-    ends = (n for n in range(1, len(found) + 1) if patience.is_over(found[:n], whole, wait, "accuracy"))
+    ends = (n for n in range(1, len(found) + 1) if is_over(found[:n], whole, wait, "accuracy"))
     return next(ends, len(found))
 
 
@@ -94,13 +94,13 @@ def rates_of_torch(scores: Sequence[float], mode: Literal["min", "max"], wait: i
 def test_the_rate_falls_where_torchs_reduce_lr_on_plateau_lowers_it(scores: list[float], wait: int, error: bool):
     metric = "mse" if error else "accuracy"
     results = [own.model_copy(update={"dev": {metric: own.dev["accuracy"]}}) for own in results_of(scores)]
-    found = patience.plateaus(results, plan(len(scores)), wait, metric)
+    found = plateaus(results, plan(len(scores)), wait, metric)
     rates = [0.5 ** sum(end < epoch for end in found) for epoch in range(1, len(scores) + 1)]
     assert rates == rates_of_torch(scores, "min" if error else "max", wait)
 
 
 def test_of_negative_scores_an_equal_one_is_no_better_one():
-    assert patience.plateaus(results_of([-0.5, -0.5, -0.4, -0.4]), plan(4), 0, "accuracy") == (2, 4)
+    assert plateaus(results_of([-0.5, -0.5, -0.4, -0.4]), plan(4), 0, "accuracy") == (2, 4)
 
 
 @pytest.mark.parametrize(("restarts", "found"), [(True, (2, 5)), (False, (2, 3, 4, 5))])
@@ -108,7 +108,7 @@ def test_each_span_of_the_schedule_has_plateaus_of_its_own(restarts: bool, found
     two = replace(plan(2, 3), restart_schedule=restarts)
     results = results_of([0.9, 0.8, 0.3, 0.4, 0.4])
     results = [own.model_copy(update={"phase": two.phase_at(n)[0].name}) for n, own in enumerate(results)]
-    assert patience.plateaus(results, two, 0, "accuracy") == found
+    assert plateaus(results, two, 0, "accuracy") == found
 
 
 PLATEAU = {"schedule": "reduce_on_plateau", "reduce_on_plateau.factor": 0.25}
@@ -123,7 +123,7 @@ def test_the_rates_of_members_side_by_side_follow_each_ones_own_dev(make_stack: 
     counts = set()
     for index, trial in enumerate(trials):
         own = bundle.trials[index]
-        ends = patience.plateaus(own.results, own.table.plan, waits[index], "accuracy")
+        ends = plateaus(own.results, own.table.plan, waits[index], "accuracy")
         counts.add(ends)
         rates = [1e-2 * 0.25 ** sum(end < one.epoch for end in ends) for one in own.results]
         assert [one.learning_rate for one in own.results] == pytest.approx(rates, rel=1e-12)
@@ -193,3 +193,122 @@ def test_no_patience_is_no_part_of_a_setting() -> None:
 def test_trials_of_any_patience_share_a_first_phase() -> None:
     names = {parameter.name for parameter in first_phase_parameters("stack_and_finetune", "linear")}
     assert "patience" not in names
+
+
+Make = Callable[..., Any]
+FACTS = {"encoder": "e", "data": "d", "head": "bilstm", "mode": "stack_and_finetune", "code": "c"}
+
+
+def overfitting(make_trainer: Make, gap: float, **changes: Any) -> Any:
+    """A trial whose dev labels are the opposite of train's: the better it learns, the wider the gap."""
+    texts = ["the old harbour", "a quiet film", "ships came home", "prices rose"]
+    train = [Example(str(n), texts=(text,), label=n % 2) for n, text in enumerate(texts)]
+    dev = [Example(str(n), texts=(text,), label=1 - n % 2) for n, text in enumerate(texts)]
+    return make_trainer(
+        "stack_and_finetune", "sentence_classification", train=train, dev=dev, epochs=2, encoder_dropout=0.0,
+        stack_and_finetune__stack_epochs=40, stack_and_finetune__stack_learning_rate=0.01,
+        stack_and_finetune__largest_gap=gap, learning_rate=1e-6, **changes,
+    )  # fmt: skip
+
+
+def phases(results: list[Any]) -> dict[str, int]:
+    names = [result.phase for result in results]
+    return {name: names.count(name) for name in dict.fromkeys(names)}
+
+
+def gaps(results: list[Any]) -> list[float]:
+    return [result.train["accuracy"] - result.dev["accuracy"] for result in results if result.phase == "stack"]
+
+
+def test_without_the_rule_the_first_phase_is_as_long_as_planned_and_train_is_not_scored(make_trainer: Make):
+    results = list(overfitting(make_trainer, 0.0).results())
+    assert phases(results) == {"stack": 40, "finetune": 2}
+    assert all(result.train == {} for result in results)
+
+
+@cpu_draws
+def test_the_first_phase_ends_with_the_first_epoch_beyond_the_gap(make_trainer: Make):
+    results = list(overfitting(make_trainer, 0.6).results())
+    found = gaps(results)
+    assert 1 < len(found) < 40
+    assert all(gap <= 0.6 for gap in found[:-1])
+    assert found[-1] > 0.6
+    assert phases(results)["finetune"] == 2
+    assert all(result.train == {} for result in results if result.phase == "finetune")
+    assert [result.epoch for result in results] == list(range(1, len(results) + 1))
+
+
+@cpu_draws
+def test_the_second_phase_starts_from_the_weights_and_moments_of_the_last_epoch_within_the_gap(make_trainer: Make):
+    trainer = overfitting(make_trainer, 0.6)
+    before: list[dict[str, torch.Tensor]] = []
+    for result in trainer.results():
+        if result.phase == "finetune":
+            break
+        moments = {name: tensor.clone() for name, tensor in trainer.head_optimiser.state().items()}
+        before.append({**trainer.model.own_weights(0), **moments})
+    assert trainer.gap_rule.within is not None
+    weights, state = trainer.gap_rule.within
+    for name, tensor in {**weights, **state}.items():
+        assert torch.equal(before[-1][name], tensor), f"the second phase began with other {name}"
+        assert torch.equal(before[-2][name], tensor), f"{name}: not of the last epoch within the gap"
+    assert state["steps"].tolist() == [(len(before) - 1) * trainer.steps_per_epoch], "without the epoch beyond the gap"
+
+
+@cpu_draws
+def test_a_gap_that_is_too_wide_from_the_start_leaves_the_head_with_its_first_epoch(make_trainer: Make):
+    trainer = overfitting(make_trainer, 1e-9, seed=next(own for own in range(20) if wide(make_trainer, own)))
+    results = iter(trainer.results())
+    first = next(results)
+    assert first.train["accuracy"] - first.dev["accuracy"] > 1e-9
+    steps = trainer.head_optimiser.state()["steps"].tolist()
+    assert steps == [trainer.steps_per_epoch], "an epoch is not taken back where there is none before it"
+    assert phases([first, *results]) == {"stack": 1, "finetune": 2}
+
+
+def wide(make_trainer: Make, seed: int) -> bool:
+    """True if a seed's first epoch is beyond any gap."""
+    first = next(overfitting(make_trainer, 1e-9, seed=seed).results())
+    return bool(first.train["accuracy"] > first.dev["accuracy"])
+
+
+def test_a_trial_that_shares_the_shortened_phase_goes_on_as_if_it_had_trained_it(make_trainer: Make, tmp_path):
+    first_phases = SharedFirstPhases(tmp_path)
+    alone = [result.dev for result in overfitting(make_trainer, 0.6, dropout=0.0).results()]
+    for _ in range(2):
+        trainer = overfitting(make_trainer, 0.6, dropout=0.0)
+        found = [result.dev for ((_, result),) in first_phases.epochs(trainer, FACTS)]
+        assert found == alone
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
+
+
+@pytest.mark.parametrize("gap", [0.2, 0.6])
+def test_a_trial_ends_after_its_second_phase_whenever_the_first_ended(make_trainer: Make, gap: float):
+    trainer = overfitting(make_trainer, gap)
+    results = list(trainer.results())
+    assert trainer.trial.table.plan.epochs == len(results)
+    assert results[-1].step == trainer.step
+
+
+@pytest.mark.parametrize("gap", [0.05, 0.25, 0.0])
+def test_the_result_is_an_epoch_of_the_second_phase_also_where_dev_was_best_in_the_first(
+    make_trainer: Make, gap: float
+):
+    """Dev is best when the gap becomes too wide; the second phase trains everything at a rate that ruins it."""
+    texts = ["the old harbour", "a quiet film", "ships came home", "prices rose"]
+    train = [Example(str(n), texts=(text,), label=n % 2) for n, text in enumerate(texts)]
+    dev = [*train, *(Example(f"not {n}", texts=(texts[n],), label=1 - n % 2) for n in range(2))]
+    trainer = make_trainer(
+        "stack_and_finetune", "sentence_classification", train=train, dev=dev, epochs=2, encoder_dropout=0.0, seed=3,
+        dropout=0.0, stack_and_finetune__stack_epochs=40, stack_and_finetune__stack_learning_rate=0.01,
+        stack_and_finetune__largest_gap=gap, learning_rate=0.5,
+    )  # fmt: skip
+    results = list(trainer.results())
+    stacked = max(result.dev["accuracy"] for result in results if result.phase == "stack")
+    assert stacked > max(result.dev["accuracy"] for result in results if result.phase == "finetune")
+    dev_score, epoch = trainer.trial.best
+    assert results[epoch - 1].phase == "finetune"
+    assert trainer.trial.best_moved_encoder
+    trainer.model.load_trained([trainer.trial.best_state])
+    found = trainer.score(trainer.data.dev, trainer.data.dev_examples)
+    assert found.metrics["accuracy"] == dev_score == results[epoch - 1].dev["accuracy"]

@@ -13,12 +13,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from meltpoint.adapters.cpu.attention import KEY_MULTIPLE
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.unpadding import places_of
 from meltpoint.adapters.encoder import Encoder
-
-pytestmark = pytest.mark.usefixtures("kernels")
 
 ROWS, PIECES = 2, 7
 DIM, WIDE, LAYERS = 32, 64, 2  # tests/adapters/conftest.py, SIZES
@@ -48,8 +45,8 @@ PRODUCT = 2 * ROWS * PIECES * DIM * DIM
 """FLOPs of one square linear layer, in one direction."""
 LINEARS = 2 * (4 * PRODUCT + 2 * PRODUCT * WIDE // DIM)
 """A layer's backward pass through its linear layers: the gradients of weights and of inputs."""
-ATTENTION = 4 * 2 * ROWS * PIECES * KEY_MULTIPLE * DIM
-"""Four batched products, keys padded to the attention's widths."""
+ATTENTION = 4 * 2 * ROWS * PIECES * PIECES * DIM
+"""Four batched products."""
 
 
 @pytest.mark.parametrize("lowest", [0, 1, 2])

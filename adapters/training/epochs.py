@@ -1,9 +1,11 @@
-"""An epoch's result, and which epoch of a trial is the best. Imports no torch: the ledger's readers need it too."""
+"""An epoch's result, the best epoch of a trial, and when its state is saved. Imports no torch: readers need it too."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import os
+import time
+from collections.abc import Callable, Iterable
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -53,7 +55,7 @@ Result = TypeVar("Result", bound=EpochResult)
 
 
 def best_epoch(epochs: Iterable[Result], metric: str, phase: str | None = None) -> Result | None:
-    """The epoch whose weights are a trial's result: the best dev score, the earliest where equal; None of none.
+    """The epoch whose weights are a trial's result: the best dev score, the earliest where equal; None without epochs.
 
     The best is the highest, or of an error the lowest. A NaN is worse than every number.
 
@@ -70,3 +72,62 @@ def best_epoch(epochs: Iterable[Result], metric: str, phase: str | None = None) 
         return (-math.inf if math.isnan(score) else score, -result.epoch)
 
     return max((one for one in epochs if phase in (None, one.phase)), key=rank, default=None)
+
+
+# The rule by which a trial's state is saved after an epoch.
+
+LARGEST_SHARE = 0.02
+"""The largest share of the training time since the last save that a save may take."""
+SHARE = "MELTPOINT_SAVING_SHARE"
+"""The environment variable that sets another share: 0.1 loses less on machines that are often taken away."""
+
+FIRST_SECONDS, FIRST_BYTES_PER_SECOND = 0.05, 100e6
+"""The assumed cost of a trial's first save, on a slow network file system; a later save costs as much as the last."""
+
+
+def largest_share() -> float:
+    """The share that the environment sets, or else the usual one.
+
+    Raises:
+        ValueError: the environment variable is no number from 0 to 1.
+    """
+    said = os.environ.get(SHARE, str(LARGEST_SHARE))
+    try:
+        share = float(said)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise ValueError(f"{SHARE}={said}: write a share from 0 to 1, as 0.02.")
+    return share
+
+
+class SavingRule:
+    """The times of one trial's epochs and saves: both are measured.
+
+    An epoch that is long enough is saved at once; of short ones several are secured by one save, or none.
+
+    Args:
+        share: the largest one.
+
+    Attributes:
+        cost: seconds that the last save took; None before the first.
+    """
+
+    def __init__(self, share: float = LARGEST_SHARE, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.share, self.clock, self._since = share, clock, clock()
+        self.cost: float | None = None
+
+    def is_due(self, state_bytes: Callable[[], int]) -> bool:
+        """True if the state is to be saved after the epoch that has ended.
+
+        Args:
+            state_bytes: computes its size; called only where that decides.
+        """
+        allowed = self.share * (self.clock() - self._since)
+        if self.cost is not None:
+            return self.cost <= allowed
+        return allowed >= FIRST_SECONDS and FIRST_SECONDS + state_bytes() / FIRST_BYTES_PER_SECOND <= allowed
+
+    def note_save(self, seconds: float) -> None:
+        """A save took so long, whether or not it succeeded; the next secures the time from here."""
+        self.cost, self._since = seconds, self.clock()

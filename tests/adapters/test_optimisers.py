@@ -1,17 +1,27 @@
-"""StackedAdamW against torch.optim.AdamW and BERT's own Adam, a member at a time, and its state."""
+"""Adam with decoupled decay: an encoder's and a bundle's, against torch.optim.AdamW and BERT's own; their states."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from meltpoint.adapters.training.adam_rules import ADAMW, BERT_ADAM
-from meltpoint.adapters.training.stacked_adamw import FUSED_FROM, StackedAdamW
+from meltpoint.adapters.encoder import LayerGroup
+from meltpoint.adapters.training.optimisers import (
+    ADAMW,
+    BERT_ADAM,
+    FUSED_FROM,
+    AdamRule,
+    EncoderAdamW,
+    StackedAdamW,
+)
 from meltpoint.tests.adapters import published_bert_adam
 
 RATES, DECAYS = torch.tensor([1e-3, 3e-2, 0.0]), torch.tensor([0.0, 0.1, 0.3])
 SMALL, LARGE = 5, FUSED_FROM // 4
+
+
+# --- a bundle's ---
 
 
 def parameters(width: int, seed: int = 0) -> list[nn.Parameter]:
@@ -155,3 +165,110 @@ def test_the_parameters_are_views_of_one_buffer():
     own = parameters(SMALL)
     optimiser = StackedAdamW(own, DECAYS)
     assert {p.untyped_storage().data_ptr() for p in own} == {optimiser.weights.untyped_storage().data_ptr()}
+
+
+# --- an encoder's ---
+
+STEPS, DECAY = 12, 0.3
+RULES = pytest.mark.parametrize("rule", [ADAMW, BERT_ADAM], ids=["adamw", "bert_adam"])
+
+
+def groups_of(*layers: nn.Module) -> list[LayerGroup]:
+    return [LayerGroup(f"layer_{number}", tuple(layer.parameters())) for number, layer in enumerate(layers)]
+
+
+def layers_of(seed: int = 0) -> list[nn.Module]:
+    torch.manual_seed(seed)
+    return [nn.Linear(37, 300), nn.LayerNorm(300), nn.Linear(300, 5)]
+
+
+def give_gradients(layers: list[nn.Module], step: int) -> list[nn.Parameter]:
+    """Random gradients, now and then none; the parameters."""
+    every = [parameter for layer in layers for parameter in layer.parameters()]
+    for number, parameter in enumerate(every):
+        generator = torch.Generator().manual_seed(100 * step + number)
+        gradient = torch.randn(parameter.shape, generator=generator)
+        parameter.grad = None if (step + number) % 5 == 0 else gradient
+    return every
+
+
+def moved(layers: list[nn.Module], factor: float, rule: AdamRule = ADAMW) -> EncoderAdamW:
+    """Some steps by gradients that are scaled, at a rate a layer."""
+    adam = EncoderAdamW(groups_of(*layers), DECAY, rule)
+    for group in adam.param_groups:
+        group["lr"] = 0.01 * (1 + group["layer_group"])
+    for step in range(STEPS):
+        give_gradients(layers, step)
+        adam.scale(torch.tensor(factor))
+        adam.step()
+    return adam
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+def test_an_encoders_steps_are_torchs_where_matrices_decay_and_vectors_do_not(factor: float):
+    own, torchs = layers_of(), layers_of()
+    moved(own, factor)
+    groups = [
+        {"params": [p], "weight_decay": DECAY if p.ndim > 1 else 0.0, "lr": 0.01 * (1 + index)}
+        for index, layer in enumerate(torchs) for p in layer.parameters()
+    ]  # fmt: skip
+    adam = torch.optim.AdamW(groups)
+    for step in range(STEPS):
+        for parameter in give_gradients(torchs, step):
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
+        adam.step()
+    for one, other in zip(own, torchs, strict=True):
+        torch.testing.assert_close(dict(one.state_dict()), dict(other.state_dict()), atol=1e-6, rtol=1e-5)
+
+
+def test_an_encoders_steps_of_bert_adam_are_those_of_berts_released_code():
+    layers, plain = layers_of(), layers_of()
+    moved(layers, 0.5, BERT_ADAM)
+    own, before = ([p for layer in side for p in layer.parameters()] for side in (layers, plain))
+    given: list[list[Tensor | None]] = [[] for _ in own]
+    for step in range(STEPS):
+        for parameter, gradients in zip(give_gradients(plain, step), given, strict=True):
+            gradients.append(None if parameter.grad is None else 0.5 * parameter.grad)
+    layer_of = [index for index, layer in enumerate(plain) for _ in layer.parameters()]
+    for number, (one, start) in enumerate(zip(own, before, strict=True)):
+        few = (slice(0, 6),)
+        rates, decay = [0.01 * (1 + layer_of[number])] * STEPS, DECAY if start.ndim > 1 else 0.0
+        gradients = [None if gradient is None else gradient[few] for gradient in given[number]]
+        expected = published_bert_adam.moved(start.detach()[few], gradients, rates, decay)
+        torch.testing.assert_close(one.detach()[few].double(), expected, atol=1e-5, rtol=1e-5)
+
+
+@RULES
+def test_an_encoders_optimiser_continues_from_its_state_to_the_same_bits(rule: AdamRule):
+    whole, cut = layers_of(), layers_of()
+    adams = [moved(layers, 1.0, rule) for layers in (whole, cut)]
+    again = EncoderAdamW(groups_of(*cut), DECAY, rule)
+    again.load_moments({name: tensor.clone() for name, tensor in adams[1].moments().items()})
+    for group in again.param_groups:
+        group["lr"] = 0.01 * (1 + group["layer_group"])
+    for layers, adam in ((whole, adams[0]), (cut, again)):
+        give_gradients(layers, 1)
+        adam.step()
+    for one, other in zip(whole, cut, strict=True):
+        assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in one.state_dict().items())
+
+
+def test_the_norm_is_that_of_all_gradients():
+    layers = layers_of()
+    adam = EncoderAdamW(groups_of(*layers), 0.0)
+    give_gradients(layers, 3)
+    exact = torch.stack([gradient.double().square().sum() for gradient in adam.gradients()]).sum().sqrt()
+    torch.testing.assert_close(adam.norm(), exact.float(), rtol=1e-6, atol=0)
+
+
+@RULES
+def test_a_hook_runs_once_a_step(rule: AdamRule):
+    layer = nn.Linear(4, 4)
+    adam = EncoderAdamW(groups_of(layer), 0.1, rule)
+    ran: list[int] = []
+    adam.register_step_post_hook(lambda *_: ran.append(1))
+    for steps in (1, 2):
+        layer(torch.ones(1, 4)).sum().backward()
+        adam.step()
+        assert len(ran) == steps

@@ -1,4 +1,8 @@
-"""A transformer encoder (Vaswani et al. 2017, section 3) for every member of a bundle; padding does not change it."""
+"""Layers over a row's positions, for every member of a bundle: self-attention, a transformer, convolutions.
+
+Attention of a row to itself and attentive pooling compute in float32 also under autocast: their scores are sums of
+hundreds of products, unscaled, and bf16 has 8 bits. Padding changes no layer's result.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,62 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters import ops
-from meltpoint.adapters.layers.affine import Affine
+from meltpoint.adapters.layers.affine import Affine, exact
 from meltpoint.adapters.layers.bundle import Bundle, shares
+from meltpoint.adapters.layers.pooling import pool_rows
+
+
+def attend_to_itself(states: Tensor, mask: Tensor) -> Tensor:
+    """Attention to the own row: c_i = Σ_j softmax_j(x_i · x_j) x_j over the real tokens j, i among them.
+
+    The bi-attention of McCann et al. 2017, section 5, where both texts are the same. As in AllenNLP only padding is
+    masked, not the diagonal.
+
+    Args:
+        states: x, (T, batch, pieces, dim) of any float type.
+        mask: (lanes, batch, pieces) bool, True on real pieces.
+
+    Returns:
+        c, (T, batch, pieces, dim) float32; undefined on padding.
+    """
+    with torch.autocast(states.device.type, enabled=False):
+        return pool_rows(_attended, states, mask)
+
+
+def _attended(states: Tensor, mask: Tensor) -> Tensor:
+    own = exact(states)
+    scores = (own @ own.transpose(2, 3)).masked_fill(~mask[:, :, None], float("-inf"))
+    return torch.softmax(scores, -1) @ own
+
+
+class AttentivePooling(nn.Module):
+    """Σ_i softmax_i(w · x_i) x_i over the real pieces, w learned (McCann et al. 2017, section 5).
+
+    AllenNLP adds a bias to w · x_i, which the softmax takes out again; there is none here.
+
+    Args:
+        inputs: size of a state.
+        bundle: the members. Initial weights have the variance of torch.nn.Linear's, 1 / (3 inputs), as in AllenNLP.
+    """
+
+    def __init__(self, inputs: int, bundle: Bundle) -> None:
+        super().__init__()
+
+        def fill(own: Tensor, generator: torch.Generator) -> None:
+            nn.init.normal_(own, std=(3 * inputs) ** -0.5, generator=generator)
+
+        self.weight = bundle.parameter(1, inputs, fill=fill)
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """(T, batch, pieces, inputs) of any float type → (T, batch, inputs) float32."""
+        with torch.autocast(states.device.type, enabled=False):
+            return pool_rows(_weighted, states, mask, self.weight)
+
+
+def _weighted(states: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
+    own = exact(states)
+    scores = (own @ weight[:, :, :, None])[..., 0].masked_fill(~mask, float("-inf"))
+    return (torch.softmax(scores, -1)[:, :, None] @ own)[:, :, 0]
 
 
 class Transformer(nn.Module):
@@ -99,7 +156,7 @@ class TransformerLayer(nn.Module):
         parts = projected.view(members * batch, count, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         query, key, value = parts.unbind(0)  # each (members · batch, heads, positions, dim / heads)
         keys = mask.flatten(0, 1)[:, None, None].expand(-1, -1, count, -1)
-        mixed = ops.attend(query, key, value, keys, query.shape[-1] ** -0.5, dropout=0.0)
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=keys)
         return mixed.transpose(1, 2).reshape(members, batch, count, -1)
 
 
@@ -125,3 +182,48 @@ def positions(count: int, dim: int, device: torch.device) -> Tensor:
     places = torch.arange(count, device=device, dtype=torch.float32)[:, None]
     rates = 10_000 ** (-torch.arange(0, dim, 2, device=device, dtype=torch.float32) / dim)
     return torch.stack([(places * rates).sin(), (places * rates).cos()], -1).flatten(1)
+
+
+def windows(states: Tensor, size: int) -> Tensor:
+    """Each token's state concatenated with its neighbours'; zeros beyond the first and the last one.
+
+    Args:
+        states: (…, pieces, dim).
+        size: tokens in a window; with an even one, one token more lies behind the middle than before it.
+
+    Returns:
+        (…, pieces, size * dim), the window's states one after another.
+    """
+    before = (size - 1) // 2
+    padded = functional.pad(states, (0, 0, before, size - 1 - before))
+    return torch.cat([padded.narrow(-2, offset, states.shape[-2]) for offset in range(size)], -1)
+
+
+class GroupedConvolution(nn.Module):
+    """Convolutions side by side, each over channels of its own, without biases; the caller pads with zeros.
+
+    Computed as windows and a batched product, one a member and group, so that the gradient is a product too.
+
+    Args:
+        inputs: channels that a group reads.
+        outputs: channels that a group gives.
+        size: subword tokens in a window.
+        groups: number of convolutions.
+        bundle: the members.
+        std: standard deviation of the initial weights.
+    """
+
+    def __init__(self, inputs: int, outputs: int, size: int, groups: int, bundle: Bundle, std: float) -> None:
+        super().__init__()
+        self.size = size
+
+        def fill(own: Tensor, generator: torch.Generator) -> None:
+            nn.init.normal_(own, std=std, generator=generator)
+
+        self.weight = bundle.parameter(groups, outputs, size * inputs, fill=fill)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(T, groups, batch, pieces, inputs) → (T, groups, batch, pieces, outputs)."""
+        rows = windows(states, self.size).flatten(2, 3).flatten(0, 1)  # (T * groups, batch * pieces, size * inputs)
+        found = torch.bmm(rows, self.weight.flatten(0, 1).transpose(1, 2))
+        return found.view(*states.shape[:-1], -1)

@@ -1,4 +1,4 @@
-"""The two sentences of a pair, each as a padded tensor without special tokens, encoded jointly or separately."""
+"""The two sentences of a pair: picked out of a row, aligned softly, and compared as vectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.layers.bundle import lanes_of
+from meltpoint.adapters.layers.affine import exact
+from meltpoint.adapters.layers.bundle import lanes_of, shares
 
 
 class Sentence(NamedTuple):
@@ -51,22 +52,22 @@ def _sentence(states: Tensor, inside: Tensor, lengths: Tensor, longest: int) -> 
     device = states.device
     start = inside.int().argmax(-1, keepdim=True)  # the first one inside; (lanes, batch, 1)
     row = torch.arange(bundles * rows, device=device).view(bundles, rows, 1)
-    place = torch.arange(longest, device=device)
-    there = (start + place).clamp(max=pieces - 1) + row * pieces  # (bundles, batch, longest)
+    index = torch.arange(longest, device=device)
+    there = (start + index).clamp(max=pieces - 1) + row * pieces  # (bundles, batch, longest)
     back = (torch.arange(pieces, device=device) - start).clamp(0, longest - 1) + row * longest
-    own = place < lengths[..., None]
+    own = index < lengths[..., None]
     picked: Tensor = _Picked.apply(  # type: ignore[no-untyped-call]
         states.reshape(-1, dim), there.flatten(), own.expand(bundles, -1, -1).reshape(-1, 1),
         back.flatten(), inside.expand(bundles, -1, -1).reshape(-1, 1),
     )  # fmt: skip
-    return Sentence(picked.view(bundles, rows, longest, dim), place < lengths[..., None].clamp(min=1))
+    return Sentence(picked.view(bundles, rows, longest, dim), index < lengths[..., None].clamp(min=1))
 
 
 def on_both(read: Callable[[Sentence], Tensor], one: Sentence, two: Sentence) -> tuple[Tensor, Tensor]:
     """`read` of each sentence; positions beyond a sentence's own longest may have been added.
 
     On a GPU at once, as rows of one batch: a recurrence takes as long as it has steps there. On a CPU one after the
-    other: the shorter sentence is spared the longer one's steps.
+    other: the shorter sentence then needs fewer steps.
     """
     if not one.states.is_cuda:
         return read(one), read(two)
@@ -92,7 +93,7 @@ class _Picked(torch.autograd.Function):
 
         Args:
             ctx: autograd's.
-            rows: what is picked from.
+            rows: the rows to pick from.
             there: (M,), which row each one is.
             own: (M, 1) bool; the others are 0.
             back: (N,), where each row went.
@@ -104,6 +105,63 @@ class _Picked(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
-        """Each row's gradient is that of the place where it went."""
+        """Each row's gradient is that of the row that it became."""
         back, inside = ctx.saved_tensors  # type: ignore[attr-defined]
         return gradient.index_select(0, back).mul_(inside), None, None, None, None
+
+
+def enhance(one: Sentence, two: Sentence) -> tuple[Sentence, Sentence]:
+    """Each state with its alignment in the other sentence, their difference, and their product.
+
+    Chen et al. 2017, section 3.2, equations 11 to 15. In float32, also under autocast: the alignment's scores are
+    products over all of a state, and may be in the hundreds, where bf16 knows whole numbers only.
+
+    Returns:
+        Both sentences with states of (T or 1, batch, longest, 4 * dim): [a; ã; a − ã; a ∗ ã]. Padding is aligned with
+        nothing, and its states have no meaning.
+    """
+    with torch.autocast(one.states.device.type, enabled=False):
+        found = [_enhanced(*share) for share in shares(*_by_member(one, two))]
+    first, second = (torch.cat(states) for states in zip(*found, strict=True))
+    return Sentence(first, one.mask), Sentence(second, two.mask)
+
+
+def _by_member(one: Sentence, two: Sentence) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """States and masks, one for every member that has states of its own."""
+    bundles = len(one.states)
+    return one.states, two.states, one.mask.expand(bundles, -1, -1), two.mask.expand(bundles, -1, -1)
+
+
+def _enhanced(one: Tensor, two: Tensor, one_mask: Tensor, two_mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Some members' enhanced states, from (members, batch, longest, dim) and (members, batch, longest)."""
+    one, two = exact(one), exact(two)
+    scores = one @ two.transpose(2, 3)  # eq. 11: (members, batch, longest of one, longest of two)
+    aligned_one = _softmax(scores, two_mask) @ two  # eq. 12
+    aligned_two = _softmax(scores.transpose(2, 3), one_mask) @ one  # eq. 13
+    return _enhancement(one, aligned_one), _enhancement(two, aligned_two)
+
+
+def _softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """Weights over the last dimension, where a (members, batch, positions) mask is True."""
+    return scores.masked_fill(~mask[:, :, None], float("-inf")).softmax(-1)
+
+
+def _enhancement(states: Tensor, aligned: Tensor) -> Tensor:
+    """Equations 14 and 15."""
+    return torch.cat([states, aligned, states - aligned, states * aligned], -1)
+
+
+KIROS, GLUE = "kiros", "glue"
+PARTS = {KIROS: 2, GLUE: 4}
+"""Width of a pair, in vectors."""
+
+
+def compared(first: Tensor, second: Tensor, pair: str) -> Tensor:
+    """(T or 1, batch, dim), twice → (T or 1, batch, 2 or 4 · dim).
+
+    Args:
+        pair: [|u − v|; u ∗ v] (`kiros`: Kiros et al. 2015, section 3.2), or u and v before it (`glue`: Wang et al.
+            2018, section 4).
+    """
+    own = [first, second] if pair == GLUE else []
+    return torch.cat([*own, (first - second).abs(), first * second], -1)

@@ -1,29 +1,124 @@
-"""Adam with decoupled decay for a bundle: a rate and a decay a member, one flat buffer, few operations a step."""
+"""Adam with decoupled weight decay: its update rules, the optimiser of an encoder, and that of a bundle's heads."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from meltpoint.adapters.training.adam_rules import ADAMW, BETA_1, BETA_2, UNCORRECTED_STEP, AdamRule
+from meltpoint.adapters.encoder import LayerGroup
+
+BETA_1, BETA_2 = 0.9, 0.999
+"""Decay rates of the two moments: torch.optim.AdamW's own, and BERT's (Devlin et al. 2018, A.2)."""
+
+UNCORRECTED_STEP = math.inf
+"""The step count at which torch's fused kernels correct nothing: 1 - beta**inf is 1, exactly."""
+
+
+@dataclass(frozen=True)
+class AdamRule:
+    """The part of an update that differs between the rules.
+
+    With moments m and v of the gradient, a rate and a decay, both rules are
+    w ← w · (1 - rate · decay) - rate · m / (√v + epsilon).
+
+    Attributes:
+        corrects_bias: whether m and v are divided by 1 - beta**t at step t, since both begin at 0.
+        epsilon: the number that is added to √v.
+    """
+
+    corrects_bias: bool
+    epsilon: float
+
+
+ADAMW = AdamRule(corrects_bias=True, epsilon=1e-8)
+"""torch.optim.AdamW (Loshchilov & Hutter 2019, algorithm 2; epsilon of Kingma & Ba 2015)."""
+
+BERT_ADAM = AdamRule(corrects_bias=False, epsilon=1e-6)
+"""`AdamWeightDecayOptimizer` of BERT's released code (google-research/bert, optimization.py)."""
+
+ADAM_RULES: Mapping[str, AdamRule] = {"adamw": ADAMW, "bert_adam": BERT_ADAM}
+"""Value of `optimiser` → rule."""
 
 ALIGNED = 16
 """Numbers of float32 in a cache line. Every parameter of every member begins at one, because BLAS kernels round
-differently where the data begin elsewhere, so a member's last bits would depend on its place in the bundle."""
+differently where the data begin elsewhere, so a member's last bits would depend on its index in the bundle."""
 
 FUSED_FROM = 8192
 """Weights a member from which a fused call a member beats ten vectorised operations over all (measured, 8 members:
 770 weights 0.16 against 0.06 ms, 5 000 0.18 against 0.16, 20 000 0.23 against 0.56, 1.9 million 9.5 against 131)."""
 
 
+class EncoderAdamW(torch.optim.AdamW):
+    """torch's fused AdamW with two parameter groups a layer group: vectors (biases and layer norms) do not decay.
+
+    It is made once a trial, because a new optimiser at each thaw would lose Adam's moments. A parameter without a
+    gradient is left as it is.
+
+    Args:
+        groups: the encoder's layer groups, bottom → top.
+        weight_decay: of the matrices.
+        rule: the update rule.
+    """
+
+    def __init__(self, groups: Sequence[LayerGroup], weight_decay: float, rule: AdamRule = ADAMW) -> None:
+        parameter_groups = []
+        for index, group in enumerate(groups):
+            matrices = [p for p in group.parameters if p.ndim > 1]
+            vectors = [p for p in group.parameters if p.ndim <= 1]
+            for parameters, decay in ((matrices, weight_decay), (vectors, 0.0)):
+                if parameters:
+                    parameter_groups.append({"params": parameters, "weight_decay": decay, "layer_group": index})
+        super().__init__(parameter_groups, lr=0.0, betas=(BETA_1, BETA_2), eps=rule.epsilon, fused=True)
+        if not rule.corrects_bias:
+            for parameter in self._parameters():  # as torch makes a state, but for the count, which then stays infinite
+                step = torch.full((), UNCORRECTED_STEP, device=parameter.device)
+                moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                self.state[parameter] = {"step": step, **moments}
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients of the parameters that have one."""
+        return [parameter.grad for parameter in self._parameters() if parameter.grad is not None]
+
+    def norm(self) -> Tensor:
+        """The norm of all gradients together, a number."""
+        total: Tensor = nn.utils.get_total_norm(self.gradients())
+        return total
+
+    def scale(self, factor: Tensor) -> None:
+        """Multiply the gradients."""
+        if factor.device.type == "cpu" and float(factor) == 1.0:
+            return  # most steps clip nothing; on a GPU the host would wait for the answer
+        torch._foreach_mul_(self.gradients(), factor)
+
+    def moments(self) -> dict[str, Tensor]:
+        """The state of every parameter that has one: `NUMBER/step`, `NUMBER/exp_avg`, …; not copied."""
+        return {
+            f"{number}/{name}": own
+            for number, parameter in enumerate(self._parameters())
+            for name, own in self.state.get(parameter, {}).items()
+        }
+
+    def load_moments(self, moments: Mapping[str, Tensor]) -> None:
+        """Continue from such a state; call it before the first step."""
+        parameters = self._parameters()
+        for path, own in moments.items():
+            number, name = path.split("/")
+            parameter = parameters[int(number)]
+            self.state[parameter][name] = own.to(parameter.device, copy=True)
+
+    def _parameters(self) -> list[nn.Parameter]:
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+
 class StackedAdamW:
-    """torch.optim.AdamW, or another rule of `adam_rules`, with a rate and a decay a member.
+    """torch.optim.AdamW, or another rule, with a rate and a decay a member.
 
     The parameters become views into one (T, N) buffer, matrices first; so they must be on their device already. Their
-    gradients are gathered into another one, once a step, when they are first asked for: autograd hands over each as a
+    gradients are gathered into another one, once a step, when they are first needed: autograd hands over each as a
     new tensor, and adding it to a zeroed buffer would read and write memory three times instead of once.
 
     Args:
@@ -35,7 +130,7 @@ class StackedAdamW:
 
     def __init__(self, parameters: Sequence[nn.Parameter], decays: Tensor, rule: AdamRule = ADAMW) -> None:
         self._rule = rule
-        # Matrices first, so that what decays is one slice of the buffers.
+        # Matrices first, so that the decaying weights are one slice of the buffers.
         self._parameters = sorted(parameters, key=lambda parameter: parameter.ndim <= 2)
         self._sizes = [-(-p[0].numel() // ALIGNED) * ALIGNED for p in self._parameters]
         self._matrix_size = sum(size for p, size in zip(self._parameters, self._sizes, strict=True) if p.ndim > 2)
@@ -51,18 +146,18 @@ class StackedAdamW:
 
     def _bind(self) -> None:
         """Make the parameters views into the buffer."""
-        for parameter, own in zip(self._parameters, self._places(self.weights), strict=True):
+        for parameter, own in zip(self._parameters, self._parts(self.weights), strict=True):
             parameter.data = own
 
-    def _places(self, buffer: Tensor) -> list[Tensor]:
-        """Each parameter's place in a buffer, in its shape."""
+    def _parts(self, buffer: Tensor) -> list[Tensor]:
+        """Each parameter's part of a buffer, in its shape."""
         parts = zip(self._parameters, torch.split(buffer, self._sizes, 1), strict=True)
         return [own[:, : p[0].numel()].view(len(buffer), *p.shape[1:]) for p, own in parts]
 
     def _fill(self, buffer: Tensor, values: Sequence[Tensor | None]) -> None:
         """Write a value a parameter into a buffer; None is 0."""
-        for place, value in zip(self._places(buffer), values, strict=True):
-            place.zero_() if value is None else place.copy_(value)
+        for part, value in zip(self._parts(buffer), values, strict=True):
+            part.zero_() if value is None else part.copy_(value)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -72,7 +167,7 @@ class StackedAdamW:
 
     @torch.no_grad()
     def gathered(self) -> Tensor:
-        """Every member's gradients, (T, N): those of the last `backward`, and what `scale` made of them."""
+        """Every member's gradients, (T, N): those of the last `backward`, scaled by `scale`."""
         if not self._gathered:
             self._fill(self.gradients, [parameter.grad for parameter in self._parameters])
             self._gathered = True

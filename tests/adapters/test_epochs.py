@@ -1,0 +1,135 @@
+"""epochs: which epoch of a trial is the best, and when its state is saved."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meltpoint.adapters.training.epochs import LARGEST_SHARE, SHARE, EpochResult, SavingRule, best_epoch, largest_share
+
+SCORES = st.lists(st.sampled_from([-0.5, 0.0, 0.25, 0.5, math.inf, -math.inf, math.nan]), max_size=8)
+"""Few values, so that many are equal."""
+
+
+def epochs_of(scores: list[float]) -> list[EpochResult]:
+    return [
+        EpochResult(
+            epoch=number, phase="train", step=number, train_loss=1.0, dev={"f1": score, "accuracy": -score},
+            train_seconds=0.0, dev_seconds=0.0, learning_rate=1e-3,
+        )
+        for number, score in enumerate(scores, 1)
+    ]  # fmt: skip
+
+
+@given(SCORES)
+def test_no_epoch_scores_higher_and_no_earlier_one_as_high(scores):
+    best = best_epoch(epochs_of(scores), "f1")
+    ranks = [-math.inf if math.isnan(score) else score for score in scores]
+    if not scores:
+        assert best is None
+        return
+    assert best is not None
+    own = ranks[best.epoch - 1]
+    assert all(rank <= own for rank in ranks)
+    assert all(rank < own for rank in ranks[: best.epoch - 1])
+
+
+@given(SCORES)
+def test_remembering_each_epoch_that_is_the_best_so_far_ends_at_the_best_of_all(scores):
+    """As the trainer keeps weights, while the driver looks at all epochs at the end."""
+    epochs, kept = epochs_of(scores), None
+    for count, epoch in enumerate(epochs, 1):
+        if best_epoch(epochs[:count], "f1") is epoch:
+            kept = epoch
+    assert kept is best_epoch(epochs, "f1")
+
+
+@given(st.permutations(epochs_of([0.5, 0.25, 0.5, 0.0])))
+def test_the_order_in_which_epochs_are_given_does_not_matter(epochs):
+    best = best_epoch(epochs, "f1")
+    assert best is not None
+    assert best.epoch == 1
+
+
+def two_phases(*scores: float) -> list[EpochResult]:
+    """Epochs of which the first two lie in another phase."""
+    return [
+        epoch.model_copy(update={"phase": "stack" if epoch.epoch <= 2 else "finetune"})
+        for epoch in epochs_of([*scores])
+    ]
+
+
+def test_the_best_epoch_is_one_of_the_last_phase_whatever_the_first_one_reached():
+    epochs = two_phases(0.9, 0.8, 0.5, 0.7)
+    assert best_epoch(epochs, "f1", "finetune") is epochs[3]
+    assert best_epoch(epochs[:2], "f1", "finetune") is None, "the last phase has no epoch yet"
+
+
+# --- when a state is saved ---
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def rule(share: float = LARGEST_SHARE) -> tuple[SavingRule, Clock]:
+    clock = Clock()
+    return SavingRule(share, clock), clock
+
+
+def test_the_first_save_is_judged_by_its_size_and_the_next_by_what_the_last_one_took():
+    own, clock = rule()
+    clock.now += 100.0  # of which 2 s may be spent
+    assert own.is_due(lambda: 190_000_000)
+    assert not own.is_due(lambda: 200_000_000)
+    own.note_save(1.0)
+    clock.now += 49.9
+    assert not own.is_due(lambda: 0)
+    clock.now += 0.2
+    assert own.is_due(lambda: 10**12)
+
+
+def test_a_state_is_not_even_measured_after_short_epochs():
+    own, clock = rule()
+    clock.now += 2.4
+    assert not own.is_due(lambda: pytest.fail("asked for the size"))
+
+
+@pytest.mark.parametrize("seconds", [0.2, 1.0, 3.0, 60.0, 3600.0])
+def test_however_long_an_epoch_is_saving_takes_no_more_than_its_share(seconds: float):
+    own, clock = rule()
+    spent = trained = 0.0
+    for _ in range(200):
+        clock.now, trained = clock.now + seconds, trained + seconds
+        if own.is_due(lambda: 10**8):
+            clock.now, spent = clock.now + 0.7, spent + 0.7
+            own.note_save(0.7)
+    assert spent <= LARGEST_SHARE * trained + 0.7
+    assert (spent > 0) == (200 * seconds > 0.7 / LARGEST_SHARE + 20)
+
+
+@pytest.mark.parametrize("said", ["much", "-0.1", "1.5", "nan"])
+def test_a_share_that_is_none_is_refused_with_the_remedy(monkeypatch, said: str):
+    monkeypatch.setenv(SHARE, said)
+    with pytest.raises(ValueError, match=r"MELTPOINT_SAVING_SHARE=.*: write a share from 0 to 1"):
+        largest_share()
+
+
+def test_the_share_is_a_setting_of_the_environment(monkeypatch):
+    assert largest_share() == LARGEST_SHARE
+    monkeypatch.setenv(SHARE, "1")
+    own, clock = rule(largest_share())
+    clock.now += 0.06
+    assert own.is_due(lambda: 1000)
+
+
+def test_a_share_of_nothing_saves_nothing():
+    own, clock = rule(0.0)
+    clock.now += 1e9
+    assert not own.is_due(lambda: 0)
