@@ -40,8 +40,7 @@ from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.search.closing import in_words
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.printable import printable
+from meltpoint.tasks.core.wording import printable, some
 
 if TYPE_CHECKING:  # they import torch, which takes seconds and a table does not need
     from meltpoint.adapters.training.epoch_result import EpochResult

@@ -26,7 +26,7 @@ from meltpoint.adapters.families.short_names import check_short_name, encoder_wo
 from meltpoint.adapters.families.unknown import HUB_ID, unknown_encoder
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.paths import exists, expanded
+from meltpoint.tasks.core.files import exists, expanded
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:

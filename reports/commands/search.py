@@ -28,8 +28,8 @@ from meltpoint.sweeps.command_line.options import (
     with_sweep_options,
 )
 from meltpoint.sweeps.machine.terminal import Screen, tell
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import Split
+from meltpoint.tasks.core.wording import some
 
 TUNED_TRIALS, TUNED_SEEDS = 4, 3
 """Defaults of `tune`, for an answer within minutes on small data; `sweep` takes more of both."""

@@ -13,7 +13,7 @@ from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks import get
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 
 def head_start(spec: SweepSpec, resources: Resources, console: Console) -> Cluster:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 Node = Mapping[str, Any]
 """A node as `ray.nodes()` has it."""

@@ -13,7 +13,7 @@ from meltpoint.tasks import kinds
 from meltpoint.tasks.core.conll import ConllLayout
 from meltpoint.tasks.core.kind import INPUT_COLUMNS
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.user_rows import scalar_text
+from meltpoint.tasks.core.rows import scalar_text
 
 if TYPE_CHECKING:  # torch, which takes seconds
     import pandas

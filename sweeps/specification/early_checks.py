@@ -16,7 +16,7 @@ from meltpoint.sweeps.specification.cells import data_spec
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
 from meltpoint.tasks import get
 from meltpoint.tasks.core import sources
-from meltpoint.tasks.core.paths import is_file
+from meltpoint.tasks.core.files import is_file
 from meltpoint.tasks.core.registry import is_task_file, unknown
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Kind

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.bounded import LONGEST_LINE
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.files import LONGEST_LINE
 from meltpoint.tasks.core.readers import read_text
 from meltpoint.tasks.core.task import Example, ReadExamples
+from meltpoint.tasks.core.wording import some
 
 TagScheme = Literal["iob1", "iob2", "bioes", "bilou", "brackets"]
 

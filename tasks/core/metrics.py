@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 from meltpoint.tasks import kinds, metrics
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metric import Metric, Prediction
 from meltpoint.tasks.core.task import Kind, Label, Task
+from meltpoint.tasks.core.wording import some
 
 Probabilities = Sequence[Sequence[float]]
 """Of each example, the probability of each label."""

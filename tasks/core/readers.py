@@ -13,10 +13,8 @@ from itertools import chain
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.bounded import LONGEST_LINE, MOST_DATA_BYTES
-from meltpoint.tasks.core.compressed import read_data_bytes
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.paths import exists
+from meltpoint.tasks.core.files import LONGEST_LINE, MOST_DATA_BYTES, exists, read_data_bytes
+from meltpoint.tasks.core.wording import some
 
 
 def read_text(

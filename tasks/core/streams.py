@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from meltpoint.tasks.core.bounded import regular
+from meltpoint.tasks.core.files import regular
 from meltpoint.tasks.core.readers import (
     Record,
     bare_lines,

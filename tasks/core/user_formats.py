@@ -8,17 +8,15 @@ from functools import partial
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.arrow_rows import ClassName, Row, with_class_names
 from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.files import matching
 from meltpoint.tasks.core.kind import GROUP, LABEL
-from meltpoint.tasks.core.paths import matching
 from meltpoint.tasks.core.readers import Record
-from meltpoint.tasks.core.task import Example, ReadExamples
-from meltpoint.tasks.core.user_layout import UserFileLayout, UserSplit
-from meltpoint.tasks.core.user_rows import (
+from meltpoint.tasks.core.rows import (
     SPLIT,
+    ClassName,
     LabelList,
+    Row,
     as_record,
     cell_names,
     cell_text,
@@ -26,8 +24,12 @@ from meltpoint.tasks.core.user_rows import (
     numbered_rows,
     read_records,
     value_at,
+    with_class_names,
     with_labels,
 )
+from meltpoint.tasks.core.task import Example, ReadExamples
+from meltpoint.tasks.core.user_layout import UserFileLayout, UserSplit
+from meltpoint.tasks.core.wording import some
 
 LeftOut = Counter[str]
 """Why rows were left out → how many."""

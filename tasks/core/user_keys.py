@@ -13,19 +13,17 @@ from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.conll import TagScheme
 from meltpoint.tasks.core.kind import DOCUMENT, GROUP, LABEL, TaskKind
 from meltpoint.tasks.core.metrics import METRICS
-from meltpoint.tasks.core.patterns import check_groups
 from meltpoint.tasks.core.user_layout import (
     TABLES,
     TEXTUAL,
     TYPED,
+    WANTED,
+    Character,
     EmptyTexts,
     Format,
-)
-from meltpoint.tasks.core.user_remedies import WANTED
-from meltpoint.tasks.core.user_values import (
-    Character,
     Names,
     Widths,
+    check_groups,
     cut_of,
     encoding_of,
     kind_of,

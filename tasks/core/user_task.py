@@ -10,19 +10,17 @@ from typing import get_args
 import yaml
 from pydantic import ValidationError
 
-from meltpoint.tasks.core import mistakes, registry
-from meltpoint.tasks.core.bounded import MOST_YAML_BYTES, TextLoader, parse_yaml
+from meltpoint.tasks.core import registry, wording
 from meltpoint.tasks.core.conll import TagScheme
+from meltpoint.tasks.core.files import MOST_YAML_BYTES, TextLoader, expanded, parse_yaml
 from meltpoint.tasks.core.kind import GROUP, LABEL
 from meltpoint.tasks.core.metrics import default
-from meltpoint.tasks.core.paths import expanded
 from meltpoint.tasks.core.readers import read_text
+from meltpoint.tasks.core.rows import cell_names
 from meltpoint.tasks.core.task import SPLITS, HubSource, Split, Task
 from meltpoint.tasks.core.user_formats import conll_layout, hub_example, read_user_files
 from meltpoint.tasks.core.user_keys import Columns, Files, Hub, LabelFiles, SplitNames, UserTask
-from meltpoint.tasks.core.user_layout import EmptyTexts, Format, UserFileLayout, UserSplit
-from meltpoint.tasks.core.user_remedies import WANTED
-from meltpoint.tasks.core.user_rows import cell_names
+from meltpoint.tasks.core.user_layout import WANTED, EmptyTexts, Format, UserFileLayout, UserSplit
 
 
 def read_task_file(file: str, taken: Iterable[str] = ()) -> Task:
@@ -77,7 +75,7 @@ def _first_line(error: ValidationError, document: Mapping[str, object]) -> str:
     if first["type"] == "literal_error" and isinstance(first["input"], str):
         known = get_args(CHOICES[key])
         return f"{key}: {registry.unknown(first['input'], key, known)}"
-    return mistakes.first_mistake(error, document, WANTED)
+    return wording.first_mistake(error, document, WANTED)
 
 
 CHOICES = {"format": Format, "empty": EmptyTexts, "tag_scheme": TagScheme}

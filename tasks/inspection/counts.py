@@ -10,9 +10,9 @@ from pathlib import Path
 from meltpoint.tasks.core.conll import read_columns
 from meltpoint.tasks.core.kind import LABEL
 from meltpoint.tasks.core.readers import Record
+from meltpoint.tasks.core.rows import SPLIT, numbered_rows, read_records, value_at, with_labels
 from meltpoint.tasks.core.user_formats import conll_layout, joined_text, label_spellings
 from meltpoint.tasks.core.user_layout import UserFileLayout
-from meltpoint.tasks.core.user_rows import SPLIT, numbered_rows, read_records, value_at, with_labels
 
 Texts = tuple[str, ...]
 Counted = tuple[str, Texts, str | list[str]]

@@ -13,12 +13,12 @@ from pathlib import Path
 from meltpoint import tasks
 from meltpoint.tasks import kinds
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.compressed import without_suffix
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.files import without_suffix
 from meltpoint.tasks.core.kind import DOCUMENT, GROUP, LABEL
 from meltpoint.tasks.core.readers import shown
 from meltpoint.tasks.core.task import SPLITS, Kind, Split
 from meltpoint.tasks.core.user_layout import UserFileLayout
+from meltpoint.tasks.core.wording import some
 from meltpoint.tasks.inspection.counts import SplitCounts, counted_rows
 from meltpoint.tasks.inspection.file_shape import FileShape, shape_of
 from meltpoint.tasks.inspection.names import NO_LABELS

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from meltpoint.tasks import kinds
-from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.files import is_file
 from meltpoint.tasks.core.kind import LABEL
-from meltpoint.tasks.core.paths import is_file
 from meltpoint.tasks.core.task import Split
+from meltpoint.tasks.core.wording import counted, some
 from meltpoint.tasks.inspection.draft import Draft, draft_of
 from meltpoint.tasks.inspection.roles import Asked
 from meltpoint.tasks.inspection.yaml_text import findings, yaml_text

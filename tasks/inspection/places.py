@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from meltpoint.tasks.core import conll
-from meltpoint.tasks.core.bounded import regular
-from meltpoint.tasks.core.compressed import without_suffix
-from meltpoint.tasks.core.paths import exists, is_file, is_folder
+from meltpoint.tasks.core.files import exists, is_file, is_folder, regular, without_suffix
 from meltpoint.tasks.core.task import Split
 
 SPLIT_WORDS: dict[str, Split] = {

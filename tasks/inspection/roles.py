@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
-from meltpoint.tasks.core.arrow_rows import Row
 from meltpoint.tasks.core.kind import LABEL
 from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.rows import Row
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tasks.inspection import names as known
 from meltpoint.tasks.inspection.conll_shape import TAG, scheme_of

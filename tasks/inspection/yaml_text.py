@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import yaml
 
 from meltpoint.tasks import kinds
-from meltpoint.tasks.core.counts import counted, some
 from meltpoint.tasks.core.task import Split
+from meltpoint.tasks.core.wording import counted, some
 from meltpoint.tasks.inspection.counts import SplitCounts, shared_texts
 from meltpoint.tasks.inspection.draft import Draft
 

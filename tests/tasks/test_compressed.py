@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.tasks.core import compressed
-from meltpoint.tasks.core.compressed import MOST_GROWTH, is_compressed, read_data_bytes, without_suffix
+from meltpoint.tasks.core import files as compressed
+from meltpoint.tasks.core.files import MOST_GROWTH, is_compressed, read_data_bytes, without_suffix
 from meltpoint.tasks.core.readers import read_lines, read_text
 
 TEXT = "ein Text\nnoch ein é\n".encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meltpoint.tasks.core.data_checks import data_warnings
+from meltpoint.tasks.core.splits import data_warnings
 from meltpoint.tasks.core.task import Example, Kind, Task, TrainingData
 
 KINDS: dict[Kind, tuple[str, ...]] = {
@@ -30,7 +30,7 @@ def test_texts_of_dev_that_stand_in_train_are_counted_whatever_their_case() -> N
     train = sentences("train", 50)
     dev = [*sentences("dev", 396), *(Example(f"x{n}", texts=(f"TRAIN {n} ",), label=0) for n in range(4))]
     (line,) = data_warnings(data(train, dev))
-    assert line.startswith("4 dev examples of 400 (1.0 %) stand in train too")
+    assert line.startswith("4 dev examples of 400 (1.0 %) also occur in train")
     assert data_warnings(data(train, [*sentences("dev", 397), *dev[396:399]])) == [], (
         "3 of 400 move no score by a point"
     )

@@ -11,7 +11,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from meltpoint import tasks
-from meltpoint.tasks.core.grammar import SIZES, sentence
+from meltpoint.tasks.demo_sentiment import SIZES, sentence
 
 NAMES = [name for name in tasks.names() if name.startswith("demo_")]
 NOWHERE = Path("nowhere")

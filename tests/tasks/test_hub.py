@@ -12,8 +12,8 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 
 from meltpoint import tasks
-from meltpoint.tasks.core import hub
-from meltpoint.tasks.core.hub import class_id, load_hub_split, parquet_files
+from meltpoint.tasks.core import sources
+from meltpoint.tasks.core.sources import class_id, load_hub_split, parquet_files
 
 NER = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"]
 
@@ -148,7 +148,7 @@ def test_yahoo_on_the_hub_gives_the_rows_of_the_classes_and_every_139th_row_as_d
 
 
 def test_a_split_of_several_batches_keeps_its_order_and_positions(tmp_path, monkeypatch):
-    monkeypatch.setattr(hub, "BATCH_ROWS", 3)
+    monkeypatch.setattr(sources, "BATCH_ROWS", 3)
     rows = [{"sentence": f"t{number}", "label": number % 2, "idx": number} for number in range(8)]
     features = {"sentence": TEXT, "label": Value("int64"), "idx": NUMBER}
     write(tmp_path, "sst2/train-00000-of-00001.parquet", rows, features)
@@ -162,7 +162,7 @@ opened = []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
 import dataclasses
 from meltpoint import tasks
-from meltpoint.tasks.core.hub import load_hub_split
+from meltpoint.tasks.core.sources import load_hub_split
 load_hub_split(dataclasses.replace(tasks.get("stsb").hub, id=sys.argv[1]), "train")
 print(json.dumps(opened))
 """
@@ -218,4 +218,4 @@ def test_labels_that_the_task_lacks_are_refused():
 
 
 def test_local_files_need_no_datasets_library():
-    assert "datasets" not in vars(hub)  # imported lazily: the import takes a second in every worker
+    assert "datasets" not in vars(sources)  # imported lazily: the import takes a second in every worker

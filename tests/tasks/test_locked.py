@@ -71,9 +71,9 @@ def test_the_locked_room_stays_locked_where_the_specification_closes_it():
 def test_only_sources_takes_a_reader_or_the_hub_out_of_a_task():
     for path, tree in modules():
         assert reads(tree) == (path == SOURCES), f"{path} reads a split past tasks/core/sources.py"
-        if path not in {SOURCES, Path("tasks/core/hub.py")}:
+        if path not in {SOURCES, Path("tasks/core/sources.py")}:
             assert not mentions(tree, "load_hub_split"), f"{path} reads the hub past tasks/core/sources.py"
-        if path not in {SOURCES, Path("tasks/core/pinned_files.py")}:
+        if path not in {SOURCES, Path("tasks/core/sources.py")}:
             assert not mentions(tree, "pinned_folder"), f"{path} downloads a split past tasks/core/sources.py"
 
 
@@ -171,10 +171,12 @@ def test_loading_training_data_opens_no_test_file(shared_data):
 
 @pytest.mark.parametrize("name", [name for name in tasks.names() if name.startswith("demo_")])
 def test_generated_training_data_never_makes_a_test_example(name, monkeypatch):
-    from meltpoint.tasks.core import grammar
+    from meltpoint.tasks import demo_sentiment
 
     asked = []
-    real = grammar.generate
-    monkeypatch.setattr(grammar, "generate", lambda name, split, make: asked.append(split) or real(name, split, make))
+    real = demo_sentiment.generate
+    monkeypatch.setattr(
+        demo_sentiment, "generate", lambda name, split, make: asked.append(split) or real(name, split, make)
+    )
     load_training_data(DataSpec(name))
     assert asked == ["train", "dev"]

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.tasks.core.locked import open_test
+from meltpoint.tasks.core.locked import open_test, write_glue_submission
 from meltpoint.tasks.core.metrics import score
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.submission import write_glue_submission
 from meltpoint.tasks.core.task import DataSpec
 
 HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"

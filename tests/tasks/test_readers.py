@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from meltpoint.tasks.core.conll import ConllLayout, iob1_to_iob2, read_conll
 from meltpoint.tasks.core.readers import read_csv, read_lines, read_table, read_text
 from meltpoint.tasks.core.spans import spans
-from meltpoint.tasks.core.sst import parse_tree, plain, read_roots, read_sentences, read_subtrees
 from meltpoint.tasks.core.streams import stream_lines, stream_table
+from meltpoint.tasks.sst2 import parse_tree, plain, read_roots, read_sentences, read_subtrees
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
@@ -34,7 +34,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_a_folder_in_place_of_a_file_is_named(tmp_path):
-    assert "is a folder, and no regular file" in message(read_text, tmp_path)
+    assert "is a folder, not a regular file" in message(read_text, tmp_path)
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n  \n", b"\xef\xbb\xbf"])
@@ -119,7 +119,7 @@ def test_a_streamed_csv_is_as_strict_as_a_read_one(tmp_path, data, part):
 
 def test_a_streamed_csv_that_is_not_there_is_named(tmp_path):
     assert "nothing.csv is missing" in message(streamed, tmp_path / "nothing.csv")
-    assert "is a folder, and no regular file" in message(streamed, tmp_path)
+    assert "is a folder, not a regular file" in message(streamed, tmp_path)
 
 
 def test_quotes_are_plain_characters_in_a_table(tmp_path):

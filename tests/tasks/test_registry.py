@@ -8,7 +8,7 @@ import pytest
 
 from meltpoint import tasks
 from meltpoint.tasks.core.metrics import METRICS
-from meltpoint.tasks.core.pinned_files import pinned_names
+from meltpoint.tasks.core.sources import pinned_names
 from meltpoint.tasks.core.task import KINDS, SPLITS
 
 DEMO = {"demo_entities", "demo_entailment", "demo_sentiment", "demo_similarity"}

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint import tasks
+from meltpoint.tasks.core.carving import parse_slice
 from meltpoint.tasks.core.locked import open_test
-from meltpoint.tasks.core.slices import parse_slice
 from meltpoint.tasks.core.sources import check, read_split
 from meltpoint.tasks.core.splits import dev_sample_size, fingerprint, load_training_data, sample
 from meltpoint.tasks.core.task import DataSpec, Example

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meltpoint import tasks
-from meltpoint.tasks.core.submission import write_glue_submission
+from meltpoint.tasks.core.locked import write_glue_submission
 from meltpoint.tasks.core.task import Task
 
 
