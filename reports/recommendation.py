@@ -26,7 +26,7 @@ from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.score_text import difference_text, score_text
+from meltpoint.tasks.core.scoring import difference_text, score_text
 from meltpoint.tasks.core.wording import some
 
 Certainty = Literal["sure", "provisional", "level"]

@@ -16,7 +16,7 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.machine.terminal import Screen
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.score_text import score_text
+from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import some
 
 INTERVAL_SECONDS = 2.0

@@ -26,7 +26,7 @@ from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.maxout import Maxout
 from meltpoint.adapters.layers.pooling import highest, lowest, mean, pool_rows
 from meltpoint.adapters.layers.self_attention import AttentivePooling, attend_to_itself
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
 
 HIDDEN_SIZE = Parameter(
     "bcn.hidden_size", 300, "units of the first layer and of each direction of both BiLSTMs", 1, 4096, shapes=True

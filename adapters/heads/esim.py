@@ -23,7 +23,7 @@ from meltpoint.adapters.layers.alignment import enhance
 from meltpoint.adapters.layers.bilstm import BiLSTM
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.sentence_pair import Sentence, on_both, sentences
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
 
 HIDDEN_SIZE = Parameter(
     "esim.hidden_size", 300, "units of the hidden layers, and of each direction of both BiLSTMs", 1, 4096, shapes=True

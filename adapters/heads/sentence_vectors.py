@@ -25,8 +25,8 @@ from meltpoint.adapters.layers.affine import Affine, Scores, elementwise
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.comparison import PARTS, compared
 from meltpoint.adapters.layers.score_distribution import ScoreDistribution
-from meltpoint.tasks.core.metric import Prediction
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
+from meltpoint.tasks.core.metrics import Prediction
 
 PAIR = Parameter(
     "sentence_vectors.pair", "kiros", "what a pair's u and v become: [|u-v|; u*v] (kiros), or u and v before it (glue)",

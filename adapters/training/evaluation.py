@@ -11,8 +11,8 @@ from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import Inputs, evaluation_batches, inputs, stitch
 from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.model import AdaptedModel
-from meltpoint.tasks.core.metric import Prediction
-from meltpoint.tasks.core.metrics import score
+from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks.core.scoring import score
 from meltpoint.tasks.core.task import Example, Task
 
 EVALUATION_BATCH = 64  # rows; sorted by length, so little of it is padding

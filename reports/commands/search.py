@@ -97,7 +97,7 @@ def tune(
     from meltpoint.sweeps.ledger.ledger import DATA, TASK
     from meltpoint.sweeps.specification.sweep_spec import check_name
     from meltpoint.sweeps.storage.files import is_object_store, storage_path
-    from meltpoint.tasks import kinds
+    from meltpoint.tasks.core import kinds
     from meltpoint.tasks.inspection.new_task import as_read, keep, split_sizes, tuned_draft
     from meltpoint.tasks.inspection.roles import Asked
 

@@ -15,7 +15,7 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.score_text import axis_name, scale
+from meltpoint.tasks.core.scoring import axis_name, scale
 from meltpoint.tasks.core.wording import counted, some
 
 MOST_ROWS = 12_000

@@ -16,7 +16,7 @@ from meltpoint.search_spaces import documents, entries, files
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.spec_files import SpecFile
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import KINDS, SPLITS, HubSource, Kind, Task
 

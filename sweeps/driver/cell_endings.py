@@ -19,7 +19,7 @@ from meltpoint.sweeps.tracking.cell_ending import CellEnding
 from meltpoint.sweeps.tracking.labels import mode_symbol, searched
 from meltpoint.sweeps.tracking.views import ORDER, PLACE
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.score_text import unit_text
+from meltpoint.tasks.core.scoring import unit_text
 from meltpoint.tasks.core.wording import some
 
 BEST_FILE = "best.yaml"

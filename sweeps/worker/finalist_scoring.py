@@ -30,7 +30,7 @@ from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import WEIGHTS, training, warm_training_data
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.locked import TestData, open_test, write_glue_submission
-from meltpoint.tasks.core.metrics import needs_probabilities
+from meltpoint.tasks.core.scoring import needs_probabilities
 from meltpoint.tasks.core.task import Example, Task
 
 

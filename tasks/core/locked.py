@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.sources import find, read_locked_split
 from meltpoint.tasks.core.splits import carved_test, fingerprint, left_out
 from meltpoint.tasks.core.task import DataSpec, Example, Task

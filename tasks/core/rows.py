@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meltpoint.tasks.core.files import parse_json, regular
-from meltpoint.tasks.core.kind import GROUP, LABEL
+from meltpoint.tasks.core.kinds import GROUP, LABEL
 from meltpoint.tasks.core.readers import (
     Record,
     data_bytes,

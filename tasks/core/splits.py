@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from meltpoint.tasks.core.carving import Cut, Draw, carve, carve_train, parse_cut
-from meltpoint.tasks.core.kind import TaskKind
+from meltpoint.tasks.core.kinds import TaskKind
 from meltpoint.tasks.core.sources import find, read_split
 from meltpoint.tasks.core.task import DataSpec, Example, ReadExamples, Task, TrainingData
 from meltpoint.tasks.core.wording import counted, some

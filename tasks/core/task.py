@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.kind import TaskKind
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.kinds import TaskKind
 
 Kind = str
-"""The name of a kind of task: a file in `tasks/kinds/`."""
+"""The name of a kind of task (`kinds.BUILT_IN`)."""
 KINDS: tuple[Kind, ...] = kinds.names()
 
 Split = Literal["train", "dev", "test"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
 from meltpoint.tasks.core.files import matching
-from meltpoint.tasks.core.kind import GROUP, LABEL
+from meltpoint.tasks.core.kinds import GROUP, LABEL
 from meltpoint.tasks.core.readers import Record
 from meltpoint.tasks.core.rows import (
     SPLIT,

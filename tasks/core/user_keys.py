@@ -8,10 +8,9 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core import registry
+from meltpoint.tasks.core import kinds, registry
 from meltpoint.tasks.core.conll import TagScheme
-from meltpoint.tasks.core.kind import DOCUMENT, GROUP, LABEL, TaskKind
+from meltpoint.tasks.core.kinds import DOCUMENT, GROUP, LABEL, TaskKind
 from meltpoint.tasks.core.metrics import METRICS
 from meltpoint.tasks.core.user_layout import (
     TABLES,

@@ -15,11 +15,10 @@ from typing import Annotated, Literal, get_args
 import regex
 from pydantic import BeforeValidator, Field
 
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core import registry
+from meltpoint.tasks.core import kinds, registry
 from meltpoint.tasks.core.carving import FORMS, parse_cut
 from meltpoint.tasks.core.conll import TagScheme
-from meltpoint.tasks.core.kind import LABEL, TaskKind
+from meltpoint.tasks.core.kinds import LABEL, TaskKind
 from meltpoint.tasks.core.task import KINDS, Kind
 from meltpoint.tasks.core.wording import some
 

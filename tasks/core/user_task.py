@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from meltpoint.tasks.core import registry, wording
 from meltpoint.tasks.core.conll import TagScheme
 from meltpoint.tasks.core.files import MOST_YAML_BYTES, TextLoader, expanded, parse_yaml
-from meltpoint.tasks.core.kind import GROUP, LABEL
-from meltpoint.tasks.core.metrics import default
+from meltpoint.tasks.core.kinds import GROUP, LABEL
 from meltpoint.tasks.core.readers import read_text
 from meltpoint.tasks.core.rows import cell_names
+from meltpoint.tasks.core.scoring import default
 from meltpoint.tasks.core.task import SPLITS, HubSource, Split, Task
 from meltpoint.tasks.core.user_formats import conll_layout, hub_example, read_user_files
 from meltpoint.tasks.core.user_keys import Columns, Files, Hub, LabelFiles, SplitNames, UserTask

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meltpoint.tasks.core.conll import read_columns
-from meltpoint.tasks.core.kind import LABEL
+from meltpoint.tasks.core.kinds import LABEL
 from meltpoint.tasks.core.readers import Record
 from meltpoint.tasks.core.rows import SPLIT, numbered_rows, read_records, value_at, with_labels
 from meltpoint.tasks.core.user_formats import conll_layout, joined_text, label_spellings

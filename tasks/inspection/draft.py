@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meltpoint import tasks
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core import registry
+from meltpoint.tasks.core import kinds, registry
 from meltpoint.tasks.core.files import without_suffix
-from meltpoint.tasks.core.kind import DOCUMENT, GROUP, LABEL
+from meltpoint.tasks.core.kinds import DOCUMENT, GROUP, LABEL
 from meltpoint.tasks.core.readers import shown
 from meltpoint.tasks.core.task import SPLITS, Kind, Split
 from meltpoint.tasks.core.user_layout import UserFileLayout

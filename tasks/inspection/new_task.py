@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.files import is_file
-from meltpoint.tasks.core.kind import LABEL
+from meltpoint.tasks.core.kinds import LABEL
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.core.wording import counted, some
 from meltpoint.tasks.inspection.draft import Draft, draft_of

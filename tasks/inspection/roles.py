@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
-from meltpoint.tasks.core.kind import LABEL
+from meltpoint.tasks.core.kinds import LABEL
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.rows import Row
 from meltpoint.tasks.core.task import Kind

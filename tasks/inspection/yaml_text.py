@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import yaml
 
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.core.wording import counted, some
 from meltpoint.tasks.inspection.counts import SplitCounts, shared_texts

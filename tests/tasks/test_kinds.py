@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from meltpoint.adapters import heads, modes, objectives
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.kind import TaskKind
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.kinds import TaskKind
 from meltpoint.tasks.core.metrics import METRICS
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -16,13 +15,11 @@ from scipy import stats
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 from sklearn import metrics as sk
 
-from meltpoint.tasks import metrics as plug_ins
 from meltpoint.tasks.core import metrics
-from meltpoint.tasks.core.metrics import METRICS, gain, score, value
-from meltpoint.tasks.core.spans import spans, split_labels
+from meltpoint.tasks.core.metrics import METRICS, gain, spans, split_labels
+from meltpoint.tasks.core.scoring import score, value
 from meltpoint.tasks.core.task import Task
 
-FOLDER = Path(plug_ins.__file__).parent
 NER = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
 
@@ -40,7 +37,7 @@ SIMILAR = task("pair_regression", "pearson", label_range=(0.0, 5.0))
 @pytest.mark.parametrize("found", [float("nan"), float("inf")])
 def test_a_metric_that_gives_no_number_is_refused_with_its_name(monkeypatch, found):
     broken = replace(METRICS["accuracy"], compute=lambda task, gold, predicted: found)
-    monkeypatch.setattr(metrics, "METRICS", {"accuracy": broken})
+    monkeypatch.setitem(metrics.BUILT_IN, "accuracy", broken)
     with pytest.raises(ValueError, match=f"accuracy of toy is {found} on 2 examples; it has to be a number"):
         value("accuracy", PAIRS, [0, 1], [0, 1])
 
@@ -255,13 +252,7 @@ def test_a_name_that_is_no_metric_is_in_no_table(name):
     assert name not in METRICS
 
 
-def test_a_metric_of_ones_own_is_one_file(tmp_path, monkeypatch):
-    text = (FOLDER / "accuracy.py").read_text(encoding="utf-8").replace('"accuracy"', '"share_right"')
-    (tmp_path / "share_right.py").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(plug_ins, "__path__", [*plug_ins.__path__, str(tmp_path)])
-    plug_ins.names.cache_clear()
-    try:
-        assert score(task("pair_classification", "share_right", ("no", "yes")), [0, 1], [0, 0])["share_right"] == 0.5
-    finally:
-        monkeypatch.undo()
-        plug_ins.names.cache_clear()
+def test_a_metric_of_ones_own_is_one_entry(monkeypatch):
+    own = replace(METRICS["accuracy"], name="share_right")
+    monkeypatch.setitem(metrics.BUILT_IN, "share_right", own)
+    assert score(task("pair_classification", "share_right", ("no", "yes")), [0, 1], [0, 0])["share_right"] == 0.5

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from meltpoint.tasks.core.locked import open_test, write_glue_submission
-from meltpoint.tasks.core.metrics import score
+from meltpoint.tasks.core.scoring import score
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec

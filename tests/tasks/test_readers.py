@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.tasks.core.conll import ConllLayout, iob1_to_iob2, read_conll
+from meltpoint.tasks.core.metrics import spans
 from meltpoint.tasks.core.readers import read_csv, read_lines, read_table, read_text
-from meltpoint.tasks.core.spans import spans
 from meltpoint.tasks.core.streams import stream_lines, stream_table
 from meltpoint.tasks.sst2 import parse_tree, plain, read_roots, read_sentences, read_subtrees
 

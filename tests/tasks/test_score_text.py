@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.tasks.core.metrics import METRICS, is_lower_better
-from meltpoint.tasks.core.score_text import axis_name, difference_text, scale, score_text, scores_text, unit_text
+from meltpoint.tasks.core.scoring import axis_name, difference_text, scale, score_text, scores_text, unit_text
 
 
 @pytest.mark.parametrize(

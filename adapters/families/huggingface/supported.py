@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.files import parse_json, read_bytes
 from meltpoint.tasks.core.task import Kind
 
