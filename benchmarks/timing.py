@@ -1,18 +1,105 @@
-"""Timed commands: wall time from start to exit, and memory and CPU time of the process and its children."""
+"""Timed commands, and alternating measurements of two sides, whose ratios do not depend on the load of the machine."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One run of one side.
+
+    Attributes:
+        seconds: wall time.
+        details: further figures of the run, by name.
+    """
+
+    seconds: float
+    details: dict[str, float]
+
+
+@dataclass(frozen=True)
+class RunSpread:
+    """The median and range of a figure over several runs."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.median:.3g} ({self.low:.3g} – {self.high:.3g})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The results of alternating runs.
+
+    Attributes:
+        claim: a description of the comparison.
+        rival: the other side's name.
+        ours, theirs: the runs in order; run i of one side is next to run i of the other.
+        seconds_ours, seconds_theirs, ratio: over the runs; a ratio above 1 means that Meltpoint is faster.
+    """
+
+    claim: str
+    rival: str
+    ours: list[Measurement]
+    theirs: list[Measurement]
+    seconds_ours: RunSpread
+    seconds_theirs: RunSpread
+    ratio: RunSpread
+
+
+def spread(values: list[float]) -> RunSpread:
+    """Median, lowest and highest."""
+    return RunSpread(statistics.median(values), min(values), max(values))
+
+
+def alternate(
+    claim: str, rival: str, ours: Callable[[], Measurement], theirs: Callable[[], Measurement], repeats: int
+) -> Comparison:
+    """Run both sides alternately; the first side changes each round, so that a slowing machine favours neither."""
+    runs: dict[str, list[Measurement]] = {"ours": [], "theirs": []}
+    sides = [("ours", ours), ("theirs", theirs)]
+    for number in range(repeats):
+        for name, side in sides if number % 2 == 0 else reversed(sides):
+            runs[name].append(side())
+            label = "meltpoint" if name == "ours" else rival
+            print(f"{number + 1}/{repeats}  {label}: {runs[name][-1].seconds:.1f} s", file=sys.stderr)
+    ratios = [b.seconds / a.seconds for a, b in zip(runs["ours"], runs["theirs"], strict=True)]
+    return Comparison(
+        claim, rival, runs["ours"], runs["theirs"], spread([run.seconds for run in runs["ours"]]),
+        spread([run.seconds for run in runs["theirs"]]), spread(ratios),
+    )  # fmt: skip
+
+
+def show(comparison: Comparison, as_json: bool) -> None:
+    """Print a comparison: one JSON document, or a few lines."""
+    if as_json:
+        print(json.dumps(asdict(comparison), indent=1, ensure_ascii=False))
+        return
+    repeats = len(comparison.ours)
+    print(f"{comparison.claim}; median of {repeats} alternating runs (lowest – highest)")
+    print(f"  ratio      {comparison.ratio}")
+    print(f"  meltpoint  {comparison.seconds_ours} s")
+    print(f"  {comparison.rival}  {comparison.seconds_theirs} s")
+    for name in comparison.ours[0].details:
+        both = [spread([run.details[name] for run in side]) for side in (comparison.ours, comparison.theirs)]
+        print(f"  {name}: meltpoint {both[0]}, {comparison.rival} {both[1]}")
+
 
 SAMPLE_SECONDS = 0.5  # minimum interval between samples
 SAMPLE_SHARE = 0.01  # maximum share of one core: sampling two workers of 1.4 GB took 67 ms on a busy machine
