@@ -74,6 +74,7 @@ class Recommendation:
         untold: other candidates that cannot be told from the winner.
         margin: as a fraction.
         several: True if the candidates have several encoders, which the words then name.
+        missing: the modes of the task that have no result to compare, in the sweep's order.
     """
 
     task: str
@@ -87,6 +88,7 @@ class Recommendation:
     untold: tuple[Standing, ...] = ()
     margin: float = MARGIN
     several: bool = False
+    missing: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """The sentence."""
@@ -108,7 +110,8 @@ class Recommendation:
         head = f"{self._action(winner)}: {self.name(winner)} {self._score(winner)}"
         head += " on dev" if self.split == "dev" else ""
         if self.against is None:
-            return f"{head}, the only candidate: nothing to compare it with."
+            missing = f"; {self._missing()}" if self.missing else "."
+            return f"{head}, with no other mode to compare it with: provisional{missing}"
         if self.certainty == "level":
             return f"{head}, {self._at_most()}{self._share_of_cost()}: level."
         head += f", {self._lead()}: {self.certainty}"
@@ -131,7 +134,14 @@ class Recommendation:
     @property
     def details(self) -> tuple[str, ...]:
         """Further sentences, the most important first: failed runs, modes that cannot be told apart, these models."""
-        return tuple(line for line in (*self._failures(), self._untold(), self.of_these_models) if line)
+        lines = (*self._failures(), self._missing() if self.against else "", self._untold(), self.of_these_models)
+        return tuple(line for line in lines if line)
+
+    def _missing(self) -> str:
+        """`🔥 and ❄🔥 have no result.`"""
+        if not self.missing:
+            return ""
+        return f"{' and '.join(map(symbol, self.missing))} {'have' if len(self.missing) > 1 else 'has'} no result."
 
     def _failures(self) -> list[str]:
         known = self.comparison
@@ -262,6 +272,7 @@ class _Field:
     comparisons: Mapping[tuple[CellKey, CellKey], Comparison]
     split: Split
     margin: float
+    missing: tuple[str, ...]
 
     @classmethod
     def of(
@@ -277,7 +288,9 @@ class _Field:
             if entered and (chosen == "dev" or len(entered) == sum(bool(cell.finals) for cell in cells)):
                 metric = cells[0].header.metric
                 entered.sort(key=lambda one: (-gain(metric, one.score.mean), _cost(one)))
-                return cls(tuple(entered), comparisons, chosen, margin)
+                modes = dict.fromkeys(cell.header.mode for cell in cells)
+                missing = tuple(mode for mode in modes if mode not in {one.mode for one in entered})
+                return cls(tuple(entered), comparisons, chosen, margin, missing)
         return None
 
     @property
@@ -339,7 +352,7 @@ class _Field:
         return Recommendation(
             head.task, head.metric, self.split, certainty, standings, against,
             None if against is None else self.between(winner, against), bound,
-            () if level is not None else untold, self.margin, several,
+            () if level is not None else untold, self.margin, several, self.missing,
         )  # fmt: skip
 
     def _is_beaten(self, one: Standing) -> bool:

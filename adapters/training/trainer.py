@@ -35,6 +35,10 @@ from meltpoint.tasks.core.task import Example
 FINITE_CHECK_STEPS = 64  # a loss is looked at this often: each look makes a GPU wait
 
 
+class OutOfTimeError(TimeoutError):
+    """The trainer's `ends_at` came before its last epoch."""
+
+
 class Trainer:
     """Training of a bundle: iterate `epochs()`, then read each trial's best weights from `trials`.
 
@@ -48,6 +52,7 @@ class Trainer:
         trials: one a member, in the members' order, also after it has left the bundle.
         active: indices into `trials` of those that still train, in the order of the model's members.
         step: optimiser steps so far.
+        ends_at: `time.monotonic()` at which training raises `OutOfTimeError`; never by default.
         encoder_moved: whether a step has changed the encoder, so that cached hidden states no longer stand for it.
     """
 
@@ -76,6 +81,7 @@ class Trainer:
         self.head_optimiser = StackedAdamW(list(model.own_parameters().values()), decays, rule)
         self.encoder_moved = False
         self.step = 0
+        self.ends_at = math.inf
         model.head.weigh([row.label for row in data.train.rows])
 
     def _prepare_encoder(self, weight_decay: float, rule: AdamRule) -> EncoderAdamW:
@@ -169,6 +175,8 @@ class Trainer:
                 encoder.zero_grad(set_to_none=True)
                 self.encoder_moved = True
             self.step, steps = self.step + 1, steps + 1
+            if time.monotonic() > self.ends_at:
+                raise OutOfTimeError
             if steps % FINITE_CHECK_STEPS == 0 and not bool(total.isfinite().any()):
                 break  # no trial is left to train
         # The last step's weights have given no loss yet, and a class id is finite whatever the scores were.

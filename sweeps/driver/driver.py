@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
+from meltpoint.adapters import modes
 from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.driver.disk_room import DiskRoom
 from meltpoint.sweeps.driver.finals import Finals
@@ -26,6 +27,7 @@ from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.test_size import declared_test_examples
 from meltpoint.sweeps.storage.files import scratch_of
 from meltpoint.sweeps.storage.layout import cache_folder
 from meltpoint.sweeps.tracking.tracker import Tracker
@@ -37,8 +39,8 @@ from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 NOTE_SECONDS = 20.0
 """Between two notes of what runs."""
 
-CLOSING_SECONDS = 15.0
-"""Of a time budget, for test scores, the report and the recommended model."""
+CLOSING_SECONDS = 20.0
+"""Of a time budget, for the report, the recommended model and the start of the process that scores test."""
 
 
 class SweepDriver:
@@ -69,6 +71,7 @@ class SweepDriver:
     ) -> None:  # fmt: skip
         self.planner, self.ledger, self.tracker, self.progress = planner, ledger, tracker, progress
         self.resources, self.clock = resources, clock
+        planner.cheapest_first = resources.budget_began is not None
         self.writer = RecordWriter(ledger, tracker, DiskRoom(scratch_of(ledger.folder), progress.say))
         self.finals = Finals(planner, self.writer, progress, scorer, self._order)
         self.memory = MemoryCeilings(ledger, progress.say)
@@ -154,7 +157,7 @@ class SweepDriver:
     def _hand_out(self, proposal: Proposal) -> Order | None:
         """The order of a trial that begins now; None if the disk has no room for its note."""
         attempt = self.losses[proposal.id] + self.pauses[proposal.id] + self.shrinks[proposal.id]
-        numbers = {"attempt": attempt, "handed_out": self.handed_out[proposal.id]}
+        numbers = {"attempt": attempt, "handed_out": self.handed_out[proposal.id], "ends_at": self._ends_at(proposal)}
         self.handed_out[proposal.id] += 1
         order = self._order(proposal).model_copy(update=numbers)
         if not self.writer.start(order.as_json()):
@@ -220,7 +223,8 @@ class SweepDriver:
         trial = self.waiting.get(order.id) or self.running.get(order.id)
         if trial is None or trial.order != order:  # it has ended already, and may run again
             return
-        if outcome.status == "interrupted" or (outcome.status == "stopped" and not trial.epochs):
+        has_result = bool(trial.epochs) and order.role == "search"
+        if outcome.status == "interrupted" or (outcome.status == "stopped" and not has_result):
             self.planner.abandon(order.id)
             self.tracker.abandon(order.id)
         elif outcome.status == "restarted":
@@ -276,9 +280,21 @@ class SweepDriver:
     # What Ray asks besides.
 
     def wants_stop(self, work: WorkOrder) -> bool:
-        """The time budget ends running search trials at their next epoch, once their cell has one that finished."""
-        spent = work.first.role == "search" and self.planner.closed_for_search
-        return spent and self.planner.cells[work.first.cell].best is not None
+        """The time budget ends running search trials at their next epoch, once there is a finished one to go on with.
+
+        It has to be their own cell's, unless the budget is for all: then that of any cell will do, and a trial that
+        would outlast the budget ends at its first epoch, and leaves its place to others.
+        """
+        if work.first.role != "search" or self.deadline is None:
+            return False
+        has_best = self.planner.cells[work.first.cell].best is not None
+        if self.resources.budget_began is None or has_best:
+            return self.planner.closed_for_search and has_best
+        if work.first.ends_at is None and not any(one.best for one in self.planner.cells.values()):
+            return False
+        trial = self.running.get(work.first.id)
+        left = 0.0 if trial is None or not trial.percent else (trial.seconds or 0.0) * (100 / trial.percent - 1)
+        return self.planner.closed_for_search or self.clock() + left > self.deadline - self._kept_for_closing()
 
     def early_stopping(self, work: WorkOrder) -> EarlyStopping | None:
         """The rule of the order's cell."""
@@ -308,8 +324,25 @@ class SweepDriver:
         self.progress.refresh()
         return is_out
 
+    def _ends_at(self, proposal: Proposal) -> float | None:
+        """When a trial has to stop, in seconds since 1970: never where without it there would be no result at all."""
+        if self.deadline is None or self.resources.budget_began is None:
+            return None
+        progress, cells = self.planner.cells[proposal.cell.key], self.planner.cells.values()
+        is_cheapest = progress.work == min(one.work for one in cells)
+        is_first = is_cheapest and not any(one.best for one in cells)
+        if is_first if proposal.role == "search" else not progress.finals:
+            return None
+        return time.time() + self.deadline - self._kept_for_closing() - self.clock()
+
     def _watch_clock(self) -> None:
-        if self.deadline is None or self.planner.closed_for_search:
+        if self.deadline is None:
+            return
+        if self.resources.budget_began is not None:
+            for one in self.planner.cells.values():
+                seconds = self.progress.remaining.seconds_of_trial(one.cell.key)
+                one.finals_cut = self.clock() + seconds > self.deadline - self._kept_for_closing()
+        if self.planner.closed_for_search:
             return
         if self.clock() + self._kept_for_finals() >= self.deadline:
             self.planner.close_search()
@@ -320,8 +353,24 @@ class SweepDriver:
         """The seconds of the time budget that finals, their test scores and the report will take."""
         if self.resources.budget_began is None:
             return 0.0
-        finals = self.progress.remaining.estimate(self.planner.cells.values(), is_searching=False)
-        return CLOSING_SECONDS + (finals.seconds if finals else 0.0)
+        with_result = [one for one in self.planner.cells.values() if one.best is not None]
+        finals = self.progress.remaining.estimate(with_result, is_searching=False)
+        return self._kept_for_closing() + (finals.seconds if finals else 0.0)
+
+    def _kept_for_closing(self) -> float:
+        """The seconds of the time budget that test scores and the report will take.
+
+        A row of test costs what one of dev did in the first epoch, when a frozen encoder reads it too.
+        """
+        seconds = CLOSING_SECONDS
+        for one in self.planner.cells.values():
+            if one.best is None:
+                continue
+            rows = declared_test_examples(one.cell) or one.cell.train_examples + one.cell.dev_examples
+            passes = one.cell.seeds if modes.get(one.cell.mode).trains_encoder and not one.finals_cut else 1
+            row_seconds = one.best.epochs[0].dev_seconds * one.best.trained_together / one.cell.epoch_dev_examples
+            seconds += passes * rows * row_seconds
+        return seconds
 
     # Orders.
 

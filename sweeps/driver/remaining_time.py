@@ -29,6 +29,11 @@ class RemainingTime:
             count, seconds = self.measured.get(record.cell, (0, 0.0))
             self.measured[record.cell] = count + 1, seconds + taken
 
+    def seconds_of_trial(self, cell: CellKey) -> float:
+        """The worker seconds that a trial of a cell took on average; 0 before any has ended."""
+        count, seconds = self.measured.get(cell, (0, 0.0))
+        return seconds / max(1, count)
+
     def estimate(self, cells: Iterable[CellProgress], is_searching: bool = True) -> TimeLeft | None:
         """The time until the last final is trained; None while nothing has ended, and where nothing is left.
 
@@ -53,6 +58,6 @@ def left(progress: CellProgress, is_searching: bool = True) -> int:
     defaults = sum(proposal.id in progress.defaults for proposal in progress.wanted_defaults)
     return (
         search
-        + finals_left(progress.cell.seeds, len(progress.finals))
+        + (0 if progress.finals_cut else finals_left(progress.cell.seeds, len(progress.finals)))
         + finals_left(len(progress.wanted_defaults), defaults)
     )

@@ -56,6 +56,7 @@ class CellProgress:
         running: trial id → proposal, of trials that have begun and not ended.
         again: interrupted or lost trials, which run again before any new one.
         cut: whether the search ended before `target`, by the time budget or because the cell is closed.
+        finals_cut: whether the time budget leaves no room for a final but the first.
         published: the space's published setting, complete; `published_trial` is the identity of its search trial.
         planned_defaults: the finals of the published setting; none where they are not asked for.
         planned_finals: the finals of the search trial `planned_for`, the best one when they were last asked for.
@@ -72,6 +73,7 @@ class CellProgress:
     running: dict[str, Proposal] = field(default_factory=dict)
     again: list[Proposal] = field(default_factory=list)
     cut: bool = False
+    finals_cut: bool = False
     published: dict[str, Value] = field(default_factory=dict)
     published_trial: str = ""
     planned_defaults: tuple[Proposal, ...] = ()

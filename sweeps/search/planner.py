@@ -41,6 +41,7 @@ class Planner:
     Attributes:
         strays: records that belong to no cell as it is now (another metric, other data or code); they are ignored.
         closed_for_search: whether the time budget is spent.
+        cheapest_first: whether cells with short trials begin, so that a budget too short for all has a result of some.
         alone: ids of trials that no longer train in a bundle.
         codes: the versions of the code whose records count; the first of them is part of trials' identities.
         opened: ids of the finalists for which a test split was opened; their cells are closed.
@@ -55,7 +56,7 @@ class Planner:
         self.codes = tuple(codes) or (code_version(),)
         past, self.strays = by_cell(records, cells := list(cells), self.codes)
         self.cells = {cell.key: self._open(cell, past[cell.key]) for cell in cells}
-        self.closed_for_search = False
+        self.closed_for_search = self.cheapest_first = False
         self.alone: set[str] = set()
 
     def counted(self) -> list[TrialRecord]:
@@ -226,7 +227,8 @@ class Planner:
             progress.planned_for = best.id
             progress.planned_finals = self._over_seeds(progress.cell, best.setting, progress.cell.seeds, "final")
         known = {*progress.finals, *progress.running, *(proposal.id for proposal in progress.again)}
-        return [proposal for proposal in progress.planned_finals if proposal.id not in known]
+        planned = progress.planned_finals[:1] if progress.finals_cut else progress.planned_finals
+        return [proposal for proposal in planned if proposal.id not in known]
 
     def missing_defaults(self, progress: CellProgress) -> list[Proposal]:
         """The finals that a searched cell still lacks of its published setting."""
@@ -247,7 +249,8 @@ class Planner:
             return None
         open_cells = [p for p in self.cells.values() if not p.cut and p.begun < p.target]
         # Among cells with equal shares the longest trials come first, so that none of them is left for the end.
-        for progress in sorted(open_cells, key=lambda p: (p.begun / p.target, -p.work)):
+        sign = 1 if self.cheapest_first else -1
+        for progress in sorted(open_cells, key=lambda p: (p.begun / p.target, sign * p.work)):
             proposal = self._propose(progress)
             if proposal is not None:
                 return proposal

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
 
 from meltpoint.adapters.hardware import DETERMINISM, is_gpu_out_of_memory
+from meltpoint.adapters.training.trainer import OutOfTimeError
 from meltpoint.sweeps.ledger.records import Cause
 from meltpoint.sweeps.storage.object_store import StoreError
 
@@ -59,7 +60,7 @@ class TrialOutcome(BaseModel):
     | status, cause | the trial … | seen by |
     |---|---|---|
     | finished | was trained to its last epoch, its weights are saved | the worker |
-    | stopped | lost its rung (ASHA), or the time budget was spent | Tune's scheduler |
+    | stopped | lost its rung (ASHA), or the time budget was spent | Tune's scheduler, the worker |
     | interrupted | was running at Ctrl-C, or at an error of the driver | the driver |
     | restarted | was ended with another trial's worker, by no loss of its own | `hand_back` |
     | failed, setting | raised, was not finite, or did not fit the memory row by row | the worker |
@@ -121,6 +122,8 @@ def lost_gpu(error: BaseException) -> TrialOutcome:
 
 def outcome_of_error(error: Exception) -> TrialOutcome:
     """The outcome of a trial that raised in its worker."""
+    if isinstance(error, OutOfTimeError):
+        return STOPPED_BY_BUDGET
     if is_out_of_memory(error):
         return failed("setting", _out_of_memory(error))
     if isinstance(error, ChangedInputError):

@@ -36,6 +36,7 @@ class Order(TrialDescription):
         micro_batch_size: the most rows at a time; None for whole batches, or what `ceilings` allow.
         ceilings: kind of GPU → the largest product of rows and their longest length that fits the cell's trials there,
             as far as is known (`worker.gpu_memory`).
+        ends_at: when the trial stops wherever it is, in seconds since 1970; None to train to its end.
         seeds: the seed of each source of randomness; None where all of them are `seed`.
         code_version: what the worker's code must be, on a cluster whose nodes may have another (`worker.fitness`); ""
             takes any, on a local cluster.
@@ -61,6 +62,7 @@ class Order(TrialDescription):
     cache_overflow: Overflow = "on_the_fly"
     micro_batch_size: int | None = None
     ceilings: dict[str, int] = Field(default_factory=dict)
+    ends_at: float | None = None
     seeds: Seeds | None = None
     code_version: str = ""
 

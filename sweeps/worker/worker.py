@@ -216,6 +216,8 @@ def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Event
     hardware = claim_device(int(first.cpus), first.gpus)
     meter.begin(hardware)
     trainer = training(orders, hardware)
+    if first.ends_at is not None:
+        trainer.ends_at = time.monotonic() + first.ends_at - time.time()
     check_room(trainer, scratch_of(storage_path(first.checkpoint)))
     # Trials side by side have short epochs, and would have to find the same company again.
     saves = first.saving_share > 0 and len(orders) == 1

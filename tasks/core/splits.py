@@ -182,7 +182,9 @@ def fingerprint(task: Task, *splits: Sequence[Example]) -> str:
 
 
 WIDEST_POINTS = 5.0
-"""A dev split with a wider interval than ± this many points causes a warning: one with fewer than 385 examples."""
+"""A dev split that tells two settings apart less exactly than this causes a warning: fewer than 154 examples."""
+USUAL_DISAGREEMENT = 0.1
+"""The share of examples on which two settings of one cell disagree; their comparison is paired."""
 LEAST_SHARED = 0.01
 """The share of dev that also occurs in train, from which there is a warning; less moves a score by under a point."""
 NORMAL_95 = 1.959964
@@ -234,11 +236,11 @@ def _missing_classes(data: TrainingData) -> Iterator[str]:
 
 
 def _small_dev(data: TrainingData) -> Iterator[str]:
-    """Warn by the interval of a share of one half (Wald): the widest, and a rough figure for other metrics."""
+    """Warn by the interval of a difference of two settings on the same examples (McNemar); rough for other metrics."""
     count = max(1, len(data.dev))
-    points = 100 * NORMAL_95 * math.sqrt(0.25 / count)
+    points = 100 * NORMAL_95 * math.sqrt(USUAL_DISAGREEMENT / count)
     if points > WIDEST_POINTS:
         yield (
-            f"dev has {some(len(data.dev), 'example')}: its scores are exact to about ± {points:.0f} points, and "
-            "chance decides between settings that differ by less"
+            f"dev has {some(len(data.dev), 'example')}: settings that differ there by less than about "
+            f"{points:.0f} points are chosen by chance"
         )

@@ -100,7 +100,15 @@ def test_failed_runs_are_named(recommend):
 def test_a_mode_without_a_rival_is_compared_with_nothing(recommend):
     found = recommend({FIRE: 0.9})
     assert (found.certainty, found.against) == ("provisional", None)
-    assert found.sentence == "Fine-tune it: 🔥 90.0, the only candidate: nothing to compare it with."
+    assert found.sentence == "Fine-tune it: 🔥 90.0, with no other mode to compare it with: provisional."
+
+
+def test_modes_without_a_result_are_named(make_cell, make_sweep):
+    done, none = make_cell(ICE, finals=[(0.5, 0.9)] * 2), [make_cell(mode) for mode in (FIRE, BOTH)]
+    (found,) = recommendations(make_sweep(done, *none), [])
+    assert found.sentence == (
+        "Freeze it: ❄ 90.0, with no other mode to compare it with: provisional; 🔥 and ❄🔥 have no result."
+    )
 
 
 def test_a_task_without_finals_has_no_recommendation(make_cell, make_sweep):

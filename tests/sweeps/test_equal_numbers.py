@@ -34,7 +34,7 @@ RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "cpus": (2.0, {"cpus"}),
     "gpus": (0.5, {"gpus"}),
     "time_budget_seconds": (60.0, set()),
-    "budget_began": (1.0, set()),
+    "budget_began": (1.0, {"id", "mode", "setting", "checkpoint"}),  # another cell begins
     "retry_failed": (True, set()),
     "cache_bytes": (1, {"cache_bytes"}),
     "cache_overflow": ("bf16", {"cache_overflow"}),
@@ -56,6 +56,7 @@ ORDER = {
     **dict.fromkeys(("data_fingerprint", "documents_fingerprint", "encoder_fingerprint"), IDENTITY),
     "encoder_word": "the worker refuses an encoder of another fingerprint",
     "data": "the worker refuses data of another fingerprint",
+    "ends_at": "a trial that stops there has no result of its last epochs; a record says so",
     "seeds": "of an analysis that retrains; None in a sweep, whose trials have one seed",
     "attempt": "for the ledger",
     **dict.fromkeys(("handed_out", "driver_attempt"), "for the name of the trial's saved epochs"),

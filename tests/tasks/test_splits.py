@@ -270,8 +270,8 @@ def test_a_class_without_an_example_is_named_with_its_split() -> None:
     assert lines == ["train has no example of yes"]
 
 
-@pytest.mark.parametrize(("size", "is_small"), [(384, True), (385, False)])
-def test_a_dev_split_whose_scores_are_known_to_more_than_five_points_is_named(size: int, is_small: bool) -> None:
+@pytest.mark.parametrize(("size", "is_small"), [(153, True), (154, False)])
+def test_a_dev_split_that_cannot_tell_five_points_apart_is_named(size: int, is_small: bool) -> None:
     lines = data_warnings(data(sentences("train", 50), sentences("dev", size)))
     assert bool(lines) is is_small
     assert all("about ± 5 points" in line for line in lines)
