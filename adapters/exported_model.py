@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
 import torch
@@ -40,6 +40,11 @@ from meltpoint.tasks.core.task import Example, Task
 
 CPU = torch.device("cpu")
 FACTS, HEAD, ENCODER = "meltpoint.json", "head.safetensors", "encoder"
+
+NO_FIT = (
+    "this model is trained, and a fit would be a whole search; to cross-validate, run mp.tune on each fold's training "
+    "part, and score its best_model() on the rest."
+)
 
 Text = str | tuple[str, str] | Sequence[str]
 """A sentence, a pair (a tuple), or the words of a sentence (a list), depending on the task's kind."""
@@ -123,6 +128,18 @@ class ExportedModel:
             raise ValueError(f"score takes a label for each text: {len(texts)} texts, {len(labels)} labels.")
         pairs = zip(self.predict(texts), labels, strict=True)
         return float(np.mean([found == str(label) for found, label in pairs]))
+
+    def fit(self, texts: Sequence[Text], labels: Sequence[str]) -> NoReturn:
+        """Refuse to train: that is a search.
+
+        Raises:
+            TypeError: always, with what to do instead.
+        """
+        raise TypeError(NO_FIT)
+
+    def __sklearn_tags__(self) -> NoReturn:
+        """Refuse `cross_val_score` and its like, which ask here before they train copies, in the words of `fit`."""
+        raise TypeError(NO_FIT)
 
     def predict_both(self, texts: Sequence[Text]) -> tuple[list[Any], NDArray[np.float64]]:
         """The results of `predict` and of `predict_proba`, from one pass.

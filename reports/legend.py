@@ -21,12 +21,9 @@ DIFFERENCE_NOTE = (
     "have found another setting; no interval covers that. Without an interval, ± is the standard error over seeds "
     "alone, sqrt(s1²/n1 + s2²/n2)."
 )
-BOLD_NOTE = (
-    "Bold is the best mean of a task among one encoder's modes, where the interval of its lead over each other mode "
-    "excludes 0. The intervals are each for itself; the adjusted p-values answer for all Δ of the table together."
-)
 HOLM_NOTE = (
-    "Adjusted p: Holm's, over all Δ of the table by each task's own metric; below 0.05 a difference is claimed. "
+    "Adjusted p: Holm's, over all Δ of the table by each task's own metric; below 0.05 a difference is claimed. The "
+    "intervals are each for itself. "
     "P(A > B): the probability that one run of A beats one of B on new examples."
 )
 TUNING_NOTE = (
@@ -40,7 +37,7 @@ ENOUGH_SEEDS = 6
 
 def legend(summary: SweepSummary, gains: Sequence[TuningGain]) -> list[str]:
     """The notes of a sweep's table, one line each."""
-    lines = [STAR_NOTE, SPREAD_NOTE, *_errors(summary), DIFFERENCE_NOTE, *searches_note(summary), BOLD_NOTE, HOLM_NOTE]
+    lines = [STAR_NOTE, SPREAD_NOTE, *_errors(summary), DIFFERENCE_NOTE, *searches_note(summary), HOLM_NOTE]
     lines += [TUNING_NOTE] if gains and not ran_nowhere(gains) else []
     lines += seeds_note(summary)
     return lines + ([ENSEMBLE_NOTE] if summary.ensembles else [])

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf
 from typing import TYPE_CHECKING, Any
 
-from meltpoint.reports.best_settings import best_json, chosen_cells
+from meltpoint.reports.best_settings import RankedCell, best_json, chosen_cells, dev_gain, ranked_cells
 from meltpoint.reports.formats import searched_names
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.table_values import EncoderBlock, TableEntry
@@ -18,7 +17,6 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summaris
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import readable_storage
 from meltpoint.sweeps.storage.layout import sweep_folder
-from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.wording import some
 
 if TYPE_CHECKING:  # it takes half a second to import
@@ -98,16 +96,11 @@ class LoadedSweep:
         """
         import pandas
 
-        winners = {id(one.winner.cell) for one in self._results.recommendations}
-        places = {id(one.cell): place for each in self._results.recommendations
-                  for place, one in enumerate(each.standings)}  # fmt: skip
-        rows: dict[str, dict[str, Any]] = {}
-        for task in dict.fromkeys(cell.header.task for cell in self.summary.cells):
-            cells = [cell for cell in self.summary.cells if cell.header.task == task]
-            cells.sort(key=lambda cell: (places.get(id(cell), len(cells)), -_dev_gain(cell.best)))
-            for rank, cell in enumerate(cells, 1):
-                for record in sorted(cell.search, key=_dev_gain, reverse=True):
-                    rows[record.id] = _board_row(rank, id(cell) in winners, cell, record)
+        rows = {
+            record.id: _board_row(one, record)
+            for one in ranked_cells(self._results)
+            for record in sorted(one.cell.search, key=dev_gain, reverse=True)
+        }
         return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("trial")
 
     def best_model(self, task: str | None = None) -> ExportedModel:
@@ -158,7 +151,7 @@ class LoadedSweep:
         Raises:
             ValueError: there is no such cell, or it has no finished trial yet.
         """
-        return best_json(chosen_cells(self.summary, cell))[0]
+        return best_json(chosen_cells(self._results, cell))[0]
 
     def table(self) -> pandas.DataFrame:
         """The ❄/🔥 table: rows (encoder, mode), a column a task, texts as `meltpoint report` prints them."""
@@ -219,16 +212,13 @@ def _cell_row(cell: CellSummary) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _dev_gain(record: TrialRecord | None) -> float:
-    """A trial's dev score, the higher the better; failed trials come last."""
-    return -inf if record is None or record.dev is None else gain(record.metric, record.dev)
-
-
-def _board_row(rank: int, is_recommended: bool, cell: CellSummary, record: TrialRecord) -> dict[str, Any]:
+def _board_row(ranked: RankedCell, record: TrialRecord) -> dict[str, Any]:
+    cell = ranked.cell
     head, is_best = cell.header, cell.best is not None and cell.best.id == record.id
     dev, test = (cell.dev, cell.test) if is_best else (None, None)
     return {
-        "task": head.task, "rank": rank, "recommended": is_recommended and is_best, "encoder": head.encoder,
+        "task": head.task, "rank": ranked.rank, "recommended": ranked.is_recommended and is_best,
+        "encoder": head.encoder,
         "mode": head.mode, "variant": head.variant, "head": head.head, "metric": head.metric, "dev": record.dev,
         "test_mean": test and test.mean, "test_std": test and test.std, "dev_mean": dev and dev.mean,
         "seeds": len(cell.finals) if is_best else 0, "status": record.status, "seconds": record.seconds,

@@ -65,9 +65,8 @@ def _block(
     contrasts = Contrasts(comparable, columns, split, comparer)
     chosen = _chosen_pairs(sides, pairs, {key for key, _ in contrasts.cells})
     differences = [contrasts.row(pair) for pair in chosen]
-    modes, leads = contrasts.with_best(rows)
     deltas: list[Delta] = [delta for _, behind in differences for delta in behind]
-    return EncoderBlock(encoder, columns, modes, tuple(row for row, _ in differences), deltas=(*deltas, *leads))
+    return EncoderBlock(encoder, columns, tuple(rows), tuple(row for row, _ in differences), deltas=tuple(deltas))
 
 
 def _in_order(sides: Iterable[ModeVariant]) -> list[ModeVariant]:

@@ -16,10 +16,10 @@ from meltpoint.sweeps.search.closing import Closing
 from meltpoint.tasks.core.wording import counted, plural, some
 
 FOLDED = {
-    "baseline": ("do not beat the best baseline on dev", "look at the data, the steps and the trials"),
-    "failed_runs": ("have finals that did not learn", "lower the learning rates, or run more trials"),
-    "few_steps": (f"chose a setting of fewer than {FEW_STEPS} steps", "raise epochs or trials"),
-    "result": ("have a note on their best epoch", "`report --explain` has it"),
+    "baseline": ("did not beat the best baseline on dev", "look at the data, the steps and the trials"),
+    "failed_runs": ("had finals that did not learn", "lower the learning rates, or run more trials"),
+    "few_steps": (f"chose a setting of fewer than {FEW_STEPS} steps", "raise the epochs or the trials"),
+    "result": ("got a note on the best epoch", "`report --explain` has it"),
     "edge": ("chose a value at the edge of its range", "widen it with --set or --space"),
 }
 """Kind of a guard → the words for all of its cells, and the remedy."""
@@ -46,7 +46,7 @@ def warning_notes(summary: SweepSummary) -> list[str]:
 
 
 def folded_warnings(summary: SweepSummary) -> list[str]:
-    """The warnings in a line each kind, for a screen: damaged records, guards, trials without a result."""
+    """The warnings in a line each kind, for a screen: damaged records, guards, short searches, lost trials."""
     found, several = guards(summary), len({cell.header.encoder for cell in summary.cells}) > 1
     lines = [*summary.damaged]
     alike: dict[str, list[Guard]] = {}
@@ -58,20 +58,25 @@ def folded_warnings(summary: SweepSummary) -> list[str]:
         lines.append(f"Warning: {first}: {same[0].text}{f'; likewise {_first(rest)}' if rest else ''}.")
     for kind, (words, remedy) in FOLDED.items():
         keys = dict.fromkeys(guard.cell for guard in found if guard.kind == kind)
-        names = [_short(key, several) for key in keys]
-        if names:
-            lines.append(f"Warning: {_of(len(names), summary)} {words} ({_first(names)}): {remedy}.")
-    if lost := [cell for cell in summary.cells if cell.counts["failed"] or cell.failed_finals or cell.failed_defaults]:
-        shown = _first([_short(cell.header.key, several) for cell in lost])
-        lines.append(
-            f"Warning: {_of(len(lost), summary)} have trials without a result ({shown}): "
-            f"`meltpoint status {summary.name}` says why."
-        )
+        lines += _folded([_short(key, several) for key in keys], words, remedy, summary)
+    early = [cell for cell in summary.cells if cell.closed_early]
+    lost = [cell for cell in summary.cells if cell.counts["failed"] or cell.failed_finals or cell.failed_defaults]
+    for cells, words, remedy in (
+        (early, "ended the search early", "another --name searches on, or --new-test-round, which tables name"),
+        (lost, "had trials without a result", f"`meltpoint status {summary.name}` says why"),
+    ):
+        lines += _folded([_short(cell.header.key, several) for cell in cells], words, remedy, summary)
     return lines
 
 
-def _of(count: int, summary: SweepSummary) -> str:
-    return f"{count} of {some(len(summary.cells), 'cell')}"
+def _folded(names: Sequence[str], words: str, remedy: str, summary: SweepSummary) -> list[str]:
+    """The warning of the cells with these names; they are left out where it is all cells."""
+    count = len(summary.cells)
+    if not names:
+        return []
+    if 1 < len(names) == count:
+        return [f"Warning: all {count} cells {words}: {remedy}."]
+    return [f"Warning: {len(names)} of {some(count, 'cell')} {words} ({_first(names)}): {remedy}."]
 
 
 def _short(key: CellKey, with_encoder: bool) -> str:

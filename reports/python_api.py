@@ -161,6 +161,8 @@ def tune(
     *,
     text: Words | None = None,
     label: str | None = None,
+    kind: str | None = None,
+    group: str | None = None,
     test: Any = None,
     dev: Any = None,
     name: str | None = None,
@@ -168,6 +170,7 @@ def tune(
     mode: Words | None = None,
     trials: int | None = None,
     seeds: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
     time_budget: str | None = None,
     margin: float = 1.0,
     storage: PathLike = "runs",
@@ -179,8 +182,11 @@ def tune(
             that are no file are written to `STORAGE/NAME/data`.
         text: the column of the texts, two for pairs; found where it is not named.
         label: the column of the labels; found where it is not named.
+        kind: of the task, such as `pair_classification` (docs/tasks.md); found where it is not named.
+        group: the column of documents or authors, whose examples are split and resampled together.
         test, dev: these splits, where `data` has none; otherwise they are carved off train.
         name: the training file's name, or one that only the same data have.
+        overrides: hyperparameters that are fixed or have another range, `{"epochs": 3}`; `--set` of the command.
         time_budget: `90s`, `10m`, `2h`.
         margin: points within which modes are level; the cheapest is then recommended.
 
@@ -200,12 +206,13 @@ def tune(
     words = ["tune", str(files["train"]), *([str(files["test"])] if "test" in files else [])]
     words += [f"--dev={files['dev']}"] if "dev" in files else []
     words += [f"--text={column}" for column in ([text] if isinstance(text, str) else text or [])]
-    words += [] if label is None else [f"--label={label}"]
+    asked = {"label": label, "kind": kind, "group": group}
+    words += [f"--{option}={value}" for option, value in asked.items() if value is not None]
     common = options_of({
-        "name": named, "encoder": encoder, "mode": mode, "trials": trials, "seeds": seeds, "time_budget": time_budget,
-        "storage": storage,
+        "name": named, "encoder": encoder, "mode": mode, "trials": trials, "seeds": seeds, "overrides": overrides,
+        "time_budget": time_budget, "margin": margin, "storage": storage,
     })  # fmt: skip
-    words += [*as_words(common), *([] if margin == 1.0 else [f"--margin={margin:g}"])]
+    words += as_words(common)
     return _run_sweep(words, place, named)
 
 

@@ -163,7 +163,7 @@ class Recommendation:
 
     @property
     def of_these_models(self) -> str:
-        """The same question of the exported models, over examples alone, which one seed can answer; "" if unknown."""
+        """The same question of each side's best model, over examples alone, which one seed can answer; or ""."""
         known = None if self.comparison is None else self.comparison.model
         if known is None or self.comparison is None or self.against is None:
             return ""
@@ -173,7 +173,7 @@ class Recommendation:
         verdict = "cannot be told apart" if low <= 0 <= high else "sure" if known.p < ALPHA else "cannot be told apart"
         interval = f"{difference_text(delta, self.metric)} {bounds_text(low, high, self.metric)}"
         pair = f"{self.name(self.winner)} − {self.name(self.against)}"
-        return f"The two exported models, over examples alone: {pair} {interval}: {verdict}."
+        return f"The best model of each, over examples alone: {pair} {interval}: {verdict}."
 
     def name(self, standing: Standing) -> str:
         """`🔥`, with the variant and the encoder where there are several."""

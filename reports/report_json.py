@@ -115,7 +115,7 @@ def _delta(delta: Delta) -> dict[str, Any]:
     return {
         "encoder": delta.encoder, "task": delta.task, "a": known.upper[1], "b": known.lower[1],
         "a_variant": _variant(known.upper), "b_variant": _variant(known.lower), "metric": known.metric,
-        "split": known.split, "in_table": delta.is_shown, "in_family": delta.in_family,
+        "split": known.split, "in_table": True, "in_family": delta.in_family,
         "delta": known.delta, "low": known.low, "high": known.high, "p": known.p, "p_holm": known.p_holm,
         "p_sign_flip": known.p_sign_flip, "probability_better": known.probability_better, "seeds": known.seeds,
         "examples": known.examples, "needed_seeds": known.needed_seeds, "needed_examples": known.needed_examples,

@@ -40,6 +40,6 @@ def _row(row: TableRow) -> list[str]:
 
 def _shown(shown: TableEntry, is_paper: bool) -> str:
     text = latex_text(shown.label)
-    around = r"\textbf" if shown.is_best else r"\textit" if is_paper and shown.split else ""
+    around = r"\textit" if is_paper and shown.split else ""
     marks = ",".join(map(str, shown.notes))
     return (f"{around}{{{text}}}" if around else text) + (rf"\textsuperscript{{{marks}}}" if marks else "")

@@ -30,14 +30,13 @@ from meltpoint.reports.layout import (
 from meltpoint.reports.notes import folded_warnings, task_notes, trial_notes, warning_notes
 from meltpoint.reports.plan_view import data_lines, note_lines, space_lines
 from meltpoint.reports.results import SweepResults, results_of
-from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
+from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen
 from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.score_words import spread_text
 from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.sweeps.search.closing import in_words
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
 from meltpoint.tasks.core.wording import printable, some
@@ -59,8 +58,10 @@ def show_summary(
         explain: also every difference, what tuning bought, each warning, and how to read the figures.
     """
     results = results or results_of(summary)
-    for line in advice_lines(results.recommendations):
-        say(console, line, style="bold")
+    for known, line in zip(results.recommendations, advice_lines(results.recommendations), strict=True):
+        advice = Text(printable(line))
+        advice.stylize("bold", 0, len(line) - len(" ".join(["", *known.details])))
+        console.print(advice, highlight=False)
     if not results.recommendations:
         done = sum(cell.is_done for cell in summary.cells)
         say(
@@ -152,8 +153,8 @@ def _add_matrix_row(table: Table, row: TableRow, tasks: slice, narrow: bool) -> 
 
 
 def _entry(shown: TableEntry, narrow: bool) -> Text:
-    label = on_two_lines(shown.label) if narrow else shown.label
-    return Text(label + marks(shown.notes), style="bold" if shown.is_recommended else "")
+    label = on_two_lines(shown.label).replace(f"{STAR} ", STAR) if narrow else shown.label
+    return Text(label + marks(shown.notes))
 
 
 def show_outcome(
@@ -167,11 +168,6 @@ def show_outcome(
     """
     stderr = Screen(stderr=True, soft_wrap=True)
     show_summary(outcome.summary, console, results)
-    early = [cell for cell in outcome.summary.cells if cell.closed_early]
-    for cell in early[:1]:
-        assert cell.closed_early is not None
-        more = f" (and {some(len(early) - 1, 'other cell')} likewise)" if len(early) > 1 else ""
-        stderr.print(printable(in_words(cell.header.key, cell.closed_early) + more))
     for trouble in outcome.troubles:
         stderr.print(printable(f"! {trouble}"))
     if outcome.state == "stopped":

@@ -24,7 +24,6 @@ class TableEntry:
         mean: the score as a fraction; None without a score.
         reasons: the reasons why it is not a test score over all seeds, or why a difference has no interval.
         notes: the numbers of the footnotes with these reasons.
-        is_best: True if it is better than every other of its column by more than chance (`with_best`).
         is_recommended: True of the task's recommended cell.
     """
 
@@ -33,7 +32,6 @@ class TableEntry:
     mean: float | None = None
     reasons: tuple[str, ...] = ()
     notes: tuple[int, ...] = ()
-    is_best: bool = False
     is_recommended: bool = False
 
     @property
@@ -68,13 +66,11 @@ class Delta:
     Attributes:
         title: `Δ 🔥 − ❄`.
         comparison: of the two rows' cells.
-        is_shown: True if it is a row of the table; others decide which score is bold.
-        in_family: True if its p-value is adjusted: it is shown, by the task's own metric, and not another's repetition.
+        in_family: True if its p-value is adjusted: it is by the task's own metric, and not another's repetition.
     """
 
     title: str
     comparison: Comparison
-    is_shown: bool = False
     in_family: bool = False
 
     @property
@@ -92,7 +88,7 @@ class Delta:
 class EncoderBlock:
     """The table of one encoder: rows of modes, ensembles and differences; one column per (task, metric).
 
-    The row of baselines stands among the ensembles, which it is like: never bold, and without a mode.
+    The row of baselines stands among the ensembles, which it is like: without a mode.
 
     A task's own metric comes first; the metrics beside it (`Task.beside`) follow. `deltas` are not adjusted yet.
     """

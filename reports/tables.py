@@ -106,7 +106,7 @@ def _matrix_row(row: TableRow) -> list[str]:
 
 
 def _shown(shown: TableEntry, is_paper: bool) -> str:
-    around = "**" if shown.is_best else "*" if is_paper and shown.split else ""
+    around = "*" if is_paper and shown.split else ""
     return f"{around}{shown.label}{around}{marks(shown.notes)}"
 
 

@@ -44,10 +44,11 @@ def best(
     cell: Annotated[str | None, typer.Option(help="One cell, E.M.T or E.M.T.VARIANT; all otherwise.")] = None,
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """The best setting of each cell with its scores; --json: every value, for programs."""
+    """The cells of each task by rank, ★ the recommended one, with scores and best setting; --json: every value."""
     from meltpoint.reports.best_settings import best_json, best_rows, chosen_cells
+    from meltpoint.reports.results import results_of
 
-    cells = chosen_cells(read_summary(name, storage), cell)
+    cells = chosen_cells(results_of(read_summary(name, storage)), cell)
     if as_json:
         print_json(best_json(cells))
         return

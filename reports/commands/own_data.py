@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from meltpoint.sweeps.command_line.errors import exit_on_error, print_json
-from meltpoint.sweeps.command_line.options import AsJson
+from meltpoint.sweeps.command_line.options import AsJson, Group
 from meltpoint.sweeps.machine.terminal import show, tell
 
 
@@ -16,9 +16,7 @@ from meltpoint.sweeps.machine.terminal import show, tell
 def new_task(
     files: Annotated[list[str], typer.Argument(help="Files of examples, or a folder of them.", show_default=False)],
     out: Annotated[Path | None, typer.Option("--out", help="The task file to write; else it is printed.")] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", help="The column of documents or authors, whose examples stay together.")
-    ] = None,
+    group: Group = "",
     as_json: AsJson = False,
 ) -> None:
     """Look at files of examples and write the task file that reads them, for you to correct."""

@@ -20,6 +20,7 @@ from meltpoint.sweeps.command_line.options import (
     CpusPerTrial,
     Explain,
     GpusPerTrial,
+    Group,
     MixCode,
     Name,
     Storage,
@@ -83,6 +84,7 @@ def tune(
     kind: Annotated[
         str, typer.Option("--kind", help="A kind of task, as pair_classification; else found.", show_default=False)
     ] = "",
+    group: Group = "",
 ) -> None:
     """Say whether to freeze or fine-tune for your file of examples, and keep the better model.
 
@@ -108,7 +110,7 @@ def tune(
     encoder = options.encoder or [default_encoder()]
     files: dict[Split, Path] = {"train": train}
     files |= {split: path for split, path in (("dev", dev), ("test", test)) if path is not None}  # type: ignore[misc]
-    draft = tuned_draft(files, options.name or "", Asked(tuple(text or ()), label, kind))
+    draft = tuned_draft(files, options.name or "", Asked(tuple(text or ()), label, kind, group))
     name = options.name or str(draft.keys["name"])
     check_name(name)
     folder = storage_path(options.storage) / name
@@ -116,7 +118,7 @@ def tune(
     words = [str(path) for path in (train, *([test] if test else []))]
     words += [f"--dev={dev}"] if dev else []
     words += [f"--text={column}" for column in text or ()] + ([f"--label={label}"] if label else [])
-    words += [f"--kind={kind}"] if kind else []
+    words += [f"--{option}={value}" for option, value in (("kind", kind), ("group", group)) if value]
     read, sizes = as_read(draft), split_sizes(draft)
     task = keep(draft, files, folder, TASK, DATA, words)
     asked = replace(

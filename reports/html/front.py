@@ -13,6 +13,8 @@ from meltpoint.reports.notes import FOLDED
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.table_values import Delta, EncoderBlock, TableEntry, TableRow
+from meltpoint.sweeps.ledger.ledger import TASK
+from meltpoint.sweeps.results.finalist_export import KEPT
 from meltpoint.sweeps.results.guards import Kind, guards
 from meltpoint.sweeps.results.score_words import spread_text
 from meltpoint.sweeps.results.summary import SweepSummary
@@ -89,9 +91,7 @@ class FrontEntry:
     text: str
     marks: str = ""
     p: str = ""
-    is_best: bool = False
     is_paper: bool = False
-    is_recommended: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,14 +171,15 @@ def rounded_up(value: float) -> float:
 def use_of(known: Recommendation, summary: SweepSummary) -> tuple[str, str]:
     """The commands, and the lines of Python, that predict with the recommended model."""
     head = known.winner.cell.header
-    name, kept = summary.spec.name, None if summary.folder is None else summary.folder / "model"
+    name = summary.spec.name
+    keeps = summary.folder is not None and any((summary.folder / place).exists() for place in (KEPT, TASK))
     example = EXAMPLES[kinds.get(head.kind).input]
     storage = "runs" if summary.folder is None else str(summary.folder.parent)
     if storage == str(Path("runs").absolute()):
         storage = "runs"
     where = [] if storage == "runs" else ["--storage", storage]
     new = "new.conll" if kinds.get(head.kind).labels_words else "new.csv"
-    if kept is not None and kept.exists():
+    if keeps:  # a `tune` that still runs will have kept it
         folder = f"{storage}/{name}/model"
         commands = shlex.join(["meltpoint", "predict", name, new, *where])
     else:
@@ -224,4 +225,4 @@ def _table(block: EncoderBlock, deltas: Sequence[Delta]) -> FrontTable:
 
 def _entry(row: TableRow, entry: TableEntry, p: str) -> FrontEntry:
     is_paper = row.is_paper and entry.split is not None
-    return FrontEntry(entry.label, marks(entry.notes), p, entry.is_best, is_paper, entry.is_recommended)
+    return FrontEntry(entry.label, marks(entry.notes), p, is_paper)

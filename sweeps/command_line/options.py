@@ -90,6 +90,12 @@ MaxTrainExamples = Annotated[
     int | None, _search_option("--max-train-examples", help="Train on a seeded sample of this size.")
 ]
 
+Group = Annotated[
+    str,
+    typer.Option(
+        "--group", help="The column of documents or authors, whose examples stay together.", show_default=False
+    ),
+]
 Margin = Annotated[
     float, _search_option("--margin", help="Points within which modes are level: then the cheapest is recommended.")
 ]
@@ -236,7 +242,7 @@ class SweepOptions:
     ] = False
     new_test_round: Annotated[
         bool,
-        _machine_option("--new-test-round", help="Search on where test was opened, in a round that tables tell."),
+        _machine_option("--new-test-round", help="Search on where test was opened, in a round that tables name."),
     ] = False
     no_epoch_checkpoints: NoEpochCheckpoints = False
     register: Annotated[

@@ -93,6 +93,14 @@ class PlannedCell:
     notes: tuple[str, ...] = ()
     test_state: TestState = "labelled"
 
+    def __repr__(self) -> str:
+        """Its key and counts."""
+        name = ".".join(filter(None, (self.encoder, self.mode, self.task, self.variant)))
+        return (
+            f"PlannedCell({name}, head={self.head}, trials={self.trials}, finals={self.finals}, "
+            f"answered={self.answered}, estimated_seconds={self.estimated_seconds:.0f})"
+        )
+
     @property
     def search_trials(self) -> int:
         """Without the finals."""

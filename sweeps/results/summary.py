@@ -32,6 +32,7 @@ from meltpoint.sweeps.search.selection import (
 from meltpoint.sweeps.search.test_rounds import TestRounds, read_rounds
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.tasks.core.wording import some
 
 ENDED = ("finished", "stopped", "failed")
 State = Literal["running", "done", "stopped", "failed"]
@@ -81,6 +82,12 @@ class CellSummary:
     failed_defaults: list[TrialRecord] = field(default_factory=list)
     records: list[TrialRecord] = field(default_factory=list)
     test_round: int = 1
+
+    def __repr__(self) -> str:
+        """Its key, counts and scores; without its records."""
+        counts = ", ".join(f"{count} {name}" for name, count in self.counts.items() if count)
+        test = "" if self.test is None else f", test {self.test.mean:.4f}"
+        return f"CellSummary({'.'.join(self.header.key)}: {counts}; {some(len(self.finals), 'final')}{test})"
 
     @cached_property
     def seconds(self) -> float:
@@ -162,6 +169,11 @@ class SweepSummary:
     openings: tuple[SplitOpening, ...] = ()
     running: RunningTrials | None = None
     damaged: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Its state and counts; `cells` has the rest."""
+        done = sum(cell.is_done for cell in self.cells)
+        return f"SweepSummary({self.name}, {self.state}: {done} of {some(len(self.cells), 'cell')} done)"
 
     def cell(self, key: CellKey) -> CellSummary:
         """The cell with this key."""

@@ -162,7 +162,7 @@ def in_words(key: CellKey, closing: Closing) -> str:
     ended = ", then the time budget was spent" if closing.by_budget else ""
     return (
         f"{'.'.join(key)} is closed since {closing.cause}: {closing.trials} of {closing.planned} search trials were "
-        f"run{ended}; a new --name searches on, or --new-test-round, which tables tell."
+        f"run{ended}; a new --name searches on, or --new-test-round, which tables name."
     )
 
 

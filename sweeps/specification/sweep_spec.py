@@ -111,6 +111,12 @@ class SweepSpec(BaseModel):
     split: Literal["dev", "test"] = "test"
     margin: float = 0.01
 
+    def __repr__(self) -> str:
+        """The fields that are not their defaults; of blocks and notes their number."""
+        given = self.model_dump(exclude_defaults=True, exclude={"blocks", "notes"})
+        given |= {name: len(value) for name in ("blocks", "notes") if (value := getattr(self, name))}
+        return f"SweepSpec({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
     def products(self) -> tuple[Block, ...]:
         """The blocks that make up the matrix; for a plain command line, its product as the only block."""
         product = {name: getattr(self, name) for name in PRODUCT}

@@ -67,8 +67,7 @@ def notes_of(left_out: LeftOut) -> list[str]:
 def _conll(paths: list[Path], layout: UserFileLayout) -> ReadExamples:
     files = [read_conll(path, layout.labels, conll_layout(layout)) for path in paths]
     for path, examples in zip(paths, files, strict=True):
-        if GROUP in layout.columns and not any(one.group for one in examples):
-            raise ValueError(f"{path} has no -DOCSTART- and no # newdoc. Mark its documents, or remove columns.group.")
+        check_documents(path, (one.group for one in examples), layout)
     if len(files) == 1:
         return files[0]
     joined = [
@@ -80,6 +79,16 @@ def _conll(paths: list[Path], layout: UserFileLayout) -> ReadExamples:
     ]
     notes = [f"{path.name}: {note}" for path, one in zip(paths, files, strict=True) for note in one.notes]
     return ReadExamples(joined, notes)
+
+
+def check_documents(path: Path, documents: Iterable[object], layout: UserFileLayout) -> None:
+    """Check that a column file marks its documents where they are the groups.
+
+    Raises:
+        ValueError: it marks none.
+    """
+    if GROUP in layout.columns and not any(documents):
+        raise ValueError(f"{path} has no -DOCSTART- and no # newdoc. Mark its documents, or remove columns.group.")
 
 
 def conll_layout(layout: UserFileLayout) -> ConllLayout:
@@ -131,7 +140,7 @@ def labelled_example(
         left_out[EMPTY if layout.empty == "skip" else KEPT] += 1
         if layout.empty == "skip":
             return None
-    group = _group(record, layout)
+    group = group_of(record, layout)
     if layout.label_range is not None:
         return Example(name, texts, label=label.score(LABEL, layout.label_range), group=group)
     if layout.of_kind.has_labels:
@@ -139,7 +148,7 @@ def labelled_example(
     return Example(name, texts, label=_class(label, LABEL, layout.labels), group=group)
 
 
-def _group(record: Record, layout: UserFileLayout) -> str:
+def group_of(record: Record, layout: UserFileLayout) -> str:
     """The group of an example, "" where the task has none.
 
     Raises:
@@ -245,7 +254,7 @@ def tagged_example(
         ids = [layout.labels[tag] for tag in to_iob2(cells, "iob1")]
     column = layout.columns.get(GROUP)
     cell = [cell_text(path, line, row, column[0], takes_null=True)] if column else []
-    group = _group(Record(path, line, cell, {GROUP: 0}), layout)
+    group = group_of(Record(path, line, cell, {GROUP: 0}), layout)
     return Example(name, words=tuple(tokens), label=tuple(ids), group=group)
 
 

@@ -11,7 +11,7 @@ from meltpoint.tasks.core.conll import read_columns
 from meltpoint.tasks.core.kinds import LABEL
 from meltpoint.tasks.core.readers import Record
 from meltpoint.tasks.core.rows import SPLIT, numbered_rows, read_records, value_at, with_labels
-from meltpoint.tasks.core.user_formats import conll_layout, joined_text, label_spellings
+from meltpoint.tasks.core.user_formats import check_documents, conll_layout, group_of, joined_text, label_spellings
 from meltpoint.tasks.core.user_layout import UserFileLayout
 
 Texts = tuple[str, ...]
@@ -92,6 +92,7 @@ def counted_rows(path: Path, layout: UserFileLayout, label_file: Path | None = N
         pairs = with_labels(records, label_file, layout.encoding) if label_file else ((one, one) for one in records)
         for record, label in pairs:
             texts = tuple(joined_text(record, key, layout) for key in layout.texts())
+            group_of(record, layout)  # an empty one is refused
             yield record.cell(SPLIT) if layout.split_column else "", texts, _label(label, layout)
 
 
@@ -105,7 +106,9 @@ def _items(value: object) -> list[str]:
 
 def _conll_rows(path: Path, layout: UserFileLayout) -> Iterator[Counted]:
     shape = conll_layout(layout)
-    for sentence in read_columns(path, shape).sentences:
+    sentences = read_columns(path, shape).sentences
+    check_documents(path, (one.document for one in sentences), layout)
+    for sentence in sentences:
         yield "", tuple(sentence.column(shape.word)), sentence.column(shape.tag)
 
 

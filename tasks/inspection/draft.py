@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meltpoint import tasks
-from meltpoint.tasks.core import kinds, registry
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.files import without_suffix
 from meltpoint.tasks.core.kinds import DOCUMENT, GROUP, LABEL
 from meltpoint.tasks.core.readers import shown
@@ -51,7 +51,7 @@ class Draft:
 
 
 def draft_of(
-    paths: Sequence[Path], relative_to: Path, named: str = "", group: str | None = None, asked: Asked = GUESS,
+    paths: Sequence[Path], relative_to: Path, named: str = "", asked: Asked = GUESS,
     given: Mapping[Split, Path] | None = None,
 ) -> Draft:  # fmt: skip
     """Look at files and guess the task file that reads them.
@@ -60,7 +60,6 @@ def draft_of(
         paths: files and folders.
         relative_to: the folder that the task file will lie in.
         named: the task file's own name, without its ending; "" where there is none yet.
-        group: the column of the examples' groups.
         asked: the columns and the kind that are not to be guessed.
         given: split → its file, in place of `paths`; a test split is carved off train where none is given.
 
@@ -81,8 +80,10 @@ def draft_of(
     draft.keys |= {"name": _name(named, first), "kind": roles.kind}
     _add_files(draft, split_places, labels, roles, relative_to)
     _add_format(draft, shape, roles)
-    if group is not None:
-        _add_group(draft, shape, group)
+    if asked.group:
+        columns = draft.keys.get("columns", {})
+        assert isinstance(columns, Mapping)
+        draft.keys["columns"] = {**columns, GROUP: asked.group}
     for remark in remarks:
         draft.remark("files", remark)
     layout = _layout(draft, shape, roles)
@@ -107,12 +108,21 @@ def _label_files(places: Sequence[Place]) -> tuple[dict[Split, Path], list[Place
 
 def _roles(place: Place, shape: FileShape, asked: Asked, *, has_label_file: bool) -> Roles:
     if shape.format == "folders":
+        if asked.group:
+            raise ValueError(
+                f"{place.path} is a folder of files, which has no column '{asked.group}'; leave --group out."
+            )
         return Roles("sentence_classification", {})
     if shape.roles is not None:
         if asked:
             raise ValueError(
                 f"{place.path} has columns of words and tags, which are found by themselves; leave --text, --label and "
                 "--kind out, or write a task file (docs/tasks.md)."
+            )
+        if asked.group not in ("", DOCUMENT):
+            raise ValueError(
+                f"{place.path} has no column '{asked.group}'; the groups of a column file are its documents: --group "
+                f"{DOCUMENT}."
             )
         return shape.roles
     names, rows = list(shape.names), list(shape.rows)
@@ -179,15 +189,6 @@ def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
         draft.keys["label_separator"] = roles.label_separator
     if any(isinstance(value, list) for key, value in columns.items() if key != LABEL):
         draft.keys["joiner"] = " "
-
-
-def _add_group(draft: Draft, shape: FileShape, group: str) -> None:
-    known = [DOCUMENT] if shape.format == "conll" else list(shape.names)
-    if group not in known:
-        raise ValueError(f"--group: {registry.unknown(group, 'column', known)}")
-    columns = draft.keys.get("columns", {})
-    assert isinstance(columns, dict)
-    draft.keys["columns"] = {**columns, GROUP: group}
 
 
 def _layout(draft: Draft, shape: FileShape, roles: Roles) -> UserFileLayout:

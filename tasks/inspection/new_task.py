@@ -10,7 +10,7 @@ from pathlib import Path
 
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.files import is_file
-from meltpoint.tasks.core.kinds import LABEL
+from meltpoint.tasks.core.kinds import GROUP, LABEL
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.core.wording import counted, some
 from meltpoint.tasks.inspection.draft import Draft, draft_of
@@ -52,7 +52,7 @@ class NewTask:
         }  # fmt: skip
 
 
-def new_task(files: Sequence[str], out: Path | None = None, group: str | None = None) -> NewTask:
+def new_task(files: Sequence[str], out: Path | None = None, group: str = "") -> NewTask:
     """Look at files and draft the task file that reads them; with `out`, write it there.
 
     Raises:
@@ -60,7 +60,8 @@ def new_task(files: Sequence[str], out: Path | None = None, group: str | None = 
     """
     if out is not None and out.exists():
         raise ValueError(f"{out} is there already. Name another file with --out, or remove it.")
-    draft = draft_of([Path(name) for name in files], out.parent if out else Path(), out.stem if out else "", group)
+    named = out.stem if out else ""
+    draft = draft_of([Path(name) for name in files], out.parent if out else Path(), named, Asked(group=group))
     made = NewTask(yaml_text(draft, files), draft)
     if out is not None:
         # "x": another command may have written it since the look above.
@@ -127,17 +128,21 @@ def as_read(draft: Draft) -> str:
 
 
 def split_sizes(draft: Draft) -> str:
-    """`train 125, dev 100 of train, test 75 of train (locked)`: the splits, and where they come from."""
+    """`train 125; dev 100 drawn from train; test 75 …`: the splits, and where they come from; about, of groups."""
     left = draft.counts["train"].examples
     texts: dict[str, str] = {name: counted(counts.examples) for name, counts in draft.counts.items()}
+    columns = draft.keys.get("columns") or {}
+    assert isinstance(columns, Mapping)
+    about, whole = ("about ", " in whole groups") if GROUP in columns else ("", "")
     for name in ("test", "dev"):  # as `carve_train` draws them
         cut = draft.keys.get(f"{name}_from")
         if isinstance(cut, Mapping):
             size = round(left * float(cut["fraction"]))
             left -= size
-            texts[name] = f"{counted(size)} drawn from train"
+            texts[name] = f"{about}{counted(size)} drawn from train{whole}"
     test = f"{texts['test']}, locked until the finals"
-    return f"train {counted(left)}; dev {texts['dev']}; test {test}"
+    kept = counted(left) if left == draft.counts["train"].examples else f"{about}{counted(left)}"
+    return f"train {kept}; dev {texts['dev']}; test {test}"
 
 
 def _labels(draft: Draft) -> list[str]:

@@ -49,15 +49,17 @@ class Roles:
 
 @dataclass(frozen=True)
 class Asked:
-    """The columns and the kind that a person names; what is empty is guessed.
+    """The columns and the kind that are named on the command line; all but the group is guessed where it is empty.
 
     Attributes:
         texts: the column of the texts, or the two of pairs.
+        group: the column of the examples' groups; "" where the examples have none.
     """
 
     texts: tuple[str, ...] = ()
     label: str = ""
     kind: Kind = ""
+    group: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.texts or self.label or self.kind)
@@ -101,9 +103,10 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
     Raises:
         ValueError: there is no column of texts, or none of labels, or not the one asked for; without the file.
     """
-    for name in (*asked.texts, *filter(None, [asked.label])):
+    for name in (*asked.texts, *filter(None, [asked.label, asked.group])):
         if name not in names:
             raise unknown(name, "column", names)
+    names = [name for name in names if name != asked.group]
     if asked.texts and asked.label:
         names = [name for name in names if name in {*asked.texts, asked.label} or name.lower() in known.SPLIT_NAMES]
     tagged = _tagged(names, rows)

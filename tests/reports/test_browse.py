@@ -150,7 +150,20 @@ def test_best_gives_programs_every_value_of_a_cells_setting(storage: Path) -> No
     assert cell["setting"] == SETTING
     assert cell["seeds"] == [0, 1]
     assert cell["test_mean"] == pytest.approx(0.79)
-    assert "minilm.feature_extraction.sst2" in run("best", "first", "--storage", str(storage))
+    assert (cell["rank"], cell["recommended"]) == (1, True)
+
+
+def test_best_ranks_the_cells_of_each_task_and_marks_the_recommended_one(tmp_path: Path, make_cell, make_sweep) -> None:
+    scores = {("feature_extraction", "sst2"): 0.7, ("fine_tuning", "sst2"): 0.8, ("feature_extraction", "mrpc"): 0.9}
+    cells = [make_cell(mode, task, finals=[(0.5, score)]) for (mode, task), score in scores.items()]
+    cells.append(make_cell("fine_tuning", "mrpc", search=()))
+    stored(tmp_path, make_sweep(*cells), *cells)
+    lines = run("best", "first", "--storage", str(tmp_path)).splitlines()
+    found = [line.partition("rank")[2].strip() or line for line in lines if line.startswith(("minilm.", "  rank"))]
+    assert found == [
+        "minilm.fine_tuning.sst2", "1/2 ★", "minilm.feature_extraction.sst2", "2/2", "minilm.feature_extraction.mrpc",
+        "1/2 ★", "minilm.fine_tuning.mrpc", "2/2",
+    ]  # fmt: skip
 
 
 def test_best_refuses_a_cell_that_is_not_there_with_those_that_are(storage: Path) -> None:

@@ -16,9 +16,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from meltpoint.reports.best_settings import best_rows
+from meltpoint.reports.best_settings import best_rows, ranked_cells
 from meltpoint.reports.layout import say_lines
 from meltpoint.reports.overview import SweepRow
+from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_plan, show_rows, show_summary
 from meltpoint.reports.status_view import show_status
 from meltpoint.reports.sweep_comparison import compare_sweeps, lines
@@ -96,7 +97,8 @@ RANGES = dict.fromkeys(SETTING, "log_uniform [1e-05, 0.0001]")
 def test_best_settings_and_lists_of_sweeps_fit_and_break_no_name(sweep: SweepSummary) -> None:
     listed = SweepRow("a_sweep_with_a_long_name", "running", 96, 3, 40, 1536, ENCODERS, MODES, TASKS, 1.0, 5e5)
     in_cells = tuple(re.sub("[/:]", "_", name) for name in (*ENCODERS, *TASKS, *VARIANTS))
-    for rows, names in ((best_rows(sweep.cells), in_cells), ([listed.as_row()], (*ENCODERS, *TASKS))):
+    best = best_rows(ranked_cells(results_of(sweep)))
+    for rows, names in ((best, in_cells), ([listed.as_row()], (*ENCODERS, *TASKS))):
         text = at_eighty(lambda console, rows=rows: show_rows(rows, console))
         assert max(cell_len(line.rstrip()) for line in text.splitlines()) <= 80
         assert broken(text, names) == []

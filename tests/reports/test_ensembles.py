@@ -16,8 +16,6 @@ from meltpoint.reports.matrix import matrix
 from meltpoint.reports.screen import show_ensemble, show_summary
 from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.selection import Spread
-from meltpoint.tests.fixed_comparer import FixedComparer
 from meltpoint.tests.reports.rendered import render
 
 MakeCell = Callable[..., CellSummary]
@@ -67,14 +65,6 @@ def test_the_row_stands_under_the_modes_and_its_members_in_a_note(summary: Sweep
     assert "| ensemble |  | 85.0 ± 1.4¹ | – |" in lines
     assert "¹ ensemble of minilm ❄ (linear), minilm 🔥 (linear)." in text
     assert "none was chosen by test" in text
-
-
-def test_an_ensemble_does_not_compete_with_the_modes(summary: SweepSummary) -> None:
-    cells = [cell for cell in summary.cells if cell.header.task == "sst2"]
-    cells[1] = replace(cells[1], test=Spread(0.84, 0.0, 2))
-    block = matrix(replace(summary, cells=cells, ensembles=[made()]), comparer=FixedComparer()).blocks[0]
-    assert not block.ensembles[0].entries[0].is_best, "85.0, the highest of the column"
-    assert [row.entries[0].is_best for row in block.modes] == [False, True]
 
 
 def test_notes_of_an_ensemble_are_footnotes_too_and_dev_is_marked_where_test_is_not_scored(

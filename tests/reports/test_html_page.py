@@ -17,11 +17,12 @@ import pytest
 from meltpoint.reports.formats import p_text
 from meltpoint.reports.html import page
 from meltpoint.reports.html.cell_sections import best_setting, cell_section
-from meltpoint.reports.html.front import cards, front_tables, rounded_up, warnings_by_kind
+from meltpoint.reports.html.front import cards, front_tables, rounded_up, use_of, warnings_by_kind
 from meltpoint.reports.html.page import breakable, embedded, html, page_of, prose
 from meltpoint.reports.report import kept_files, renew_page, report
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.statistics.importance import importances
+from meltpoint.reports.table_values import STAR
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.results.export import best_space
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
@@ -99,7 +100,6 @@ def test_the_table_has_every_text_and_mark_of_the_other_formats_in_turned_order(
     for place, (_, entries) in enumerate(table.rows):
         shown = [row.entries[place] for row in rows]
         assert [entry.text for entry in entries] == [one.label for one in shown]
-        assert [entry.is_best for entry in entries] == [one.is_best for one in shown]
     adjusted = [p_text(one.comparison.p_holm or 0.0) for one in results.family if one.task == "sst2"]
     assert [entry.p for entry in table.rows[0][1]] == ["", "", "", *adjusted]
 
@@ -114,7 +114,18 @@ def test_each_task_opens_with_its_recommendation_and_its_bars(results: SweepResu
         assert [bar.mode for bar in card.bars if bar.is_recommended] == [known.winner.mode]
         assert [text for text, _ in card.ticks] == ["0", "50", "100"], "no score is above 100"
         assert f"--cell minilm.{known.winner.mode}.{card.task} --model" in card.commands
-    assert sum(entry.is_recommended for entry in front_tables(results)[0].rows[0][1]) == 1
+    assert sum(STAR in entry.text for entry in front_tables(results)[0].rows[0][1]) == 1
+
+
+@pytest.mark.parametrize("kept", ["task.yaml", "model"], ids=["tune, whose model is yet to be kept", "a kept model"])
+def test_the_page_of_a_sweep_that_keeps_its_model_predicts_by_the_sweeps_name(
+    results: SweepResults, tmp_path: Path, kept: str
+) -> None:
+    known, folder = results.recommendations[0], tmp_path / results.summary.name
+    (folder / kept).mkdir(parents=True)
+    commands, python = use_of(known, replace(results.summary, folder=folder))
+    assert commands == f"meltpoint predict {folder.name} new.csv --storage {tmp_path}"
+    assert f'mp.load_model("{folder}/model")' in python
 
 
 @pytest.mark.parametrize(("value", "next_one"), [(0.013, 0.02), (1.0, 1.0), (3.0, 5.0), (70.0, 100.0)])

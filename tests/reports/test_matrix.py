@@ -173,34 +173,11 @@ def test_cells_with_the_same_reason_share_a_footnote(make_cell: MakeCell, make_s
     assert [row.entries[0].notes for row in table.blocks[0].modes] == [(1,)] * 3
 
 
-def best_of(table: Matrix, column: int = 0) -> list[str]:
-    """The modes whose score is bold in a column."""
-    return [row.title.split()[-1] for row in table.blocks[0].modes if row.entries[column].is_best]
-
-
-def test_the_leader_of_each_task_is_the_highest_mean(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    means = {("feature_extraction", "sst2"): 0.9, ("feature_extraction", "mrpc"): 0.7}
-    means |= {("fine_tuning", "sst2"): 0.8, ("fine_tuning", "mrpc"): 0.75}
-    cells = [make_cell(mode, task, finals=[(0.5, mean)]) for (mode, task), mean in means.items()]
-    table = matrix(make_sweep(*cells, seeds=1), comparer=FixedComparer(0.01))
-    assert [best_of(table, column) for column in (0, 1)] == [["feature_extraction"], ["fine_tuning"]]
-
-
-@pytest.mark.parametrize(
-    ("half", "expected"), [(0.005, ["stack_and_finetune"]), (0.02, []), (0.2, [])],
-    ids=["clear of both", "clear of one", "clear of none"],
-)  # fmt: skip
-def test_a_winner_whose_interval_covers_0_against_any_other_mode_is_not_bold(
-    half: float, expected: list[str], make_cell: MakeCell, make_sweep: MakeSweep
+def test_a_difference_without_stored_predictions_says_why_it_has_no_interval(
+    make_cell: MakeCell, make_sweep: MakeSweep
 ) -> None:
-    cells = [make_cell(mode, finals=[(0.5, mean)]) for mode, mean in zip(MODES, (0.70, 0.79, 0.80), strict=True)]
-    assert best_of(matrix(make_sweep(*cells, seeds=1), comparer=FixedComparer(half))) == expected
-
-
-def test_nothing_is_bold_without_an_interval(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     cells = [make_cell(mode, finals=[(0.5, mean)] * 2) for mode, mean in zip(MODES, (0.1, 0.5, 0.9), strict=True)]
     table = matrix(make_sweep(*cells))
-    assert best_of(table) == []
     shown = table.blocks[0].differences[0].entries[0]
     assert shown.text == "+40.0 ± 0.0"
     assert reasons(table, shown) == ["no interval: no stored predictions; a ± is the standard error over seeds"]
@@ -232,9 +209,7 @@ def test_holm_is_over_all_differences_of_all_encoders_and_tasks_by_their_own_met
     assert [delta.comparison.p_holm for delta in family] == pytest.approx([12 * 0.001] * 12)
     others = [delta for delta in deltas if not delta.in_family]
     assert {delta.comparison.p_holm for delta in others} == {None}
-    by_f1 = [delta for delta in others if delta.comparison.metric == "f1"]
-    assert [delta.is_shown for delta in by_f1].count(True) == 6, "three rows of each encoder"
-    assert all(delta.is_shown for delta in deltas), "every lead is a row of the table"
+    assert [delta.comparison.metric for delta in others] == ["f1"] * 6, "three rows of each encoder"
 
 
 def test_a_metric_beside_the_tasks_own_has_a_column_with_its_own_differences_and_no_second_footnotes(
@@ -248,9 +223,6 @@ def test_a_metric_beside_the_tasks_own_has_a_column_with_its_own_differences_and
     assert block.tasks == (("mrpc", "accuracy"), ("mrpc", "f1"), ("sst2", "accuracy"))
     texts = [[shown.text for shown in row.entries[:2]] for row in (*block.modes, *block.differences)]
     assert texts == [["70.0 ± 0.0", "80.0 ± 0.0"], ["80.0 ± 0.0", "75.0 ± 0.0"], ["+10.0 ± 0.0", "−5.0 ± 0.0"]]
-    block_with_intervals = matrix(make_sweep(frozen, tuned, other), comparer=FixedComparer()).blocks[0]
-    best = [[shown.is_best for shown in row.entries[:2]] for row in block_with_intervals.modes]
-    assert best == [[False, True], [True, False]]
     assert [[bool(shown.notes) for shown in row.entries[:2]] for row in block.modes] == [[True, False]] * 2
 
 
@@ -259,26 +231,6 @@ def test_a_ledger_without_the_metric_beside_has_no_figure_in_its_column(
 ) -> None:
     block = matrix(make_sweep(make_cell(finals=[(0.8, 0.8)], columns=("f1",)), seeds=1)).blocks[0]
     assert [shown.text for shown in block.modes[0].entries] == ["80.0", "–"]
-
-
-@pytest.mark.parametrize("others", [[], [{"search": ()}], [{"finals": [(0.9, "hidden")]}]])
-def test_nobody_leads_alone_or_across_splits(
-    others: list[dict[str, object]], make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
-    cells = [make_cell("feature_extraction", **other) for other in others]
-    sweep = make_sweep(*cells, make_cell("fine_tuning", finals=[(0.8, 0.8)]))
-    table = matrix(sweep, comparer=FixedComparer())
-    assert not any(shown.is_best for row in table.blocks[0].modes for shown in row.entries)
-
-
-def test_encoders_have_a_block_each_and_do_not_compete(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    pairs = itertools.product(("minilm", "bert-base"), MODES[:2])
-    tests = {("minilm", MODES[0]): 0.9, ("minilm", MODES[1]): 0.8}  # the two of bert-base are equal
-    cells = [make_cell(mode, encoder=name, finals=[(0.8, tests.get((name, mode), 0.95))]) for name, mode in pairs]
-    table = matrix(make_sweep(*cells, seeds=1), comparer=FixedComparer(0.0))
-    assert [block.encoder for block in table.blocks] == ["minilm", "bert-base"]
-    best = [[row.entries[0].is_best for row in block.modes] for block in table.blocks]
-    assert best == [[True, False], [False, False]]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from meltpoint.reports.legend import searches_note
 from meltpoint.reports.paper_comparison import with_paper_numbers
+from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_summary
 from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -62,12 +63,12 @@ def test_a_quoted_number_has_a_footnote_that_says_from_whom(table_2):
     ]
 
 
-def test_the_papers_numbers_never_lead_a_column(make_cell, make_sweep):
+def test_the_papers_numbers_are_never_recommended(make_cell, make_sweep):
     cells = [make_cell(mode, "mrpc", encoder="bert-base", finals=[(0.1, 0.1)]) for mode in (FROZEN, TUNED)]
     cells[1] = make_cell(TUNED, "mrpc", encoder="bert-base", finals=[(0.1, 0.2)])
-    table = with_paper_numbers(make_sweep(*cells, seeds=1), "to_tune_or_not", FixedComparer()).table
-    assert not any(shown.is_best for row in table.blocks[0].modes if row.is_paper for shown in row.entries)
-    assert any(shown.is_best for row in table.blocks[0].modes for shown in row.entries)
+    table = results_of(make_sweep(*cells, seeds=1), "to_tune_or_not", FixedComparer()).table
+    (recommended,) = [row for row in table.blocks[0].modes if any(shown.is_recommended for shown in row.entries)]
+    assert not recommended.is_paper
 
 
 def test_encoders_that_the_sweep_has_not_get_a_block_of_the_papers_rows_alone(table_2):

@@ -19,9 +19,11 @@ from meltpoint.reports import python_api
 from meltpoint.reports.loaded_sweep import LoadedSweep
 from meltpoint.reports.python_api import SweepFailedError, options_of
 from meltpoint.sweeps.command_line.options import SearcherName, SweepOptions, as_words
-from meltpoint.sweeps.driver.plan import SweepPlan
+from meltpoint.sweeps.command_line.spec_from_options import asked_spec
+from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
+from meltpoint.sweeps.specification.lengths import CellLength
 
 
 @pytest.fixture
@@ -58,6 +60,8 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_are() -> None:
 
 
 def test_the_arguments_are_the_options_of_the_command() -> None:
+    tuned = inspect.signature(meltpoint.tune).parameters
+    assert {name for name, one in tuned.items() if "Any" in str(one.annotation)} == {"data", "test", "dev", "overrides"}
     for function in (meltpoint.sweep, meltpoint.plan):
         given = inspect.signature(function).parameters
         wanted = {one.name: one.default for one in fields(SweepOptions)}
@@ -85,11 +89,13 @@ def test_data_of_every_kind_are_the_same_lines_for_tune(
     monkeypatch.setattr(python_api, "_run", lambda words: ran.extend(words) or python_api._Ended())
     ran: list[str] = []
     storage = folder.parent
-    meltpoint.tune(data, name="first", test="new.csv", label="label", margin=2, storage=storage)
+    more = {"kind": "sentence_classification", "group": "author", "overrides": {"epochs": {"int": [2, 4]}}}
+    meltpoint.tune(data, name="first", test="new.csv", label="label", margin=2, storage=storage, **more)
     train = storage / "first" / "data" / "train.jsonl"
     dev = [f"--dev={storage / 'first' / 'data' / 'dev.jsonl'}"] if isinstance(data, datasets.DatasetDict) else []
     assert train.read_text() == '{"text":"a b","label":"x"}\n{"text":"c\\nd","label":"y"}\n'
-    common = ["--label=label", "--name=first", f"--storage={storage}", "--margin=2"]
+    common = ["--label=label", "--kind=sentence_classification", "--group=author", "--name=first",
+              "--set=epochs={int: [2, 4]}", "--margin=2", f"--storage={storage}"]  # fmt: skip
     assert ran[ran.index("tune") :] == ["tune", str(train), "new.csv", *dev, *common]
     with pytest.raises(ValueError, match="holds other data"):
         meltpoint.tune((["e"], ["x"]), name="first", storage=storage)
@@ -261,9 +267,18 @@ def test_a_sweep_of_several_tasks_asks_which_recommendation(make_cell, make_swee
 
 def test_what_is_shown_at_the_end_of_a_cell_is_under_twenty_lines(folder: Path, make_cell, make_sweep) -> None:
     loaded = meltpoint.load_sweep(folder)
-    planned = SweepPlan([], 2, 12.4)
+    cell = PlannedCell(
+        "minilm", "fine_tuning", "sst2", "linear", "a paper", "", 9, 2, 0, 1, 12.4,
+        CellLength(32, 32, "measured", 9, 0.0, 0.0, 32, 8.0, ("a note",) * 30), "accuracy", "tpe", 872, 1821,
+        searched={f"parameter_{n}": "uniform [0.0, 0.3]" for n in range(30)},
+    )  # fmt: skip
+    planned = SweepPlan([cell] * 30, 2, 12.4)
     many = LoadedSweep("r", make_sweep(*(make_cell(task=f"t{n}", finals=[(0.8, 0.8)]) for n in range(30))))
-    for shown in (loaded, loaded.recommendation, loaded.recommendation.winner, planned, many):
+    paper = asked_spec(SweepOptions(name="first", spec="to_tune_or_not"))
+    for shown in (
+        loaded, loaded.recommendation, loaded.recommendation.winner, planned, cell, many, many.summary,
+        many.summary.cells[0], many.summary.spec, paper,
+    ):  # fmt: skip
         assert len(repr(shown).splitlines()) < 20
         assert len(repr(shown)) < 2500
     assert loaded.recommendation.sentence in repr(loaded)

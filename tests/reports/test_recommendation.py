@@ -34,7 +34,7 @@ def recommend(make_cell: Any, make_sweep: Any) -> Any:
                 comparison = Comparison(
                     upper.header.key, lower.header.key, "test", "accuracy", delta, delta - 0.02, delta + 0.02, **known
                 )
-                deltas.append(Delta("", comparison, is_shown=True, in_family=True))
+                deltas.append(Delta("", comparison, in_family=True))
         (found,) = recommendations(make_sweep(*cells), deltas)
         return found
 
@@ -89,7 +89,7 @@ def test_one_seed_is_provisional_and_the_models_have_a_line_of_their_own(recomme
     found = recommend({ICE: 0.774, FIRE: 0.927}, {(FIRE, ICE): one})
     assert found.certainty == "provisional"
     assert found.sentence.endswith("provisional; about 2 seeds would make it sure.")
-    assert found.details == ("The two exported models, over examples alone: 🔥 − ❄ +15.3 [+12.0, +19.0]: sure.",)
+    assert found.details == ("The best model of each, over examples alone: 🔥 − ❄ +15.3 [+12.0, +19.0]: sure.",)
 
 
 def test_failed_runs_are_named(recommend):

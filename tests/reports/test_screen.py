@@ -6,6 +6,7 @@ import io
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,14 +14,18 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from meltpoint.reports.layout import stacked
-from meltpoint.reports.screen import show_checks, show_plan, show_rows, show_summary
+from meltpoint.reports.results import results_of
+from meltpoint.reports.screen import show_checks, show_outcome, show_plan, show_rows, show_summary
 from meltpoint.reports.status_view import show_status
 from meltpoint.sweeps.command_line.listing import ROWS, inventory
+from meltpoint.sweeps.driver.run import Outcome
 from meltpoint.sweeps.ledger.cluster_part import ClusterPart
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import Closing, SplitOpening
 from meltpoint.sweeps.search.selection import Spread
+from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.tests.fixed_comparer import FixedComparer
 from meltpoint.tests.reports.rendered import render
 
 MakeCell = Callable[..., CellSummary]
@@ -124,6 +129,26 @@ def test_every_score_is_shown_at_every_width(width: int, wide: SweepSummary) -> 
     assert widest(text) <= width
     assert text.count("85.5 ± 0.0") == 9
     assert text.count("85.0 ± 7.1¹") == 3
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 25), (4, 40)])
+def test_a_sweep_ends_in_few_lines_whatever_it_has_to_say(
+    count: int, most: int, make_cell: MakeCell, make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = [
+        make_cell(mode, task, finals=[(0.8, 0.8 + 0.003 * place), (0.79, 0.78)], failed=["nan"], planned=9,
+                  notes=("test = train[-1000:]", f"dev has 200 examples of {task}"))
+        for task in TASKS[:count] for place, mode in enumerate(MODES)
+    ]  # fmt: skip
+    early = Closing(2, 9, 1_795_442_520.0, by_budget=True)
+    sweep = make_sweep(*(replace(cell, closing=early) for cell in cells))
+    outcome = Outcome("done", sweep, Path("runs/first"), "sqlite:///runs/mlflow.db", [])
+    results = results_of(sweep, comparer=FixedComparer(0.02))
+    text = shown(lambda _, console: show_outcome(outcome, Resources(), "meltpoint sweep", console, results), None)
+    said = text + capsys.readouterr().err
+    for part in ("provisional", "★", "Cost: ", "Warning: ", "time budget", "Page  runs/first/report.html", "--explain"):
+        assert part in said
+    assert len(said.splitlines()) <= most, said
 
 
 def test_what_was_done_to_a_tasks_data_stands_under_the_table(make_cell: MakeCell, make_sweep: MakeSweep) -> None:

@@ -59,7 +59,7 @@ def test_a_name_with_a_bar_or_a_line_break_cannot_break_a_row(make_cell: MakeCel
 def test_the_matrix_shows_modes_by_tasks_with_the_metric_in_the_head(mixed: SweepSummary) -> None:
     head, _, ice, fire, stack, first, _, second = tables(render(mixed)["report.md"])[0]
     assert head == "| mode | head | sst2 (accuracy) | mnli (accuracy) |"
-    assert ice == "| ❄ feature_extraction | linear | ★ 80.0 ± 1.4 | ★ dev 70.0¹,² |", "equal means are not bold"
+    assert ice == "| ❄ feature_extraction | linear | ★ 80.0 ± 1.4 | ★ dev 70.0¹,² |"
     assert fire.startswith("| 🔥 fine_tuning | linear |")
     assert stack == "| ❄🔥 stack_and_finetune | linear | 80.0 ± 1.4 | –³ |"
     assert first == "| Δ 🔥 − ❄ |  | 0.0 ± 1.4⁴ | dev 0.0⁴ |"
@@ -72,7 +72,7 @@ def test_every_mark_has_its_footnote_and_the_rules_of_the_figures_are_stated(mix
     assert "² 1 of 2 seeds finished." in text
     assert "³ every trial failed." in text
     assert "sqrt(s1²/n1 + s2²/n2)" in text
-    assert "Bold is the best mean" in text
+    assert "★ marks the recommended mode" in text
 
 
 def test_the_notes_state_data_inputs_seeds_searcher_code_and_the_rule_of_selection(

@@ -300,6 +300,5 @@ def test_the_table_has_a_row_of_baselines_on_dev_and_none_where_there_are_none()
     (block,) = matrix(SweepSummary("n", "done", spec, "0", [cell()], baselines={"sst2": known})).blocks
     (row,) = block.ensembles
     assert (row.title, [entry.label for entry in row.entries]) == ("baseline", ["dev 75.0"])
-    assert not row.entries[0].is_best
     (plain,) = matrix(SweepSummary("n", "done", spec, "0", [cell()])).blocks
     assert plain.ensembles == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,7 @@ from meltpoint.sweeps.worker.retrain import retrain
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
+from meltpoint.tests.sweeps.whole_sweeps import command, run
 
 
 @pytest.fixture
@@ -138,6 +140,25 @@ def test_the_same_score_ends_with_status_0(exported: Path):
     document = json.loads(said.stdout)
     assert (document["dev"], document["recorded"], document["same"], document["reasons"]) == (dev, dev, True, [])
     assert "for seed 0: equal." in said.stderr
+
+
+@pytest.mark.slow
+def test_finals_of_a_sweep_whose_epochs_are_scored_on_a_sample_of_dev_train_again_to_their_scores(
+    spec: SweepSpec, tiny_task: Path, tmp_path: Path
+):
+    shutil.copytree(tiny_task.parent, tmp_path / "data")
+    dev = tmp_path / "data" / "dev.tsv"
+    head, *rows = dev.read_text(encoding="utf-8").splitlines(keepends=True)
+    dev.write_text(head + "".join(rows * 50), encoding="utf-8")
+    task = str(tmp_path / "data" / tiny_task.name)
+    ended = run(command(spec, tmp_path, tasks=(task,), modes=("feature_extraction",), trials=2))
+    assert ended.returncode == 0, ended.stderr
+    assert "dev sample of 500 of 800 for epochs" in ended.stdout
+    (path,) = (tmp_path / "tiny" / "exports").glob("*.yaml")
+    for final in yaml.safe_load(path.read_text(encoding="utf-8"))["provenance"]["finals"]:
+        again = retrain(str(path), final["seed"], True, None, lambda epoch: None)
+        assert (again.dev, again.test) == (final["dev_of_sample"], final["test"]["accuracy"])
+        assert again.same
 
 
 def test_the_model_is_kept_where_out_says_and_predicts_dev_as_it_was_scored(exported: Path, tmp_path: Path):

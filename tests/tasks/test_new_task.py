@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import datasets
+import pandas
 import pytest
 import yaml
 from hypothesis import given
@@ -298,6 +299,48 @@ def test_a_dev_and_a_test_file_are_taken_as_they_are_whatever_they_are_called(tm
 def test_columns_and_kind_that_are_asked_for_are_taken(tmp_path, asked, columns, kind):
     keys = tuned_draft({"train": table(tmp_path, 60)}, "", asked).keys
     assert (keys["columns"], keys["kind"]) == (columns, kind)
+
+
+def test_a_column_of_groups_is_not_taken_for_a_text_or_a_label_and_its_splits_are_of_whole_groups(tmp_path):
+    rows = [{"author": f"the author {n // 6}", "id": n, "body": f"how does thing number {n} work", "topic": "ab"[n % 2]}
+            for n in range(300)]  # fmt: skip
+    pandas.DataFrame(rows).to_json(tmp_path / "train.jsonl", orient="records", lines=True)
+    draft = tuned_draft({"train": tmp_path / "train.jsonl"}, "", Asked(group="author"))
+    assert draft.keys["columns"] == {"text": "body", "label": "topic", "group": "author"}
+    wanted = "train about 125; dev about 100 drawn from train in whole groups; test about 75 drawn from train in whole"
+    assert split_sizes(draft).startswith(wanted)
+    place = keep(draft, {"train": tmp_path / "train.jsonl"}, tmp_path / "kept", "task.yaml", "data", [])
+    data, test = load_training_data(DataSpec(str(place))), open_test(DataSpec(str(place)))
+    assert (len(data.train), len(data.dev), len(test.examples)) == (126, 102, 72)
+
+
+def test_groups_of_a_column_file_are_its_documents(tmp_path):
+    sentences = "-DOCSTART- O\n\n" + "Ann B-X\nran O\n\nhe O\nsang O\n\n"
+    (tmp_path / "train.conll").write_text(sentences * 30, encoding="utf-8")
+    draft = tuned_draft({"train": tmp_path / "train.conll"}, "", Asked(group="document"))
+    assert draft.keys["columns"] == {"words": 0, "tags": -1, "group": "document"}
+    with pytest.raises(ValueError, match=r"train\.conll has no column 'author'; .* its documents: --group document\."):
+        tuned_draft({"train": tmp_path / "train.conll"}, "", Asked(group="author"))
+    (tmp_path / "train.conll").write_text(sentences.partition("\n\n")[2] * 30, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"train\.conll has no -DOCSTART- and no # newdoc\. Mark its documents, or"):
+        tuned_draft({"train": tmp_path / "train.conll"}, "", Asked(group="document"))
+
+
+def test_an_unknown_column_of_groups_and_an_empty_group_end_a_draft_with_their_place(tmp_path):
+    with pytest.raises(ValueError, match=r"train\.csv \(csv\): Unknown column 'topics'. Did you mean topic"):
+        tuned_draft({"train": table(tmp_path, 60)}, "", Asked(group="topics"))
+    with (tmp_path / "train.csv").open("a", encoding="utf-8") as file:
+        file.write("how does it work,a,\n")
+    with pytest.raises(ValueError, match=r"train\.csv, line 62.*the group is empty"):
+        tuned_draft({"train": tmp_path / "train.csv"}, "", Asked(group="id"))
+
+
+def test_a_folder_of_files_has_no_groups(tmp_path):
+    for label in ("bad", "good"):
+        (tmp_path / "train" / label).mkdir(parents=True)
+        (tmp_path / "train" / label / "1.txt").write_text("a film", encoding="utf-8")
+    with pytest.raises(ValueError, match="folder of files, which has no column 'author'; leave --group out"):
+        new_task([str(tmp_path / "train")], group="author")
 
 
 def test_an_unknown_column_and_a_missing_file_are_one_line(tmp_path):

@@ -7,6 +7,7 @@ import json
 import re
 
 import datasets
+import pandas
 import pyarrow
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
@@ -166,7 +167,7 @@ hub:
   revision: 0123456789abcdef0123456789abcdef01234567
   config: plain
   splits: {train: train, dev: validation, test: test}
-columns: {text: [title, data.text], label: label}
+columns: {text: [title, data.text], label: label, group: author}
 joiner: ": "
 labels: [neg, pos]
 empty: skip
@@ -194,9 +195,11 @@ def test_a_dataset_of_the_hub_at_a_revision_is_read_from_its_parquet_files(tmp_p
     assert parquet_files(task.hub, "dev") == wanted
     features = Features({
         "title": Value("string"), "data": {"text": Value("string")}, "label": ClassLabel(names=["neg", "pos"]),
+        "author": Value("int64"),
     })  # fmt: skip
     for split, titles in (("train", ["a", "", "b"]), ("validation", ["c", "d", "e"]), ("test", ["f", "g", "h"])):
         rows = {"title": titles, "data": [{"text": "x"}, {"text": ""}, {"text": "y"}], "label": [1, 0, 0]}
+        rows["author"] = [7, 7, 8]
         place = tmp_path / "plain" / f"{split}-00000-of-00001.parquet"
         place.parent.mkdir(exist_ok=True)
         Dataset.from_dict(rows, features=features).to_parquet(place)
@@ -204,8 +207,51 @@ def test_a_dataset_of_the_hub_at_a_revision_is_read_from_its_parquet_files(tmp_p
     monkeypatch.setattr(tasks, "get", lambda name: mirror)
     data = load_training_data(DataSpec(str(path)))
     assert pairs(data) == [("a: x", "pos"), ("b: y", "neg")]
+    assert [example.group for example in data.train] == ["7", "8"]
     assert data.notes == ("train: 1 row left out",)
     assert [example.texts for example in open_test(DataSpec(str(path))).examples] == [("f: x",), ("g",), ("h: y",)]
+
+
+AUTHORED = [{"text": f"t{n}", "label": ("bad", "good")[n % 2], "author": n // 2} for n in range(6)]
+TAGGED = [{"words": ["a", f"t{n}"], "tags": ["O", "B-X"], "author": n // 2} for n in range(6)]
+IN_DOCUMENTS = "-DOCSTART- O\n\n" + "-DOCSTART- O\n\n".join("a O\nt B-X\n\n" * 2 for _ in range(3))
+LINES_OF = "".join(f"{row['author']} {row['label']} {row['text']}\n" for row in AUTHORED)
+
+
+@pytest.mark.parametrize(
+    ("form", "rows", "columns"),
+    [
+        ("csv", AUTHORED, "{text: text, label: label, group: author}"),
+        ("tsv", AUTHORED, "{text: text, label: label, group: author}"),
+        ("jsonl", AUTHORED, "{text: text, label: label, group: author}"),
+        ("parquet", AUTHORED, "{text: text, label: label, group: author}"),
+        ("datasets", AUTHORED, "{text: text, label: label, group: author}"),
+        ("lines", LINES_OF, "{group: author}\npattern: (?P<author>\\d+) (?P<label>\\w+) (?P<text>.+)"),
+        ("jsonl", TAGGED, "{words: words, tags: tags, group: author}"),
+        ("parquet", TAGGED, "{words: words, tags: tags, group: author}"),
+        ("datasets", TAGGED, "{words: words, tags: tags, group: author}"),
+        ("conll", IN_DOCUMENTS, "{words: 0, tags: 1, group: document}"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 9 else "",
+)
+def test_groups_are_read_from_every_format_and_kept_whole_in_carved_splits(form, rows, columns, tmp_path):
+    if isinstance(rows, str):
+        (tmp_path / "train").write_text(rows, "utf-8")
+    elif form == "datasets":
+        Dataset.from_list(rows).save_to_disk(tmp_path / "train")
+    else:
+        written = {"csv": lambda frame, path: frame.to_csv(path, index=False),
+                   "tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+                   "jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
+                   "parquet": lambda frame, path: frame.to_parquet(path)}  # fmt: skip
+        written[form](pandas.DataFrame(rows), tmp_path / "train")
+    head = "name: own\nkind: sequence_labelling\nlabels: [O, B-X, I-X]\n" if "words" in columns else HEAD
+    keys = f"format: {form}\nfiles: {{train: train}}\ndev_from: {{from: train, fraction: 0.3, seed: 0}}\n"
+    data = load(tmp_path, f"{head}{keys}columns: {columns}\n")
+    assert data.task.is_grouped
+    groups = [[example.group for example in split] for split in (data.train, data.dev)]
+    assert sorted(map(len, groups)) == [2, 4]
+    assert len({*groups[0]}) + len({*groups[1]}) == len({*groups[0], *groups[1]}) == 3
 
 
 @pytest.mark.parametrize(
