@@ -16,11 +16,12 @@ from meltpoint.tasks.core.readers import csv_rows, data_bytes, decoded, records,
 from meltpoint.tasks.core.rows import Row, dataset_rows, json_row
 from meltpoint.tasks.core.streams import is_in_quotes
 from meltpoint.tasks.core.wording import some
-from meltpoint.tasks.inspection.conll_shape import ConllShape, conll_shape
-from meltpoint.tasks.inspection.places import Place
 from meltpoint.tasks.inspection.roles import Roles
+from meltpoint.tasks.inspection.splits import Place
 from meltpoint.tasks.inspection.text_shape import (
+    ConllShape,
     TableShape,
+    conll_shape,
     encoding_of,
     spread,
     table_shape,

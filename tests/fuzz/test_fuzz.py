@@ -32,7 +32,7 @@ from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.rows import parquet_rows
 from meltpoint.tasks.core.streams import stream_table
 from meltpoint.tasks.core.user_task import read_task_file
-from meltpoint.tasks.inspection.places import places_of
+from meltpoint.tasks.inspection.splits import places_of
 from meltpoint.tests.fuzz import batch, watch
 from meltpoint.tests.fuzz.ledgers import rng_of
 from meltpoint.tests.fuzz.mutations import bomb
