@@ -157,7 +157,7 @@ class Task:
 
     @property
     def of_kind(self) -> TaskKind:
-        """Its kind: what its examples hold, and what is predicted of them."""
+        """The kind of the task: the contents of its examples, and its target."""
         return kinds.get(self.kind)
 
     @property
@@ -213,6 +213,6 @@ class TrainingData:
     all_dev: list[Example] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """All of dev is `dev`, where nothing was left out."""
+        """All of dev: `dev`, if nothing was left out."""
         if not self.all_dev:
             object.__setattr__(self, "all_dev", self.dev)

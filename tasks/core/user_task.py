@@ -79,7 +79,7 @@ def _first_line(error: ValidationError, document: Mapping[str, object]) -> str:
 
 
 CHOICES = {"format": Format, "empty": EmptyTexts, "tag_scheme": TagScheme}
-"""Key → the type that lists its words."""
+"""Key → the type that lists its choices."""
 
 
 def _task(user_task: UserTask, folder: Path) -> Task:
@@ -111,7 +111,7 @@ def _task(user_task: UserTask, folder: Path) -> Task:
 
 
 def _weights(user_task: UserTask) -> tuple[float, ...]:
-    """A weight a label, where the task file has any."""
+    """A weight per label, if the task file has weights."""
     given = user_task.class_weights
     return tuple(given.get(name, 1.0) for name in user_task.label_names()) if given else ()
 
@@ -166,7 +166,7 @@ def _splits(user_task: UserTask) -> dict[Split, UserSplit]:
 
 
 def _names(split: UserSplit, layout: UserFileLayout) -> tuple[str, ...]:
-    """The names of a split's files for the check that they are there: a folder's ends with `/`."""
+    """The names of a split's files, for the check that they exist: a folder's name ends with `/`."""
     is_folder = layout.format in {"folders", "datasets"}
     names = tuple(f"{name.rstrip('/')}/" if is_folder else name for name in split.names)
     return names if split.label_file is None else (*names, split.label_file)
