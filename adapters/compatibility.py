@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from meltpoint.adapters import heads
 from meltpoint.adapters.encoders import EncoderReference, pooling, unread_sentence_encoder
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.kind import Input
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.kinds import Input
 from meltpoint.tasks.core.task import Kind
 
 

@@ -33,9 +33,9 @@ from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.evaluation import Evaluation, evaluate
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.bounded import parse_json, read_bytes
-from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.files import parse_json, read_bytes
+from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import Example, Task
 
 CPU = torch.device("cpu")

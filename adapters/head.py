@@ -18,9 +18,9 @@ from meltpoint.adapters.hyperparameters import CLASS_WEIGHTS, FOCAL_GAMMA, OF_TA
 from meltpoint.adapters.layers.bundle import Bundle, keep_members, lanes_of, value
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.objectives import Options
-from meltpoint.tasks import kinds as task_kinds
-from meltpoint.tasks.core.kind import TaskKind
-from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core import kinds as task_kinds
+from meltpoint.tasks.core.kinds import TaskKind
+from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import KINDS, Kind, Label
 
 Reads = Literal["first", "all"]

@@ -8,7 +8,7 @@ from meltpoint.adapters import heads, modes, tricks
 from meltpoint.adapters.data.pairing import CONTEXT, FEATS, INPUT_FORMAT, PAIRING, PREFIX, WORD_TOKENIZER
 from meltpoint.adapters.hyperparameters import COMMON, OF_TARGET, Parameter, Setting, Value
 from meltpoint.adapters.multiplier_table import Trick
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
 ENCODER_DROPOUT = "encoder_dropout"

@@ -1,13 +1,111 @@
-"""Meltpoint against Hugging Face's `Trainer.hyperparameter_search` on Ray: the same settings, from command to table."""
+"""Comparison with Hugging Face's `Trainer.hyperparameter_search` on Ray: the same settings, from command to table."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
+import statistics
+import sys
+import tempfile
 from importlib.util import find_spec
+from pathlib import Path
 
-from meltpoint.benchmarks.against import compare
-from meltpoint.benchmarks.alternation import show
-from meltpoint.benchmarks.job import add_arguments, job_of
+from meltpoint.benchmarks.job import Answer, Job, add_arguments, dev_only, job_of
+from meltpoint.benchmarks.timing import Comparison, Finished, Measurement, alternate, run_timed, show
+
+MIB = 2**20
+
+
+def compare(job: Job, repeats: int, with_test: bool = False) -> Comparison:
+    """Run both sides alternately.
+
+    Args:
+        job: the data and the settings of both sides.
+        repeats: alternating runs of each side.
+        with_test: True if Meltpoint also scores the task's test split, which the Trainer never does.
+    """
+    size = "all" if job.max_train_examples is None else str(job.max_train_examples)
+    claim = f"{len(job.learning_rates)} trials, {job.mode}, {job.task} ({size} training examples), {job.epochs} epochs"
+    rival = "Trainer with length grouping" if job.group_by_length else "Trainer"
+    if with_test:
+        return alternate(claim, rival, lambda: meltpoint_side(job), lambda: rival_side(job), repeats)
+    with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
+        same = dev_only(job, Path(folder))
+        return alternate(
+            claim, rival, lambda: meltpoint_side(same), lambda: rival_side(same), repeats
+        )  # fmt: skip
+
+
+def meltpoint_side(job: Job) -> Measurement:
+    """Run `meltpoint sweep` as a user would, in a new storage folder: with ledger, MLflow, test scores and exports."""
+    with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
+        space = Path(folder) / "space.yaml"
+        space.write_text(job.space(), encoding="utf-8")
+        finished = run_timed(sweep_command(job, space, Path(folder) / "runs"))
+        return measurement(finished, ledger_answer(job, Path(folder) / "runs" / "benchmark" / "trials"))
+
+
+def sweep_command(job: Job, space: Path, storage: Path) -> list[str]:
+    """The command line of a job."""
+    data = ["--data-dir", job.data_dir] if job.data_dir else []
+    size = ["--max-train-examples", str(job.max_train_examples)] if job.max_train_examples else []
+    return [
+        sys.executable, "-m", "meltpoint.launch", "sweep", "--name", "benchmark", "--encoder", job.encoder,
+        "--mode", job.mode, "--task", job.task, "--head", "linear", "--trials", str(len(job.learning_rates)),
+        "--searcher", "grid", "--seeds", "1", "--seed", str(job.seed), "--space", str(space),
+        "--no-default-finals", "--storage", str(storage), "--gpus-per-trial", "0", *data, *size,
+    ]  # fmt: skip
+
+
+def ledger_answer(job: Job, trials: Path) -> Answer:
+    """Read the search's results from the ledger.
+
+    Raises:
+        RuntimeError: a trial failed or is missing, so that the measurement is invalid.
+    """
+    every = [json.loads(path.read_text(encoding="utf-8")) for path in trials.glob("*.json")]
+    records = [record for record in every if record["role"] == "search"]
+    unfinished = [record for record in records if record["status"] != "finished"]
+    if unfinished or len(records) != len(job.learning_rates):
+        errors = "; ".join(str(record["error"]) for record in unfinished) or "some are missing"
+        raise RuntimeError(f"{len(records) - len(unfinished)} of {len(job.learning_rates)} trials finished: {errors}")
+    dev = {record["setting"]["learning_rate"]: record["dev"] for record in records}
+    return Answer(
+        dev={rate: dev[rate] for rate in job.learning_rates},
+        first_began=min(record["started_at"] for record in records),
+        last_ended=max(record["started_at"] + record["seconds"] for record in records),
+    )
+
+
+def rival_side(job: Job) -> Measurement:
+    """Run the Trainer's program."""
+    with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
+        job_file, answer_file = Path(folder) / "job.json", Path(folder) / "answer.json"
+        job_file.write_text(job.model_dump_json(), encoding="utf-8")
+        finished = run_timed(
+            [sys.executable, "-m", "meltpoint.benchmarks.trainer_search", str(job_file), str(answer_file)]
+        )
+        return measurement(finished, Answer.model_validate_json(answer_file.read_text(encoding="utf-8")))
+
+
+def measurement(finished: Finished, answer: Answer) -> Measurement:
+    """The figures of one run: its phases, its memory, and the mean of its dev scores with the standard error."""
+    scores = list(answer.dev.values())
+    error = statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else 0.0
+    return Measurement(
+        finished.seconds,
+        {
+            "start-up, s": answer.first_began - finished.began,
+            "trials, s": answer.last_ended - answer.first_began,
+            "after the last trial, s": finished.began + finished.seconds - answer.last_ended,
+            "processor time, s": finished.cpu_seconds,
+            "peak memory, MiB": finished.peak_bytes / MIB,
+            "dev, mean over the settings": statistics.mean(scores),
+            "dev, standard error": error,
+            "dev, best": max(scores),
+        },
+    )
 
 
 def main() -> None:
@@ -19,7 +117,7 @@ def main() -> None:
     options = parser.parse_args()
     if find_spec("accelerate") is None:
         parser.error("the Trainer needs the package accelerate; pip install -e '.[dev]' brings it.")
-    comparison = compare(job_of(options), "trainer_search", "Trainer", options.repeats, options.with_test)
+    comparison = compare(job_of(options), options.repeats, options.with_test)
     show(comparison, options.json)
 
 

@@ -1,4 +1,6 @@
-"""The job of both sides of a comparison: the same data, settings and epochs."""
+"""Job of both sides of a comparison: the same data, settings and epochs.
+
+A task without a test split holds the data, so that both sides do the same work."""
 
 from __future__ import annotations
 
@@ -6,12 +8,15 @@ import argparse
 import json
 import math
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from meltpoint.tasks.core.task import DataSpec
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec, Example, Task
 
 RATES = {"feature_extraction": (1e-4, 1e-2), "fine_tuning": (2e-5, 3e-4), "stack_and_finetune": (2e-5, 3e-4)}
 """Lowest and highest learning rate of each mode: the ranges of the shipped spaces for minilm."""
@@ -115,3 +120,49 @@ def job_of(options: argparse.Namespace) -> Job:
         learning_rates=learning_rates(options.mode, options.trials),
         group_by_length=getattr(options, "group_by_length", False),
     )  # fmt: skip
+
+
+class Answer(BaseModel):
+    """The result of one side of a comparison.
+
+    Attributes:
+        dev: learning rate → the best epoch's dev score, in the job's order.
+        first_began, last_ended: start of the first and end of the last trial, in seconds since 1970.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    dev: dict[float, float]
+    first_began: float
+    last_ended: float
+
+
+def answer(search: Callable[[Job], Answer]) -> None:
+    """The main function of a rival: `python -m RIVAL JOB.json ANSWER.json`; it prints a table like a search."""
+    job_file, answer_file = (Path(argument) for argument in sys.argv[1:3])
+    result = search(Job.model_validate_json(job_file.read_text(encoding="utf-8")))
+    for rate, score in result.dev.items():
+        print(f"{rate:10.4g}  {score:.4f}")
+    answer_file.write_text(json.dumps(result.model_dump()), encoding="utf-8")
+
+
+def dev_only(job: Job, folder: Path) -> Job:
+    """The same job on copies of its train and dev split; so a sweep of it has no test split to score."""
+    data = load_training_data(DataSpec(job.task, job.data_dir, job.max_train_examples))
+    for name, examples in (("train", data.train), ("dev", data.dev)):
+        lines = [json.dumps(row(data.task, example), ensure_ascii=False) for example in examples]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    task = {
+        "name": f"{data.task.name}_without_test", "kind": data.task.kind, "metric": data.task.metric,
+        "files": {"train": "train.jsonl", "dev": "dev.jsonl"}, "format": "jsonl",
+        "columns": {"text": "text", "label": "label"}, "labels": list(data.task.labels),
+    }  # fmt: skip
+    path = folder / "task.yaml"
+    path.write_text(json.dumps(task), encoding="utf-8")  # JSON is YAML
+    return job.model_copy(update={"task": str(path), "data_dir": None, "max_train_examples": None})
+
+
+def row(task: Task, example: Example) -> dict[str, str]:
+    """A sentence and the name of its label, as a jsonl row."""
+    assert isinstance(example.label, int), "a task of single sentences with classes"
+    return {"text": example.texts[0], "label": task.labels[example.label]}

@@ -1,36 +1,179 @@
 """Ten thousand trials that only wait, on sixteen workers of a fraction of a core: time over ideal, and what grows.
 
-The planner, the ledger, MLflow and Ray Tune are a sweep's own. The goals: at most 1.28 times the ideal time, as Ray's
-own release test of ten thousand trials of a second on 16 CPUs allows (800 s instead of 625); and from the first tenth
-of the trials to the last the driver's memory within a tenth, and no more open files. Ends with status 1 where a goal is
-missed.
-
-With `--rival` plain Ray Tune runs as many trials of the same length right after that, which says how much of the time
-is the machine's: these goals are for one of 16 cores.
+The planner, the ledger, MLflow and Ray Tune are a sweep's own; only training and scoring are left out. The goals: at
+most 1.28 times the ideal time, as in Ray's own release test of ten thousand trials of a second on 16 CPUs (800 s, not
+625); and, from the first tenth of the trials to the last, the driver's memory within a tenth and no more open files.
+The exit status is 1 if a goal is missed. The goals are for a machine of 16 cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
+from rich.console import Console
 
-from meltpoint.benchmarks.driver_overhead import Sample, TimedDriver, drive, one_cell
-from meltpoint.benchmarks.driver_setup import add_arguments
 from meltpoint.benchmarks.null_worker import waiting
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.driver.driver import SweepDriver
+from meltpoint.sweeps.driver.opening import settle_specification
+from meltpoint.sweeps.driver.progress import Progress
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.on_ray import experiment
+from meltpoint.sweeps.on_ray.cluster import Cluster
+from meltpoint.sweeps.on_ray.driver_protocol import Trainable
+from meltpoint.sweeps.on_ray.room import slots
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import open_cells
+from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.storage.files import storage_folder
+from meltpoint.sweeps.tracking.tracker import Tracker
+from meltpoint.sweeps.worker.events import TrialEnded
+from meltpoint.sweeps.worker.finalist_scoring import Scorer
 
 MOST_TIMES_IDEAL = 1.28
 MOST_CHANGE = 0.10
 """The largest change of memory, and growth of open files, as a share of what it was at the first mark."""
 MARKS = 10
+CALLS = ("next_order", "on_start", "on_event", "on_order_end", "wants_stop", "early_stopping", "tick")
+
+
+class NoScorer(Scorer):
+    """A scorer that scores no finalist, since there are no weights."""
+
+    def has(self, trial: str) -> bool:
+        """Always true, as if the trial had been sent already."""
+        return True
+
+    def prepare(self) -> None:
+        """Start no worker for it."""
+
+
+@contextmanager
+def opened_driver(spec: SweepSpec, resources: Resources) -> Iterator[SweepDriver]:
+    """Open a sweep in its storage, with MLflow's store and first tables made before the block.
+
+    Raises:
+        RuntimeError: MLflow did not take everything that was written in the block.
+    """
+    storage = storage_folder(resources.storage)
+    ledger, cells = Ledger(storage / spec.name), open_cells(spec)
+    with ledger.driving(), Progress(lambda: list(planner.cells.values()), Console(quiet=True)) as progress:
+        settle_specification(ledger, spec, cells)
+        planner = Planner(spec, cells, ledger.records())
+        tracker = Tracker(spec.name, default_uri(storage), storage)
+        tracker.open(cells, spec.model_dump_json())
+        tracker.flush()  # MLflow's imports and its first tables are start-up, and would last into the trials
+        yield SweepDriver(planner, ledger, tracker, progress, NoScorer(ledger.folder), resources)
+        tracker.leave()
+    if tracker.trouble is not None:
+        raise RuntimeError(tracker.trouble)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The driver's process when a trial ended.
+
+    Attributes:
+        ended: the number of trials that have ended.
+        wall, processor, own: wall seconds, CPU seconds of the process, seconds in calls, each since some moment.
+        resident: bytes of its resident memory.
+        files: open files, sockets and pipes.
+    """
+
+    ended: int
+    wall: float
+    processor: float
+    own: float
+    resident: int
+    files: int
+
+
+@dataclass
+class TimedDriver:
+    """A proxy of the driver that times the calls from Ray and samples the process when trials end.
+
+    Attributes:
+        seconds: call → time spent in it.
+        samples: one at the end of each trial, and one when MLflow is complete.
+        tune_seconds: wall seconds that Ray Tune ran, the start of its workers included.
+        behind: seconds after that until MLflow was complete.
+    """
+
+    driver: SweepDriver
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CALLS, 0.0))
+    samples: list[Sample] = field(default_factory=list)
+    ended: int = 0
+    tune_seconds: float = 0.0
+    behind: float = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        """Delegate to the driver, with timing of the calls in `CALLS`."""
+        value = getattr(self.driver, name)
+        return self._timed(name, value) if name in CALLS else value
+
+    def _timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return call(*arguments)
+            finally:
+                self.seconds[name] += time.perf_counter() - started
+                if name == "on_event" and isinstance(arguments[0], TrialEnded):
+                    self.ended += 1
+                    self._sample()
+
+        return timed
+
+    def _sample(self) -> None:
+        process = psutil.Process()
+        now = (time.perf_counter(), time.process_time(), sum(self.seconds.values()))
+        self.samples.append(Sample(self.ended, *now, process.memory_info().rss, process.num_fds()))
+
+    def run(self, trainable: Trainable) -> None:
+        """Run all trials on the joined cluster, then wait until everything is written to MLflow."""
+        started = time.perf_counter()
+        experiment.run_on_tune(self, is_local=True, trainable=trainable)
+        self.tune_seconds = time.perf_counter() - started
+        self.driver.tracker.flush()
+        self.behind = time.perf_counter() - started - self.tune_seconds
+        self._sample()
+
+
+def one_cell(name: str, trials: int, searcher: str, encoder: str) -> SweepSpec:
+    """A sweep of one cell, and of one final that its search does not answer, since there are no weights."""
+    return SweepSpec(
+        name=name, encoders=(encoder,), modes=("fine_tuning",), tasks=("demo_sentiment",), head="linear",
+        trials=trials, seeds=1, searcher=searcher,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def drive(spec: SweepSpec, resources: Resources, trainable: Trainable, is_forking: bool = False) -> TimedDriver:
+    """Run a sweep on a local Ray cluster with other workers than its own.
+
+    Args:
+        is_forking: whether workers are forks of a process that has imported everything, as those of a sweep are.
+
+    Raises:
+        RuntimeError: MLflow did not take everything.
+    """
+    with opened_driver(spec, resources) as driver:
+        kind = next(iter(driver.planner.cells.values())).cell.task.kind
+        with Cluster(None, encoder=(spec.encoders[0], kind) if is_forking else None) as cluster:
+            cluster.join()
+            timed = TimedDriver(driver)
+            driver.slots = slots(resources.cpus, 0.0)
+            timed.run(trainable)
+    return timed
 
 
 @dataclass(frozen=True)
@@ -60,7 +203,6 @@ class Scale:
         wall_seconds: what Ray Tune took, the start of the workers included.
         times_ideal: the one over the other.
         steady_times_ideal: the same between the first mark and the last trial.
-        rival: `times_ideal` and `steady_times_ideal` of plain Ray Tune in the same run; None where it was not asked.
     """
 
     trials: int
@@ -71,7 +213,6 @@ class Scale:
     times_ideal: float
     steady_times_ideal: float
     marks: list[Mark]
-    rival: tuple[float, float] | None = None
 
     def missed(self) -> list[str]:
         """The goals that are missed, a line each."""
@@ -128,24 +269,11 @@ def scale(timed: TimedDriver, trials: int, seconds: float) -> Scale:
 
 
 def run(trials: int, seconds: float, workers: int, searcher: str, encoder: str, storage: Path) -> Scale:
-    """Run waiting trials of one cell on so many workers of this machine."""
+    """Run waiting trials of one cell on this many workers of this machine."""
     share = (psutil.cpu_count() or 1) / workers
     resources = Resources(storage=str(storage), gpus=0.0, cpus=share)
     timed = drive(one_cell("many", trials, searcher, encoder), resources, waiting(seconds))
     return scale(timed, trials, seconds)
-
-
-def against_tune(result: Scale) -> Scale:
-    """The same with plain Ray Tune beside it, in a process of its own."""
-    words = {"trials": result.trials, "seconds": result.seconds, "workers": result.workers}
-    options = [f"--{word}={value}" for word, value in words.items()]
-    command = [sys.executable, "-m", "meltpoint.benchmarks.rivals.waiting_tune", *options]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8")
-    *ends, wall = json.loads(done.stdout.splitlines()[-1])
-    first = ends[result.trials // MARKS - 1]
-    each = result.seconds / result.workers
-    steady = (ends[-1] - first) / ((result.trials - result.trials // MARKS) * each)
-    return replace(result, rival=(wall / result.ideal_seconds, steady))
 
 
 def show(result: Scale) -> None:
@@ -155,8 +283,6 @@ def show(result: Scale) -> None:
         f"  {result.wall_seconds:.0f} s, ideal {result.ideal_seconds:.0f} s: {result.times_ideal:.2f} times; "
         f"without the first tenth {result.steady_times_ideal:.2f} times"
     )
-    if result.rival is not None:
-        print("  plain Ray Tune: {:.2f} times; without the first tenth {:.2f} times".format(*result.rival))
     print("  trials   memory (MB)   open files   driver CPU (ms a trial)")
     for mark in result.marks:
         print(f"  {mark.trials:6d}   {mark.resident_mb:11.0f}   {mark.files:10d}   {mark.processor_ms:10.1f}")
@@ -168,8 +294,9 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=10_000, help=f"at least {MARKS}")
     parser.add_argument("--seconds", type=float, default=1.0, help="what a trial waits")
     parser.add_argument("--workers", type=int, default=16)
-    parser.add_argument("--rival", action="store_true", help="run plain Ray Tune after it, and print both")
-    add_arguments(parser)
+    parser.add_argument("--searcher", choices=("random", "tpe"), default="random")
+    parser.add_argument("--encoder", default="minilm", help="loaded once, by the process that workers are forks of")
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")
     options = parser.parse_args()
     if options.trials < MARKS:
         parser.error(f"--trials {options.trials}: at least {MARKS}.")
@@ -177,8 +304,6 @@ def main() -> None:
         result = run(
             options.trials, options.seconds, options.workers, options.searcher, options.encoder, Path(folder)
         )  # fmt: skip
-    if options.rival:
-        result = against_tune(result)
     missed = result.missed()
     if options.json:
         print(json.dumps({**asdict(result), "missed": missed}, indent=1))

@@ -1,4 +1,4 @@
-"""Trials that train nothing: what a worker would report of them, at once or after a wait.
+"""Trials that train nothing: after a wait they report the events of a worker.
 
 Light to import, as workers import it.
 """
@@ -33,17 +33,8 @@ def events_of(order: Order, epochs: int = EPOCHS, metric: str = "accuracy") -> I
         yield [ended, *end]
 
 
-def idle(config: dict[str, Any]) -> None:
-    """A trainable that trains nothing and reports the events of a trial of two epochs."""
-    from ray import tune
-
-    (order,) = WorkOrder.from_config(config).orders
-    for events in events_of(order):
-        tune.report(result_of(events))
-
-
 def waiting(seconds: float) -> Trainable:
-    """A trainable that waits, half of the time in each of two epochs, and reports what `idle` does."""
+    """A trainable that waits, half of the time in each of two epochs, and reports the events of a trial."""
 
     def wait(config: dict[str, Any]) -> None:
         from ray import tune

@@ -1,25 +1,154 @@
-"""Pictures of a sweep for the documentation: its table in a terminal, its page's front, and the plots of a cell.
-
-    python -m meltpoint.benchmarks.page_pictures STORAGE/NAME/report.html docs/images --cell 1
-
-writes `demo.png`, `report.png` and `report_cell.png`, with at most 128 colours each, so that they stay small.
-"""
+"""Chromium without a window, driven by Selenium, to look at the pages of `report --format html`."""
 
 from __future__ import annotations
 
 import argparse
+import base64
 import io
+import json
 import math
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from rich.console import Console
 
-from meltpoint.benchmarks.browser import Browser, browser
 from meltpoint.reports.screen import show_summary
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
+
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+PRINTED_PIXELS = 703
+"""The width of A4 less the page's margins of 12 mm, at 96 pixels an inch."""
+OPEN_ALL = "document.querySelectorAll('details').forEach((node) => { node.open = true; })"
+AXE = """
+const done = arguments[0];
+axe.run(document, {}).then((result) => done(result.violations.map((one) => (
+  {id: one.id, impact: one.impact, first: one.nodes[0].html, count: one.nodes.length}))));
+"""
+
+
+def missing() -> str:
+    """The parts that this machine lacks to drive Chromium, with the remedy; "" where it lacks none."""
+    absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    if absent:
+        return f"{' and '.join(absent)} not found: apt-get install chromium chromium-driver"
+    try:
+        import selenium  # noqa: F401
+    except ImportError:
+        return "selenium is not installed: pip install selenium"
+    return ""
+
+
+class Browser:
+    """One tab. Colours, sizes and media are emulated, so that one process shows a page in every way."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def show(self, page: Path, width: int, height: int = 1000, dark: bool = False) -> None:
+        """Open a file in a window of a size, in pixels."""
+        self._resize(width, height)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": [scheme]})
+        self.driver.get(page.absolute().as_uri())
+
+    def _resize(self, width: int, height: int) -> None:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """Run a script in the page, and return its value."""
+        return self.driver.execute_script(script, *arguments)
+
+    def open_all(self, width: int) -> None:
+        """Open every section, in a window as high as the page: what is drawn when it is seen is drawn."""
+        self.run(OPEN_ALL)
+        self._resize(width, self.height + 2000)
+        self.wait_for("[...document.querySelectorAll('.plot')].every((node) => node.querySelector('canvas'))")
+        self.wait_for("[...document.querySelectorAll('.trials')].every((node) => node.querySelector('tbody'))")
+
+    @property
+    def height(self) -> int:
+        """The height of the whole page, in pixels."""
+        return int(self.run("return document.documentElement.scrollHeight"))
+
+    def wait_for(self, condition: str, seconds: float = 60.0) -> None:
+        """Wait until a condition of the page's script language holds."""
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        WebDriverWait(self.driver, seconds).until(lambda driver: driver.execute_script(f"return {condition}"))
+
+    def complaints(self) -> list[str]:
+        """The lines of the console since the last call: errors, and violations of the page's policy."""
+        return [f"{one['level']}: {one['message']}" for one in self.driver.get_log("browser")]
+
+    def violations(self, axe: Path) -> list[dict[str, Any]]:
+        """The findings of axe-core, whose script is read from a file: id, impact, and the first element."""
+        source = axe.read_text(encoding="utf-8")
+        self.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": source})  # the page's policy allows no script
+        found: list[dict[str, Any]] = self.driver.execute_async_script(AXE)
+        return found
+
+    def printed(self) -> bytes:
+        """The page as a PDF, as it prints itself."""
+        options = {"preferCSSPageSize": True, "printBackground": False}
+        return base64.b64decode(self.driver.execute_cdp_cmd("Page.printToPDF", options)["data"])
+
+    def lay_out_for_print(self) -> None:
+        """Show the page as it is printed, in a window of A4's width."""
+        self._resize(PRINTED_PIXELS, 1000)
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+        self.run("window.dispatchEvent(new Event('beforeprint'))")
+
+    def picture(self, width: int, top: int = 0, height: int | None = None) -> bytes:
+        """A part of the page as PNG: from `top` on, to its end without a height."""
+        clip = {"x": 0, "y": top, "width": width, "height": height or self.height - top, "scale": 1}
+        options = {"format": "png", "captureBeyondViewport": True, "clip": clip}
+        return base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
+
+    def opening_seconds(self) -> float:
+        """Seconds from the navigation until the page was loaded and drawn for the first time."""
+        script = """
+          const [found] = performance.getEntriesByType("navigation");
+          const paints = performance.getEntriesByType("paint").map((one) => one.startTime);
+          return JSON.stringify([found.loadEventEnd, ...paints]);
+        """
+        self.wait_for("performance.getEntriesByType('paint').length > 0")
+        return float(max(json.loads(self.run(script)))) / 1000
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """A browser with a profile of its own, which goes with it.
+
+    Raises:
+        ValueError: Chromium, its driver or Selenium is missing.
+    """
+    if lack := missing():
+        raise ValueError(lack)
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(shutil.which("chromium"))
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with tempfile.TemporaryDirectory(prefix="meltpoint-browser-", ignore_cleanup_errors=True) as profile:
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+        try:
+            yield Browser(driver)
+        finally:
+            driver.quit()
+
 
 WIDTH, COLOURS = 1100, 128
 COLUMNS, AFTER_TABLE = 90, "What tuning bought"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
-from meltpoint.tasks.core.metric import Floats
+from meltpoint.tasks.core.metrics import Floats
 
 DIFFICULTY, LIKING = 2.0, 1.0
 """Standard deviations in logits, of an example for all modes, and for one mode; the coin's is π / √3 = 1.8."""

@@ -26,7 +26,7 @@ from meltpoint.reports.statistics.hierarchical_bootstrap import Replicates, Side
 from meltpoint.reports.statistics.holm import holm
 from meltpoint.reports.statistics.resampling import counts_of
 from meltpoint.reports.statistics.seed_variance import Prior, prior_of
-from meltpoint.tasks.core.metric import Floats
+from meltpoint.tasks.core.metrics import Floats
 
 SEEDS, TASKS, EXAMPLES = (1, 2, 3, 5), (1, 4, 12), (200, 500, 2000)
 MODES = 3

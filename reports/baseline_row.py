@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from meltpoint.reports.table_values import TableEntry, TableRow
 from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.tasks.core.score_text import score_text
+from meltpoint.tasks.core.scoring import score_text
 
 
 def baseline_rows(columns: Sequence[tuple[str, str]], summary: SweepSummary) -> list[TableRow]:

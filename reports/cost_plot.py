@@ -9,7 +9,7 @@ from typing import Any
 from meltpoint.adapters import modes
 from meltpoint.reports.drawing import COLOURS, MARKERS, legend, sheet
 from meltpoint.reports.statistics.cost import Point, TradeOff, pareto
-from meltpoint.tasks.core.score_text import axis_name, scale
+from meltpoint.tasks.core.scoring import axis_name, scale
 
 ACROSS, PANEL_INCHES, LEGEND_INCHES, DOTS_PER_INCH = 4, (2.8, 2.5), 0.2, 200
 SHORTEST_SECONDS = 1e-3

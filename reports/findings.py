@@ -10,7 +10,7 @@ from meltpoint.reports.results import SweepResults
 from meltpoint.reports.table_values import Delta
 from meltpoint.reports.tuning import NOT_RUN, NOT_YET, TuningGain, ran_nowhere
 from meltpoint.sweeps.results.score_words import NOTHING, spread_text
-from meltpoint.tasks.core.score_text import difference_text
+from meltpoint.tasks.core.scoring import difference_text
 
 NO_DEFAULTS = (
     "The published setting's finals were not run (by default only where they are under a tenth of the runs; "

@@ -9,8 +9,8 @@ from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.results.sweep_file import CellHeader
-from meltpoint.tasks.core.printable import printable
-from meltpoint.tasks.core.score_text import difference_text, score_text
+from meltpoint.tasks.core.scoring import difference_text, score_text
+from meltpoint.tasks.core.wording import printable
 
 QUOTED = "quoted"
 """Marks a number that a paper quotes from elsewhere."""

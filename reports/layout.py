@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from meltpoint.reports.formats import QUOTED, title
-from meltpoint.tasks.core.printable import printable
+from meltpoint.tasks.core.wording import printable
 
 NAME_WIDTH = 11
 """The width to which names are wrapped in a narrow table: about that of `85.1 ± 0.3`."""

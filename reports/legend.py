@@ -8,8 +8,8 @@ from meltpoint.reports.ensembles import ENSEMBLE_NOTE
 from meltpoint.reports.formats import symbol
 from meltpoint.reports.tuning import TuningGain, ran_nowhere
 from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import is_lower_better
+from meltpoint.tasks.core.wording import some
 
 SPREAD_NOTE = (
     "Figures are ×100 (correlations too): the mean ± the sample standard deviation over seeds, on test unless marked "

@@ -17,7 +17,7 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summaris
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import readable_storage
 from meltpoint.sweeps.storage.layout import sweep_folder
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 if TYPE_CHECKING:  # it takes half a second to import
     import pandas

@@ -19,7 +19,7 @@ from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.score_words import spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 HIDDEN = "the test labels are hidden; dev is shown"
 NO_TEST = "there is no labelled test; dev is shown"

@@ -13,7 +13,7 @@ from meltpoint.sweeps.results.code_versions import mixture_in_words
 from meltpoint.sweeps.results.guards import FEW_STEPS, Guard, guard_lines, guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import Closing
-from meltpoint.tasks.core.counts import counted, plural, some
+from meltpoint.tasks.core.wording import counted, plural, some
 
 FOLDED = {
     "baseline": ("did not beat the best baseline on dev", "look at the data, the steps and the trials"),

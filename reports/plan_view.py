@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from meltpoint.reports.formats import title
-from meltpoint.tasks.core.counts import counted
+from meltpoint.tasks.core.wording import counted
 
 if TYPE_CHECKING:  # torch, which takes seconds
     from meltpoint.sweeps.driver.plan import PlannedCell

@@ -25,9 +25,9 @@ from meltpoint.reports.table_values import Delta
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.score_text import difference_text, score_text
+from meltpoint.tasks.core.scoring import difference_text, score_text
+from meltpoint.tasks.core.wording import some
 
 Certainty = Literal["sure", "provisional", "level"]
 

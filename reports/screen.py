@@ -39,8 +39,7 @@ from meltpoint.sweeps.results.score_words import spread_text
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.printable import printable
+from meltpoint.tasks.core.wording import printable, some
 
 if TYPE_CHECKING:  # they import torch, which takes seconds and a table does not need
     from meltpoint.adapters.training.epochs import EpochResult

@@ -16,8 +16,8 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.time_left import TimeLeft
 from meltpoint.sweeps.search.closing import openings_in_words
 from meltpoint.sweeps.search.selection import Spread
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.score_text import score_text
+from meltpoint.tasks.core.scoring import score_text
+from meltpoint.tasks.core.wording import some
 
 MOST_ERRORS = 20
 """If more trials of a cell failed, those of one cause share a line."""

@@ -13,7 +13,7 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.tasks.core.score_text import difference_text
+from meltpoint.tasks.core.scoring import difference_text
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 COLUMNS = (
     "sweep", "encoder", "mode", "task", "head", "kind", "metric",

@@ -9,8 +9,8 @@ from meltpoint.reports.formats import duration, searched_names, title, value_tex
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.score_text import score_text
+from meltpoint.tasks.core.scoring import score_text
+from meltpoint.tasks.core.wording import some
 
 SHORTEST = 4
 """Characters of a trial's id that name it, where no other trial's id begins so."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from meltpoint.reports.formats import bounds_text
 from meltpoint.reports.statistics.comparison import Comparer, Comparison
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.tasks.core.score_text import difference_text
+from meltpoint.tasks.core.scoring import difference_text
 
 WON = "the published setting won the search"
 NOT_RUN, NOT_YET = "the published setting was not run", "the published setting has not run yet"

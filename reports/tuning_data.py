@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meltpoint.tasks.core.task import Split
-from meltpoint.tasks.inspection.places import SPLIT_WORDS
+from meltpoint.tasks.inspection.splits import SPLIT_WORDS
 
 if TYPE_CHECKING:
     import pandas

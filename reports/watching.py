@@ -15,9 +15,9 @@ from meltpoint.reports.status_view import show_status
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.machine.terminal import Screen
 from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.score_text import score_text
+from meltpoint.tasks.core.scoring import score_text
+from meltpoint.tasks.core.wording import some
 
 INTERVAL_SECONDS = 2.0
 """Between two looks: a ledger of a hundred thousand trials takes about as long to read."""

@@ -1,15 +1,91 @@
-"""Building of a space from its entries: checks of names, conditions and early stopping."""
+"""Building of a space from its entries: early stopping, checks of names and conditions, overrides."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from meltpoint.adapters.hyperparameters import Parameter, Value
-from meltpoint.search_spaces import documents, early_stopping, entries
-from meltpoint.search_spaces.early_stopping import EarlyStopping
-from meltpoint.search_spaces.ranges import Fixed, Range, same
+from meltpoint.search_spaces import documents
+from meltpoint.search_spaces.ranges import RANGE_KINDS, Fixed, Range, entry_of, parse_entry, same
 from meltpoint.tasks.core.registry import unknown
+
+STOPPING_FIELDS = ("grace_epochs", "grace_fraction", "reduction_factor")
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Asynchronous successive halving (Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning").
+
+    Attributes:
+        grace_epochs: the first rung: the number of epochs before which no trial is stopped.
+        reduction_factor: one in `reduction_factor` trials continues after each rung.
+        grace_fraction: if not None, the first rung as a fraction of each trial's schedule instead of epochs, so that
+            trials of different lengths are compared at the same point of their learning-rate schedules.
+    """
+
+    grace_epochs: int = 1
+    reduction_factor: int = 3
+    grace_fraction: float | None = None
+
+    def entry(self) -> dict[str, object]:
+        """Its YAML value."""
+        unused = "grace_epochs" if self.grace_fraction is not None else "grace_fraction"
+        return {name: value for name, value in asdict(self).items() if name != unused}
+
+
+def parse_stopping(entry: object) -> EarlyStopping | None:
+    """Parse early stopping from YAML; null switches it off.
+
+    Raises:
+        ValueError: an unknown key, or a number outside its limits; the caller adds the file to the message.
+    """
+    if entry is None:
+        return None
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"early_stopping is {entry!r}; write {{grace_epochs: 1, reduction_factor: 3}}.")
+    for key in entry:
+        if key not in STOPPING_FIELDS:
+            raise ValueError(f"early_stopping: {unknown(key, 'key', STOPPING_FIELDS)}")
+    if {"grace_epochs", "grace_fraction"} <= entry.keys():
+        raise ValueError("early_stopping has grace_epochs and grace_fraction; the rungs are one or the other.")
+    limits = {"grace_epochs": Parameter("early_stopping.grace_epochs", 1, "", 1, 1000),
+              "grace_fraction": Parameter("early_stopping.grace_fraction", 0.25, "", 0.01, 0.99),
+              "reduction_factor": Parameter("early_stopping.reduction_factor", 3, "", 2, 100)}  # fmt: skip
+    checked: dict[str, Any] = {key: limits[key].check(value) for key, value in entry.items()}
+    return EarlyStopping(**checked)
+
+
+def reason_against(
+    rule: EarlyStopping, parameters: Mapping[str, Range], allowed: Mapping[str, Parameter]
+) -> str | None:
+    """The reason why trials of a space cannot be compared before they end, or None.
+
+    AllenNLP documents that early stopping "should typically be avoided" with its slanted triangular schedule.
+
+    Args:
+        rule: the requested rule.
+        parameters: the space.
+        allowed: the parameters of the cell, by which a mode with two phases is recognised.
+    """
+
+    def may_be(name: str, value: object) -> bool:
+        return name in parameters and parameters[name].match(value) is not None
+
+    if any(name.startswith("stack_and_finetune.") for name in allowed):
+        return "the first phase of stack_and_finetune keeps the encoder frozen, so its scores predict little"
+    if may_be("schedule", "slanted_triangular"):
+        return "schedule may be slanted_triangular, whose scores before the end predict little; leave that choice out"
+    if may_be("gradual_unfreezing", True):
+        return "gradual_unfreezing may be on, and it makes early scores low; leave it off"
+    if rule.grace_fraction is None and "epochs" in parameters and parameters["epochs"].count != 1:
+        return (
+            "epochs is searched, and trials of different lengths cannot be compared at the same epoch; fix epochs, or "
+            "write grace_fraction for rungs at the same fraction of each trial's schedule"
+        )
+    return None
+
 
 Filler = Callable[[str, Range], Value]
 """(name, range) → the value in a setting."""
@@ -33,7 +109,7 @@ def ranges(
         if declared.get(name) is None:
             continue
         try:
-            parsed[name] = entries.parse(parameter, declared[name], allowed)
+            parsed[name] = parse_entry(parameter, declared[name], allowed)
         except ValueError as error:
             raise ValueError(f"{files[name]}: {error}") from None
     return parsed
@@ -47,7 +123,7 @@ def check_entry(name: str, entry: object, every: Mapping[str, Parameter], where:
     """
     check_name(name, every, {}, where)
     try:
-        _ = None if entry is None else entries.parse(every[name], entry, every)
+        _ = None if entry is None else parse_entry(every[name], entry, every)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
 
@@ -141,10 +217,10 @@ def stopping(
         ValueError: it is malformed, or not possible in this space.
     """
     try:
-        rule = early_stopping.parse(entry)
+        rule = parse_stopping(entry)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
-    reason = early_stopping.reason_against(rule, parameters, allowed) if rule is not None else None
+    reason = reason_against(rule, parameters, allowed) if rule is not None else None
     if reason is not None:
         raise ValueError(
             f"{where}: early_stopping is not possible here: {reason}, or switch it off with early_stopping: null."
@@ -172,10 +248,10 @@ def overrides(texts: Sequence[str]) -> dict[str, tuple[object, str]]:
 
 def description(range_: Range) -> str:
     """A readable form of a range, for messages."""
-    entry = entries.entry_of(range_)
+    entry = entry_of(range_)
     if not isinstance(entry, Mapping):
         return f"{spelled(range_.start)} only"
-    kind = next(kind for kind in entries.KINDS if kind in entry)
+    kind = next(kind for kind in RANGE_KINDS if kind in entry)
     bounds = entry[kind]
     return f"{kind} {bounds}" if isinstance(bounds, list) else f"{spelled(range_.start)} only"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from meltpoint.tasks.core.bounded import MOST_YAML_BYTES, parse_yaml, read_bytes
+from meltpoint.tasks.core.files import MOST_YAML_BYTES, parse_yaml, read_bytes
 
 SHIPPED = Path(__file__).resolve().parent
 """The folder of the shipped space files."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from meltpoint.adapters import heads, modes
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.search_spaces import build, documents, entries
+from meltpoint.search_spaces import build, documents, ranges
 from meltpoint.search_spaces.documents import SHIPPED
 from meltpoint.search_spaces.space import Space
 from meltpoint.tasks.core.registry import unknown
@@ -37,7 +37,7 @@ class MergedEntries:
             ValueError: `parameters` is not a mapping.
         """
         for name, entry in parameters_of(section, where).items():
-            self.declared[name] = entries.merged(self.declared.get(name), entry)
+            self.declared[name] = ranges.merged(self.declared.get(name), entry)
             self.sources[name] = where
         if "early_stopping" in section:
             self.early_stopping, self.stopping_source = section["early_stopping"], where

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from meltpoint.adapters.hyperparameters import Parameter, Setting, Value
 from meltpoint.adapters.settings import LEFT_OUT
-from meltpoint.search_spaces import build, documents, entries
-from meltpoint.search_spaces.early_stopping import EarlyStopping
+from meltpoint.search_spaces import build, documents, ranges
+from meltpoint.search_spaces.build import EarlyStopping
 from meltpoint.search_spaces.ranges import Range, active
 
 if TYPE_CHECKING:
@@ -178,14 +178,14 @@ class Space:
         Raises:
             ValueError: an invalid override, or one that could never have an effect.
         """
-        declared: dict[str, object] = {name: entries.entry_of(range_) for name, range_ in self.parameters.items()}
+        declared: dict[str, object] = {name: ranges.entry_of(range_) for name, range_ in self.parameters.items()}
         stopping: object = self.early_stopping and self.early_stopping.entry()
         new = build.overrides(overrides)
         for name, (entry, _) in new.items():
             if name == "early_stopping":
                 stopping = entry
             else:
-                declared[name] = entries.merged(declared.get(name), entry)
+                declared[name] = ranges.merged(declared.get(name), entry)
         sources = {**self.sources, **{name: where for name, (_, where) in new.items()}}
         space = Space.of(
             declared, self.allowed, sources=sources, early_stopping=stopping, where="--set", elsewhere=self.elsewhere,
@@ -195,7 +195,7 @@ class Space:
 
     def dump(self) -> str:
         """The space as YAML, one line per parameter; loading it gives an equal space."""
-        declared = {name: entries.entry_of(range_) for name, range_ in self.parameters.items()}
+        declared = {name: ranges.entry_of(range_) for name, range_ in self.parameters.items()}
         data: dict[str, object] = dict(self.cell)
         data["parameters"] = {
             name: documents.Flow(entry) if isinstance(entry, dict) else entry for name, entry in declared.items()
@@ -208,7 +208,7 @@ class Space:
 
     def fingerprint(self) -> str:
         """sha256 (hex, 16 characters) over the ranges and early stopping, without sources and the order of lines."""
-        declared = {name: entries.entry_of(replace(range_, source="")) for name, range_ in self.parameters.items()}
+        declared = {name: ranges.entry_of(replace(range_, source="")) for name, range_ in self.parameters.items()}
         stopping = self.early_stopping and self.early_stopping.entry()
         text = json.dumps({"parameters": declared, "early_stopping": stopping}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from meltpoint.tasks.core.conll import ConllLayout, read_conll
-from meltpoint.tasks.core.hub import tagged_row
+from meltpoint.tasks.core.sources import tagged_row
 from meltpoint.tasks.core.task import Example, HubSource, Task
 
 LABELS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC")

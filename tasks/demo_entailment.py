@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from meltpoint.tasks.core.grammar import Draw, readers, sentence
 from meltpoint.tasks.core.task import Example, Task
+from meltpoint.tasks.demo_sentiment import Draw, readers, sentence
 
 LABELS = ("entailment", "neutral", "contradiction")
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)

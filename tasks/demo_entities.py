@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from meltpoint.tasks.core.grammar import Draw, readers
 from meltpoint.tasks.core.task import Example, Task
+from meltpoint.tasks.demo_sentiment import Draw, readers
 
 Type = Literal["PER", "LOC", "ORG"]
 

@@ -6,8 +6,8 @@ replaced by another of the same sort, so that word overlap predicts the score po
 
 from __future__ import annotations
 
-from meltpoint.tasks.core.grammar import Draw, readers, sentence
 from meltpoint.tasks.core.task import Example, Task
+from meltpoint.tasks.demo_sentiment import Draw, readers, sentence
 
 LABEL_RANGE = (0.0, 5.0)
 

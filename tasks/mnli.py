@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.hub import HubRow, text_row
 from meltpoint.tasks.core.readers import first_present, read_table
+from meltpoint.tasks.core.sources import HubRow, text_row
 from meltpoint.tasks.core.task import Example, HubSource, Split, Task
 
 LABELS = ("entailment", "neutral", "contradiction")

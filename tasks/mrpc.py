@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.hub import text_row
 from meltpoint.tasks.core.readers import first_present, read_table
+from meltpoint.tasks.core.sources import text_row
 from meltpoint.tasks.core.task import Example, HubSource, Task
 
 LABELS = ("not_equivalent", "equivalent")

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.hub import HubRow, text_row
 from meltpoint.tasks.core.readers import Record, read_table
+from meltpoint.tasks.core.sources import HubRow, text_row
 from meltpoint.tasks.core.task import SPLITS, Example, HubSource, Split, Task
 
 LABELS = ("not_duplicate", "duplicate")

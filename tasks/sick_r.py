@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from meltpoint.tasks.core.sick import FILES, LABEL_RANGE, PINNED, read_sick
 from meltpoint.tasks.core.task import Task
+from meltpoint.tasks.sick_e import FILES, LABEL_RANGE, PINNED, read_sick
 
 TASK = Task(
     name="sick_r",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.hub import text_row
 from meltpoint.tasks.core.readers import read_table
-from meltpoint.tasks.core.sst import LABELS
+from meltpoint.tasks.core.sources import text_row
 from meltpoint.tasks.core.task import Example, HubSource, Task
-from meltpoint.tasks.sst2 import DEV_READER, PINNED, TEST_READER
+from meltpoint.tasks.sst2 import DEV_READER, LABELS, PINNED, TEST_READER
 
 
 def _read(folder: Path) -> list[Example]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.sst import LABELS, read_roots, read_subtrees
 from meltpoint.tasks.core.task import Example, PinnedFiles, Task
+from meltpoint.tasks.sst2 import LABELS, read_roots, read_subtrees
 
 
 def _read(folder: Path) -> list[Example]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.hub import score_row
 from meltpoint.tasks.core.readers import read_table
+from meltpoint.tasks.core.sources import score_row
 from meltpoint.tasks.core.task import Example, HubSource, Task
 
 LABEL_RANGE = (0.0, 5.0)

@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.hub import HubRow
 from meltpoint.tasks.core.readers import Record
+from meltpoint.tasks.core.sources import HubRow
 from meltpoint.tasks.core.streams import stream_table
 from meltpoint.tasks.core.task import SPLITS, Example, HubSource, Split, Task
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch, EncodedSplit, Row
 from meltpoint.adapters.data.unpadding import places_of
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import Kind
 
 POOL_BATCHES = 50

@@ -9,9 +9,9 @@ from itertools import accumulate
 
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.hyperparameters import MAX_PIECES
-from meltpoint.tasks.core.counts import counted, some
 from meltpoint.tasks.core.splits import SAMPLE_SEED, sample
 from meltpoint.tasks.core.task import Example
+from meltpoint.tasks.core.wording import counted, some
 
 PERCENTILE = "99.5th percentile"
 _PER_MILLE = 995

@@ -17,7 +17,7 @@ from meltpoint.adapters.data.pairing import InputFormat
 from meltpoint.adapters.data.sentence_pooling import Prompts
 from meltpoint.adapters.data.tokenizer import Span, Tokenizer
 from meltpoint.adapters.data.word_tokenizer import separate_words
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Example, Kind, Label
 
 _PROBE = "a"

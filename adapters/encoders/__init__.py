@@ -24,9 +24,8 @@ from meltpoint.adapters.families.huggingface.supported import read_config
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.families.short_names import check_short_name, encoder_word
 from meltpoint.adapters.families.unknown import HUB_ID, unknown_encoder
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.paths import exists, expanded
+from meltpoint.tasks.core import kinds, registry
+from meltpoint.tasks.core.files import exists, expanded
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ Peters, Ruder & Smith 2019, section 3: "uncased for all tasks except NER".
 from __future__ import annotations
 
 from meltpoint.adapters.families.reference import EncoderReference
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
 SUMMARY = "BERT-base, 12 layers of 768, from the hub; cased for labels of words, uncased otherwise"

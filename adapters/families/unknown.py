@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from meltpoint.tasks.core.paths import expanded, is_folder
+from meltpoint.tasks.core.files import expanded, is_folder
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
 """The form of an id of the Hugging Face hub, `NAME` or `OWNER/NAME`, perhaps with `@REVISION`."""

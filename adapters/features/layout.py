@@ -17,7 +17,7 @@ from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.data.batching import first_places
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.hardware import Precision
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
 Pieces = Literal["first", "all"]

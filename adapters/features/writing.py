@@ -18,9 +18,9 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.encoding import at_rest, encode
 from meltpoint.adapters.features.layout import ENCODING_BATCH, feature_key
 from meltpoint.adapters.files import replacing
-from meltpoint.tasks.core.bounded import regular
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.files import regular
 from meltpoint.tasks.core.task import Example, Kind
+from meltpoint.tasks.core.wording import some
 
 KIND: Kind = "sequence_labelling"
 

@@ -25,7 +25,7 @@ from meltpoint.adapters.layers.attention import AttentivePooling, attend_to_itse
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.lstm import BiLSTM
 from meltpoint.adapters.layers.pooling import highest, lowest, mean, pool_rows
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
 
 HIDDEN_SIZE = Parameter(
     "bcn.hidden_size", 300, "units of the first layer and of each direction of both BiLSTMs", 1, 4096, shapes=True

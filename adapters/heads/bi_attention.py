@@ -20,7 +20,7 @@ from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Scores, pool_masked
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.pairs import enhance, sentences
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
 
 ATTEND = Parameter(
     "bi_attention.attend", True, "whether each sentence's states attend to the other's before pooling", shapes=True

@@ -25,7 +25,7 @@ from meltpoint.adapters.layers.matching import (
     ends,
     read_both,
 )  # fmt: skip
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
 
 
 class BiMpm(Head):

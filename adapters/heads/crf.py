@@ -9,8 +9,8 @@ from meltpoint.adapters.head import Head
 from meltpoint.adapters.heads.linear import Linear
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.crf import ConditionalRandomField
-from meltpoint.tasks.core.metric import Prediction
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
+from meltpoint.tasks.core.metrics import Prediction
 
 
 class CrfHead(Head):

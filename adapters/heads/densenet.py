@@ -23,7 +23,7 @@ from meltpoint.adapters.layers.affine import Affine, Scores, first_states
 from meltpoint.adapters.layers.attention import GroupedConvolution, windows
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.pooling import highest, pool_rows
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
 
 GROWTH_RATE = Parameter("densenet.growth_rate", 32, "channels that each convolution adds", 1, 1024, shapes=True)
 KERNEL_SIZE = Parameter("densenet.kernel_size", 3, "word pieces that a convolution sees at once", 1, 15, shapes=True)

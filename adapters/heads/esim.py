@@ -22,7 +22,7 @@ from meltpoint.adapters.layers.affine import Affine, FeatureDropout, Scores, ele
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.lstm import BiLSTM
 from meltpoint.adapters.layers.pairs import Sentence, enhance, on_both, sentences
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
 
 HIDDEN_SIZE = Parameter(
     "esim.hidden_size", 300, "units of the hidden layers, and of each direction of both BiLSTMs", 1, 4096, shapes=True

@@ -19,7 +19,7 @@ from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise, pool
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.lstm import BiLSTM
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
 
 HIDDEN_SIZE = Parameter("highway_lstm.hidden_size", 200, "units of each direction of each BiLSTM", 1, 4096, shapes=True)
 LAYERS = Parameter(

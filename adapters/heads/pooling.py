@@ -24,7 +24,7 @@ from meltpoint.adapters.layers.affine import Scores
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.pairs import PARTS, compared
 from meltpoint.adapters.layers.pooling import Pooling, first, first_and_last, highest, mean, normalised, pool_rows
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
 
 KIND = Parameter(
     "pooling.kind", "max", "maximum or mean over pieces, first, first ⊕ last, or the encoder's own",

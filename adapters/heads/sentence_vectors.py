@@ -24,8 +24,8 @@ from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.pairs import PARTS, compared
-from meltpoint.tasks.core.metric import Prediction
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
+from meltpoint.tasks.core.metrics import Prediction
 
 
 class ScoreDistribution:

@@ -25,7 +25,7 @@ from meltpoint.adapters.layers.matching import (
     read_both,
 )  # fmt: skip
 from meltpoint.adapters.layers.pooling import mean, pool_rows
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
 
 LAYERS = Parameter("sim_transformer.layers", 1, "layers of the transformer", 1, 12, shapes=True)
 HEADS = Parameter(

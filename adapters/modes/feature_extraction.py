@@ -8,7 +8,7 @@ from typing import Literal
 from meltpoint.adapters.default_head import DefaultHead, DefaultHeads, by_kind
 from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.multiplier_table import Mode, Phase
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
 
 LAYERS = Parameter(
     "feature_extraction.layers", "mix", "what the head sees: a learned mix of all layers, or the top one",

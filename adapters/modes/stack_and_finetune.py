@@ -7,7 +7,7 @@ the five tried there.
 from meltpoint.adapters.default_head import DefaultHead, DefaultHeads, by_kind
 from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.multiplier_table import Mode, Phase, top_layer
-from meltpoint.tasks.kinds import reading
+from meltpoint.tasks.core.kinds import reading
 
 EPOCHS = Parameter("stack_and_finetune.stack_epochs", 2, "epochs of the first phase, the encoder frozen", 1, 1000)
 RATE = Parameter("stack_and_finetune.stack_learning_rate", 1e-3, "learning rate of the first phase", 0.0, 1.0)

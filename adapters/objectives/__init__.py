@@ -1,6 +1,6 @@
 """Objectives: the loss, the predictions and the probabilities of scores, for each target of a kind of task.
 
-One file a target (`tasks.core.kind.Target`), which exports `OBJECTIVE`. An objective has no weights: heads give the
+One file a target (`tasks.core.kinds.Target`), which exports `OBJECTIVE`. An objective has no weights: heads give the
 scores, and may replace its loss by their own (a CRF's).
 """
 

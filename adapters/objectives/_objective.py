@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core.metrics import Prediction
 
 Limits = tuple[float, float] | None
 """The lowest and the highest score of a task, for regression; None for the others."""

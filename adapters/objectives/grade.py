@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options, by_member
-from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core.metrics import Prediction
 
 
 class Grade(Objective):

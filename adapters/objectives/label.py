@@ -13,7 +13,7 @@ from torch import Tensor
 
 from meltpoint.adapters.objectives._cross_entropy import cross_entropy, focused
 from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options, by_member
-from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core.metrics import Prediction
 
 
 class OneLabel(Objective):

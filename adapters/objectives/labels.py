@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from meltpoint.adapters.objectives._cross_entropy import focused
 from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options, by_member
-from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core.metrics import Prediction
 
 
 class Labels(Objective):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options
-from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core.metrics import Prediction
 
 
 class Score(Objective):

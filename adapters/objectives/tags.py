@@ -6,7 +6,7 @@ from torch import Tensor
 
 from meltpoint.adapters.objectives._cross_entropy import IGNORED, cross_entropy
 from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options
-from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core.metrics import Prediction
 
 
 class Tags(Objective):

@@ -12,8 +12,8 @@ from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import CachedStates, Inputs, evaluation_batches, inputs, stitch
 from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.model import AdaptedModel
-from meltpoint.tasks.core.metric import Prediction
-from meltpoint.tasks.core.metrics import score
+from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks.core.scoring import score
 from meltpoint.tasks.core.task import Example, Task
 
 

@@ -40,7 +40,7 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 
 NAME = "calibration"
 BEFORE, AFTER, POOLED = "before", "after temperature", "all"

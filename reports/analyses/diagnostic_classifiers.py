@@ -13,9 +13,9 @@ from meltpoint.reports.analyses.core.figures import Line, Panel, in_rows
 from meltpoint.reports.analyses.core.probes import constant, probe
 from meltpoint.reports.analyses.core.states import MAX_PIECES, load_inputs, split_states, stages
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
-from meltpoint.tasks.core.counts import counted, some
-from meltpoint.tasks.core.score_text import axis_name, scale
+from meltpoint.tasks.core.scoring import axis_name, scale
 from meltpoint.tasks.core.task import TrainingData
+from meltpoint.tasks.core.wording import counted, some
 
 NAME = "diagnostic_classifiers"
 COLUMNS = (

@@ -29,9 +29,9 @@ from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import Spread, spread
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example
+from meltpoint.tasks.core.wording import some
 
 NAME, TASK = "genres", "mnli"
 

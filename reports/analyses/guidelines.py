@@ -21,10 +21,10 @@ from meltpoint.reports.differences import over_seeds
 from meltpoint.reports.statistics.comparison import ALPHA, Comparer, Comparison, adjusted
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.score_text import in_points
+from meltpoint.tasks.core.scoring import in_points
+from meltpoint.tasks.core.wording import some
 
 NAME = "guidelines"
 

@@ -19,7 +19,7 @@ from meltpoint.search_spaces.build import description
 from meltpoint.sweeps.results.guards import EDGE
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 NAME = "importance"
 SHOWN = 8  # parameters of a cell in the figure; more are unreadable

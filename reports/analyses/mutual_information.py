@@ -17,8 +17,8 @@ from meltpoint.reports.analyses.core.edge import ContinuousSide, DiscreteSide, E
 from meltpoint.reports.analyses.core.figures import Line, Panel, in_rows
 from meltpoint.reports.analyses.core.states import States, load_inputs, split_states, stages
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import TrainingData
+from meltpoint.tasks.core.wording import some
 
 NAME = "mutual_information"
 SHUFFLES = 10

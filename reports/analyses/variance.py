@@ -25,7 +25,7 @@ from meltpoint.sweeps.search.planner import LARGEST_BUNDLE
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import bundles, training
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 NAME = "variance"
 RUNS = 5

@@ -15,8 +15,8 @@ from meltpoint.reports.cards.usage import LIBRARY, usage
 from meltpoint.reports.formats import markdown_text
 from meltpoint.sweeps.results.finalist_export import Form
 from meltpoint.sweeps.results.score_words import NOTHING
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.score_text import axis_name, score_text
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.scoring import axis_name, score_text
 from meltpoint.tasks.core.task import Kind
 
 NOT_STATED = "not stated by the encoder's files"

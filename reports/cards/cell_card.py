@@ -14,9 +14,9 @@ from meltpoint.sweeps.results.finalist_export import Form
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.counts import counted, some
-from meltpoint.tasks.core.score_text import score_text, scores_text
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.scoring import score_text, scores_text
+from meltpoint.tasks.core.wording import counted, some
 
 ONLY_THERE = (
     "Nothing is known of texts of another kind, time or language than those of the data above, nor of groups of people "

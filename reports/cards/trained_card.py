@@ -13,10 +13,9 @@ from meltpoint.reports.statistics.mean_interval import MeanInterval, run_interva
 from meltpoint.sweeps.results.finalist_export import Form
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.retrain import Retrained, TrainedModel
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core import sources
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.score_text import scores_text
+from meltpoint.tasks.core import kinds, sources
+from meltpoint.tasks.core.scoring import scores_text
+from meltpoint.tasks.core.wording import some
 
 
 def trained_card(done: Retrained, form: Form) -> str:

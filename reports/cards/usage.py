@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meltpoint.sweeps.results.finalist_export import Form
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
 LIBRARY: dict[Form, str] = {"model": "meltpoint", "transformers": "transformers", "onnx": "onnx"}

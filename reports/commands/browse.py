@@ -11,7 +11,7 @@ from meltpoint.reports.commands.results import read_summary, read_view
 from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
 from meltpoint.sweeps.command_line.options import AsJson, NameArgument, Storage
 from meltpoint.sweeps.machine.terminal import Screen, tell
-from meltpoint.tasks.core.printable import printable
+from meltpoint.tasks.core.wording import printable, some
 
 
 @exit_on_error()
@@ -66,7 +66,6 @@ def remove(
     """Remove a sweep's folder, or its weights alone; never one that is driven. MLflow's runs stay."""
     from meltpoint.sweeps.results.removal import removable, remove_sweep
     from meltpoint.sweeps.storage.files import readable_storage
-    from meltpoint.tasks.core.counts import some
 
     place = readable_storage(storage)
     found = removable(place, name, checkpoints)

@@ -27,9 +27,8 @@ from meltpoint.sweeps.command_line.options import (
 )
 from meltpoint.sweeps.jobs import ADDRESS
 from meltpoint.sweeps.machine.terminal import Screen, show, tell
-from meltpoint.tasks.core.bounded import regular
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.paths import exists
+from meltpoint.tasks.core.files import exists, regular
+from meltpoint.tasks.core.wording import some
 
 if TYPE_CHECKING:
     from meltpoint.sweeps.results.summary import SweepSummary

@@ -29,8 +29,8 @@ from meltpoint.sweeps.command_line.options import (
     with_sweep_options,
 )
 from meltpoint.sweeps.machine.terminal import Screen, tell
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import Split
+from meltpoint.tasks.core.wording import some
 
 TUNED_TRIALS, TUNED_SEEDS = 4, 3
 """Defaults of `tune`, for an answer within minutes on small data; `sweep` takes more of both."""
@@ -100,7 +100,7 @@ def tune(
     from meltpoint.sweeps.ledger.ledger import DATA, TASK
     from meltpoint.sweeps.specification.sweep_spec import check_name
     from meltpoint.sweeps.storage.files import is_object_store, storage_path
-    from meltpoint.tasks import kinds
+    from meltpoint.tasks.core import kinds
     from meltpoint.tasks.inspection.new_task import as_read, keep, split_sizes, tuned_draft
     from meltpoint.tasks.inspection.roles import Asked
 

@@ -21,8 +21,8 @@ from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.score_text import score_text
+from meltpoint.tasks.core.scoring import score_text
+from meltpoint.tasks.core.wording import some
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from meltpoint.reports.statistics.cell_curves import CellCurve, cell_curve
 from meltpoint.reports.statistics.cost import Point, pareto, trade_offs
 from meltpoint.reports.statistics.tuning_curves import LEVELS, MOST_TRIALS, CurvePoint
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import gain, limits
-from meltpoint.tasks.core.score_text import axis_name, scale, score_text
+from meltpoint.tasks.core.scoring import axis_name, scale, score_text
+from meltpoint.tasks.core.wording import some
 
 LINE_POINTS = 60
 """Points of a line; the curve is a step function of the number of trials."""

@@ -19,11 +19,10 @@ from meltpoint.sweeps.ledger.predictions import predictions_path, read_lines
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name, data_spec, word_of
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core import sources
-from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core import kinds, sources
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Example
+from meltpoint.tasks.core.wording import counted, some
 
 MOST_EXAMPLES, MOST_CHARACTERS = 8, 500
 MOST_BYTES = 50_000_000

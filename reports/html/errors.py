@@ -14,8 +14,8 @@ from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.wording import counted, some
 
 Split = Literal["dev", "test"]
 MOST_LABELS, MOST_PAIRS, MOST_RESIDUALS = 12, 20, 600

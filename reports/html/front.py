@@ -19,10 +19,10 @@ from meltpoint.sweeps.results.guards import Kind, guards
 from meltpoint.sweeps.results.score_words import spread_text
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import limits
-from meltpoint.tasks.core.score_text import in_points, scale, score_text
+from meltpoint.tasks.core.scoring import in_points, scale, score_text
+from meltpoint.tasks.core.wording import some
 
 BASELINE = "baseline"
 EXAMPLES = {"sentence": '"a text"', "pair": '("a text", "another text")', "words": '["Words", "of", "a", "sentence"]'}

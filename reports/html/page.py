@@ -28,7 +28,7 @@ from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows, pareto_rows
 from meltpoint.reports.tuning import ran_nowhere
 from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 DASHBOARD = "http://127.0.0.1:5000"
 """The address of `meltpoint ui`."""

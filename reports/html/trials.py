@@ -14,9 +14,9 @@ from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real, active
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
-from meltpoint.tasks.core.counts import counted, some
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.score_text import axis_name, scale
+from meltpoint.tasks.core.scoring import axis_name, scale
+from meltpoint.tasks.core.wording import counted, some
 
 MOST_ROWS = 12_000
 """Trials in the tables of a page: of about 250 bytes each, so that the page stays below 5 MB."""

@@ -15,8 +15,8 @@ from meltpoint.reports.statistics.tuning_curves import (
 )
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import is_lower_better
+from meltpoint.tasks.core.wording import some
 
 NOT_RECORDED = "no curve: where the settings come from was not recorded by that version"
 

@@ -1,6 +1,6 @@
 """Scores of each class, and the confusion matrix, from a cell's stored predictions: the mean over its finals.
 
-Computed by scikit-learn, and of spans by `tasks.core.spans`. Nothing is read of a test split but what the finalists
+Computed by scikit-learn, and of spans by `tasks.core.metrics`. Nothing is read of a test split but what the finalists
 predicted when it was opened for them.
 """
 
@@ -17,9 +17,9 @@ from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.kind import TaskKind
-from meltpoint.tasks.core.spans import span_scores, split_labels
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.kinds import TaskKind
+from meltpoint.tasks.core.metrics import span_scores, split_labels
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import best_final
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.metrics import gain, is_lower_better
-from meltpoint.tasks.core.score_text import in_points
+from meltpoint.tasks.core.scoring import in_points
 
 ALPHA = 0.05
 """A difference is claimed where its adjusted p-value is below this."""

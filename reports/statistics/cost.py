@@ -12,9 +12,9 @@ from meltpoint.sweeps.results.cost import CellCost
 from meltpoint.sweeps.results.score_words import NOTHING
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
-from meltpoint.tasks.core.counts import counted, some
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.score_text import score_text
+from meltpoint.tasks.core.scoring import score_text
+from meltpoint.tasks.core.wording import counted, some
 
 Split = Literal["dev", "test"]
 

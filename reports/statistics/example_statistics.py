@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from meltpoint.reports.statistics.ranking_statistics import Runs, Scorer, average_precision, ranker, roc_auc
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
-from meltpoint.tasks.core.metric import Floats
-from meltpoint.tasks.core.spans import spans, split_labels
+from meltpoint.tasks.core.metrics import Floats, spans, split_labels
 
 CONSTANT = 1e-13
 """A variance below this share of the mean square is rounding: the values of the resample are all equal."""

@@ -10,7 +10,7 @@ from meltpoint.reports.statistics import detectable
 from meltpoint.reports.statistics.tuning_curves import LEVELS, valid_trials
 from meltpoint.sweeps.search.study import STARTUP_TRIALS
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.wording import counted, some
 
 if TYPE_CHECKING:  # it imports torch
     from meltpoint.sweeps.driver.plan import PlannedCell

@@ -17,7 +17,7 @@ from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.tasks.core.metric import Floats
+from meltpoint.tasks.core.metrics import Floats
 from meltpoint.tasks.core.task import Kind
 
 Split = Literal["dev", "test"]

@@ -52,7 +52,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meltpoint.reports.statistics.seed_variance import SeedVariance, welch
-from meltpoint.tasks.core.metric import Floats
+from meltpoint.tasks.core.metrics import Floats
 
 TAIL = 0.025
 """Of a 95 % interval, on either side."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from meltpoint.reports.statistics.tuning_curves import MOST_TRIALS, bounds
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 GPU_SECONDS, CPU_SECONDS = "GPU-seconds", "CPU worker-seconds"
 

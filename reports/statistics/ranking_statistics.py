@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
-from meltpoint.tasks.core.metric import Floats
+from meltpoint.tasks.core.metrics import Floats
 
 Scorer = Callable[[Floats], Floats]
 """Counts (resamples, examples) → scores (resamples, runs)."""
@@ -59,7 +59,7 @@ def roc_auc(runs: Runs) -> Scorer:
 
 
 def average_precision(runs: Runs) -> Scorer:
-    """Σ (Rₙ − Rₙ₋₁) Pₙ over the distinct scores, the highest first, as `tasks/metrics/average_precision`."""
+    """Σ (Rₙ − Rₙ₋₁) Pₙ over the distinct scores, the highest first, as `metrics.average_precision`."""
     found = [[(_cumulated(scores), positive) for scores, positive in _columns(run)] for run in runs]
 
     def of_label(counts: Floats, cumulate: Callable[[Floats], tuple[Floats, Floats]], positive: Floats) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meltpoint.reports.statistics.ranking_statistics import Scorer
-from meltpoint.tasks.core.metric import Floats
+from meltpoint.tasks.core.metrics import Floats
 
 Groups = NDArray[np.int64] | None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meltpoint.tasks.core.metric import Floats
+from meltpoint.tasks.core.metrics import Floats
 
 MOST_SEEDS = 1000
 MOST_EXAMPLES = 10**8

@@ -32,8 +32,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meltpoint.tasks.core.metric import Floats
-from meltpoint.tasks.core.score_text import in_points
+from meltpoint.tasks.core.metrics import Floats
+from meltpoint.tasks.core.scoring import in_points
 
 RECORDED = 0.015**2
 """The variance over seeds of recorded finals: in the tables of docs/results and of the demo (261 cells, failed runs

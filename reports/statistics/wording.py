@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meltpoint.reports.statistics.sample_sizes import Needs
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 MODES = {
     "feature_extraction": "feature extraction",

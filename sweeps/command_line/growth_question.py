@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
-from meltpoint.tasks.core.counts import plural, some
+from meltpoint.tasks.core.wording import plural, some
 
 if TYPE_CHECKING:
     from meltpoint.sweeps.ledger.ledger import Ledger

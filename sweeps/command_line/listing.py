@@ -12,11 +12,12 @@ from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.adapters.multiplier_table import Mode, Trick
-from meltpoint.search_spaces import documents, entries, files
+from meltpoint.search_spaces import documents, files
+from meltpoint.search_spaces.ranges import RANGE_KINDS
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.spec_files import SpecFile
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import KINDS, SPLITS, HubSource, Kind, Task
 
@@ -229,7 +230,7 @@ def _range(entry: object) -> str:
     """An entry of a space without its source: `log_uniform 1e-05…0.0001`, `2 | 3 | 4`, or a fixed value."""
     if not isinstance(entry, Mapping):
         return _written(cast(Value, entry))
-    kind = next(kind for kind in entries.KINDS if kind in entry)
+    kind = next(kind for kind in RANGE_KINDS if kind in entry)
     if kind == "fixed":
         return _written(entry[kind])
     separator = " | " if kind == "choice" else "…"

@@ -12,7 +12,7 @@ from meltpoint.adapters.training.epochs import largest_share
 from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import check_scheme, check_sign_in
-from meltpoint.tasks.core.paths import expanded, is_folder
+from meltpoint.tasks.core.files import expanded, is_folder
 
 MOST_CPUS = 4096
 """Of one trial: more than any machine has."""

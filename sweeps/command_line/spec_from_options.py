@@ -23,7 +23,7 @@ from meltpoint.sweeps.specification.early_checks import check_overrides, check_s
 from meltpoint.sweeps.specification.spec_files import FileBlock, SpecFile
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tasks import get
-from meltpoint.tasks.core.paths import expanded, is_folder
+from meltpoint.tasks.core.files import expanded, is_folder
 from meltpoint.tasks.core.registry import is_task_file, unknown
 
 TRIALS, SEEDS = 16, 5

@@ -14,7 +14,7 @@ from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.specification.early_checks import check_spec
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import redacted
-from meltpoint.tasks.core.paths import expanded, is_folder
+from meltpoint.tasks.core.files import expanded, is_folder
 from meltpoint.tasks.core.registry import is_task_file
 
 SENT = "submitted"

@@ -18,9 +18,9 @@ from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking.cell_ending import CellEnding
 from meltpoint.sweeps.tracking.labels import mode_symbol, searched
 from meltpoint.sweeps.tracking.views import ORDER, PLACE
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.score_text import unit_text
+from meltpoint.tasks.core.scoring import unit_text
+from meltpoint.tasks.core.wording import some
 
 BEST_FILE = "best.yaml"
 """The best setting as a space with one point, among the files of a cell's run."""

@@ -40,8 +40,8 @@ from meltpoint.sweeps.specification.test_size import declared_test_examples
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks.core import sources
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.sources import TestState
+from meltpoint.tasks.core.wording import some
 
 SHARE_OF_PEAK = 0.45  # of the matmul rate that a training step reaches, evaluation and padding included
 START_UP_SECONDS = 7.0  # Ray and the workers' first imports (docs/log.md)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 
 def planned_work(cells: int, search: int, finals: int, defaults: int = 0) -> str:

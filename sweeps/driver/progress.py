@@ -18,8 +18,8 @@ from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
 from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_label, trial_name
 from meltpoint.sweeps.tracking.labels import colour
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.printable import printable
-from meltpoint.tasks.core.score_text import score_text
+from meltpoint.tasks.core.scoring import score_text
+from meltpoint.tasks.core.wording import printable
 
 REFRESH_SECONDS = 0.5
 QUIET_SECONDS = 300.0  # a piped sweep says something at least this often while trials run

@@ -42,8 +42,7 @@ from meltpoint.sweeps.storage.files import StoragePath, storage_folder
 from meltpoint.sweeps.tracking.store_check import check_before_start
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.printable import printable
+from meltpoint.tasks.core.wording import printable, some
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import meltpoint
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 IMAGE, WHEEL, TREE = "image", "wheel", "tree"
 ENVIRONMENTS = (IMAGE, WHEEL, TREE)

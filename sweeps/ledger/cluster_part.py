@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt
 
 from meltpoint.sweeps.ledger.driver_note import note, noted
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 ENDING = ".part"
 

@@ -29,7 +29,7 @@ from meltpoint.adapters.files import replacing
 from meltpoint.sweeps.ledger.claim import RELEASED, STAGING, Claim, beat_text, is_there, latest, make, shut
 from meltpoint.sweeps.ledger.owner import Owner, this_process
 from meltpoint.sweeps.storage.files import StoragePath, contents, for_each
-from meltpoint.tasks.core.bounded import parse_json
+from meltpoint.tasks.core.files import parse_json
 
 HEARTBEAT_SECONDS = 5.0
 """How often a lease is renewed; more often where the silence is set to less than ten times that."""

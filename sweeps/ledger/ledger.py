@@ -34,8 +34,8 @@ from meltpoint.sweeps.storage.files import (
     write,
 )
 from meltpoint.sweeps.storage.object_path import ObjectPath
-from meltpoint.tasks.core.bounded import parse_json
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.files import parse_json
+from meltpoint.tasks.core.wording import some
 
 STATES = "state.*"
 """The files in a trial's checkpoint folder that hold its saved epochs (`worker.epoch_checkpoints`)."""

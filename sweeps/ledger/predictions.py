@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from meltpoint.sweeps.ledger.records import TrialDescription
 from meltpoint.sweeps.storage.files import StoragePath, contents
-from meltpoint.tasks.core.bounded import MOST_DATA_BYTES
-from meltpoint.tasks.core.metrics import score
+from meltpoint.tasks.core.files import MOST_DATA_BYTES
+from meltpoint.tasks.core.scoring import score
 from meltpoint.tasks.core.task import Kind, Task
 
 Line = TypeVar("Line", bound=BaseModel)

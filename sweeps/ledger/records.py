@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training.epochs import EpochResult, Number, Seconds, best_epoch
 from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import limits
-from meltpoint.tasks.core.score_text import score_text
+from meltpoint.tasks.core.scoring import score_text
+from meltpoint.tasks.core.wording import some
 
 TrialId = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]{0,199}$")]
 """A trial's identity; files and folders are named by it, so it leads nowhere else."""

@@ -13,9 +13,10 @@ from pydantic import Field, FiniteFloat, model_validator
 
 from meltpoint.sweeps.ledger.predictions import StoredExample, groups_of, read_lines, read_predictions
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.kind import Target
-from meltpoint.tasks.core.metrics import METRICS, value
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.kinds import Target
+from meltpoint.tasks.core.metrics import METRICS
+from meltpoint.tasks.core.scoring import value
 from meltpoint.tasks.core.task import Kind, Task
 
 Numbers = NDArray[np.int32] | NDArray[np.float64]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from meltpoint.sweeps.machine.node_facts import NodeFacts
 from meltpoint.sweeps.machine.services import Check
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 GIB = 1024**3
 LEAST_FREE_BYTES = GIB // 4

@@ -24,7 +24,7 @@ from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import StoragePath, check_conditional_writes
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.sweeps.storage.object_store import QUICK, StoreError
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 __all__ = ["Check", "checks"]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from meltpoint.tasks.core.printable import printable
+from meltpoint.tasks.core.wording import printable
 
 STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Kubernetes, Slurm and `ray job stop` send SIGTERM; Slurm's `--signal=USR1@120` gives notice before it."""

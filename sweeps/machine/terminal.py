@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from meltpoint.tasks.core.printable import printable, printable_lines
+from meltpoint.tasks.core.wording import printable, printable_lines
 
 
 def tell(line: object, err: bool = False) -> None:

@@ -26,8 +26,8 @@ from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.worker.memory_probe import Need, ProbeOrder, probe_gpu
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import Kind
+from meltpoint.tasks.core.wording import some
 
 UNKNOWN = "an unknown kind"
 

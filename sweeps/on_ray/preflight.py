@@ -24,8 +24,8 @@ from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.on_ray.room import Node, trials_on
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.storage.files import StoragePath, remove, write
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.task import DataSpec, Kind
+from meltpoint.tasks.core.wording import some
 
 SECONDS, VARIABLE = 8.0, "MELTPOINT_PREFLIGHT_SECONDS"
 """Total time that a sweep waits for the nodes' answers, and the environment variable that changes it."""

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from meltpoint.sweeps.ledger.cluster_part import ClusterPart
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 Node = Mapping[str, Any]
 """A node as `ray.nodes()` has it."""

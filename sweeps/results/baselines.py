@@ -18,8 +18,8 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.baseline_record import Baseline, read_baselines
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.specification.cells import data_spec, word_of
-from meltpoint.tasks.core.metric import Prediction
-from meltpoint.tasks.core.metrics import Probabilities, gain, value
+from meltpoint.tasks.core.metrics import Prediction, gain
+from meltpoint.tasks.core.scoring import Probabilities, value
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Example, Task, TrainingData
 

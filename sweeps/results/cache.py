@@ -12,7 +12,7 @@ from meltpoint.adapters.features.entries import Entry, entries, make_room, remov
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.storage.files import StoragePath, storage_path
 from meltpoint.sweeps.storage.layout import cache_folder, features_folder, first_phases_folder
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 
 @dataclass(frozen=True)

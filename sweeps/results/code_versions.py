@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from meltpoint.sweeps.ledger.records import Role, TrialRecord
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 _begun = attrgetter("code_version", "started_at")
 

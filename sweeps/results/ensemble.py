@@ -26,7 +26,8 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summaris
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.storage.layout import sweep_folder
-from meltpoint.tasks import get, kinds
+from meltpoint.tasks import get
+from meltpoint.tasks.core import kinds
 
 Scored = Literal["dev", "test"]
 

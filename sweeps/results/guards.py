@@ -13,9 +13,9 @@ from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.results.baseline_record import Baseline
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
-from meltpoint.tasks.core.counts import some
 from meltpoint.tasks.core.metrics import gain, is_lower_better
-from meltpoint.tasks.core.score_text import score_text
+from meltpoint.tasks.core.scoring import score_text
+from meltpoint.tasks.core.wording import some
 
 Kind = Literal["baseline", "failed_runs", "few_steps", "result", "edge", "data"]
 

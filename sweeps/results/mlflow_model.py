@@ -17,7 +17,7 @@ from meltpoint.sweeps.results.finalist_export import CARD, export_finalist
 from meltpoint.sweeps.results.predicting import frame_columns
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:

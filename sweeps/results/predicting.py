@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meltpoint.sweeps.results.prediction_files import CONLL, PREDICTION, format_of, read_pieces, writing
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.conll import ConllLayout
-from meltpoint.tasks.core.kind import INPUT_COLUMNS
+from meltpoint.tasks.core.kinds import INPUT_COLUMNS
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.user_rows import scalar_text
+from meltpoint.tasks.core.rows import scalar_text
 
 if TYPE_CHECKING:  # torch, which takes seconds
     import pandas

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.selection import Spread
-from meltpoint.tasks.core.score_text import score_text, scores_text
+from meltpoint.tasks.core.scoring import score_text, scores_text
 
 NOTHING = "–"
 """Stands where there is no score."""

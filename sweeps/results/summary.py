@@ -32,7 +32,7 @@ from meltpoint.sweeps.search.selection import (
 from meltpoint.sweeps.search.test_rounds import TestRounds, read_rounds
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 ENDED = ("finished", "stopped", "failed")
 State = Literal["running", "done", "stopped", "failed"]

@@ -26,7 +26,7 @@ class CellHeader(BaseModel):
         variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
         seeds: number of planned finals; None in files of older versions, whose cells all had the sweep's number.
         beside: metrics that tables show beside the cell's own (`Task.beside`).
-        warnings: faults of the data that bear on a conclusion (`tasks.core.data_checks`).
+        warnings: faults of the data that bear on a conclusion (`tasks.core.splits`).
         published: the space's published setting, complete; None in files of older versions.
         encoder_size: the size of a state of its encoder; 0 in files of older versions.
         work: floating-point operations of one of its trials (`cell_work.work_of`); None in files of older versions.

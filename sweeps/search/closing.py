@@ -14,7 +14,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.log_lines import LAST_MOMENT, read_lines
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.search.test_rounds import ReopenedCell
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 
 class SplitOpening(BaseModel):

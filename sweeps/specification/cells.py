@@ -26,9 +26,8 @@ from meltpoint.sweeps.specification.training_length import with_enough_steps
 from meltpoint.sweeps.specification.words import with_word_tokenizer
 from meltpoint.tasks import get, names
 from meltpoint.tasks.core import sources
-from meltpoint.tasks.core.data_checks import data_warnings
 from meltpoint.tasks.core.registry import is_task_file
-from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.splits import data_warnings, load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
 
 _ON_DEV_ALONE = (
@@ -67,7 +66,7 @@ class OpenCell:
         variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
         trials: number of settings to search.
         seeds: number of seeds with which the best setting is run again.
-        warnings: faults of the data that bear on a conclusion (`tasks.core.data_checks`).
+        warnings: faults of the data that bear on a conclusion (`tasks.core.splits`).
         searcher: "tpe", "random" or "grid".
         encoder_word: where an encoder with a short name lies; "" of one whose name says it.
     """

@@ -23,7 +23,7 @@ import meltpoint
 
 ROOMS = ("adapters", "tasks")
 REGISTRIES = (
-    "adapters/encoders", "adapters/heads", "adapters/modes", "adapters/tricks", "tasks", "tasks/kinds", "tasks/metrics",
+    "adapters/encoders", "adapters/heads", "adapters/modes", "adapters/tricks", "tasks",
 )  # fmt: skip
 """Folders whose files are plug-ins: a file's name is a word of the command line."""
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from meltpoint.adapters import encoders, heads, modes, settings
-from meltpoint.search_spaces import build, early_stopping, files
+from meltpoint.search_spaces import build, files
 from meltpoint.sweeps.specification.cells import data_spec
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
 from meltpoint.tasks import get
 from meltpoint.tasks.core import sources
-from meltpoint.tasks.core.paths import is_file
+from meltpoint.tasks.core.files import is_file
 from meltpoint.tasks.core.registry import is_task_file, unknown
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Kind
@@ -96,7 +96,7 @@ def check_overrides(texts: Sequence[str]) -> None:
             build.check_entry(name, entry, every, where)
             continue
         try:
-            early_stopping.parse(entry)
+            build.parse_stopping(entry)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
 

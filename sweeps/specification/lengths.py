@@ -30,8 +30,8 @@ from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.hyperparameters import MAX_PIECES, Parameter, Value
 from meltpoint.search_spaces.ranges import Fixed
 from meltpoint.search_spaces.space import Space
-from meltpoint.tasks.core.counts import counted, some
 from meltpoint.tasks.core.task import TrainingData
+from meltpoint.tasks.core.wording import counted, some
 
 if TYPE_CHECKING:  # both import torch
     from meltpoint.adapters.data.batch import EncodedSplit

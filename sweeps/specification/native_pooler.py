@@ -5,7 +5,7 @@ from __future__ import annotations
 from meltpoint.adapters import encoders, heads
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.search_spaces.space import Space
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
 POOLER, PRETRAINED, NONE = "native.pooler", "pretrained", "none"

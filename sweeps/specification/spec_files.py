@@ -15,9 +15,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.specification.sweep_spec import SEARCHERS, Searcher
-from meltpoint.tasks.core.mistakes import first_mistake
-from meltpoint.tasks.core.paths import exists
+from meltpoint.tasks.core.files import exists
 from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.wording import first_mistake
 
 FOLDER = documents.SHIPPED / "papers"
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.tasks.core.carving import parse_cut
-from meltpoint.tasks.core.slices import Slice
+from meltpoint.tasks.core.carving import Slice, parse_cut
 
 
 def declared_test_examples(cell: OpenCell) -> int | None:

@@ -14,7 +14,7 @@ from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import COMMON, Value
 from meltpoint.search_spaces.ranges import Choice, Fixed
 from meltpoint.search_spaces.space import Space
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 EPOCHS, PATIENCE, BATCH = "epochs", "patience", "batch_size"
 ENOUGH_STEPS = 200

@@ -20,7 +20,7 @@ from meltpoint.adapters import files
 from meltpoint.adapters.files import replacing, write_atomically
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.sweeps.storage.object_store import QUICK, SCHEMES, StoreError
-from meltpoint.tasks.core.bounded import MOST_DOCUMENT_BYTES, read_bytes
+from meltpoint.tasks.core.files import MOST_DOCUMENT_BYTES, read_bytes
 
 StoragePath = Path | ObjectPath
 Result = TypeVar("Result")

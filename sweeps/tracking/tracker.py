@@ -24,7 +24,7 @@ from meltpoint.sweeps.tracking.cell_ending import CellEnding
 from meltpoint.sweeps.tracking.saved_views import fragment
 from meltpoint.sweeps.tracking.views import cells_view
 from meltpoint.sweeps.tracking.write_queue import Job, WriteQueue
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 if TYPE_CHECKING:
     from meltpoint.sweeps.tracking.runs import Runs

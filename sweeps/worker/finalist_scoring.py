@@ -29,9 +29,8 @@ from meltpoint.sweeps.worker.memory import release_memory
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import WEIGHTS, training, warm_training_data
 from meltpoint.tasks.core import sources
-from meltpoint.tasks.core.locked import TestData, open_test
-from meltpoint.tasks.core.metrics import needs_probabilities
-from meltpoint.tasks.core.submission import write_glue_submission
+from meltpoint.tasks.core.locked import TestData, open_test, write_glue_submission
+from meltpoint.tasks.core.scoring import needs_probabilities
 from meltpoint.tasks.core.task import Example, Task
 
 

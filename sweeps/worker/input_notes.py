@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meltpoint.adapters.data.lengths import cut_notes
 from meltpoint.adapters.training.trial_state import EncodedData
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 
 def input_notes(data: EncodedData, max_pieces: int, longest: int) -> list[str]:

@@ -1,13 +1,14 @@
-"""Dev and test splits that are carved off another split: a slice, a drawn fraction, or a fold of several.
+"""Dev and test splits that are carved off another split: a slice, a random fraction, or a fold of several.
 
 One grammar serves `dev_from` and `test_from` of a task file and `--test-from` of the command line. A slice counts the
-examples in the file's order. A fraction or a fold is drawn with a seed; where the examples have classes it is
-stratified, so that each class has its share.
+examples in the file's order. A fraction or a fold is drawn with a seed; examples with classes are stratified, so each
+class keeps its share.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,85 @@ from typing import Literal
 import yaml
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.bounded import TextLoader, parse_yaml
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.slices import TEST_FROM, Slice, parse_slice
+from meltpoint.tasks.core.files import TextLoader, parse_yaml
 from meltpoint.tasks.core.task import Example
+from meltpoint.tasks.core.wording import some
+
+_END = r"(-?\d+%?)?"
+_FORM = re.compile(rf"(train|dev)\[{_END}:{_END}\]")
+
+TEST_FROM = "--test-from"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice of a split, with the semantics of Python's slices; an end may be a percentage of the split.
+
+    Attributes:
+        text: the slice as written by the user (`train[-1000:]`, `train[:10%]`), for the tables.
+        split: the split that is sliced.
+        start, stop: the ends as written; "" where there is none.
+        asked_by: the option or key that holds the slice, for messages.
+        by_group: True if the examples of a group must stay together.
+    """
+
+    text: str
+    split: Literal["train", "dev"]
+    start: str
+    stop: str
+    asked_by: str = TEST_FROM
+    by_group: bool = False
+
+    def positions(self, examples: Sequence[Example]) -> list[int]:
+        """The positions of the slice's examples, ascending.
+
+        Raises:
+            ValueError: the slice is empty, covers the whole split, or cuts a group apart.
+        """
+        count = len(examples)
+        first, last, _ = slice(_position(self.start, count), _position(self.stop, count)).indices(count)
+        if last <= first or last - first == count:
+            problem = "is empty" if last <= first else "leaves nothing of the split"
+            has = some(count, "example")
+            raise ValueError(f"{self.asked_by} {self.text} {problem}: {self.split} has {has}. Choose other ends.")
+        inside = {example.group for example in examples[first:last]} if self.by_group else set()
+        both = next((one.group for one in (*examples[:first], *examples[last:]) if one.group in inside), None)
+        if both is not None:
+            remedy = f"Write {{from: {self.split}, fraction: 0.1}}, which keeps groups whole"
+            raise ValueError(f"{self.asked_by} {self.text} cuts the group '{both[:40]}' apart. {remedy}.")
+        return list(range(first, last))
+
+    def carve(self, examples: list[Example]) -> tuple[list[Example], list[Example]]:
+        """Split the examples into (the rest, the carved part), both in their original order; see `positions`."""
+        chosen = self.positions(examples)
+        first, last = chosen[0], chosen[-1] + 1
+        return examples[:first] + examples[last:], examples[first:last]
+
+    def note(self, examples: Sequence[Example]) -> str:
+        """The slice for the tables."""
+        return self.text
+
+
+def _position(end: str, count: int) -> int | None:
+    """An end as a position: a percentage is rounded down, so that `[:10%]` and `[10%:]` share nothing."""
+    if not end.endswith("%"):
+        return int(end) if end else None
+    percent = int(end[:-1])
+    return count * percent // 100 if percent >= 0 else -(count * -percent // 100) or count
+
+
+def parse_slice(text: str, asked_by: str = TEST_FROM) -> Slice:
+    """Parse `train[-1000:]`, `dev[:400]`, `train[100:200]` or `train[:10%]`.
+
+    Raises:
+        ValueError: any other form.
+    """
+    match = _FORM.fullmatch(text.replace(" ", ""))
+    if not match or (match[2] is None and match[3] is None):
+        raise ValueError(f"{asked_by} '{text}' is not a slice of train or dev. Write train[-1000:] or dev[:400].")
+    split: Literal["train", "dev"] = "train" if match[1] == "train" else "dev"
+    return Slice(match[0], split, match[2] or "", match[3] or "", asked_by)
+
 
 KEYS = ("from", "fraction", "fold", "of", "seed", "stratified")
 FORMS = "train[-500:], train[:10%], {from: train, fraction: 0.1, seed: 0} or {from: train, fold: 0, of: 5, seed: 0}"
@@ -31,12 +107,13 @@ class Draw:
 
     Attributes:
         split: the split that is drawn from.
-        seed: of the drawing.
+        seed: the seed of the draw.
         stratified: True if each class keeps its share; None for the default: where the examples have classes.
         fraction: the part of the split, between 0 and 1; None for a fold.
-        fold, of: which fold, from 0, of how many; every example is in one of them. None for a fraction.
-        asked_by: the option or the key that has the drawing, for messages.
-        by_group: True if whole groups are drawn, each with the class that most of its examples have.
+        fold, of: the number of the fold, from 0, and the number of folds; each example is in exactly one. None for a
+            fraction.
+        asked_by: the option or key that holds the draw, for messages.
+        by_group: True if whole groups are drawn, each with the most common class of its examples.
     """
 
     split: Literal["train", "dev"]
@@ -69,7 +146,7 @@ class Draw:
         return sorted(position for unit in chosen for position in units[unit])
 
     def note(self, examples: Sequence[Example]) -> str:
-        """The drawing for the tables, such as `10 % of train, stratified, seed 0`."""
+        """The draw for the tables, such as `10 % of train, stratified, seed 0`."""
         if self.fraction is None:
             part = f"fold {self.fold} (of 0 to {(self.of or 0) - 1})"
         else:
@@ -96,15 +173,15 @@ def _groups(examples: Sequence[Example]) -> list[list[int]]:
 
 
 def _commonest(group: Sequence[Example]) -> Example:
-    """The first example of the label that most of a group have."""
+    """The first example with the most common label of a group."""
     most = Counter(example.label for example in group).most_common(1)[0][0]
     return next(example for example in group if example.label == most)
 
 
 def _in_turn(examples: Sequence[Example], seed: int, is_stratified: bool) -> list[int]:
-    """All positions in random order; stratified: class by class, so that each n-th position has each class's share.
+    """All positions in random order; stratified: class by class, so that every n-th position has each class's share.
 
-    Only `Random.random` is used: it is the one method that gives the same numbers in all versions of Python.
+    Only `Random.random` is used: no other method gives the same numbers in all versions of Python.
     """
     rng = random.Random(seed)
     keys = [rng.random() for _ in examples]
@@ -113,7 +190,7 @@ def _in_turn(examples: Sequence[Example], seed: int, is_stratified: bool) -> lis
 
 
 def _fraction(examples: Sequence[Example], fraction: float, seed: int, is_stratified: bool) -> list[int]:
-    """The drawn positions: of each class its share, rounded so that their sum is the fraction of all."""
+    """The drawn positions: each class's share, rounded so that the shares add up to the fraction of all examples."""
     by_class: dict[str, list[int]] = defaultdict(list)
     for position in _in_turn(examples, seed, is_stratified):
         by_class[str(examples[position].label) if is_stratified else ""].append(position)
@@ -126,10 +203,10 @@ def _fraction(examples: Sequence[Example], fraction: float, seed: int, is_strati
 
 
 def parse_cut(written: object, asked_by: str = TEST_FROM) -> Cut:
-    """Parse a slice or a drawing: a text (`train[-500:]`, or a mapping in braces), or a mapping of a task file.
+    """Parse a slice or a draw: a text (`train[-500:]`, or a mapping in braces), or a mapping of a task file.
 
     Raises:
-        ValueError: any other form; the message has the right ones.
+        ValueError: any other form; the message lists the valid forms.
     """
     if isinstance(written, str) and written.strip().startswith("{"):
         try:
@@ -198,7 +275,7 @@ def carve(cut: Cut, examples: list[Example]) -> tuple[list[Example], list[Exampl
 
 @dataclass(frozen=True)
 class Carved:
-    """What is left of train, and the parts that were carved off it; None for a part that was not asked for."""
+    """The rest of train, and the parts that were carved off it; None for a part that was not requested."""
 
     train: list[Example]
     dev: list[Example] | None
@@ -208,8 +285,8 @@ class Carved:
 def carve_train(train: list[Example], dev_cut: Cut | None, test_cut: Cut | None) -> Carved:
     """Carve dev, test, or both off train; they never share an example.
 
-    Slices count the examples of the file. A drawing takes of what the other part's slice leaves; of two drawings, test
-    is drawn first, so that it does not depend on dev's.
+    Slices count the examples of the file. A draw takes from the rest of the other part's slice; with two draws, test
+    comes first, so that it does not depend on dev.
 
     Raises:
         ValueError: the parts share an example, or leave nothing.

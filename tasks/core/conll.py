@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Literal
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.bounded import LONGEST_LINE
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.files import LONGEST_LINE
 from meltpoint.tasks.core.readers import read_text
 from meltpoint.tasks.core.task import Example, ReadExamples
+from meltpoint.tasks.core.wording import some
 
 TagScheme = Literal["iob1", "iob2", "bioes", "bilou", "brackets"]
 
 SUFFIXES = (".conll", ".conllu", ".gold_conll", ".iob", ".iob2", ".bio", ".bioes", ".bilou")
-"""Endings of column files, for commands that are not told the format."""
+"""Suffixes of column files, for commands without a given format."""
 DOCUMENT_START = "-DOCSTART-"
 _BOUNDARY = re.compile(r"#(begin|end) document\b|# newdoc\b(?!\t)")
-"""Lines around documents: of OntoNotes' files (CoNLL-2012), and of CoNLL-U."""
+"""Lines that mark documents: in OntoNotes' files (CoNLL-2012), and in CoNLL-U."""
 _COMMENT = re.compile(r"#[ \t]*[^\s=]+ = |# newpar\b(?!\t)")
 """CoNLL-U's comments: `# sent_id = 0`."""
 _LINE_ENDS = re.compile("[\r\f\v]|^\ufeff", re.MULTILINE)
@@ -71,7 +71,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class ColumnFile:
-    """The sentences of a column file, and remarks on lines that are no words."""
+    """The sentences of a column file, and remarks on lines that are not words."""
 
     sentences: Sequence[Sentence]
     notes: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ def _ids(path: Path, lines: Sequence[int], tags: Sequence[str], ids: Mapping[str
 
 
 OTHER_SCHEMES: Mapping[str, TagScheme] = {"E-": "bioes", "S-": "bioes", "L-": "bilou", "U-": "bilou"}
-"""The beginning of a tag that IOB2 lacks → the scheme that has it."""
+"""A prefix of tags that IOB2 does not have → its scheme."""
 
 
 def read_columns(path: Path, layout: ConllLayout) -> ColumnFile:
@@ -205,7 +205,7 @@ def read_columns(path: Path, layout: ConllLayout) -> ColumnFile:
 
 
 def split_columns(path: Path, text: str) -> ColumnFile:
-    """Split a text into sentences of words with their columns, whatever the columns are.
+    """Split a text into sentences of words with all their columns.
 
     Where a line of a word has a tab, tabs separate the columns of the whole file, and a word or tag may have a space
     inside; else spaces do. At a line's end both are ignored. Other white space, such as U+00A0, is part of a word.
@@ -263,7 +263,7 @@ def _lines(path: Path, text: str) -> list[str]:
 
 
 def _word_lines(lines: Iterable[str]) -> list[str]:
-    """The lines that are words whatever the others are; those with a # where no other line is one."""
+    """The lines that are certainly words; lines with a # only if no other line is one."""
     maybe = [line for line in lines if line.strip() and not _is_boundary(line) and not _COMMENT.match(line)]
     return [line for line in maybe if line[0] != "#"] or maybe
 
@@ -325,7 +325,7 @@ def is_numbered(sentences: Sequence[Sentence]) -> bool:
 
 
 def _numbers(sentence: Sentence) -> list[Row] | None:
-    """The words that the first column numbers 1, 2, 3 …; None where it does not."""
+    """The words that the first column numbers 1, 2, 3 …; None if it does not number them."""
     words = [row for row in sentence.rows if not _NOT_A_WORD.fullmatch(row[1][0])]
     counted = all(columns[0] == str(number) for number, (_, columns) in enumerate(words, 1))
     return words if words and counted else None

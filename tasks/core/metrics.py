@@ -1,30 +1,381 @@
-"""Scores of predictions by a task's metrics: fractions (correlations from -1), or errors in the unit of its scores."""
+"""Metrics: their type, the built-in ones, and `METRICS`, which finds them by name.
+
+A new metric is a function and one entry of `BUILT_IN`; its name is `metric:` in a task file. NumPy and scikit-learn
+are imported inside the functions, because the ledger's readers and the command line compute nothing.
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from meltpoint.tasks import kinds, metrics
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.metric import Metric, Prediction
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.kinds import Target
 from meltpoint.tasks.core.task import Kind, Label, Task
 
-Probabilities = Sequence[Sequence[float]]
-"""Of each example, the probability of each label."""
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Prediction = int | float | list[int]
+Floats: TypeAlias = "NDArray[np.float64]"
+Compute = Callable[[Task, Sequence[Label], Sequence[Any]], float]
+"""(task, gold labels, predictions or probabilities) → value; both have the same length, not 0."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """An evaluation metric.
+
+    Attributes:
+        name: its key in `METRICS`, in task files, MLflow and tables.
+        targets: the targets of the kinds that it applies to (`TaskKind.target`).
+        compute: (task, gold labels, predictions) → value.
+        summary: one line for people, with the averaging.
+        two_classes: True if it needs exactly two labels, of which the second is the positive one.
+        lower_is_better: True for errors: the lowest value is the best.
+        lowest: the least possible value; the highest is 1, or infinite for an error.
+        of_probabilities: True if `compute` gets each example's probabilities of the labels instead of predictions.
+        of_part: a part's name → `compute` of that part alone, for metrics with a form `NAME.PART` (span F1 of one type
+            of span); None for the others.
+    """
+
+    name: str
+    targets: tuple[Target, ...]
+    compute: Compute
+    summary: str = ""
+    two_classes: bool = False
+    lower_is_better: bool = False
+    lowest: float = 0.0
+    of_probabilities: bool = False
+    of_part: Callable[[str], Compute] | None = None
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of task to which the metric applies."""
+        return tuple(kind for kind in kinds.names() if kinds.get(kind).target in self.targets)
+
+    def fits(self, task: Task) -> bool:
+        """True if the metric applies to the task."""
+        return self.serves(task.kind, len(task.labels))
+
+    def serves(self, kind: Kind, labels: int) -> bool:
+        """True if the metric applies to tasks of a kind with this many labels."""
+        return kinds.get(kind).target in self.targets and (not self.two_classes or labels == 2)
+
+
+def correlation(left: Floats, right: Floats) -> float:
+    """Pearson's correlation; 0 if either side is constant.
+
+    Args:
+        left, right: (examples,) float64.
+    """
+    import numpy as np
+
+    if np.ptp(left) == 0 or np.ptp(right) == 0:
+        return 0.0
+    # Scaled before squaring, so that tiny values do not underflow and huge ones do not overflow.
+    centred = [(side - side.mean()) / np.ptp(side) for side in (left, right)]
+    lengths = [math.sqrt(float(side @ side)) for side in centred]
+    return float(np.clip(float(centred[0] @ centred[1]) / (lengths[0] * lengths[1]), -1.0, 1.0))
+
+
+def ranks(values: Floats) -> Floats:
+    """Ranks from 1; ties get the mean of their ranks.
+
+    Args:
+        values: (examples,) float64.
+    """
+    import numpy as np
+
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    mean_ranks: Floats = np.cumsum(counts) - (counts - 1) / 2
+    return mean_ranks[places]
+
+
+def floats(values: Sequence[object]) -> Floats:
+    """Values as an array of float64."""
+    import numpy as np
+
+    return np.asarray(values, dtype=np.float64)
+
+
+def f1_of(gold: Floats, predicted: Floats, label: int) -> float:
+    """F1 of one label: 0 where nothing is found."""
+    import numpy as np
+
+    hits = int(np.sum((gold == label) & (predicted == label)))
+    return 2 * hits / int(np.sum(gold == label) + np.sum(predicted == label)) if hits else 0.0
+
+
+Span = tuple[int, int, str]
+"""(first word, one past the last word, type)."""
+
+
+@dataclass(frozen=True)
+class SpanScores:
+    """Precision, recall and F1, micro-averaged over the spans of all sentences; fractions, 0 if undefined."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+def spans(tags: Sequence[int], labels: Sequence[tuple[str, str]]) -> list[Span]:
+    """The spans of one sentence; an I- tag that continues no span of its type starts one, as in conlleval.
+
+    Args:
+        tags: label ids.
+        labels: (prefix, type) of each label id: ("B", "PER"), ("O", "").
+    """
+    result: list[Span] = []
+    start, kind = -1, ""
+    for position, tag in enumerate(tags):
+        prefix, type_ = labels[tag]
+        if start >= 0 and (prefix != "I" or type_ != kind):
+            result.append((start, position, kind))
+            start = -1
+        if prefix != "O" and start < 0:
+            start, kind = position, type_
+    if start >= 0:
+        result.append((start, len(tags), kind))
+    return result
+
+
+def split_labels(names: Sequence[str]) -> list[tuple[str, str]]:
+    """(prefix, type) of each IOB2 label name."""
+    return [("O", "") if name == "O" else (name[0], name[2:]) for name in names]
+
+
+def span_scores(
+    gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], names: Sequence[str], of_type: str | None = None
+) -> SpanScores:
+    """Exact-match precision, recall and F1 of spans.
+
+    Args:
+        gold, predicted: label ids, one sequence per sentence, of equal lengths.
+        names: the labels' IOB2 names in id order.
+        of_type: the type of span to count; None for all.
+    """
+    labels = split_labels(names)
+    hits = in_gold = in_predicted = 0
+    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        gold_spans, predicted_spans = (
+            [span for span in spans(tags, labels) if of_type in (None, span[2])] for tags in (gold_tags, predicted_tags)
+        )
+        in_gold += len(gold_spans)
+        in_predicted += len(predicted_spans)
+        hits += len(set(gold_spans).intersection(predicted_spans))
+    precision = hits / in_predicted if in_predicted else 0.0
+    recall = hits / in_gold if in_gold else 0.0
+    f1 = 2 * hits / (in_predicted + in_gold) if hits else 0.0
+    return SpanScores(precision, recall, f1)
+
+
+def accuracy(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
+    """The share of examples with the right label."""
+    return float((floats(gold) == floats(predicted)).mean())
+
+
+def balanced_accuracy(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
+    """The mean recall of the labels that occur in gold (Brodersen et al. 2010), as `balanced_accuracy_score`."""
+    import numpy as np
+
+    left, right = floats(gold), floats(predicted)
+    return float(np.mean([np.mean(right[left == label] == label) for label in np.unique(left)]))
+
+
+def subset_accuracy(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
+    """The share of examples with exactly the right labels, as `accuracy_score` of indicators."""
+    return float((floats(gold) == floats(predicted)).all(axis=1).mean())
+
+
+def word_accuracy(task: Task, gold: Sequence[Label], predicted: Sequence[Any]) -> float:
+    """The share of words with the right tag."""
+    sides: list[Sequence[Any]] = [gold, predicted]
+    left, right = (floats([tag for tags in side for tag in tags]) for side in sides)
+    return float((left == right).mean())
+
+
+def f1(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
+    """F1 of the second of two labels, the positive one: 2 · hits / (gold + predicted)."""
+    return f1_of(floats(gold), floats(predicted), 1)
+
+
+def macro_f1(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
+    """The mean F1 of the labels that occur in gold or predictions, as scikit-learn's; of several labels, of all."""
+    left, right = floats(gold), floats(predicted)
+    if left.ndim == 2:
+        return sum(f1_of(*columns, 1) for columns in zip(left.T, right.T, strict=True)) / len(task.labels)
+    present = [label for label in range(len(task.labels)) if label in left or label in right]
+    return sum(f1_of(left, right, label) for label in present) / len(present)
+
+
+def averaged_f1(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction], average: str) -> float:
+    """Scikit-learn's `f1_score`: `micro` counts all decisions together, `weighted` weighs labels by gold examples."""
+    import numpy as np
+    from sklearn.metrics import f1_score  # takes a second to import
+
+    return float(f1_score(np.array(gold), np.array(predicted), average=average, zero_division=0))
+
+
+def matthews(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
+    """Matthews correlation for any number of classes (Gorodkin 2004); 0 if either side is constant."""
+    import numpy as np
+
+    classes = np.arange(len(task.labels))
+    left = (floats(gold)[:, None] == classes).astype(np.float64)  # (examples, classes)
+    right = (floats(predicted)[:, None] == classes).astype(np.float64)
+    left -= left.mean(axis=0)
+    right -= right.mean(axis=0)
+    scale = math.sqrt(float(np.sum(left**2)) * float(np.sum(right**2)))
+    return float(np.sum(left * right)) / scale if scale > 0 else 0.0
+
+
+def quadratic_kappa(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
+    """Cohen's kappa with quadratic weights (Cohen 1968), the usual metric of essay and star scores.
+
+    It is agreement beyond chance, weighted by the square of the distance between classes. It is undefined, and 0, if
+    both sides have one and the same class.
+    """
+    from sklearn.metrics import cohen_kappa_score  # takes a second to import
+
+    if len({*gold, *predicted}) < 2:
+        return 0.0
+    kappa = float(cohen_kappa_score(list(gold), list(predicted), weights="quadratic", labels=range(len(task.labels))))
+    return 0.0 if math.isnan(kappa) else kappa
+
+
+def mae(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
+    """The mean absolute error of scores, in their unit, or of ordered classes, in classes."""
+    return float(abs(floats(gold) - floats(predicted)).mean())
+
+
+def mse(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
+    """The mean squared error of scores, in the square of their unit, or of ordered classes."""
+    return float(((floats(gold) - floats(predicted)) ** 2).mean())
+
+
+def pearson(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
+    """Pearson's correlation of scores; 0 if either side is constant."""
+    return correlation(floats(gold), floats(predicted))
+
+
+def spearman(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
+    """Spearman's correlation: Pearson's of the ranks; ties get their mean rank; 0 if either side is constant."""
+    return correlation(ranks(floats(gold)), ranks(floats(predicted)))
+
+
+def average_precision(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> float:
+    """The area under the precision-recall curve, without interpolation (`average_precision_score`).
+
+    With two labels it is the area for the second one; otherwise it is the mean over the labels, each against the rest.
+    A label without an example counts 0, as in scikit-learn.
+    """
+    import numpy as np
+    from sklearn.metrics import average_precision_score  # takes a second to import
+
+    columns, shares = positives(task, gold), floats(probabilities)
+    areas = [
+        float(average_precision_score(columns[:, label], shares[:, label])) if columns[:, label].any() else 0.0
+        for label in ranked(task, gold)
+    ]
+    return float(np.mean(areas))
+
+
+def roc_auc(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> float:
+    """The area under the ROC curve (`roc_auc_score`): the chance that a positive example ranks above a negative one.
+
+    With two labels it is the area for the second one; otherwise it is the mean over the labels, each against the rest.
+    A label that all examples have, or none, has no curve and does not count; the value is 0.5 if no label has one.
+    """
+    import numpy as np
+    from sklearn.metrics import roc_auc_score  # takes a second to import
+
+    columns, shares = positives(task, gold), floats(probabilities)
+    areas = [
+        float(roc_auc_score(columns[:, label], shares[:, label]))
+        for label in ranked(task, gold)
+        if 0 < columns[:, label].sum() < len(columns)
+    ]
+    return float(np.mean(areas)) if areas else 0.5
+
+
+def ranked(task: Task, gold: Sequence[Label]) -> Sequence[int]:
+    """The labels that are ranked: only the second of two labels that exclude each other."""
+    labels = range(len(task.labels))
+    return labels[1:] if len(labels) == 2 and floats(gold).ndim == 1 else labels
+
+
+def positives(task: Task, gold: Sequence[Label]) -> Floats:
+    """The labels of each example, (examples, labels) of 0 and 1."""
+    import numpy as np
+
+    values = floats(gold)
+    return values if values.ndim == 2 else (values[:, None] == np.arange(len(task.labels))).astype(np.float64)
+
+
+def of_spans(
+    task: Task, gold: Sequence[Label], predicted: Sequence[Any], score: str, of_type: str | None = None
+) -> float:
+    """A field of `SpanScores`, of all spans or of one type, as `conlleval` and seqeval count them."""
+    tags: Sequence[Any] = gold
+    return float(getattr(span_scores(tags, predicted, task.labels, of_type), score))
+
+
+def _span_metric(score: str, summary: str) -> Metric:
+    return Metric(
+        f"span_{score}", ("tags",), partial(of_spans, score=score), f"{summary}; span_{score}.TYPE is of one type",
+        of_part=lambda kind: partial(of_spans, score=score, of_type=kind),
+    )  # fmt: skip
+
+
+BUILT_IN: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", ("label", "grade"), accuracy, "share of right labels"),
+        Metric(
+            "average_precision", ("label", "labels"), average_precision,
+            "area under the precision-recall curve; of several labels the mean, each against the rest",
+            of_probabilities=True,
+        ),
+        Metric("balanced_accuracy", ("label", "grade"), balanced_accuracy, "mean over the labels of recall"),
+        Metric("f1", ("label",), f1, "F1 of the second of two labels", two_classes=True),
+        Metric("macro_f1", ("label", "labels", "grade"), macro_f1, "mean over the labels of F1"),
+        Metric("mae", ("score", "grade"), mae, "mean absolute error; lower is better", lower_is_better=True),
+        Metric("matthews", ("label",), matthews, "Matthews correlation, of any number of labels", lowest=-1.0),
+        Metric("micro_f1", ("label", "labels"), partial(averaged_f1, average="micro"), "F1 of all decisions together"),
+        Metric("mse", ("score", "grade"), mse, "mean squared error; lower is better", lower_is_better=True),
+        Metric("pearson", ("score", "grade"), pearson, "linear correlation", lowest=-1.0),
+        Metric("quadratic_kappa", ("grade",), quadratic_kappa, "Cohen's kappa with quadratic weights", lowest=-1.0),
+        Metric(
+            "roc_auc", ("label", "labels"), roc_auc,
+            "area under the ROC curve; of several labels the mean, each against the rest", of_probabilities=True,
+        ),
+        _span_metric("f1", "F1 of spans"),
+        _span_metric("precision", "precision of spans"),
+        _span_metric("recall", "recall of spans"),
+        Metric("spearman", ("score", "grade"), spearman, "correlation of the ranks", lowest=-1.0),
+        Metric("subset_accuracy", ("labels",), subset_accuracy, "share of examples with exactly the right labels"),
+        Metric(
+            "weighted_f1", ("label", "labels"), partial(averaged_f1, average="weighted"),
+            "mean over the labels of F1, by their gold examples",
+        ),
+        Metric("word_accuracy", ("tags", "classes"), word_accuracy, "share of words with the right tag"),
+    )
+}  # fmt: skip
 
 
 class _Metrics(Mapping[str, Metric]):
-    """Name → metric, read from `tasks/metrics/` when it is asked for; `NAME.PART` is a metric of one part."""
+    """Name → metric; `NAME.PART` is a metric of one part."""
 
     def __getitem__(self, name: str) -> Metric:
         base, _, part = name.partition(".")
-        if base not in metrics.names():
-            raise KeyError(name)
-        metric = metrics.get(base)
+        metric = BUILT_IN[base]
         if not part:
             return metric
         if metric.of_part is None:
@@ -32,112 +383,29 @@ class _Metrics(Mapping[str, Metric]):
         return replace(metric, name=name, compute=metric.of_part(part), of_part=None)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(metrics.names())
+        return iter(sorted(BUILT_IN))
 
     def __len__(self) -> int:
-        return len(metrics.names())
+        return len(BUILT_IN)
 
 
 METRICS: Mapping[str, Metric] = _Metrics()
 
 
-def score(
-    task: Task, gold: Sequence[Label], predicted: Sequence[Prediction], probabilities: Probabilities = ()
-) -> dict[str, float]:
-    """Compute the task's metric, then the other metrics that are reported for it.
-
-    Args:
-        task: the task of the predictions.
-        gold: the examples' labels, in order.
-        predicted: a class id, a score, or a list of label ids (one per word) for each example.
-        probabilities: of the labels, for metrics that rank by them; () where the task has none.
-
-    Raises:
-        ValueError: no examples, unequal lengths, a hidden label, a non-finite prediction, or no probabilities for a
-            metric that needs them.
-    """
-    _check(task, gold, predicted)
-    return {name: _value(name, task, gold, predicted, probabilities) for name in scored_by(task)}
-
-
-def value(
-    name: str, task: Task, gold: Sequence[Label], predicted: Sequence[Prediction], probabilities: Probabilities = ()
-) -> float:
-    """One metric of predictions; arguments and errors as of `score`."""
-    _check(task, gold, predicted)
-    return _value(name, task, gold, predicted, probabilities)
-
-
-def scored_by(task: Task) -> list[str]:
-    """All metrics of a task's predictions: its own first, those of its kind, and those that it names beside."""
-    return list(dict.fromkeys((task.metric, *reported(task), *task.beside)))
-
-
-def reported(task: Task) -> list[str]:
-    """The metrics that are reported for a kind: F1 is that of the positive class of two, else the mean over classes."""
-    fitting = [name for name in task.of_kind.metrics if METRICS[name].fits(task)]
-    return [name for name in fitting if name != "macro_f1" or "f1" not in fitting]
-
-
-def default(kind: Kind) -> str:
-    """The metric of a user's task whose file names none."""
-    return kinds.get(kind).metrics[0]
-
-
-def needs_probabilities(task: Task) -> bool:
-    """True if one of a task's metrics ranks by probabilities, so that predictions are stored with all digits."""
-    return any(METRICS[name].of_probabilities for name in scored_by(task))
-
-
-@functools.cache  # asked for each of a hundred thousand records
+@functools.cache  # called for each of a hundred thousand records
 def is_lower_better(name: str) -> bool:
-    """True of errors. False of a metric that this version does not know, as of all that older ones had."""
+    """True for errors; False for a metric that this version does not know."""
     return name in METRICS and METRICS[name].lower_is_better
 
 
 @functools.cache
 def limits(name: str) -> tuple[float, float]:
-    """The lowest and highest value of a metric; no limits of one that this version does not know."""
+    """The lowest and highest value of a metric; infinite for a metric that this version does not know."""
     if name not in METRICS:
         return (-math.inf, math.inf)
     return (METRICS[name].lowest, math.inf if is_lower_better(name) else 1.0)
 
 
 def gain(name: str, value: float) -> float:
-    """A value or a difference by a metric, with the sign that makes higher better: the one to maximise and compare."""
+    """A value or a difference by a metric, with the sign that makes higher better."""
     return -value if is_lower_better(name) else value
-
-
-def _value(
-    name: str, task: Task, gold: Sequence[Label], predicted: Sequence[Prediction], probabilities: Probabilities
-) -> float:
-    metric = METRICS[name]
-    if metric.of_probabilities and len(probabilities) != len(gold):
-        raise ValueError(f"{name} of {task.name} is of probabilities, and there are none; take another metric.")
-    found = metric.compute(task, gold, probabilities if metric.of_probabilities else predicted)
-    if not math.isfinite(found):  # no record could hold it, and no best be chosen by it
-        raise ValueError(f"{name} of {task.name} is {found} on {some(len(gold), 'example')}; it has to be a number.")
-    return found
-
-
-def _check(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> None:
-    if not gold or len(gold) != len(predicted):
-        raise ValueError(
-            f"{some(len(predicted), 'prediction')} for {some(len(gold), 'example')} of {task.name}; score each once."
-        )
-    if any(label is None for label in gold):
-        raise ValueError(f"{task.name} cannot be scored: labels are hidden. Carve a labelled test with --test-from.")
-    if task.of_kind.labels_words:
-        pairs = zip(gold, predicted, strict=True)
-        for position, (gold_tags, tags) in enumerate(pairs):
-            lengths = len(cast(tuple[int, ...], gold_tags)), len(cast(list[int], tags))
-            if lengths[0] != lengths[1]:
-                raise ValueError(
-                    f"{task.name}, sentence {position}: {some(lengths[1], 'label')} for {some(lengths[0], 'word')}."
-                )
-    elif not all(map(_is_finite, predicted)):
-        raise ValueError(f"A prediction for {task.name} is not a finite number; the training diverged.")
-
-
-def _is_finite(predicted: Any) -> bool:
-    return math.isfinite(predicted) if isinstance(predicted, int | float) else all(map(math.isfinite, predicted))

@@ -13,10 +13,8 @@ from itertools import chain
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.bounded import LONGEST_LINE, MOST_DATA_BYTES
-from meltpoint.tasks.core.compressed import read_data_bytes
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.paths import exists
+from meltpoint.tasks.core.files import LONGEST_LINE, MOST_DATA_BYTES, exists, read_data_bytes
+from meltpoint.tasks.core.wording import some
 
 
 def read_text(
@@ -28,7 +26,7 @@ def read_text(
         path: the file.
         damaged: True if the file is known to contain bytes that are not UTF-8, which become U+FFFD.
         most_bytes: a larger file is refused.
-        encoding: the encoding that a task file declares; None for UTF-8 that no file can change.
+        encoding: the encoding that a task file declares; None for UTF-8.
 
     Raises:
         ValueError: the file is missing, unreadable, too large, empty, or in another encoding (the line and byte are
@@ -105,7 +103,7 @@ def null_character(path: Path, line: int) -> ValueError:
 
 
 def with_line_feeds(text: str) -> str:
-    """A text whose lines end in carriage returns alone with line feeds in their place; any other as it is."""
+    """A text with line feeds instead of carriage returns, if its lines end in the latter only; others unchanged."""
     return text if "\n" in text else text.replace("\r", "\n")
 
 
@@ -260,7 +258,7 @@ def read_csv(
 def csv_rows(
     path: Path, lines: Iterable[str], separator: str = ",", quote: str = '"'
 ) -> Iterator[tuple[int, list[str]]]:  # fmt: skip
-    """The rows of a csv file: (number of the last line, cells); lines without any cell are left out.
+    """The rows of a csv file: (number of the last line, cells); lines without cells are left out.
 
     `lines` have their ends, and are split at each `\\n`, `\\r\\n` and lone `\\r`.
 
@@ -293,7 +291,7 @@ def csv_rows(
 
 
 def _space_before_quote(lines: Sequence[str], row: Sequence[str], separator: str, quote: str) -> int | None:
-    """The first cell of a row with a space before its quote: it is another one where such spaces are skipped."""
+    """The first cell of a row with a space before its quote: it changes if such spaces are skipped."""
     blanks = {ord(blank): " " for blank in "\t\u00a0" if blank != separator}
     plain = [line.translate(blanks) for line in lines]
     again = next(csv.reader(plain, delimiter=separator, quotechar=quote, skipinitialspace=separator != " "))
@@ -302,7 +300,7 @@ def _space_before_quote(lines: Sequence[str], row: Sequence[str], separator: str
 
 
 NAMED_TWICE = -1
-"""The position of a column whose name another one has too."""
+"""The position of a column whose name is not unique."""
 
 
 def records(
@@ -359,7 +357,7 @@ def position_of(path: Path, column: str, positions: Mapping[str, int]) -> int:
 
 
 def named_twice(where: str, column: str, remedy: str = "") -> ValueError:
-    """The error for two columns of one name."""
+    """The error for two columns with the same name."""
     return ValueError(f"{where}: two columns are named '{column}'. Give each a name of its own{remedy}.")
 
 

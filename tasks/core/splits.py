@@ -1,28 +1,31 @@
-"""Training data of a task: train and dev. Nothing in this module can open a test split."""
+"""Training data of a task: train and dev, and warnings about them. Nothing in this module can open a test split."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from meltpoint.tasks.core.carving import Cut, Draw, carve, carve_train, parse_cut
-from meltpoint.tasks.core.counts import counted, some
+from meltpoint.tasks.core.kinds import TaskKind
 from meltpoint.tasks.core.sources import find, read_split
 from meltpoint.tasks.core.task import DataSpec, Example, ReadExamples, Task, TrainingData
+from meltpoint.tasks.core.wording import counted, some
 
 SAMPLE_SEED = 0
 FEWEST_SAMPLED = 500
-"""Of a dev sample: an accuracy of 90 % on 500 examples has a standard error of 1.3 points, and the difference of two
-settings that disagree on every tenth of them one of 1.4."""
+"""The least size of a dev sample: an accuracy of 90 % on 500 examples has a standard error of 1.3 points, and the
+difference of two settings that disagree on one tenth of them has one of 1.4."""
 SAMPLED_PER_TRAINED = 2
-"""Of a dev sample: a pass over twice as many dev examples as training examples takes two fifths of an epoch, since a
-training step costs three passes forward (Kaplan et al. 2020, section 2.1)."""
+"""Dev examples in a sample for each training example: scoring them takes two fifths of an epoch, since a training step
+costs three forward passes (Kaplan et al. 2020, section 2.1)."""
 WORTH_SAMPLING = 1.5
-"""Dev is sampled where it is larger than the sample by more than half: less saves less than it costs in precision."""
+"""Dev is sampled only if it is over 1.5 times the sample: a smaller saving is not worth the precision."""
 
 
 def load_training_data(spec: DataSpec) -> TrainingData:
@@ -113,7 +116,7 @@ def left_out(split: str, examples: Sequence[Example]) -> list[str]:
 
 
 def _sampled(examples: list[Example], size: int | None, what: str, notes: list[str]) -> list[Example]:
-    """At most so many examples; `notes` gets a line where some are left out."""
+    """At most `size` examples; `notes` gets a line if some are left out."""
     if size is None or size >= len(examples):
         return examples
     notes.append(f"{counted(size)} of {some(len(examples), what)}, seed {SAMPLE_SEED}")
@@ -121,7 +124,7 @@ def _sampled(examples: list[Example], size: int | None, what: str, notes: list[s
 
 
 def dev_sample_size(train_examples: int, dev_examples: int) -> int:
-    """The dev examples that epochs are scored on by default: all of them, or a sample where they are many."""
+    """The default number of dev examples that epochs are scored on: all of them, or a sample of many."""
     size = max(FEWEST_SAMPLED, SAMPLED_PER_TRAINED * train_examples)
     return size if dev_examples > WORTH_SAMPLING * size else dev_examples
 
@@ -129,9 +132,9 @@ def dev_sample_size(train_examples: int, dev_examples: int) -> int:
 def _dev_sample(
     dev: list[Example], asked: int | Literal["auto"] | None, train_examples: int, notes: list[str]
 ) -> list[Example]:
-    """The part of dev that epochs are scored on; the default one has each class's share, where examples have classes.
+    """The part of dev that epochs are scored on; the default one is stratified, if examples have classes.
 
-    A sample of a size that was asked for is drawn as it always was, so that older sweeps and exports keep theirs.
+    A sample of a requested size is drawn as in earlier versions, so that older sweeps and exports keep theirs.
     """
     size = dev_sample_size(train_examples, len(dev)) if asked == "auto" else asked
     if size is None or size >= len(dev):
@@ -148,7 +151,7 @@ def _dev_sample(
 
 
 def _documents(task: Task, whole: list[Example], kept: list[Example]) -> list[Example] | None:
-    """The whole of a split whose sentences stand in documents, where only some of them were kept."""
+    """The complete split, if its sentences form documents and only some of them were kept."""
     in_documents = task.of_kind.labels_words and any(example.group for example in whole)
     return whole if in_documents and len(kept) < len(whole) else None
 
@@ -176,3 +179,68 @@ def fingerprint(task: Task, *splits: Sequence[Example]) -> str:
         digest.update(json.dumps(part).encode())
         digest.update(b"\n")
     return digest.hexdigest()[:16]
+
+
+WIDEST_POINTS = 5.0
+"""A dev split that tells two settings apart less exactly than this causes a warning: fewer than 154 examples."""
+USUAL_DISAGREEMENT = 0.1
+"""The share of examples on which two settings of one cell disagree; their comparison is paired."""
+LEAST_SHARED = 0.01
+"""The share of dev that also occurs in train, from which there is a warning; less moves a score by under a point."""
+NORMAL_95 = 1.959964
+"""The 97.5th percentile of the normal distribution."""
+
+
+def data_warnings(data: TrainingData) -> list[str]:
+    """One line for each fault of a task's data: shared texts, missing classes, a small dev split."""
+    return [*_shared(data), *_missing_classes(data), *_small_dev(data)]
+
+
+def _texts(example: Example) -> tuple[str, ...]:
+    return tuple(text.strip().casefold() for text in example.texts) or tuple(word.casefold() for word in example.words)
+
+
+def _shared(data: TrainingData) -> Iterator[str]:
+    known = {_texts(example) for example in data.train}
+    shared = sum(_texts(example) in known for example in data.dev)
+    if shared and shared >= LEAST_SHARED * len(data.dev):
+        percent = 100 * shared / len(data.dev)
+        yield (
+            f"{some(shared, 'dev example')} of {counted(len(data.dev))} ({percent:.1f} %) also occur in train: dev "
+            "flatters models that memorise them"
+        )
+
+
+def _labels(examples: Sequence[Example], kind: TaskKind) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for example in examples:
+        label = example.label
+        if isinstance(label, tuple) and kind.has_labels:
+            found.update(place for place, has in enumerate(label) if has)
+        elif isinstance(label, tuple):
+            found.update(label)
+        elif isinstance(label, int):
+            found[label] += 1
+    return found
+
+
+def _missing_classes(data: TrainingData) -> Iterator[str]:
+    """Warn of labels without an example; `I-X` may be missing, because every span may be one word long."""
+    names = data.task.labels
+    for split, examples in (("train", data.train), ("dev", data.dev)):
+        found = _labels(examples, data.task.of_kind)
+        missing = [name for number, name in enumerate(names) if not found[number] and not name.startswith("I-")]
+        if missing:
+            shown = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+            yield f"{split} has no example of {shown}"
+
+
+def _small_dev(data: TrainingData) -> Iterator[str]:
+    """Warn by the interval of a difference of two settings on the same examples (McNemar); rough for other metrics."""
+    count = max(1, len(data.dev))
+    points = 100 * NORMAL_95 * math.sqrt(USUAL_DISAGREEMENT / count)
+    if points > WIDEST_POINTS:
+        yield (
+            f"dev has {some(len(data.dev), 'example')}: settings that differ there by less than about "
+            f"{points:.0f} points are chosen by chance"
+        )

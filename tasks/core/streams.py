@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from meltpoint.tasks.core.bounded import regular
+from meltpoint.tasks.core.files import regular
 from meltpoint.tasks.core.readers import (
     Record,
     bare_lines,
@@ -20,7 +20,7 @@ from meltpoint.tasks.core.readers import (
 
 
 def stream_table(path: Path, columns: Sequence[str], *, header: bool, separator: str | None = None) -> Iterator[Record]:
-    """Yield the rows of a csv file, or of one whose cells a separator divides and no quotes surround.
+    """Yield the rows of a csv file, or of a file whose cells are separated by one character, without quotes.
 
     Args:
         path: the file.

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.kind import TaskKind
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.kinds import TaskKind
 
 Kind = str
-"""The name of a kind of task: a file in `tasks/kinds/`."""
+"""The name of a kind of task (`kinds.BUILT_IN`)."""
 KINDS: tuple[Kind, ...] = kinds.names()
 
 Split = Literal["train", "dev", "test"]
@@ -157,7 +157,7 @@ class Task:
 
     @property
     def of_kind(self) -> TaskKind:
-        """Its kind: what its examples hold, and what is predicted of them."""
+        """The kind of the task: the contents of its examples, and its target."""
         return kinds.get(self.kind)
 
     @property
@@ -213,6 +213,6 @@ class TrainingData:
     all_dev: list[Example] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """All of dev is `dev`, where nothing was left out."""
+        """All of dev: `dev`, if nothing was left out."""
         if not self.all_dev:
             object.__setattr__(self, "all_dev", self.dev)

@@ -1,4 +1,4 @@
-"""Examples of a user's files: all formats read into the same examples, and what was left out counted."""
+"""Examples of a user's files: every format gives the same examples, and rows that are left out are counted."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from functools import partial
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.arrow_rows import ClassName, Row, with_class_names
 from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.kind import GROUP, LABEL
-from meltpoint.tasks.core.paths import matching
+from meltpoint.tasks.core.files import matching
+from meltpoint.tasks.core.kinds import GROUP, LABEL
 from meltpoint.tasks.core.readers import Record
-from meltpoint.tasks.core.task import Example, ReadExamples
-from meltpoint.tasks.core.user_layout import UserFileLayout, UserSplit
-from meltpoint.tasks.core.user_rows import (
+from meltpoint.tasks.core.rows import (
     SPLIT,
+    ClassName,
     LabelList,
+    Row,
     as_record,
     cell_names,
     cell_text,
@@ -26,11 +24,15 @@ from meltpoint.tasks.core.user_rows import (
     numbered_rows,
     read_records,
     value_at,
+    with_class_names,
     with_labels,
 )
+from meltpoint.tasks.core.task import Example, ReadExamples
+from meltpoint.tasks.core.user_layout import UserFileLayout, UserSplit
+from meltpoint.tasks.core.wording import some
 
 LeftOut = Counter[str]
-"""Why rows were left out → how many."""
+"""Reason → the number of rows that were left out for it."""
 
 EMPTY, KEPT = "an empty text", "an empty text kept"
 
@@ -57,7 +59,7 @@ def read_user_files(folder: Path, split: UserSplit, layout: UserFileLayout) -> l
 
 
 def notes_of(left_out: LeftOut) -> list[str]:
-    """The remarks for the tables: what was left out, and how many empty texts were kept."""
+    """The remarks for the tables: rows that were left out, and the number of empty texts that were kept."""
     notes = {why: f"{some(count, 'row')} with {why}" for why, count in left_out.items()}
     return [note if why == KEPT else f"{note} left out" for why, note in notes.items()]
 
@@ -80,7 +82,7 @@ def _conll(paths: list[Path], layout: UserFileLayout) -> ReadExamples:
 
 
 def check_documents(path: Path, documents: Iterable[object], layout: UserFileLayout) -> None:
-    """Check that a column file marks its documents where they are the groups.
+    """Check that a column file marks its documents, if they are the groups.
 
     Raises:
         ValueError: it marks none.
@@ -147,7 +149,7 @@ def labelled_example(
 
 
 def group_of(record: Record, layout: UserFileLayout) -> str:
-    """The group of an example, "" where the task has none.
+    """The group of an example; "" if the task has none.
 
     Raises:
         ValueError: its cell is empty.
@@ -194,7 +196,7 @@ def _indicators(record: Record, layout: UserFileLayout) -> tuple[int, ...]:
 
 
 def _cells(key: str, layout: UserFileLayout) -> list[str]:
-    """The names of a text's cells; see `user_rows.cell_names`."""
+    """The names of a text's cells; see `rows.cell_names`."""
     columns = layout.columns.get(key, (key,))
     return [key] if len(columns) == 1 else [f"{key}: {column}" for column in columns]
 
@@ -206,7 +208,7 @@ def joined_text(record: Record, key: str, layout: UserFileLayout) -> str:
 
 
 def _class(record: Record, column: str, labels: Mapping[str, int]) -> int:
-    """The class id of a label: by its spelling, or by a class's number where no label has the class's name."""
+    """The class id of a label: by its spelling, or by a class's number if no label has the class's name."""
     cell = record.cell(column)
     if isinstance(cell, ClassName) and cell not in labels and cell.number in labels:
         return labels[cell.number]

@@ -1,4 +1,4 @@
-"""The keys of a task file: their types, what fits together, and what to write in place of a wrong value."""
+"""Keys of a task file: their types, and the checks of keys that must fit together."""
 
 from __future__ import annotations
 
@@ -8,24 +8,21 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core import registry
+from meltpoint.tasks.core import kinds, registry
 from meltpoint.tasks.core.conll import TagScheme
-from meltpoint.tasks.core.kind import DOCUMENT, GROUP, LABEL, TaskKind
+from meltpoint.tasks.core.kinds import DOCUMENT, GROUP, LABEL, TaskKind
 from meltpoint.tasks.core.metrics import METRICS
-from meltpoint.tasks.core.patterns import check_groups
 from meltpoint.tasks.core.user_layout import (
     TABLES,
     TEXTUAL,
     TYPED,
+    WANTED,
+    Character,
     EmptyTexts,
     Format,
-)
-from meltpoint.tasks.core.user_remedies import WANTED
-from meltpoint.tasks.core.user_values import (
-    Character,
     Names,
     Widths,
+    check_groups,
     cut_of,
     encoding_of,
     kind_of,
@@ -81,7 +78,7 @@ class Hub(_Strict):
 
 
 class Columns(_Strict):
-    """The columns by name, or by number from 0; a text may be joined of several, and several labels have one each.
+    """The columns by name, or by number from 0; a text may join several, and each of several labels may have one.
 
     `group` holds the document, author or conversation that an example belongs to.
     """
@@ -95,7 +92,7 @@ class Columns(_Strict):
     group: str | None = None
 
     def given(self) -> dict[str, tuple[str, ...]]:
-        """The columns that are named."""
+        """The named columns."""
         dumped = self.model_dump()
         return {key: _given(value) for key, value in dumped.items() if value is not None}
 
@@ -182,7 +179,7 @@ class UserTask(_Strict):
 
     @property
     def of_kind(self) -> TaskKind:
-        """Its kind: what its examples hold, and what is predicted of them."""
+        """The kind of the task: the contents of its examples, and its target."""
         return kinds.get(self.kind)
 
     def label_names(self) -> tuple[str, ...]:
@@ -190,7 +187,7 @@ class UserTask(_Strict):
         return tuple(dict.fromkeys(name for _, name in self.spellings()))
 
     def spellings(self) -> tuple[tuple[str, str], ...]:
-        """(spelling in the files, name) of each label; where each has a column and none is named, the columns."""
+        """(spelling in the files, name) of each label; the columns, if each label has one and none is named."""
         columns = self.columns.label or ()
         return self.labels or (tuple((column, column) for column in columns) if len(columns) > 1 else ())
 
@@ -372,4 +369,4 @@ ONLY_FOR: Mapping[str, tuple[str, ...]] = {
     "split_column": (*TABLES, "lines", *TYPED),
     "encoding": TEXTUAL,
 }
-"""Key → the formats that it is for; elsewhere it is refused, because it would do nothing."""
+"""Key → the formats that it applies to; it is refused for others, where it would do nothing."""

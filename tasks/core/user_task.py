@@ -10,19 +10,17 @@ from typing import get_args
 import yaml
 from pydantic import ValidationError
 
-from meltpoint.tasks.core import mistakes, registry
-from meltpoint.tasks.core.bounded import MOST_YAML_BYTES, TextLoader, parse_yaml
+from meltpoint.tasks.core import registry, wording
 from meltpoint.tasks.core.conll import TagScheme
-from meltpoint.tasks.core.kind import GROUP, LABEL
-from meltpoint.tasks.core.metrics import default
-from meltpoint.tasks.core.paths import expanded
+from meltpoint.tasks.core.files import MOST_YAML_BYTES, TextLoader, expanded, parse_yaml
+from meltpoint.tasks.core.kinds import GROUP, LABEL
 from meltpoint.tasks.core.readers import read_text
+from meltpoint.tasks.core.rows import cell_names
+from meltpoint.tasks.core.scoring import default
 from meltpoint.tasks.core.task import SPLITS, HubSource, Split, Task
 from meltpoint.tasks.core.user_formats import conll_layout, hub_example, read_user_files
 from meltpoint.tasks.core.user_keys import Columns, Files, Hub, LabelFiles, SplitNames, UserTask
-from meltpoint.tasks.core.user_layout import EmptyTexts, Format, UserFileLayout, UserSplit
-from meltpoint.tasks.core.user_remedies import WANTED
-from meltpoint.tasks.core.user_rows import cell_names
+from meltpoint.tasks.core.user_layout import WANTED, EmptyTexts, Format, UserFileLayout, UserSplit
 
 
 def read_task_file(file: str, taken: Iterable[str] = ()) -> Task:
@@ -77,11 +75,11 @@ def _first_line(error: ValidationError, document: Mapping[str, object]) -> str:
     if first["type"] == "literal_error" and isinstance(first["input"], str):
         known = get_args(CHOICES[key])
         return f"{key}: {registry.unknown(first['input'], key, known)}"
-    return mistakes.first_mistake(error, document, WANTED)
+    return wording.first_mistake(error, document, WANTED)
 
 
 CHOICES = {"format": Format, "empty": EmptyTexts, "tag_scheme": TagScheme}
-"""Key → the type that lists its words."""
+"""Key → the type that lists its choices."""
 
 
 def _task(user_task: UserTask, folder: Path) -> Task:
@@ -113,7 +111,7 @@ def _task(user_task: UserTask, folder: Path) -> Task:
 
 
 def _weights(user_task: UserTask) -> tuple[float, ...]:
-    """A weight a label, where the task file has any."""
+    """A weight per label, if the task file has weights."""
     given = user_task.class_weights
     return tuple(given.get(name, 1.0) for name in user_task.label_names()) if given else ()
 
@@ -168,7 +166,7 @@ def _splits(user_task: UserTask) -> dict[Split, UserSplit]:
 
 
 def _names(split: UserSplit, layout: UserFileLayout) -> tuple[str, ...]:
-    """The names of a split's files for the check that they are there: a folder's ends with `/`."""
+    """The names of a split's files, for the check that they exist: a folder's name ends with `/`."""
     is_folder = layout.format in {"folders", "datasets"}
     names = tuple(f"{name.rstrip('/')}/" if is_folder else name for name in split.names)
     return names if split.label_file is None else (*names, split.label_file)

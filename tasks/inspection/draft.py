@@ -11,19 +11,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from meltpoint import tasks
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.compressed import without_suffix
-from meltpoint.tasks.core.counts import some
-from meltpoint.tasks.core.kind import DOCUMENT, GROUP, LABEL
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.files import without_suffix
+from meltpoint.tasks.core.kinds import DOCUMENT, GROUP, LABEL
 from meltpoint.tasks.core.readers import shown
 from meltpoint.tasks.core.task import SPLITS, Kind, Split
 from meltpoint.tasks.core.user_layout import UserFileLayout
-from meltpoint.tasks.inspection.counts import SplitCounts, counted_rows
+from meltpoint.tasks.core.wording import some
 from meltpoint.tasks.inspection.file_shape import FileShape, shape_of
-from meltpoint.tasks.inspection.names import NO_LABELS
-from meltpoint.tasks.inspection.places import SPLIT_WORDS, Place, by_split, places_of, split_word
 from meltpoint.tasks.inspection.roles import GUESS, Asked, Roles, roles_of
-from meltpoint.tasks.inspection.text_shape import is_number
+from meltpoint.tasks.inspection.splits import (
+    SPLIT_WORDS,
+    Place,
+    SplitCounts,
+    by_split,
+    counted_rows,
+    places_of,
+    split_word,
+)
+from meltpoint.tasks.inspection.text_shape import NO_LABELS, is_number
 
 NO_NAMES = {"data", "text", "texts", "gold", "label", "labels", "all", "full", "set", "task"}
 """Words of a file's name that do not name a task."""

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from meltpoint.tasks.core.arrow_rows import Row, dataset_rows
-from meltpoint.tasks.core.compressed import without_suffix
 from meltpoint.tasks.core.conll import SUFFIXES
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.files import without_suffix
 from meltpoint.tasks.core.readers import csv_rows, data_bytes, decoded, records, text_of, with_line_feeds
+from meltpoint.tasks.core.rows import Row, dataset_rows, json_row
 from meltpoint.tasks.core.streams import is_in_quotes
-from meltpoint.tasks.core.user_rows import json_row
-from meltpoint.tasks.inspection.conll_shape import ConllShape, conll_shape
-from meltpoint.tasks.inspection.places import Place
+from meltpoint.tasks.core.wording import some
 from meltpoint.tasks.inspection.roles import Roles
+from meltpoint.tasks.inspection.splits import Place
 from meltpoint.tasks.inspection.text_shape import (
+    ConllShape,
     TableShape,
+    conll_shape,
     encoding_of,
     spread,
     table_shape,

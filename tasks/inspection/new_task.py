@@ -1,21 +1,136 @@
-"""`new-task`: a task file from a look at data files, for a person to correct."""
+"""`new-task`: a task file that is drafted from data files, with findings as comments, for you to correct."""
 
 from __future__ import annotations
 
 import filecmp
+import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.counts import counted, some
-from meltpoint.tasks.core.kind import GROUP, LABEL
-from meltpoint.tasks.core.paths import is_file
+import yaml
+
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.files import is_file
+from meltpoint.tasks.core.kinds import GROUP, LABEL
 from meltpoint.tasks.core.task import Split
+from meltpoint.tasks.core.wording import counted, some
 from meltpoint.tasks.inspection.draft import Draft, draft_of
 from meltpoint.tasks.inspection.roles import Asked
-from meltpoint.tasks.inspection.yaml_text import findings, yaml_text
+from meltpoint.tasks.inspection.splits import SplitCounts, shared_texts
+
+WIDTH = 110
+MOST_SHOWN = 12
+"""The most labels whose counts are shown."""
+RARE = 10
+"""A class with fewer examples causes a remark."""
+
+
+def yaml_text(draft: Draft, asked: Sequence[str]) -> str:
+    """The task file with its comments.
+
+    Args:
+        draft: the guesses and counts.
+        asked: the files as named on the command line.
+    """
+    lines = [
+        f"# Written by: meltpoint new-task {shlex.join(asked)}",
+        "# These are guesses from the files. Correct what is wrong, then try: meltpoint plan --task THIS_FILE",
+    ]
+    lines += [f"# {remark}" for remark in draft.remarks.get("", ())]
+    for key, value in draft.keys.items():
+        lines += [f"# {remark}" for remark in draft.remarks.get(key, ())]
+        lines += _key(key, value)
+    lines += ["", *(f"# {line}" for line in findings(draft))]
+    return "\n".join(one_line(line) if line.startswith("#") else line for line in lines) + "\n"
+
+
+def one_line(text: str) -> str:
+    """A comment on one line, without characters that YAML does not print."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _key(key: str, value: object) -> list[str]:
+    """A key with its value in YAML: lists and mappings in braces, on several lines if they are long."""
+    text = yaml.safe_dump(_plain(value), default_flow_style=True, width=WIDTH, allow_unicode=True, sort_keys=False)
+    value_lines = text.removesuffix("\n").removesuffix("\n...").split("\n")
+    return [f"{key}: {value_lines[0]}", *(f"  {line}" for line in value_lines[1:])]
+
+
+def _plain(value: object) -> object:
+    """A value with whole numbers as numbers, so that they need no quotes; a task file reads both alike."""
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    is_whole = isinstance(value, str) and value.isascii() and value.isdecimal() and str(int(value)) == value
+    return int(value) if is_whole and len(str(value)) < 10 else value  # type: ignore[call-overload]
+
+
+def findings(draft: Draft) -> Iterator[str]:
+    """Lines of findings: sizes and lengths, labels, missing classes, texts that occur twice."""
+    for split, counts in draft.counts.items():
+        yield _size(split, counts)
+        if split != "test" and "range" not in draft.keys:
+            yield f"{split}, labels: {_label_counts(counts.labels)}"
+    yield from _classes(draft)
+    yield from _repeats(draft.counts)
+
+
+def _size(split: Split, counts: SplitCounts) -> str:
+    median, most, longest = counts.percentile(0.5), counts.percentile(0.95), counts.longest()
+    words = f"words: median {median}, 95 % have at most {most}, the longest {counted(longest)}"
+    return f"{split}: {some(counts.examples, 'example')}; {words}" + (
+        f"; {some(counts.empty, 'empty text')}" if counts.empty else ""
+    )
+
+
+def _label_counts(labels: Counter[str]) -> str:
+    total = labels.total() or 1
+    common = sorted(labels.items(), key=lambda pair: (-pair[1], pair[0]))
+    shown = [f"{label!r} {counted(number)} ({100 * number / total:.0f} %)" for label, number in common[:MOST_SHOWN]]
+    more = len(common) - MOST_SHOWN
+    return ", ".join([*shown, f"and {more} more"] if more > 0 else shown)
+
+
+def _classes(draft: Draft) -> Iterator[str]:
+    """Remarks on classes that are missing in a split, or rare."""
+    skipped = draft.keys.get("skip_labels", ())
+    assert isinstance(skipped, Sequence)
+    train = {label for label in draft.counts["train"].labels if label not in skipped} if draft.counts else set()
+    if "range" in draft.keys or kinds.get(str(draft.keys["kind"])).has_spans:
+        return
+    for split, counts in draft.counts.items():
+        there = {label for label in counts.labels if label not in skipped}
+        if split == "dev" and train - there:
+            yield f"dev lacks {_named(train - there)}"
+        if split != "train" and there - train:
+            yield f"{split} has {_named(there - train)}, which train lacks"
+    rare = {label for label in train if draft.counts["train"].labels[label] < RARE}
+    if rare:
+        yield f"fewer than {RARE} examples of {_named(rare)} in train"
+
+
+def _named(labels: set[str]) -> str:
+    shown = sorted(labels)[:MOST_SHOWN]
+    more = len(labels) - len(shown)
+    return ", ".join(map(repr, shown)) + (f" and {more} more" if more else "")
+
+
+def _repeats(counts: Mapping[Split, SplitCounts]) -> Iterator[str]:
+    for split, one in counts.items():
+        if one.repeated:
+            several = len(one.contradicting) if split != "test" else 0
+            clash = f"; {some(several, 'text')} with different labels" if several else ""
+            yield f"duplicates: {some(one.repeated, 'row')} of {split} whose text occurred before{clash}"
+    splits = list(counts)
+    for number, first in enumerate(splits):
+        for second in splits[number + 1 :]:
+            shared = shared_texts(counts[first], counts[second])
+            if shared:
+                yield f"shared: {some(shared, 'text')} of {second} in {first} too"
 
 
 @dataclass(frozen=True)
@@ -24,7 +139,7 @@ class NewTask:
 
     Attributes:
         text: the file with its comments.
-        draft: what was guessed and counted.
+        draft: the guesses and counts.
     """
 
     text: str
@@ -35,7 +150,7 @@ class NewTask:
         splits = {
             split: {
                 "examples": counts.examples,
-                # Never of test: how its classes lie is a fact about the locked split that could steer a choice.
+                # Never of test: the distribution of its classes is a fact about the locked split.
                 **({} if split == "test" else {"labels": dict(sorted(counts.labels.items()))}),
                 "empty_texts": counts.empty,
                 "repeated_rows": counts.repeated,
@@ -53,10 +168,10 @@ class NewTask:
 
 
 def new_task(files: Sequence[str], out: Path | None = None, group: str = "") -> NewTask:
-    """Look at files and draft the task file that reads them; with `out`, write it there.
+    """Inspect files and draft the task file that reads them; with `out`, write it there.
 
     Raises:
-        ValueError: a file is missing or of no format that is read, or there is a file at `out` already.
+        ValueError: a file is missing or has no known format, or `out` exists already.
     """
     if out is not None and out.exists():
         raise ValueError(f"{out} is there already. Name another file with --out, or remove it.")
@@ -71,10 +186,10 @@ def new_task(files: Sequence[str], out: Path | None = None, group: str = "") -> 
 
 
 def tuned_draft(files: Mapping[Split, Path], name: str, asked: Asked) -> Draft:
-    """The draft of the task that `tune` makes of a file a split; nobody looks at it, so that doubts are errors.
+    """The draft of the task that `tune` makes from one file per split; nobody reviews it, so doubts are errors.
 
     Raises:
-        ValueError: a file is missing or cannot be read as it was guessed.
+        ValueError: a file is missing or cannot be read as guessed.
     """
     for path in files.values():
         if not is_file(path):
@@ -83,13 +198,15 @@ def tuned_draft(files: Mapping[Split, Path], name: str, asked: Asked) -> Draft:
     left_out = [remark for remark in draft.remarks.get("files", ()) if remark.startswith("left out")]
     for doubt in (*draft.remarks.get("", ()), *left_out):
         raise ValueError(doubt.removeprefix("NOT YET RIGHT: "))
-    if kinds.get(str(draft.keys["kind"])).is_regression is False and len(_labels(draft)) == 1:
-        raise ValueError(f"{files['train']} has one label, {_labels(draft)[0]!r}; name another column with --label.")
+    if kinds.get(str(draft.keys["kind"])).is_regression is False and len(_label_names(draft)) == 1:
+        raise ValueError(
+            f"{files['train']} has one label, {_label_names(draft)[0]!r}; name another column with --label."
+        )
     return draft
 
 
 def keep(draft: Draft, files: Mapping[Split, Path], folder: Path, task: str, data: str, asked: Sequence[str]) -> Path:
-    """Write a draft and copies of its files into a sweep's folder; or find there what was written before.
+    """Write a draft and copies of its files into a sweep's folder, or reuse those that are there.
 
     Raises:
         ValueError: the folder has a draft of other files, or the files have changed.
@@ -120,7 +237,7 @@ def as_read(draft: Draft) -> str:
     assert isinstance(columns, Mapping)
     named = [f"{key}: {' + '.join(map(str, value)) if isinstance(value, list) else value}"
              for key, value in columns.items()]  # fmt: skip
-    labels = _labels(draft)
+    labels = _label_names(draft)
     shown = some(len(labels), "label") + (f" ({', '.join(labels)})" if len(labels) <= 4 else "")
     target = f"scores {draft.keys['range']}" if "range" in draft.keys else shown
     rows = sum(counts.examples for counts in draft.counts.values())
@@ -145,7 +262,7 @@ def split_sizes(draft: Draft) -> str:
     return f"train {kept}; dev {texts['dev']}; test {test}"
 
 
-def _labels(draft: Draft) -> list[str]:
+def _label_names(draft: Draft) -> list[str]:
     labels = draft.keys.get("labels", ())
     if not labels and isinstance(columns := draft.keys.get("columns"), Mapping):
         labels = columns.get(LABEL, ())  # a column a label

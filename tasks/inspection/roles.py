@@ -6,14 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
-from meltpoint.tasks.core.arrow_rows import Row
-from meltpoint.tasks.core.kind import LABEL
+from meltpoint.tasks.core.kinds import LABEL
 from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.rows import Row
 from meltpoint.tasks.core.task import Kind
-from meltpoint.tasks.inspection import names as known
-from meltpoint.tasks.inspection.conll_shape import TAG, scheme_of
-from meltpoint.tasks.inspection.places import split_word
-from meltpoint.tasks.inspection.text_shape import is_number
+from meltpoint.tasks.inspection.splits import split_word
+from meltpoint.tasks.inspection.text_shape import (
+    JOINED_NAMES,
+    LABEL_NAMES,
+    PAIR_NAMES,
+    SPLIT_NAMES,
+    TAG,
+    TAGS_NAMES,
+    TEXT_NAMES,
+    WORDS_NAMES,
+    is_number,
+    scheme_of,
+)
 
 MOST_LABELS = 300
 """The most different values of a column of classes."""
@@ -108,7 +117,7 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
             raise unknown(name, "column", names)
     names = [name for name in names if name != asked.group]
     if asked.texts and asked.label:
-        names = [name for name in names if name in {*asked.texts, asked.label} or name.lower() in known.SPLIT_NAMES]
+        names = [name for name in names if name in {*asked.texts, asked.label} or name.lower() in SPLIT_NAMES]
     tagged = _tagged(names, rows)
     if tagged is not None:
         return tagged
@@ -183,14 +192,14 @@ def _tagged(names: Sequence[str], rows: Sequence[Row]) -> Roles | None:
     """The roles of two columns of lists of the same lengths, the one of texts, the other of fewer different tags."""
     lists = [name for name in names if all(isinstance(row.get(name), list) for row in rows) and rows]
     words = [name for name in lists if all(isinstance(part, str) for row in rows for part in row[name])]  # type: ignore[attr-defined]
-    words.sort(key=lambda name: name.lower() not in known.WORDS_NAMES)
+    words.sort(key=lambda name: name.lower() not in WORDS_NAMES)
     for word in words:
         fitting = [
             name
             for name in lists
             if name != word and all(len(row[name]) == len(row[word]) for row in rows)  # type: ignore[arg-type]
         ]
-        fitting.sort(key=lambda name: name.lower() not in known.TAGS_NAMES)
+        fitting.sort(key=lambda name: name.lower() not in TAGS_NAMES)
         if fitting:
             tags: list[list[object]] = [row[fitting[0]] for row in rows]  # type: ignore[misc]
             columns = {"words": word, "tags": fitting[0]}
@@ -208,9 +217,9 @@ def _listed_labels(names: Sequence[str], rows: Sequence[Row]) -> str:
         for name in names
         if all(isinstance(row.get(name), list | None) for row in rows) and any(row.get(name) for row in rows)
     ]
-    named = [name for name in lists if name.rpartition(".")[2].lower() in known.LABEL_NAMES]
+    named = [name for name in lists if name.rpartition(".")[2].lower() in LABEL_NAMES]
     has_text = any(len(_text(row.get(name)).split()) > 1 for row in rows[:20] for name in names if name not in lists)
-    has_label = any(name.rpartition(".")[2].lower() in known.LABEL_NAMES for name in names if name not in lists)
+    has_label = any(name.rpartition(".")[2].lower() in LABEL_NAMES for name in names if name not in lists)
     if not has_text or (has_label and not named):
         return ""  # SNLI has the labels of each annotator beside the gold one
     return (named or lists or [""])[0]
@@ -241,13 +250,13 @@ def _separator(values: Sequence[str]) -> str:
 
 def _is_split(column: Column) -> bool:
     values = {value for value in column.values if value}
-    return column.short_name in known.SPLIT_NAMES and bool(values) and all(map(split_word, values))
+    return column.short_name in SPLIT_NAMES and bool(values) and all(map(split_word, values))
 
 
 def _label(columns: Sequence[Column]) -> Column | None:
     """The column of labels: a known name first, then the fewest different short values that repeat."""
     fitting = [column for column in columns if _may_be_label(column)] if len(columns) > 1 else []
-    rank = {name: number for number, name in enumerate(known.LABEL_NAMES)}
+    rank = {name: number for number, name in enumerate(LABEL_NAMES)}
     named = [column for column in fitting if column.short_name in rank]
     if named:
         return min(named, key=lambda column: rank[column.short_name])
@@ -271,17 +280,17 @@ def _repeats(column: Column) -> bool:
 
 
 def _may_be_label(column: Column) -> bool:
-    is_named = column.short_name in known.LABEL_NAMES
+    is_named = column.short_name in LABEL_NAMES
     return column.words <= 4 and column.distinct >= 2 and (is_named or column.distinct <= MOST_LABELS)
 
 
 def _texts(columns: Sequence[Column]) -> list[Column]:
     """The columns of the text, or of the two texts of a pair."""
     by_name = {column.short_name: column for column in reversed(columns)}  # of `text` and `Text` the first
-    for pair in (*known.PAIR_NAMES, *known.JOINED_NAMES):
+    for pair in (*PAIR_NAMES, *JOINED_NAMES):
         if all(name in by_name for name in pair):
             return [by_name[name] for name in pair]
-    named = [by_name[name] for name in known.TEXT_NAMES if name in by_name and not by_name[name].is_numeric]
+    named = [by_name[name] for name in TEXT_NAMES if name in by_name and not by_name[name].is_numeric]
     if named:
         return named[:1]
     long = [column for column in columns if column.words >= 2 and not column.is_numeric]
@@ -291,12 +300,12 @@ def _texts(columns: Sequence[Column]) -> list[Column]:
 
 
 def _is_named_pair(first: Column, second: Column) -> bool:
-    return (first.short_name, second.short_name) in (*known.PAIR_NAMES, *known.JOINED_NAMES)
+    return (first.short_name, second.short_name) in (*PAIR_NAMES, *JOINED_NAMES)
 
 
 def _is_one_text(first: Column, second: Column) -> bool:
     """True for a title and its text: by their names, or because one is much longer."""
     if _is_named_pair(first, second):
-        return (first.short_name, second.short_name) in known.JOINED_NAMES
+        return (first.short_name, second.short_name) in JOINED_NAMES
     shorter, longer = sorted((first.words, second.words))
     return longer > ALIKE * shorter

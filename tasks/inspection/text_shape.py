@@ -1,4 +1,7 @@
-"""The shape of a text file: its encoding, and the delimiter, quotes and header of a table."""
+"""Shape of a text file: encoding, delimiter, quotes and header of a table, columns of tagged words.
+
+A file of tagged words has one word a line with its columns, and a blank line between sentences. The names that
+columns have in public data sets tell headers from rows, and texts from labels."""
 
 from __future__ import annotations
 
@@ -9,20 +12,149 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
+from statistics import mode
 from typing import TypeVar
 
+from meltpoint.tasks.core.conll import Sentence, TagScheme, is_numbered, split_columns
 from meltpoint.tasks.core.streams import is_in_quotes
-from meltpoint.tasks.inspection.names import LABEL_NAMES, TEXT_NAMES
+from meltpoint.tasks.core.task import Kind
+
+LABEL_NAMES = (
+    "gold_label", "label", "labels", "category", "class", "target", "sentiment", "intent", "verdict", "topic", "stars",
+    "rating", "is_duplicate", "similarity", "score", "relatedness_score", "entailment_judgment", "y", "gold",
+    "polarity", "emotion", "label_text", "coarse_label", "note", "answer_label",
+)  # fmt: skip
+"""The names of a column of labels or scores, the likeliest first."""
+
+TEXT_NAMES = (
+    "text", "sentence", "review", "comment_text", "comment", "body", "content", "tweet", "utterance", "query",
+    "question", "message", "document", "description", "title", "headline", "abstract", "summary", "reviewtext", "texte",
+    "premise", "hypothesis", "answer", "passage", "context",
+)  # fmt: skip
+"""The names of a column of texts."""
+
+PAIR_NAMES = (
+    ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b"),
+    ("question", "answer"), ("question", "sentence"), ("query", "passage"), ("sentence_a", "sentence_b"),
+    ("text1", "text2"), ("q1", "q2"), ("s1", "s2"), ("q", "a"), ("left", "right"), ("string1", "string2"),
+    ("#1 string", "#2 string"),
+)  # fmt: skip
+"""The names of the two columns of a pair."""
+
+JOINED_NAMES = (
+    ("title", "description"),
+    ("title", "body"),
+    ("title", "content"),
+    ("title", "text"),
+    ("title", "review"),
+)
+"""The names of two columns that are one text."""
+
+WORDS_NAMES = ("tokens", "words", "sentence", "token")
+TAGS_NAMES = ("ner_tags", "tags", "ner", "labels", "bio_tags", "iob", "ner_labels")
+SPLIT_NAMES = ("split", "set", "partition", "subset", "fold", "dataset_split", "splitset_label")
+
+NO_LABELS = ("-", "", "unsup", "n/a", "na", "nan", "none", "null")
+"""Spellings of a missing label."""
+
+
+SAMPLE_LINES = 20_000
+"""The lines that the scheme is guessed from; iob1 is visible only in adjacent entities or ones that begin with I-."""
+ONTONOTES = (3, 10)
+"""The columns of words and names in CoNLL-2012."""
+UNIVERSAL = (10, 3)
+"""The number of columns of CoNLL-U, and the one of universal parts of speech."""
+TAG = re.compile(r"O|[BIESLU]-.+")
+MOST_CLASSES = 500
+"""The most different tags of words in a file whose name does not say that it holds tagged words."""
+
+
+@dataclass(frozen=True)
+class ConllShape:
+    """The columns of words and tags, counted from 0 (-1: the last), and the scheme of tags that mark spans, or None."""
+
+    word_column: int
+    tag_column: int
+    scheme: TagScheme | None
+    width: int = 0
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of task."""
+        return "word_tagging" if self.scheme is None else "sequence_labelling"
+
+
+def conll_shape(text: str, *, is_named: bool = False) -> ConllShape | None:
+    """The shape of a file of tagged words; None for another text.
+
+    Args:
+        text: the text of the file.
+        is_named: True if the file's name says that it holds tagged words.
+    """
+    sample = "\n".join(text.replace("\r\n", "\n").split("\n", SAMPLE_LINES)[:SAMPLE_LINES])
+    if re.search("^#begin document", sample, re.MULTILINE):
+        return ConllShape(*ONTONOTES, "brackets")
+    try:
+        sentences = split_columns(Path(), sample).sentences
+    except ValueError:  # if the name says so, reading the file reports the wrong line
+        return ConllShape(0, -1, "iob2") if is_named else None
+    rows = [columns for sentence in sentences for _, columns in sentence.rows]
+    width = mode(map(len, rows))
+    alike = [columns for columns in rows if len(columns) == width]
+    if width < 2 or not any(len(sentence.rows) > 1 for sentence in sentences):
+        return None
+    word = 1 if is_numbered(sentences) else 0
+    for column in (-1, 1):
+        tags = [columns[column] for columns in alike]
+        spans = [tag for tag in tags if TAG.fullmatch(tag)]
+        if word != column and 2 * len(spans) > len(rows) and set(spans) != {"O"}:
+            return ConllShape(word, column, scheme_of(_tags(sentences, column)), width)
+    is_tagged = is_named or _is_tagged(sentences, alike, word)
+    return ConllShape(word, UNIVERSAL[1] if word and width == UNIVERSAL[0] else -1, None, width) if is_tagged else None
+
+
+def _is_tagged(sentences: Sequence[Sentence], alike: Sequence[Sequence[str]], word: int) -> bool:
+    """True if lines in blocks look like words with classes that repeat, rather than like a table or a text."""
+    count = sum(len(sentence.rows) for sentence in sentences)
+    words, tags = [columns[word] for columns in alike], {columns[-1] for columns in alike}
+    return (
+        len(sentences) > 1
+        and count >= 2 * len(sentences)
+        and len(alike) > 0.9 * count
+        and sum(" " in one for one in words) < 0.1 * count
+        and len(tags) <= min(MOST_CLASSES, count / 2)
+        and len(tags) < len(set(words))
+    )
+
+
+def _tags(sentences: Sequence[Sentence], column: int) -> list[list[str]]:
+    return [[columns[column] for _, columns in one.rows if len(columns) > max(column, 1)] for one in sentences]
+
+
+def scheme_of(sentences: Sequence[Sequence[str]]) -> TagScheme:
+    """The scheme of the tags of sentences."""
+    prefixes = {tag[:2] for tags in sentences for tag in tags}
+    if prefixes & {"L-", "U-"}:
+        return "bilou"
+    if prefixes & {"E-", "S-"}:
+        return "bioes"
+    for tags in sentences:
+        for before, tag in zip(["O", *tags], tags, strict=False):
+            if tag.startswith("I-") and before[2:] != tag[2:]:
+                return "iob1"  # in iob2 an entity begins with B-
+    return "iob2"
+
 
 Item = TypeVar("Item")
 
 SAMPLE_ROWS = 500
-"""The rows that the shape is guessed from."""
+"""The number of rows that the shape is guessed from."""
 DELIMITERS = ("\t", ",", ";", "|")
 MOST_WIDTHS = 3
-"""The most different numbers of cells of a tsv file whose rows have further cells."""
+"""The most different row lengths of a tsv file whose rows have extra cells."""
 LEAST_CONSISTENT = 0.95
-"""The least part of rows with as many cells as most have, for a table."""
+"""The least share of a table's rows with the most common number of cells."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +165,10 @@ class TableShape:
         delimiter: the character between two cells.
         is_quoted: True if cells are in quotes.
         has_header: True if the first line names the columns.
-        names: the columns' names; the numbers of those without a name, or with one that another has too.
+        names: the columns' names; a number for a column without a name of its own.
         rows: rows from the whole file.
-        widths: the numbers of cells of the other rows.
-        named_twice: the first name that several columns have, or "".
+        widths: the lengths of the other rows.
+        named_twice: the first name that several columns share, or "".
     """
 
     delimiter: str
@@ -49,7 +181,7 @@ class TableShape:
 
 
 def encoding_of(data: bytes) -> str:
-    """The encoding of a file's bytes: UTF-8 if they are, UTF-16 by its mark, else Windows' Latin letters."""
+    """The encoding of a file's bytes: UTF-16 by its mark, UTF-8 if they are valid, else Windows' Latin letters."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
     for encoding in ("utf-8", "cp1252"):
@@ -62,26 +194,26 @@ def encoding_of(data: bytes) -> str:
 
 
 def table_shape(text: str) -> TableShape | None:
-    """The shape of a text as a table; None if no delimiter makes one of it."""
+    """The shape of a table; None for a text that no delimiter splits into one."""
     shapes = [
         shape
         for delimiter in DELIMITERS
         for is_quoted in (True, False)
         if (shape := _shape(text, delimiter, is_quoted)) is not None
     ]
-    # The first of the delimiters that makes a table; with quotes where they are closed.
+    # The first delimiter that makes a table; with quotes if they are closed.
     best = min(shapes, key=lambda shape: (DELIMITERS.index(shape.delimiter), not shape.is_quoted), default=None)
     return _whole(text, _with_header(best)) if best else None
 
 
 def spread(items: Sequence[Item], count: int = SAMPLE_ROWS) -> Sequence[Item]:
-    """The first items of a sequence, and some of its whole: a file may be sorted by class, or alternate."""
+    """The first items of a sequence, and a sample of all of it: a file may be sorted by class, or alternate."""
     half = count // 2
     return [*items[:half], *items[half :: max(1, len(items) // half) | 1]]
 
 
 def _whole(text: str, shape: TableShape) -> TableShape:
-    """The shape with rows from the whole file, if the rest of it is of this shape too."""
+    """The shape with rows from the whole file, if all of it has this shape."""
     rows = _quoted_rows(text, shape.delimiter, None) if shape.is_quoted else _plain_rows(text, shape.delimiter, None)
     widths = Counter(map(len, rows))
     others = tuple(sorted(width for width in widths if width != len(shape.names)))
@@ -97,7 +229,7 @@ def _shape(text: str, delimiter: str, is_quoted: bool) -> TableShape | None:
     if not rows:
         return None
     width, count = Counter(map(len, rows)).most_common(1)[0]
-    # Rows of a tsv file may have some further cells (STS-B's have two).
+    # Rows of a tsv file may have extra cells (STS-B's have two).
     is_ragged = delimiter == "\t" and min(map(len, rows)) == width and len(set(map(len, rows))) <= MOST_WIDTHS
     if width < 2 or (count < LEAST_CONSISTENT * len(rows) and not is_ragged):
         return None
@@ -106,9 +238,9 @@ def _shape(text: str, delimiter: str, is_quoted: bool) -> TableShape | None:
 
 
 def _quoted_rows(text: str, delimiter: str, most: int | None = SAMPLE_ROWS) -> list[list[str]]:
-    """The first rows, read with quotes; none if quotes are left open, or hold only some cells between tabs.
+    """The first rows, read with quotes; none if quotes stay open, or enclose only some cells between tabs.
 
-    A quote before a word of a tsv file is a quote of the text, and two of them far apart would swallow rows.
+    A quote before a word of a tsv file belongs to the text, and two of them far apart would swallow rows.
     """
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -139,7 +271,7 @@ def _with_header(shape: TableShape) -> TableShape:
 
 
 def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """True if the first row looks like names: known ones, or words where the column below has only numbers."""
+    """True if the first row looks like names: known ones, or words above columns of numbers."""
     names = [cell.strip("\ufeff \t").lower() for cell in first]
     if any(len(name) > 60 or is_number(name) for name in names):
         return False
@@ -150,7 +282,7 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
         return False
     if any(name and all(map(is_number, column)) for name, column in zip(names, columns, strict=True)):
         return True
-    # A column of classes repeats its values; the name of the column is none of them.
+    # A column of classes repeats its values, and its name is not among them.
     repeats = [set(column) for column in columns if len(set(column)) <= len(column) / 2]
     is_short = max(len(name.split()) for name in names) <= 3
     return (
@@ -161,7 +293,7 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _may_lack_name(column: Sequence[str]) -> bool:
-    """True for a column of row numbers, which pandas gives no name, and for an empty one."""
+    """True for a column of row numbers, which pandas writes without a name, and for an empty column."""
     return not any(column) or (all(map(str.isdecimal, column)) and len(set(column)) == len(column))
 
 

@@ -17,7 +17,7 @@ from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.training.optimisers import StackedAdamW
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
 DIM, OUTPUTS = 12, 4

@@ -12,7 +12,7 @@ from meltpoint.adapters.data.pairing import CONTEXT, PAIRING
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import CLASS_WEIGHTS, COMMON, FOCAL_GAMMA, THRESHOLD, Value
 from meltpoint.adapters.layers.affine import first_states
-from meltpoint.tasks import kinds as task_kinds
+from meltpoint.tasks.core import kinds as task_kinds
 from meltpoint.tasks.core.task import KINDS
 from meltpoint.tests.adapters.head_cases import CUTS, DROPOUTS, OUTPUTS, Case, make_lanes, small_setting
 

@@ -13,7 +13,7 @@ from meltpoint.adapters.heads.mlp import HIDDEN_SIZE, Mlp
 from meltpoint.adapters.heads.pooling import PoolingHead
 from meltpoint.adapters.layers.affine import Affine, first_states
 from meltpoint.adapters.layers.bundle import Bundle
-from meltpoint.tasks.core.metric import Prediction
+from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tests.adapters.head_promises import PROMISES, BrokenPromiseError, Promise, verify
 

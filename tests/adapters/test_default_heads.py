@@ -10,8 +10,8 @@ import pytest
 from meltpoint.adapters import encoders, modes
 from meltpoint.adapters.compatibility import check_possible
 from meltpoint.adapters.default_head import FamilyTraits
+from meltpoint.tasks.core.kinds import reading
 from meltpoint.tasks.core.task import KINDS, Kind
-from meltpoint.tasks.kinds import reading
 
 BERT, ELMO = FamilyTraits(), FamilyTraits(joins_pairs=False, of_transformers=False)
 POOLED = FamilyTraits(has_pooling=True)

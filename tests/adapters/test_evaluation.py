@@ -12,8 +12,8 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation, evaluate
 from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.metrics import score
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.scoring import score
 from meltpoint.tasks.core.task import KINDS, Example, Kind
 from meltpoint.tests.adapters.devices import cpu_tensors
 

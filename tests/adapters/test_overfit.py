@@ -11,7 +11,7 @@ import pytest
 from meltpoint.adapters import heads
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import KINDS, Example, Kind
 
 Make = Callable[..., Any]

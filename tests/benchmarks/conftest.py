@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+import torch
+import transformers
 
-from meltpoint.benchmarks.gpu.sizes import TINY, save_encoder
 from meltpoint.benchmarks.job import Job
 
 
 @pytest.fixture(scope="session")
 def toy_encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """`hf:FOLDER` of a random two-layer BERT."""
-    size = replace(TINY, positions=128)  # a job's longest input
-    return save_encoder(size, tmp_path_factory.mktemp("toy-bert"))
+    folder = tmp_path_factory.mktemp("toy-bert")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(123))]
+    config = transformers.BertConfig(
+        vocab_size=len(words), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        max_position_embeddings=128,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    transformers.BertTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained(folder)
+    return f"hf:{folder}"
 
 
 @pytest.fixture

@@ -8,14 +8,12 @@ import time
 import pytest
 import torch
 
-from meltpoint.adapters import settings
-from meltpoint.adapters.model import Member
-from meltpoint.benchmarks.against import ledger_answer, measurement, sweep_command
-from meltpoint.benchmarks.alternation import Measurement, alternate
-from meltpoint.benchmarks.job import RATES, Job, learning_rates
-from meltpoint.benchmarks.processes import Finished, proportional_bytes, run_timed
-from meltpoint.benchmarks.rivals import plain_loop, plain_optuna
-from meltpoint.benchmarks.rivals.answer import Answer
+from meltpoint import tasks
+from meltpoint.adapters import encoders, settings
+from meltpoint.adapters.model import Member, build
+from meltpoint.benchmarks.against_trainer import ledger_answer, measurement, sweep_command
+from meltpoint.benchmarks.job import RATES, Answer, Job, learning_rates
+from meltpoint.benchmarks.timing import Finished, Measurement, alternate, proportional_bytes, run_timed
 from meltpoint.search_spaces import files
 from meltpoint.sweeps.ledger.ledger import Ledger
 
@@ -121,24 +119,14 @@ def test_the_sweep_is_asked_for_the_job_s_data_and_all_its_settings(toy_job, tmp
     assert "--data-dir" not in words
 
 
-def test_the_plain_loop_gives_the_same_score_each_time(toy_job):
-    scores = {plain_loop.train_once(toy_job, 1e-2, threads=1) for _ in range(2)}
-    assert len(scores) == 1
-
-
-def test_optuna_tries_every_rate_of_the_list_once(toy_job):
-    answer = plain_optuna.search(toy_job)
-    assert tuple(answer.dev) == toy_job.learning_rates
-    assert answer.dev[1e-2] == plain_loop.train_once(toy_job, 1e-2, threads=toy_job.slots)
-
-
 def test_the_rival_s_model_starts_from_the_same_head_as_meltpoint_s(toy_job):
-    from meltpoint.benchmarks.rivals.trainer_model import build_model
+    from meltpoint.benchmarks.trainer_search import build_model
 
-    encoder, data = plain_loop.ready(toy_job)
+    task = tasks.get(toy_job.task)
+    encoder = encoders.load(encoders.resolve(toy_job.encoder, task.kind))
     setting = settings.complete(toy_job.setting(1e-3), toy_job.mode, "linear")
-    ours = plain_loop.build(encoder, data.task, toy_job.mode, "linear", [Member(setting, 0)], "cpu").head
-    theirs = build_model(toy_job, data.task.outputs)
+    ours = build(encoder, task, toy_job.mode, "linear", [Member(setting, 0)], "cpu").head
+    theirs = build_model(toy_job, task.outputs)
     shapes = sorted(tuple(parameter.shape[1:]) for parameter in ours.parameters())  # of the stack's only member
     assert sorted(tuple(p.shape) for p in (theirs.linear.weight, theirs.linear.bias)) == shapes
     assert theirs.dropout.p == toy_job.dropout
@@ -148,7 +136,7 @@ def test_the_rival_s_model_starts_from_the_same_head_as_meltpoint_s(toy_job):
 
 
 def test_the_rival_s_model_trains_every_weight_when_it_fine_tunes(toy_job):
-    from meltpoint.benchmarks.rivals.trainer_model import build_model
+    from meltpoint.benchmarks.trainer_search import build_model
 
     model = build_model(toy_job.model_copy(update={"mode": "fine_tuning"}), 2).train()
     assert model.encoder.training

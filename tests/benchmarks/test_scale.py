@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from meltpoint.benchmarks import large_ledger
-from meltpoint.benchmarks.driver_overhead import Sample
-from meltpoint.benchmarks.many_trials import Mark, Scale, against_tune, change, growth, marks_of
-from meltpoint.benchmarks.many_workers import Load, Rate, Reading, rate, simulate, verdict
+from meltpoint.benchmarks.many_trials import Mark, Sample, Scale, change, growth, marks_of
 from meltpoint.sweeps.ledger import record_index
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
@@ -50,54 +47,6 @@ def test_each_missed_goal_has_its_line() -> None:
 
     assert missed(1.28, 549.0, 54) == []
     assert [line.split()[0] for line in missed(1.3, 551.0, 56)] == ["1.30", "the", "its"]
-
-
-def test_the_cost_of_workers_is_the_difference_of_two_readings() -> None:
-    first = Reading(simulated=100.0, own=1.0, process=3.0, events=50, trials=5)
-    last = Reading(simulated=200.0, own=11.0, process=43.0, events=150, trials=15)
-    found = rate(1000, first, last)
-    assert (found.events, found.trials, found.driver_ms, found.mlflow_ms) == (100, 10, 100.0, 300.0)
-    assert (found.driver_load, found.mlflow_load, found.keeps_up) == (0.1, 0.3, True)
-
-
-def test_a_verdict_names_what_was_tried_and_where_it_stops() -> None:
-    def loaded(workers: int, load: float) -> Rate:
-        return Rate(workers, 1, 1, 1.0, 1.0, 1.0, load / 2, load / 2)
-
-    assert verdict([loaded(1000, 0.5)]) == (
-        "The driver keeps up with 1000 workers; at the cost of 1000 it stops to at some 2000."
-    )
-    assert "keeps up with 1000 workers and not with 3000" in verdict([loaded(1000, 0.5), loaded(3000, 2.0)])
-    assert "with none" in verdict([loaded(10, 2.0)])
-
-
-def test_simulated_workers_run_a_sweep_of_real_records(toy_encoder, tmp_path) -> None:
-    load = Load(workers=2, trials=12, epochs=2)
-    found = simulate(load, "random", toy_encoder, tmp_path)
-    assert found.workers == 2
-    assert 0 < found.trials < 12 + 4  # a final of each cell
-    assert found.events >= 3 * (found.trials - 2), "a start and at least two epochs each, but for those under way"
-    records = list((tmp_path / "simulated" / "trials").glob("*.json"))
-    assert found.trials <= len(records) <= 12 + 4
-    assert found.driver_ms > 0
-    assert found.mlflow_ms > 0
-
-
-@pytest.mark.slow
-def test_plain_tune_runs_as_many_trials_of_the_same_length_on_as_many_workers() -> None:
-    ours = Scale(
-        trials=20, workers=2, seconds=0.2, ideal_seconds=2.0, wall_seconds=3.0, times_ideal=1.5,
-        steady_times_ideal=1.2, marks=[],
-    )  # fmt: skip
-    found = against_tune(ours)
-    assert found.rival is not None
-    assert min(found.rival) >= 1, "no search of trials that only wait is faster than they are"
-    assert replace(found, rival=None) == ours
-
-
-def test_too_few_trials_are_refused_in_one_line(toy_encoder, tmp_path) -> None:
-    with pytest.raises(ValueError, match="4 trials are too few for 40 workers"):
-        simulate(Load(workers=40, trials=4, epochs=2), "random", toy_encoder, tmp_path)
 
 
 def test_a_made_ledger_answers_all_commands_as_it_was_left_again_and_without_its_index(toy_encoder, tmp_path) -> None:

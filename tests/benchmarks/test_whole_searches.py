@@ -9,21 +9,15 @@ import sys
 import pytest
 
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
-CASES = [
-    *(("against_trainer", mode, ()) for mode in MODES),
-    ("against_trainer", "fine_tuning", ("--group-by-length",)),
-    ("against_raw_ray", "feature_extraction", ()),
-    ("against_optuna", "feature_extraction", ()),
-]
+CASES = [*((mode, ()) for mode in MODES), ("fine_tuning", ("--group-by-length",))]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("script", "mode", "more"), CASES)
-def test_a_comparison_runs_both_sides_over_the_same_settings(script, mode, more, toy_encoder):
-    if script == "against_trainer":
-        pytest.importorskip("accelerate", reason="the Trainer needs it")
+@pytest.mark.parametrize(("mode", "more"), CASES)
+def test_a_comparison_runs_both_sides_over_the_same_settings(mode, more, toy_encoder):
+    pytest.importorskip("accelerate", reason="the Trainer needs it")
     words = [
-        sys.executable, "-m", f"meltpoint.benchmarks.{script}", "--mode", mode, "--trials", "2", "--repeats", "1",
+        sys.executable, "-m", "meltpoint.benchmarks.against_trainer", "--mode", mode, "--trials", "2", "--repeats", "1",
         "--encoder", toy_encoder, "--task", "demo_sentiment", "--max-train-examples", "24", "--json", *more,
     ]  # fmt: skip
     done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=280, check=False)

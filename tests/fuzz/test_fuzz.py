@@ -26,13 +26,13 @@ from meltpoint.sweeps.results.prediction_files import read_pieces
 from meltpoint.sweeps.search.closing import ClosingLogs, closing_of, opened_trials
 from meltpoint.sweeps.storage.layout import sweep_folder
 from meltpoint.sweeps.worker.recorded import checked_provenance
-from meltpoint.tasks.core import bounded
-from meltpoint.tasks.core.arrow_rows import parquet_rows
+from meltpoint.tasks.core import files
 from meltpoint.tasks.core.readers import read_lines
 from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.rows import parquet_rows
 from meltpoint.tasks.core.streams import stream_table
 from meltpoint.tasks.core.user_task import read_task_file
-from meltpoint.tasks.inspection.places import places_of
+from meltpoint.tasks.inspection.splits import places_of
 from meltpoint.tests.fuzz import batch, watch
 from meltpoint.tests.fuzz.ledgers import rng_of
 from meltpoint.tests.fuzz.mutations import bomb
@@ -102,13 +102,13 @@ def test_yaml_beyond_the_bounds_is_refused_in_one_line(text: str, reason: str) -
         documents.parse(text, "file.yaml")
     assert str(refused.value).startswith("file.yaml")
     with pytest.raises(yaml.YAMLError):
-        bounded.parse_yaml(text if "!!" not in text and "999" not in text else bomb(), yaml.BaseLoader)
+        files.parse_yaml(text if "!!" not in text and "999" not in text else bomb(), yaml.BaseLoader)
 
 
 def test_half_a_pair_of_utf_16_codes_is_refused_and_a_whole_one_is_read() -> None:
     with pytest.raises(ValueError, match=r"^file:1: not valid YAML: half of a pair"):
         documents.parse(r'a: "x\ud800"', "file")
-    assert bounded.parse_json(r'"\ud83d\ude00"') == "\U0001f600"
+    assert files.parse_json(r'"\ud83d\ude00"') == "\U0001f600"
 
 
 def test_an_alias_that_stands_for_little_is_read() -> None:
@@ -124,7 +124,7 @@ def test_an_alias_that_stands_for_little_is_read() -> None:
 )  # fmt: skip
 def test_json_beyond_the_bounds_is_refused_with_a_reason(text: str | bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason) as refused:
-        bounded.parse_json(text)
+        files.parse_json(text)
     assert type(refused.value) is ValueError
 
 
@@ -145,7 +145,7 @@ READERS = {
     "csv": lambda path: list(stream_table(path, ("a",), header=False)),
     "parquet": lambda path: list(parquet_rows(path, None)),
     "tsv": lambda path: list(read_pieces(path, 10)), "jsonl": lambda path: places_of([path]),
-    "json": bounded.read_bytes,
+    "json": files.read_bytes,
 }  # fmt: skip
 """Ending of a file's name → one of the functions that read such files."""
 
@@ -169,13 +169,13 @@ def test_what_is_no_regular_file_is_named_at_once_and_never_waited_for(
         path.symlink_to("/dev/zero")
     else:
         path.mkdir()
-    with pytest.raises(ValueError, match=rf"{re.escape(str(path))} is a {kind}, and no regular file"):
+    with pytest.raises(ValueError, match=rf"{re.escape(str(path))} is a {kind}, not a regular file"):
         READERS[ending](path)
 
 
 def test_a_long_line_is_refused_with_its_number(tmp_path: Path) -> None:
     path = tmp_path / "data.tsv"
-    path.write_text("a\tb\n" + "x" * (bounded.LONGEST_LINE + 1) + "\n")
+    path.write_text("a\tb\n" + "x" * (files.LONGEST_LINE + 1) + "\n")
     with pytest.raises(ValueError, match="line 2: more than"):
         read_lines(path)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.tasks.core.counts import some
+from meltpoint.tasks.core.wording import some
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [ROOT / "launch.py", *(path for room in ("reports", "sweeps", "tasks") for path in (ROOT / room).rglob("*.py"))]

@@ -19,8 +19,6 @@ TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".cfg", ".json", ".sh", 
 MACHINE_PATH = re.compile(r"(?<![\w.~:/$}])/(?:work|root|Users|home/(?!meltpoint\b)\w+)/")
 PLUG_INS = {
     "tasks": "TASK",
-    "tasks/kinds": "KIND",
-    "tasks/metrics": "METRIC",
     "adapters/encoders": "reference",
     "adapters/heads": "HEAD",
     "adapters/modes": "MODE",

@@ -82,7 +82,7 @@ def test_yaml_is_read_by_loaders_that_make_plain_values() -> None:
     import yaml
 
     from meltpoint.search_spaces.documents import Reader
-    from meltpoint.tasks.core.bounded import TextLoader
+    from meltpoint.tasks.core.files import TextLoader
 
     assert found(r"yaml\.\w*load\w*") == [], "all YAML is read within the bounds of parse_yaml"
     read = [call for source in SOURCES.values() for name, call in calls(source) if name == "parse_yaml"]

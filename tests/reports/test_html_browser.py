@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from meltpoint.benchmarks import large_ledger
-from meltpoint.benchmarks.browser import PRINTED_PIXELS, Browser, browser, missing
+from meltpoint.benchmarks.page_pictures import PRINTED_PIXELS, Browser, browser, missing
 from meltpoint.reports.html.page import html
 from meltpoint.reports.report import report
 from meltpoint.reports.results import results_of

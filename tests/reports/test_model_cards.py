@@ -20,7 +20,7 @@ from meltpoint.reports.statistics.mean_interval import MeanInterval, mean_interv
 from meltpoint.reports.tables import markdown
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tests.reports.stored_sweeps import store_sweep
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from meltpoint.reports.statistics.example_statistics import SCORERS, scorer, written_out
 from meltpoint.reports.statistics.resampling import counts_of, resampled
 from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import METRICS
 
 IOB = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")

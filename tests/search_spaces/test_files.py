@@ -11,8 +11,8 @@ from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.search_spaces import documents, files
+from meltpoint.search_spaces.build import EarlyStopping
 from meltpoint.search_spaces.documents import SHIPPED
-from meltpoint.search_spaces.early_stopping import EarlyStopping
 from meltpoint.search_spaces.files import find, load, read_cell, shipped, stems
 from meltpoint.search_spaces.space import Space, is_one_point
 

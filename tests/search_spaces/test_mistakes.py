@@ -169,7 +169,7 @@ def test_a_wrong_file_is_refused(mistake, space_file, allowed):
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path, allowed):
     assert "cannot be read (No such file or directory)" in message(tmp_path / "absent.yaml", allowed)
-    assert "is a folder, and no regular file. Name a file." in message(tmp_path, allowed)
+    assert "is a folder, not a regular file. Name a file." in message(tmp_path, allowed)
 
 
 def test_an_impossible_key_is_refused_with_its_reason(space_file, allowed):

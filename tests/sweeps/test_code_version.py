@@ -148,7 +148,7 @@ def moved(path: str, to: str) -> dict[str, str]:
     [
         ("adapters/layers/dropout.py", "adapters/other_room/dropout.py"),
         ("adapters/training/epochs.py", "adapters/results.py"),
-        ("adapters/files.py", "tasks/core/files.py"),
+        ("adapters/files.py", "tasks/core/other_files.py"),
         ("adapters/families/elmo", "adapters/characters"),
         ("tasks/core/registry.py", "adapters/names.py"),
     ],

@@ -28,7 +28,7 @@ from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, read_swee
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker.finalist_scoring import save_predictions
 from meltpoint.tasks import get
-from meltpoint.tasks.core.metrics import score
+from meltpoint.tasks.core.scoring import score
 from meltpoint.tasks.core.task import Example
 
 Shares = Sequence[Sequence[float]]

@@ -46,7 +46,7 @@ def swept(storage: Path, *words: str) -> tuple[SweepSummary, str]:
 
 TRIPPED = {
     "a small dev split": ({"dev": 60}, (), "data", "dev has 60 examples"),
-    "texts of dev in train": ({"shared": 40}, (), "data", "stand in train too"),
+    "texts of dev in train": ({"shared": 40}, (), "data", "also occur in train"),
     "a class that is missing": ({"more": ", mixed"}, (), "data", "train has no example of mixed"),
     "not above a linear model": ({}, ("--set", "epochs=1"), "baseline", "is not above"),
     "few steps": (

@@ -14,7 +14,7 @@ import yaml
 
 from meltpoint.adapters import heads, modes, settings
 from meltpoint.adapters.hyperparameters import Parameter, Value
-from meltpoint.search_spaces.early_stopping import EarlyStopping
+from meltpoint.search_spaces.build import EarlyStopping
 from meltpoint.search_spaces.ranges import Choice, Fixed, Integer, Real
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.search.planner import Planner

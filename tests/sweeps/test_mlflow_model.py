@@ -17,7 +17,7 @@ from meltpoint.adapters.exported_model import load_folder, save_folder
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.results.mlflow_model import ARTIFACT, LONGEST_DESCRIPTION, described, save_model
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import KINDS, Kind, Task
 from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert
 

@@ -20,7 +20,7 @@ from meltpoint.launch import app
 from meltpoint.sweeps.results.finalist_export import model_folder
 from meltpoint.sweeps.results.predicting import predict_file
 from meltpoint.sweeps.results.prediction_files import FORMATS, read_pieces, writing
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.conll import ConllLayout
 from meltpoint.tasks.core.task import KINDS, Kind, Task
 from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert

@@ -18,7 +18,7 @@ from pyarrow import parquet
 
 from meltpoint.sweeps.results.predicting import texts_of
 from meltpoint.sweeps.results.prediction_files import read_pieces
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tasks.inspection.new_task import new_task

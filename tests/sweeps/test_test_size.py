@@ -10,7 +10,7 @@ from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.test_size import declared_test_examples
 from meltpoint.tasks import get
-from meltpoint.tasks.core import locked, slices
+from meltpoint.tasks.core import carving, locked
 from meltpoint.tasks.core.task import DataSpec, Example
 
 
@@ -49,5 +49,5 @@ def test_a_slices_size_is_what_it_carves_off_a_long_split(cell: OpenCell, slice_
     own = replace(get("cola"), test_from=slice_)
     assert declared_test_examples(replace(cell, task=own, data=DataSpec("cola"))) == size, "of a task file"
     if size is not None:
-        _, carved = slices.parse_slice(slice_).carve([Example(str(number)) for number in range(5000)])
+        _, carved = carving.parse_slice(slice_).carve([Example(str(number)) for number in range(5000)])
         assert len(carved) == size

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meltpoint.tasks.core.carving import Draw, carve, carve_train, parse_cut
+from meltpoint.tasks.core.carving import Draw, Slice, carve, carve_train, parse_cut
 from meltpoint.tasks.core.locked import open_test
-from meltpoint.tasks.core.slices import Slice
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example

@@ -15,8 +15,8 @@ from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tasks.core.user_task import read_task_file
-from meltpoint.tasks.inspection.counts import counted_rows
 from meltpoint.tasks.inspection.draft import draft_of
+from meltpoint.tasks.inspection.splits import counted_rows
 
 TASK = """\
 name: own

@@ -1,11 +1,10 @@
-"""The metrics equal those of seqeval, scikit-learn and scipy, and refuse empty or invalid inputs."""
+"""Metrics equal those of seqeval, scikit-learn and SciPy; scores are shown in the unit of their metric."""
 
 from __future__ import annotations
 
 import time
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -16,13 +15,20 @@ from scipy import stats
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 from sklearn import metrics as sk
 
-from meltpoint.tasks import metrics as plug_ins
 from meltpoint.tasks.core import metrics
-from meltpoint.tasks.core.metrics import METRICS, gain, score, value
-from meltpoint.tasks.core.spans import spans, split_labels
+from meltpoint.tasks.core.metrics import METRICS, gain, is_lower_better, spans, split_labels
+from meltpoint.tasks.core.scoring import (
+    axis_name,
+    difference_text,
+    scale,
+    score,
+    score_text,
+    scores_text,
+    unit_text,
+    value,
+)
 from meltpoint.tasks.core.task import Task
 
-FOLDER = Path(plug_ins.__file__).parent
 NER = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
 
@@ -40,7 +46,7 @@ SIMILAR = task("pair_regression", "pearson", label_range=(0.0, 5.0))
 @pytest.mark.parametrize("found", [float("nan"), float("inf")])
 def test_a_metric_that_gives_no_number_is_refused_with_its_name(monkeypatch, found):
     broken = replace(METRICS["accuracy"], compute=lambda task, gold, predicted: found)
-    monkeypatch.setattr(metrics, "METRICS", {"accuracy": broken})
+    monkeypatch.setitem(metrics.BUILT_IN, "accuracy", broken)
     with pytest.raises(ValueError, match=f"accuracy of toy is {found} on 2 examples; it has to be a number"):
         value("accuracy", PAIRS, [0, 1], [0, 1])
 
@@ -255,13 +261,44 @@ def test_a_name_that_is_no_metric_is_in_no_table(name):
     assert name not in METRICS
 
 
-def test_a_metric_of_ones_own_is_one_file(tmp_path, monkeypatch):
-    text = (FOLDER / "accuracy.py").read_text(encoding="utf-8").replace('"accuracy"', '"share_right"')
-    (tmp_path / "share_right.py").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(plug_ins, "__path__", [*plug_ins.__path__, str(tmp_path)])
-    plug_ins.names.cache_clear()
-    try:
-        assert score(task("pair_classification", "share_right", ("no", "yes")), [0, 1], [0, 0])["share_right"] == 0.5
-    finally:
-        monkeypatch.undo()
-        plug_ins.names.cache_clear()
+def test_a_metric_of_ones_own_is_one_entry(monkeypatch):
+    own = replace(METRICS["accuracy"], name="share_right")
+    monkeypatch.setitem(metrics.BUILT_IN, "share_right", own)
+    assert score(task("pair_classification", "share_right", ("no", "yes")), [0, 1], [0, 0])["share_right"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("metric", "mean", "deviation", "text"),
+    [
+        ("accuracy", 0.8512, 0.0034, "85.1 ± 0.3"), ("pearson", -0.25, None, "−25.0"),
+        ("matthews", -0.0004, 0.0, "0.0 ± 0.0"),
+        ("mse", 0.0213, 0.0012, "0.021 ± 0.001"), ("mae", 1.5, None, "1.500"), ("mse", 1234.56, 1.0, "1234.6 ± 1.000"),
+        ("a metric of another version", 0.5, None, "50.0"),
+    ],
+)  # fmt: skip
+def test_a_mean_over_seeds_is_shown_in_the_unit_of_its_metric(metric, mean, deviation, text):
+    assert scores_text(mean, deviation, metric) == text
+
+
+@pytest.mark.parametrize(
+    ("metric", "difference", "text"),
+    [
+        ("accuracy", 0.012, "+1.2"), ("accuracy", -0.012, "−1.2"), ("accuracy", 0.0001, "0.0"),
+        ("mse", 0.012, "+0.012"),
+        ("mse", -0.0001, "0.000"), ("mae", -2.0, "−2.000"),
+    ],
+)  # fmt: skip
+def test_a_difference_has_its_sign_unless_it_rounds_to_zero(metric, difference, text):
+    assert difference_text(difference, metric) == text
+
+
+@given(st.floats(-1, 1), st.sampled_from(sorted(METRICS)))
+def test_what_is_shown_is_the_score_times_its_scale(score: float, metric: str):
+    shown = float(score_text(score, metric).replace("−", "-"))
+    assert shown == pytest.approx(scale(metric) * score, abs=0.051 if scale(metric) > 1 else 0.00051)
+
+
+@pytest.mark.parametrize("metric", sorted(METRICS))
+def test_axes_and_units_tell_points_of_100_from_errors(metric: str):
+    assert ("×100" in axis_name(metric)) == (scale(metric) == 100.0) == (not is_lower_better(metric))
+    assert ("100" in unit_text(metric)) == (not is_lower_better(metric))

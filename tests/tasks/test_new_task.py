@@ -19,11 +19,10 @@ from meltpoint.launch import app
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
-from meltpoint.tasks.inspection.conll_shape import conll_shape
 from meltpoint.tasks.inspection.new_task import keep, new_task, split_sizes, tuned_draft
-from meltpoint.tasks.inspection.places import split_word
 from meltpoint.tasks.inspection.roles import GUESS, Asked
-from meltpoint.tasks.inspection.text_shape import encoding_of, table_shape
+from meltpoint.tasks.inspection.splits import split_word
+from meltpoint.tasks.inspection.text_shape import conll_shape, encoding_of, table_shape
 from meltpoint.tests.tasks.layouts import LAYOUTS
 
 

@@ -14,11 +14,10 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from pyarrow import parquet
 
 from meltpoint import tasks
-from meltpoint.tasks.core import patterns
+from meltpoint.tasks.core import user_layout
 from meltpoint.tasks.core.conll import to_iob2
-from meltpoint.tasks.core.hub import parquet_files
 from meltpoint.tasks.core.locked import open_test
-from meltpoint.tasks.core.sources import check
+from meltpoint.tasks.core.sources import check, parquet_files
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 
@@ -320,10 +319,10 @@ def test_tags_of_another_scheme_name_their_sentence(tmp_path):
 
 def test_a_pattern_is_bounded_in_length_and_in_time():
     with pytest.raises(ValueError, match="pattern: longer than 2000 characters"):
-        patterns.compiled("a" * 2001)
-    slow = patterns.compiled("(?P<text>(a|aa)+)b")
+        user_layout.compiled("a" * 2001)
+    slow = user_layout.compiled("(?P<text>(a|aa)+)b")
     with pytest.raises(ValueError, match=r"line 1: the pattern takes more than 1 second on this line"):
-        patterns.matched(slow, "a" * 50, "t, line 1", seconds=0.05)
+        user_layout.matched(slow, "a" * 50, "t, line 1", seconds=0.05)
 
 
 def test_a_file_with_all_splits_gives_test_only_to_whoever_may_open_it(tmp_path):

@@ -1,16 +1,26 @@
-"""Readers refuse broken files, in one line with the file, the line, the field and the remedy."""
+"""Files of examples, plain and compressed: read strictly, refused in one line."""
 
 from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import zipfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meltpoint.tasks.core import files as compressed
 from meltpoint.tasks.core.conll import ConllLayout, iob1_to_iob2, read_conll
+from meltpoint.tasks.core.files import MOST_GROWTH, is_compressed, read_data_bytes, without_suffix
+from meltpoint.tasks.core.metrics import spans
 from meltpoint.tasks.core.readers import read_csv, read_lines, read_table, read_text
-from meltpoint.tasks.core.spans import spans
-from meltpoint.tasks.core.sst import parse_tree, plain, read_roots, read_sentences, read_subtrees
 from meltpoint.tasks.core.streams import stream_lines, stream_table
+from meltpoint.tasks.sst2 import parse_tree, plain, read_roots, read_sentences, read_subtrees
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
@@ -34,7 +44,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_a_folder_in_place_of_a_file_is_named(tmp_path):
-    assert "is a folder, and no regular file" in message(read_text, tmp_path)
+    assert "is a folder, not a regular file" in message(read_text, tmp_path)
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n  \n", b"\xef\xbb\xbf"])
@@ -119,7 +129,7 @@ def test_a_streamed_csv_is_as_strict_as_a_read_one(tmp_path, data, part):
 
 def test_a_streamed_csv_that_is_not_there_is_named(tmp_path):
     assert "nothing.csv is missing" in message(streamed, tmp_path / "nothing.csv")
-    assert "is a folder, and no regular file" in message(streamed, tmp_path)
+    assert "is a folder, not a regular file" in message(streamed, tmp_path)
 
 
 def test_quotes_are_plain_characters_in_a_table(tmp_path):
@@ -240,3 +250,73 @@ def test_a_broken_tree_is_named(tmp_path, line):
 
 def test_plain_leaves_other_text_alone():
     assert plain("it 's `` great '' .") == "it 's `` great '' ."
+
+
+TEXT = "ein Text\nnoch ein é\n".encode()
+
+
+def zipped(**files):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, contents in files.items():
+            archive.writestr(name, contents)
+    return out.getvalue()
+
+
+PACKED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zip": lambda data: zipped(a=data)}
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_a_compressed_file_reads_as_its_contents(suffix, tmp_path):
+    path = tmp_path / f"data.csv{suffix}"
+    path.write_bytes(PACKED[suffix](TEXT))
+    assert read_lines(path) == ["ein Text", "noch ein é"]
+    assert is_compressed(path)
+    assert without_suffix(path) == tmp_path / "data.csv"
+    path.write_bytes(PACKED[suffix](b"a\n\xe9\n"))
+    with pytest.raises(ValueError, match=r"line 2: byte 2 \(0xe9\) is not UTF-8"):
+        read_text(path)
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_a_damaged_file_is_one_line(suffix, tmp_path):
+    path = tmp_path / f"data{suffix}"
+    whole = PACKED[suffix](os.urandom(5000))
+    for damage in (whole[: len(whole) // 2], b"no such thing", whole[:200] + b"\0" * 50 + whole[250:]):
+        path.write_bytes(damage)
+        with pytest.raises(ValueError, match=r"cannot be unpacked \(.*Replace it with the complete file") as caught:
+            read_data_bytes(path)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_what_unpacks_to_more_than_text_would_is_refused_before_it_fills_the_memory(suffix, tmp_path, monkeypatch):
+    monkeypatch.setattr(compressed, "MOST_DOCUMENT_BYTES", 2**20)
+    path = tmp_path / f"bomb{suffix}"
+    path.write_bytes(PACKED[suffix](b"\0" * 2**24))
+    assert path.stat().st_size * MOST_GROWTH < 2**24
+    with pytest.raises(ValueError, match=r"unpacks to more than .* Unpack it, and name the unpacked file"):
+        read_data_bytes(path)
+
+
+def test_the_limit_of_a_file_holds_for_what_it_unpacks_to(tmp_path):
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(b"x" * 100))
+    assert len(read_data_bytes(path, 100)) == 100
+    with pytest.raises(ValueError, match="unpacks to more"):
+        read_data_bytes(path, 99)
+
+
+def test_an_archive_has_one_file(tmp_path):
+    path = tmp_path / "a.zip"
+    path.write_bytes(zipped(**{"folder/": b"", "folder/a.csv": TEXT, "__MACOSX/folder/._a.csv": b"x"}))
+    assert read_data_bytes(path) == TEXT
+    for files in ({"a": b"1", "b": b"2"}, {}):
+        path.write_bytes(zipped(**files))
+        with pytest.raises(ValueError, match=r"holds \d files? .*Unpack it, and name the file in it"):
+            read_data_bytes(path)
+
+
+def test_a_missing_compressed_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"a\.gz is missing"):
+        read_text(Path(tmp_path / "a.gz"))

@@ -11,7 +11,7 @@ import pytest
 
 from meltpoint import tasks
 from meltpoint.tasks.core.locked import open_test
-from meltpoint.tasks.core.spans import spans, split_labels
+from meltpoint.tasks.core.metrics import spans, split_labels
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 

@@ -13,7 +13,7 @@ from meltpoint.adapters.families.elmo import options
 from meltpoint.adapters.families.elmo.files import check_folder, digested, weights_file
 from meltpoint.adapters.families.huggingface.files import digest_of
 from meltpoint.adapters.families.reference import EncoderReference
-from meltpoint.tasks.core.paths import expanded
+from meltpoint.tasks.core.files import expanded
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from meltpoint.adapters.families.elmo import options
-from meltpoint.tasks.core.paths import is_folder
+from meltpoint.tasks.core.files import is_folder
 
 WEIGHTS = "weights.hdf5"
 NAMES = (WEIGHTS, "lm_weights.hdf5")

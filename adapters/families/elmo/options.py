@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
 
-from meltpoint.tasks.core.mistakes import shown
+from meltpoint.tasks.core.wording import shown
 
 WORD_LENGTH: Final = 50
 """Characters per word, including the markers of its beginning and end; all released weights were trained with it."""

@@ -15,8 +15,7 @@ from safetensors import SafetensorError, safe_open
 from meltpoint.adapters.families.huggingface.sentence_files import SENTENCE_FILES
 from meltpoint.adapters.families.huggingface.supported import read_config, supported_config
 from meltpoint.adapters.families.reference import EncoderReference
-from meltpoint.tasks.core.bounded import parse_json, read_bytes
-from meltpoint.tasks.core.paths import is_folder
+from meltpoint.tasks.core.files import is_folder, parse_json, read_bytes
 
 TOKENIZER_FILES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from meltpoint.tasks.core.bounded import parse_yaml, read_bytes
+from meltpoint.tasks.core.files import parse_yaml, read_bytes
 
 CARD = "README.md"
 LONGEST = 100

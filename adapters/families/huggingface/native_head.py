@@ -23,7 +23,7 @@ from meltpoint.adapters.families.huggingface.files import weight_files
 from meltpoint.adapters.families.huggingface.pretrained import quiet
 from meltpoint.adapters.families.huggingface.supported import supported_config
 from meltpoint.adapters.head import Reads
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from meltpoint.adapters.files import write_atomically
-from meltpoint.tasks.core.bounded import parse_json, read_bytes
+from meltpoint.tasks.core.files import parse_json, read_bytes
 
 CONFIG = "config.json"
 NO_LABELS: dict[str, Any] = {"id2label": {}, "label2id": {}}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meltpoint.adapters.data.sentence_pooling import PoolingKind, Prompts, SentencePooling
-from meltpoint.tasks.core.bounded import parse_json, read_bytes
+from meltpoint.tasks.core.files import parse_json, read_bytes
 
 MODULES, PROMPTS, CONFIG = "modules.json", "config_sentence_transformers.json", "config.json"
 SENTENCE_FILES = (MODULES, PROMPTS, f"*_Pooling/{CONFIG}")

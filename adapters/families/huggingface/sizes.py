@@ -10,7 +10,7 @@ from safetensors import safe_open
 
 from meltpoint.adapters.families.huggingface.files import weight_files
 from meltpoint.adapters.families.huggingface.supported import read_config
-from meltpoint.tasks.core.bounded import parse_json, read_bytes
+from meltpoint.tasks.core.files import parse_json, read_bytes
 
 STATE_SIZES = ("hidden_size", "dim", "d_model")
 """The keys of config.json that different model types use for the size of a hidden state."""

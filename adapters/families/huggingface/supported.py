@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from meltpoint.tasks import kinds
-from meltpoint.tasks.core.bounded import parse_json, read_bytes
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.files import parse_json, read_bytes
 from meltpoint.tasks.core.task import Kind
 
 EXAMPLES = "BERT, RoBERTa, ELECTRA, DeBERTa, ModernBERT, …"

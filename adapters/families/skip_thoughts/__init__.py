@@ -16,7 +16,7 @@ from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.families.skip_thoughts.files import check_folder, matrix_weights, used_files, vector_size
 from meltpoint.adapters.families.skip_thoughts.variant import FAMILY, Variant
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meltpoint.adapters.families.skip_thoughts.variant import Variant
-from meltpoint.tasks.core.paths import is_folder
+from meltpoint.tasks.core.files import is_folder
 
 Array = NDArray[np.float32]
 DICTIONARY = "dictionary.txt"

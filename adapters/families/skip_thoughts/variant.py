@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from meltpoint.tasks.core.paths import expanded, is_file
+from meltpoint.tasks.core.files import expanded, is_file
 
 FAMILY = "skipthoughts"
 MODELS = {"uni": ("uni",), "bi": ("bi",), "combine": ("uni", "bi")}

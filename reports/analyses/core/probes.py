@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from meltpoint.reports.analyses.core.states import States
-from meltpoint.tasks.core.metrics import score
+from meltpoint.tasks.core.scoring import score
 from meltpoint.tasks.core.task import Label, Task
 
 ITERATIONS = 2000

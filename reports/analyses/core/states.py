@@ -27,7 +27,7 @@ from meltpoint.reports.analyses.core.finalists import needed_finalist, order_for
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.finalist_scoring import restore
-from meltpoint.tasks import kinds
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Example, Kind, TrainingData
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from meltpoint.reports.formats import markdown_text
 from meltpoint.reports.latex import booktabs, latex_text
 from meltpoint.sweeps.results.score_words import NOTHING
-from meltpoint.tasks.core.score_text import difference_text, in_points, score_text
+from meltpoint.tasks.core.scoring import difference_text, in_points, score_text
 
 Value = str | float | int | None
 

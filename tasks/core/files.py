@@ -1,0 +1,325 @@
+"""Safe reading of files that other people may have written: paths, size limits, JSON, YAML, compressed data.
+
+The limits are far above ordinary files and far below a machine's memory; a file beyond one is refused with one line.
+A few compressed kilobytes can unpack to gigabytes, so unpacked data is bounded by the limit of the file's kind and,
+beyond 64 MiB, by `MOST_GROWTH` times the packed size.
+"""
+
+from __future__ import annotations
+
+import bz2
+import errno
+import gzip
+import json
+import lzma
+import os
+import re
+import stat
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from meltpoint.tasks.core.wording import some
+
+NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+
+
+def exists(path: Path) -> bool:
+    """True if there is a file or folder; False also for a name that is longer than the system allows."""
+    return _mode(path) is not None
+
+
+def is_file(path: Path) -> bool:
+    """True if there is a file; False as in `exists`."""
+    return stat.S_ISREG(_mode(path) or 0)
+
+
+def is_folder(path: Path) -> bool:
+    """True if there is a folder; False as in `exists`."""
+    return stat.S_ISDIR(_mode(path) or 0)
+
+
+def _mode(path: Path) -> int | None:
+    """The mode of a file or folder, links followed; None if there is none or the name is impossible.
+
+    Raises:
+        OSError: access is denied, or the disk fails.
+    """
+    try:
+        return path.stat().st_mode
+    except ValueError:  # a null character in a name
+        return None
+    except OSError as error:
+        if error.errno not in NOT_THERE:
+            raise
+        return None
+
+
+def expanded(text: str) -> Path:
+    """The path that a text names, with `~` expanded; unchanged if the home belongs to no user."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """The files below a folder whose names match a pattern with `*` (`**` for any folders), sorted by name."""
+    place = Path(pattern)
+    root = Path(place.anchor) if place.is_absolute() else folder
+    inside = pattern[len(place.anchor) :] if place.is_absolute() else pattern
+    try:
+        return sorted(path for path in root.glob(inside) if is_file(path))
+    except (ValueError, NotImplementedError):  # `a**`, or a null character
+        return []
+
+
+MOST_YAML_BYTES = 2**18
+"""The largest YAML file: PyYAML reads about 50 kB a second; 256 KiB hold some 1 500 blocks of a specification."""
+MOST_DOCUMENT_BYTES = 2**26
+"""The largest JSON document, and file of JSON lines of a ledger: 64 MiB."""
+MOST_DATA_BYTES = 2**32
+"""The largest file of examples: 4 GiB, five times the largest one of a task here (Yahoo's `train.csv`)."""
+LONGEST_LINE = 2**20
+"""The longest line of a file of examples, in characters: about 200 000 words, while an encoder reads a few hundred."""
+DEEPEST = 64
+"""The deepest nesting of lists and mappings; Meltpoint's own files have 6 levels."""
+MOST_VALUES = 100_000
+"""The most values of a YAML document, with every alias expanded."""
+
+IRREGULAR = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+"""Names for files that are neither regular nor a device."""
+
+_HALF = re.compile("[\ud800-\udfff]")
+HALF = "half of a pair of UTF-16 codes (\\ud800 to \\udfff), which is no character"
+"""The message for a text that cannot be written as UTF-8."""
+
+NOT_A_DOCUMENT = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+"""Errors that PyYAML raises for a value that does not fit its explicit tag (`!!timestamp x`), besides its own."""
+
+
+def read_bytes(path: Path, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
+    """The contents of a file.
+
+    Raises:
+        ValueError: it is no regular file, or larger than allowed.
+        OSError: it cannot be read.
+    """
+    with regular(path).open("rb") as file:
+        if os.fstat(file.fileno()).st_size <= most_bytes:
+            data = file.read()
+            if len(data) <= most_bytes:
+                return data
+    raise ValueError(f"{path} is larger than {_size(most_bytes)}, the most that is read. Divide it, or shorten it.")
+
+
+def regular(path: Path) -> Path:
+    """The path of a file that is about to be read; a pipe or a device, which may never end, is refused.
+
+    Raises:
+        ValueError: a folder, a pipe, a device or a socket.
+        OSError: it is missing, or access is denied.
+    """
+    kind = stat.S_IFMT(path.stat().st_mode)
+    if kind != stat.S_IFREG:
+        raise ValueError(f"{path} is a {IRREGULAR.get(kind, 'device')}, not a regular file. Name a file.")
+    return path
+
+
+def _size(size_bytes: int) -> str:
+    powers = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+    unit, name = next((power for power in powers if size_bytes >= power[0]), (1, "bytes"))
+    return f"{size_bytes // unit} {name}"
+
+
+def parse_json(text: str | bytes, *, unique_keys: bool = False) -> Any:
+    """The value of a JSON text.
+
+    Args:
+        text: the text.
+        unique_keys: True to refuse an object that has a key twice.
+
+    Raises:
+        ValueError: it is not UTF-8, not JSON, or nested too deeply; the message does not name the file.
+    """
+    try:
+        characters = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        value = json.loads(characters, object_pairs_hook=_unique if unique_keys else None)
+        is_deep = characters.count("[") + characters.count("{") > DEEPEST and _depth(value) > DEEPEST
+    except RecursionError:
+        is_deep = True
+    except KeyError as error:
+        raise ValueError(f"the key {error} is given twice") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    except ValueError:  # Python converts no more than 4 300 digits
+        raise ValueError("not JSON: a number has too many digits") from None
+    if is_deep:
+        raise ValueError(f"values are nested deeper than {DEEPEST} levels")
+    if "\\u" in characters and _HALF.search(json.dumps(value, ensure_ascii=False)):
+        raise ValueError(HALF)
+    return value
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The object with these keys and values.
+
+    Raises:
+        KeyError: a key occurs twice.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise KeyError(next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
+def _depth(value: object) -> int:
+    """The depth of lists and mappings, level by level."""
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        inner = [one for one in level if isinstance(one, dict | list)]
+        level = [child for one in inner for child in (one.values() if isinstance(one, dict) else one)]
+    return depth
+
+
+class TextLoader(yaml.BaseLoader):
+    """A YAML loader that keeps every scalar as text (`labels: [no, yes]` are names) and refuses duplicate keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node, without duplicate keys."""
+        seen = set[str]()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
+            seen.add(key.value)
+        return dict(super().construct_mapping(node, deep))
+
+
+def parse_yaml(text: str, loader_class: type[yaml.SafeLoader] | type[yaml.BaseLoader]) -> object:
+    """The value of a YAML text with one document.
+
+    Raises:
+        yaml.YAMLError: broken YAML, aliases that expand too far or contain themselves, or deep nesting; `problem_mark`
+            gives the position, if there is one.
+    """
+    if len(text) > MOST_YAML_BYTES:
+        raise yaml.YAMLError(f"it is larger than {_size(MOST_YAML_BYTES)}")
+    loader = loader_class(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _weigh(node, {})
+        return loader.construct_document(node)
+    except RecursionError:
+        raise yaml.YAMLError(f"lists or mappings are nested too deeply ({DEEPEST} levels at most)") from None
+    except NOT_A_DOCUMENT as error:
+        raise yaml.YAMLError(f"a value cannot be read ({' '.join(str(error).split())[:100]})") from None
+    finally:
+        loader.dispose()
+
+
+def _weigh(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """(values, depth) of a node, aliases followed.
+
+    Args:
+        known: the results for nodes that were weighed; (0, 0) for those that are being weighed.
+    """
+    if id(node) not in known:
+        known[id(node)] = (0, 0)
+        inner = [_weigh(child, known) for child in _children(node)]
+        known[id(node)] = (1 + sum(size for size, _ in inner), 1 + max((depth for _, depth in inner), default=0))
+    size, depth = known[id(node)]
+    fault = "an alias stands for itself" if not size else ""
+    fault = fault or (HALF if isinstance(node, yaml.ScalarNode) and _HALF.search(node.value) else "")
+    fault = fault or (f"it has more than {MOST_VALUES} values, its aliases followed" if size > MOST_VALUES else "")
+    fault = fault or (f"it is nested too deeply ({DEEPEST} levels at most)" if depth > DEEPEST else "")
+    if fault:
+        raise yaml.constructor.ConstructorError(None, None, fault, node.start_mark)
+    return size, depth
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
+MOST_GROWTH = 100
+"""The most unpacked bytes for each packed byte: text shrinks 2 to 20 times, tables up to 50 times."""
+PIECE_BYTES = 2**20
+
+DAMAGED = (EOFError, OSError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+"""Errors of the standard library for a file that is damaged, encrypted, or packed by an unknown method."""
+
+OPENERS: Mapping[str, Callable[[Path], Any]] = {".gz": gzip.GzipFile, ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile}
+"""Suffix → the class that reads such a file; `.zip` is read by `_only_member`."""
+SUFFIXES = (*OPENERS, ".zip")
+
+
+def is_compressed(path: Path) -> bool:
+    """True if a file's name has a suffix of compressed files."""
+    return path.suffix.lower() in SUFFIXES
+
+
+def without_suffix(path: Path) -> Path:
+    """The path without the suffix of a compressed file (`train.csv` for `train.csv.gz`); other paths unchanged."""
+    return path.with_suffix("") if is_compressed(path) else path
+
+
+def read_data_bytes(path: Path, most_bytes: int = MOST_DATA_BYTES) -> bytes:
+    """The contents of a file, unpacked if its suffix is one of compressed files.
+
+    Raises:
+        ValueError: it is damaged, an archive of several files, or larger than allowed.
+        OSError: it cannot be opened.
+    """
+    if not is_compressed(path):
+        return read_bytes(path, most_bytes)
+    packed = path.stat().st_size
+    limit = min(most_bytes, max(MOST_DOCUMENT_BYTES, MOST_GROWTH * packed))
+    pieces: list[bytes] = []
+    with _opened(path) as file:
+        for piece in iter(lambda: file.read(PIECE_BYTES), b""):
+            pieces.append(piece)
+            limit -= len(piece)
+            if limit < 0:
+                raise ValueError(
+                    f"{path} unpacks to more than the {packed:,} bytes of it can stand for, or than is read. "
+                    "Unpack it, and name the unpacked file."
+                )
+    return b"".join(pieces)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """The unpacked contents; errors of reading them become one line."""
+    regular(path).open("rb").close()  # its own errors (missing, no permission) are the caller's
+    try:
+        if path.suffix.lower() == ".zip":
+            with zipfile.ZipFile(path) as archive, archive.open(_only_member(path, archive)) as file:
+                yield file
+        else:
+            with OPENERS[path.suffix.lower()](path) as file:
+                yield file
+    except DAMAGED as error:
+        raise ValueError(f"{path} cannot be unpacked ({error}). Replace it with the complete file.") from None
+
+
+def _only_member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+    members = [one for one in archive.infolist() if not one.is_dir() and not one.filename.startswith("__MACOSX/")]
+    if len(members) != 1:
+        names = ", ".join(member.filename for member in members[:5])
+        raise ValueError(
+            f"{path} holds {some(len(members), 'file')} ({names}), and one is read. Unpack it, and name the file in it."
+        )
+    return members[0]

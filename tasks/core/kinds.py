@@ -1,0 +1,200 @@
+"""Kinds of task: the contents of an example, the quantity that is predicted, and the metrics that are reported.
+
+A new kind is one entry of `BUILT_IN`; its name is `kind:` in a task file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from meltpoint.tasks.core import registry
+
+Input = Literal["sentence", "pair", "words"]
+"""The contents of an example: one text, two texts, or the words of a sentence."""
+
+Target = Literal["label", "labels", "grade", "score", "tags", "classes"]
+"""The quantity that is predicted: one label, any number of labels, one of several ordered labels, one number in a
+range, a tag for each word that marks spans, or a class for each word; `adapters/objectives/` has a loss for each."""
+
+INPUT_COLUMNS: dict[Input, tuple[str, ...]] = {"sentence": ("text",), "pair": ("text_a", "text_b"), "words": ("words",)}
+TAGS, LABEL = "tags", "label"
+GROUP, DOCUMENT = "group", "document"
+"""The key of an example's group in `columns`, for every kind, and its value for column files."""
+
+
+@dataclass(frozen=True)
+class TaskKind:
+    """A kind of task.
+
+    Attributes:
+        name: its name, which is `kind:` in a task file.
+        input: the contents of an example.
+        target: the quantity that is predicted.
+        metrics: the metrics that are reported by default; the first is a task's default metric.
+        summary: one line for people.
+    """
+
+    name: str
+    input: Input
+    target: Target
+    metrics: tuple[str, ...]
+    summary: str
+
+    @property
+    def words(self) -> str:
+        """Its name in words, for messages."""
+        return self.name.replace("_", " ")
+
+    @property
+    def labels_words(self) -> bool:
+        """True if every word of an example is labelled."""
+        return self.input == "words"
+
+    @property
+    def has_spans(self) -> bool:
+        """True if the words' tags mark spans, in IOB2."""
+        return self.target == "tags"
+
+    @property
+    def is_pair(self) -> bool:
+        """True if examples are pairs of texts."""
+        return self.input == "pair"
+
+    @property
+    def texts(self) -> int:
+        """The number of an example's texts: 1, 2, or 0 for words."""
+        return {"sentence": 1, "pair": 2, "words": 0}[self.input]
+
+    @property
+    def is_regression(self) -> bool:
+        """True if a number in a range is predicted."""
+        return self.target == "score"
+
+    @property
+    def has_distribution(self) -> bool:
+        """True if a model gives a distribution over labels and predicts the likeliest one."""
+        return self.target == "label"
+
+    @property
+    def has_labels(self) -> bool:
+        """True if an example may have any number of labels: 0 or 1 for each."""
+        return self.target == "labels"
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """True if a model gives a probability of each label."""
+        return self.target in ("label", "labels", "grade")
+
+    @property
+    def fits_folders(self) -> bool:
+        """True if a folder of texts for each label can hold its examples."""
+        return self.input == "sentence" and self.target in ("label", "grade")
+
+    def outputs(self, labels: int) -> int:
+        """The number of a head's scores for this many labels: one per label or step of grades, one for a number."""
+        return max(1, labels - 1 if self.target == "grade" else labels)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The keys of `columns` in a task file."""
+        return (*INPUT_COLUMNS[self.input], TAGS if self.labels_words else LABEL)
+
+    @property
+    def label_column(self) -> str:
+        """The key of `columns` for the target."""
+        return self.columns[-1]
+
+
+BUILT_IN: dict[str, TaskKind] = {
+    kind.name: kind
+    for kind in (
+        # Emotions, topics, toxicity.
+        TaskKind(
+            name="multi_label_classification",
+            input="sentence",
+            target="labels",
+            metrics=("micro_f1", "macro_f1", "average_precision", "subset_accuracy"),
+            summary="any number of labels of one text",
+        ),
+        # Stars, grades, levels of difficulty.
+        TaskKind(
+            name="ordinal_classification",
+            input="sentence",
+            target="grade",
+            metrics=("quadratic_kappa", "accuracy", "mae", "spearman", "macro_f1"),
+            summary="one of several ordered classes of one text",
+        ),
+        # Entailment, paraphrase.
+        TaskKind(
+            name="pair_classification",
+            input="pair",
+            target="label",
+            metrics=("accuracy", "f1", "macro_f1"),
+            summary="one class of two texts",
+        ),
+        # Similarity, relatedness.
+        TaskKind(
+            name="pair_regression",
+            input="pair",
+            target="score",
+            metrics=("pearson", "spearman"),
+            summary="one number, in a range, of two texts",
+        ),
+        # Sentiment, topics, acceptability.
+        TaskKind(
+            name="sentence_classification",
+            input="sentence",
+            target="label",
+            metrics=("accuracy", "f1", "macro_f1"),
+            summary="one class of one text",
+        ),
+        # Politeness, readability, a price.
+        TaskKind(
+            name="sentence_regression",
+            input="sentence",
+            target="score",
+            metrics=("pearson", "spearman", "mse", "mae"),
+            summary="one number, in a range, of one text",
+        ),
+        # Named entities and other spans, in IOB2.
+        TaskKind(
+            name="sequence_labelling",
+            input="words",
+            target="tags",
+            metrics=("span_f1", "span_precision", "span_recall", "word_accuracy"),
+            summary="spans of a sentence, as a tag for each word",
+        ),
+        # Parts of speech, morphology, languages of words: classes that do not form spans.
+        TaskKind(
+            name="word_tagging",
+            input="words",
+            target="classes",
+            metrics=("word_accuracy",),
+            summary="a class for each word of a sentence",
+        ),
+    )
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names of the kinds, in alphabetical order."""
+    return tuple(sorted(BUILT_IN))
+
+
+def get(name: str) -> TaskKind:
+    """The kind with a name.
+
+    Raises:
+        ValueError: the name is unknown; close matches are listed.
+    """
+    if name not in BUILT_IN:
+        raise registry.unknown(name, "kind", BUILT_IN)
+    return BUILT_IN[name]
+
+
+@cache
+def reading(*inputs: Input) -> tuple[str, ...]:
+    """The names of the kinds whose examples have one of these inputs."""
+    return tuple(name for name in names() if BUILT_IN[name].input in inputs)

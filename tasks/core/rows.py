@@ -1,0 +1,405 @@
+"""Rows of a user's files in any format: records whose cells have the names of the task's columns.
+
+Parquet files and folders that `datasets` saved are read here; class numbers become the names of their classes.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from meltpoint.tasks.core.files import parse_json, regular
+from meltpoint.tasks.core.kinds import GROUP, LABEL
+from meltpoint.tasks.core.readers import (
+    Record,
+    data_bytes,
+    decoded,
+    named_twice,
+    no_column,
+    position_of,
+    read_csv,
+    read_lines,
+    read_table,
+    shown,
+)
+from meltpoint.tasks.core.user_layout import TABLES, UserFileLayout, compiled, matched
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+Row = Mapping[str, object]
+"""Column → value."""
+
+BATCH_ROWS = 10_000
+"""The number of rows that become Python objects at a time."""
+
+
+def parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+    """The rows of a parquet file: (row number from 1, column → value).
+
+    Args:
+        path: the file.
+        columns: the columns to read, `a.b` for a nested field of `a`; None for all.
+
+    Raises:
+        ValueError: the file is missing, broken or empty, or lacks a column.
+    """
+    # Imported here, since only these files need it.
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        names = parquet.read_schema(regular(path)).names
+        table = parquet.read_table(path, columns=_roots(path, columns, names))
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing. Put the file there, or correct its name in the task file.") from None
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a readable parquet file ({error}). Write it again.") from None
+    yield from _table_rows(path, table)
+
+
+def dataset_rows(place: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+    """The rows of one split in a folder that `datasets` saved, or in a folder of arrow or parquet files.
+
+    A parquet file is read too. Arguments and errors are those of `parquet_rows`.
+    """
+    if place.suffix == ".parquet":
+        yield from parquet_rows(place, columns)
+        return
+    if (place / "dataset_dict.json").is_file():
+        splits = ", ".join(sorted(path.name for path in place.iterdir() if path.is_dir()))
+        raise ValueError(f"{place} holds several splits ({splits}). Name one: files: {{train: {place.name}/train}}.")
+    shards = sorted(place.glob("*.arrow")) or sorted(place.glob("*.parquet"))
+    if not shards:
+        raise ValueError(f"{place} holds no arrow or parquet file. Name the folder of one split of a saved dataset.")
+    count = 0
+    for shard in shards:
+        read = parquet_rows if shard.suffix == ".parquet" else _arrow_rows
+        for _, row in read(shard, columns):
+            count += 1
+            yield count, row
+
+
+def _arrow_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+    """The rows of an arrow stream (as `save_to_disk` writes) or an arrow file."""
+    import pyarrow
+
+    try:
+        with pyarrow.OSFile(str(regular(path))) as file:
+            opened = pyarrow.ipc.open_file if file.read(6) == b"ARROW1" else pyarrow.ipc.open_stream
+            file.seek(0)
+            table = opened(file).read_all()
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a readable arrow file ({error}). Write it again.") from None
+    roots = _roots(path, columns, table.schema.names)
+    yield from _table_rows(path, table if roots is None else table.select(roots))
+
+
+def _table_rows(path: Path, table: pyarrow.Table) -> Iterator[tuple[int, Row]]:
+    if not table.num_rows:
+        raise ValueError(f"{path} is empty. Replace it with the complete file.")
+    names = class_names(table.schema.metadata)
+    number = 0
+    for batch in table.to_batches(BATCH_ROWS):
+        try:
+            rows = batch.to_pylist()
+        except (ValueError, OverflowError) as error:  # a text that is not UTF-8, a date that Python does not have
+            where = f"one of the rows {number + 1} to {number + batch.num_rows}"
+            raise ValueError(f"{path}, {where}: a value cannot be read ({error}). Write it again.") from None
+        for row in rows:
+            number += 1
+            yield number, with_class_names(row, names) if names else row
+
+
+def _roots(path: Path, columns: Sequence[str] | None, names: Sequence[str]) -> list[str] | None:
+    """The columns that hold `columns`, without duplicates: a nested field is in the column before its first dot."""
+    check_names(path, names)
+    if columns is None:
+        return None
+    roots = []
+    for column in columns:
+        root = next((name for name in (column, column.partition(".")[0]) if name in names), None)
+        if root is None:
+            raise no_column(path, 1, column, names)
+        roots.append(root)
+    return list(dict.fromkeys(roots))
+
+
+def check_names(path: Path, names: Sequence[str]) -> None:
+    """Refuse duplicate column names.
+
+    Raises:
+        ValueError: two columns have the same name.
+    """
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise named_twice(str(path), twice)
+
+
+def class_names(metadata: Mapping[bytes, bytes] | None) -> dict[str, list[str]]:
+    """Column → class names, as `datasets` writes them into a schema's metadata; {} without them."""
+    try:
+        features = parse_json((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
+        inner = {name: feature.get("feature", feature) for name, feature in features.items()}
+        return {name: list(feature["names"]) for name, feature in inner.items() if feature.get("_type") == "ClassLabel"}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def with_class_names(row: Row, names: Mapping[str, Sequence[str]]) -> Row:
+    """A row with names instead of class numbers in columns that have class names."""
+    return {key: _class_name(value, names[key]) if key in names else value for key, value in row.items()}
+
+
+def _class_name(value: object, names: Sequence[str]) -> object:
+    if isinstance(value, list):
+        return [_class_name(part, names) for part in value]
+    return ClassName(value, names[value]) if isinstance(value, int) and 0 <= value < len(names) else value
+
+
+class ClassName(str):
+    """The name of a class that a file has as a number.
+
+    Attributes:
+        number: the number as text; it stands for the class where a task file has no label of that name.
+    """
+
+    number: str
+
+    def __new__(cls, number: int, name: str) -> ClassName:
+        """The name, with its number."""
+        made = super().__new__(cls, name)
+        made.number = str(number)
+        return made
+
+
+SPLIT = "split"
+"""The name of the cell with the split of a row."""
+
+
+def cell_names(layout: UserFileLayout) -> dict[str, str]:
+    """The name of each cell of a record → its column in the file.
+
+    A text of several columns has a cell for each: `text: title`, `text: body`.
+    """
+    named: dict[str, str] = {}
+    for key, columns in layout.columns.items():
+        named |= {key if len(columns) == 1 else f"{key}: {column}": column for column in columns}
+    return named | ({SPLIT: layout.split_column} if layout.split_column else {})
+
+
+def read_records(path: Path, layout: UserFileLayout) -> Iterable[Record]:
+    """The rows of one file.
+
+    Raises:
+        ValueError: the file is missing or broken, or lacks a column.
+    """
+    names = cell_names(layout)
+    if layout.format in TABLES:
+        return (_renamed(row, names) for row in _table(path, layout))
+    if layout.format == "lines":
+        return _matches(path, layout, names)
+    if layout.format == "folders":
+        return _text_files(path, layout)
+    return (as_record(path, line, row, names, layout) for line, row in numbered_rows(path, layout))
+
+
+def _table(path: Path, layout: UserFileLayout) -> list[Record]:
+    read = partial(read_csv, quote=layout.quotechar) if layout.quoting else read_table
+    return read(
+        path, None, header=layout.header, widths=layout.widths, separator=layout.delimiter, encoding=layout.encoding
+    )
+
+
+def _renamed(row: Record, names: Mapping[str, str]) -> Record:
+    positions = {name: _position(row, column) for name, column in names.items()}
+    return Record(row.path, row.line, row.fields, positions)
+
+
+def _position(row: Record, column: str) -> int:
+    """The index of a column: by its name, or by its number if no column has that name."""
+    if column not in row.positions and column.isdecimal() and int(column) < len(row.fields):
+        return int(column)
+    return position_of(row.path, column, row.positions)
+
+
+def _matches(path: Path, layout: UserFileLayout, names: Mapping[str, str]) -> Iterator[Record]:
+    pattern = compiled(layout.pattern)
+    positions = {name: number for number, name in enumerate(names)}
+    for number, line in enumerate(read_lines(path, encoding=layout.encoding), 1):
+        if layout.empty == "skip" and not line.strip():
+            yield Record(path, number, [""] * len(names), positions)
+            continue
+        groups = matched(pattern, line, f"{path}, line {number}")
+        yield Record(path, number, [groups[column] or "" for column in names.values()], positions)
+
+
+def _text_files(folder: Path, layout: UserFileLayout) -> Iterator[Record]:
+    """The files of a folder's subfolders: the subfolder's name is the label, the file's contents are the text."""
+    try:
+        classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError as error:
+        fault = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be listed ({error.strerror})"
+        raise ValueError(f"{folder} {fault}. Put the folder there, or correct its name in the task file.") from None
+    if not classes:
+        raise ValueError(
+            f"{folder} has no folders. A label is the name of a folder of texts: {folder.name}/LABEL/*.txt."
+        )
+    positions = {"text": 0, LABEL: 1}
+    for place in classes:
+        if place.name in layout.skip_labels:
+            continue
+        for path in sorted(place.iterdir()):
+            if path.is_file() and not path.name.startswith("."):
+                text = decoded(path, data_bytes(path), layout.encoding).strip()
+                yield Record(path, 1, [text, place.name], positions)
+
+
+def numbered_rows(path: Path, layout: UserFileLayout) -> Iterator[tuple[int, Row]]:
+    """The rows of a jsonl or parquet file or a `datasets` folder: (line or row number from 1, column → value)."""
+    if layout.format == "jsonl":
+        return json_rows(path, read_lines(path, encoding=layout.encoding))
+    columns = list(cell_names(layout).values())
+    return parquet_rows(path, columns) if layout.format == "parquet" else dataset_rows(path, columns)
+
+
+def json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Row]]:
+    """The objects of a jsonl file's lines; blank lines are left out."""
+    return ((number, json_row(path, number, line)) for number, line in enumerate(lines, 1) if line.strip())
+
+
+def json_row(path: Path, number: int, line: str) -> Row:
+    """The object of one line.
+
+    Raises:
+        ValueError: it is not a JSON object, or has a key twice; the file and the line are named.
+    """
+    try:
+        row = parse_json(line, unique_keys=True)
+    except ValueError as error:
+        raise ValueError(f"{path}, line {number}: {error}. Write one object of plain fields per line.") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"{path}, line {number}: not a JSON object. Write one object per line.")
+    return row
+
+
+def as_record(path: Path, line: int, row: Row, names: Mapping[str, str], layout: UserFileLayout) -> Record:
+    """The record of a row with named columns; `names` comes from `cell_names`."""
+    takes_null = layout.empty != "refuse"
+    cells = [
+        label_list(path, line, row, column)
+        if name == LABEL and layout.of_kind.has_labels
+        else cell_text(path, line, row, column, takes_null=takes_null or name == GROUP, is_label=name == LABEL)
+        for name, column in names.items()
+    ]
+    return Record(path, line, cells, {name: position for position, name in enumerate(names)})
+
+
+def value_at(path: Path, line: int, row: Row, column: str) -> object:
+    """The value of a column, or of a nested field: `reviews.0.body`.
+
+    Raises:
+        ValueError: the row has none.
+    """
+    if column in row:
+        return row[column]
+    value: object = row
+    for part in column.split("."):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            raise no_column(path, line, column, row)
+    return value
+
+
+def cell_text(
+    path: Path, line: int, row: Row, column: str, *, takes_null: bool = False, is_label: bool = False
+) -> str:  # fmt: skip
+    """A scalar in the spelling of the task file: `true`, `1`, `0.5`, or the text itself.
+
+    Args:
+        takes_null: True if a missing value is an empty text.
+        is_label: True if a missing value is a spelling, "" or "nan", which the task file may skip or refuse.
+    """
+    value = value_at(path, line, row, column)
+    text = scalar_text(value)
+    if text is not None:
+        return text
+    if is_label and isinstance(value, float):
+        return str(value)
+    if (value is None or value != value) and (takes_null or is_label):
+        return ""
+    raise ValueError(
+        f"{path}, line {line}, field '{column}': {reprlib.repr(value)} is neither text nor a number. Correct the row."
+    )
+
+
+def scalar_text(value: object) -> str | None:
+    """The text of a scalar; None for null, numbers that are not finite, lists and mappings."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return shown(value) if math.isfinite(value) else None
+    return value if isinstance(value, str) else str(value) if isinstance(value, int) else None
+
+
+class LabelList(str):
+    """A cell that is a list of labels.
+
+    Attributes:
+        parts: the labels as they are spelled.
+    """
+
+    parts: tuple[str, ...]
+
+    def __new__(cls, parts: Sequence[str]) -> LabelList:
+        """The labels, shown with commas between them."""
+        made = super().__new__(cls, ", ".join(parts))
+        made.parts = tuple(parts)
+        return made
+
+
+def label_list(path: Path, line: int, row: Row, column: str) -> str:
+    """A list of labels; empty for null; or a text with several labels, as in tables.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    value = value_at(path, line, row, column)
+    if value is None:
+        return LabelList(())
+    if not isinstance(value, list):
+        return cell_text(path, line, row, column)
+    return LabelList([cell_text(path, line, {column: part}, column) for part in value])
+
+
+def with_labels(records: Iterable[Record], path: Path, encoding: str) -> Iterator[tuple[Record, Record]]:
+    """Each record with its label's record, from the same line of another file.
+
+    Raises:
+        ValueError: the files have different numbers of rows.
+    """
+    labels = read_lines(path, encoding=encoding)
+    position = -1
+    for position, record in enumerate(records):
+        if position >= len(labels):
+            break
+        yield record, Record(path, position + 1, [labels[position]], {LABEL: 0})
+    if position + 1 != len(labels):
+        more, rows = ("more", position + 1) if position < len(labels) - 1 else ("fewer", f"more than {len(labels)}")
+        raise ValueError(
+            f"{path} has {more} lines ({len(labels)}) than there are rows of text ({rows}). Write one label a line."
+        )
+
+
+def chained(paths: Iterable[Path], read: Callable[[Path], Iterable[Record]]) -> Iterator[Record]:
+    """The records of several files, one after another."""
+    return chain.from_iterable(map(read, paths))

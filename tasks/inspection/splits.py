@@ -1,0 +1,240 @@
+"""Splits of new data: the files and folders that hold them, by their names, and counts over all their rows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from meltpoint.tasks.core import conll
+from meltpoint.tasks.core.conll import read_columns
+from meltpoint.tasks.core.files import exists, is_file, is_folder, regular, without_suffix
+from meltpoint.tasks.core.kinds import LABEL
+from meltpoint.tasks.core.readers import Record
+from meltpoint.tasks.core.rows import SPLIT, numbered_rows, read_records, value_at, with_labels
+from meltpoint.tasks.core.task import Split
+from meltpoint.tasks.core.user_formats import check_documents, conll_layout, group_of, joined_text, label_spellings
+from meltpoint.tasks.core.user_layout import UserFileLayout
+
+SPLIT_WORDS: dict[str, Split] = {
+    **dict.fromkeys(("train", "training", "trn"), "train"),
+    **dict.fromkeys(("dev", "development", "valid", "validation", "val", "eval", "trial", "testa"), "dev"),
+    **dict.fromkeys(("test", "testing", "testb", "tst"), "test"),
+}
+"""A word of a name, or a value of a split column → the split."""
+
+SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".label", *conll.SUFFIXES)
+"""The suffixes of the files that are read from a folder; a file that you name may have any suffix."""
+
+PlaceForm = Literal["file", "folders", "datasets"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file or folder with (a part of) one split.
+
+    Attributes:
+        path: the file or folder.
+        form: a file, a folder of folders of texts, or a folder of a saved dataset.
+        split: the split in its name; None if there is none.
+    """
+
+    path: Path
+    form: PlaceForm
+    split: Split | None
+
+
+def split_word(name: str) -> Split | None:
+    """The split in a name: the only one among its words (`snli_1.0_train.jsonl`, `20news-bydate-test`)."""
+    words = re.split(r"[^a-z]+", name.lower())
+    found = {SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS}
+    return found.pop() if len(found) == 1 else None
+
+
+def places_of(paths: Sequence[Path]) -> list[Place]:
+    """The places that files and folders stand for, in order.
+
+    Raises:
+        ValueError: a path does not exist, or holds nothing that can be read.
+    """
+    return [place for path in paths for place in _places(path)]
+
+
+def _places(path: Path) -> Iterator[Place]:
+    if is_file(path):
+        yield Place(path, "file", _split_of(path))
+        return
+    if exists(path) and not is_folder(path):
+        regular(path)
+    if not is_folder(path):
+        raise ValueError(f"{path} is missing. Name the files of your data, such as train.csv and dev.csv.")
+    form = _form(path)
+    if form is not None:
+        yield Place(path, form, _split_of(path))
+        return
+    inside = sorted(one for one in path.iterdir() if not one.name.startswith("."))
+    splits = [one for one in inside if one.is_dir() and split_word(one.name) and _form(one)]
+    files = sorted(one for one in path.rglob("*") if one.is_file() and without_suffix(one).suffix.lower() in SUFFIXES)
+    if not splits and not files:
+        raise ValueError(
+            f"{path} holds no files of examples. Name the files themselves, such as {path.name}/train.csv."
+        )
+    for one in splits or files:
+        yield from _places(one)
+
+
+def _form(folder: Path) -> PlaceForm | None:
+    """The form of a folder that holds one split; None for another folder."""
+    if (folder / "dataset_dict.json").is_file():
+        return None
+    if (folder / "state.json").is_file() or any(folder.glob("*.arrow")):
+        return "datasets"
+    folders = [one for one in folder.iterdir() if one.is_dir() and not one.name.startswith(".")]
+    has_splits = any(split_word(one.name) for one in folders)
+    return "folders" if folders and not has_splits and all(_holds_files(one) for one in folders) else None
+
+
+def _holds_files(folder: Path) -> bool:
+    """True if each file of a folder may be a text."""
+    files = [one for one in folder.iterdir() if one.is_file() and not one.name.startswith(".")]
+    return bool(files) and all(without_suffix(one).suffix.lower() in {".txt", *_no_table(one)} for one in files)
+
+
+def _no_table(path: Path) -> set[str]:
+    """The file's suffix, unless it is one of tables or tagged words."""
+    suffix = without_suffix(path).suffix.lower()
+    return set() if suffix in SUFFIXES else {suffix}
+
+
+def _split_of(path: Path) -> Split | None:
+    """The split in the name of a path, or else in the name of one of its folders."""
+    folders = (SPLIT_WORDS.get(part.lower()) for part in reversed(path.parts[:-1]))
+    return split_word(path.name) or next((split for split in folders if split is not None), None)
+
+
+def by_split(places: Sequence[Place]) -> tuple[dict[Split, list[Place]], list[str]]:
+    """The places of each split, and remarks on those whose names have none: the first is train, others are test.
+
+    Test is the safe guess: it stays locked.
+    """
+    found: dict[Split, list[Place]] = {}
+    remarks = []
+    for place in places:
+        if place.split is not None:
+            found.setdefault(place.split, []).append(place)
+    for place in (place for place in places if place.split is None):
+        split: Split = "test" if "train" in found else "train"
+        found.setdefault(split, []).append(place)
+        if len(places) > 1:
+            remarks.append(f"{place.path.name}: its name says no split; taken for {split}")
+    if "train" not in found:
+        names = ", ".join(place.path.name for place in places)
+        raise ValueError(f"No file of the training split is among {names}. Name it first, such as train.csv.")
+    return {split: found[split] for split in ("train", "dev", "test") if split in found}, remarks
+
+
+Texts = tuple[str, ...]
+Counted = tuple[str, Texts, str | list[str]]
+"""(the value of the split column or "", texts or words, label or tags)."""
+
+
+@dataclass
+class SplitCounts:
+    """Counts of one split.
+
+    Attributes:
+        examples: the number of rows with words.
+        labels: label (or tag, by words) as spelled → rows.
+        lengths: number of words → texts; both texts of a pair count together.
+        empty: rows with an empty text.
+        texts: texts → their labels as spelled, each once.
+        repeated: rows with the same texts as an earlier row.
+        contradicting: texts that have several labels.
+    """
+
+    examples: int = 0
+    labels: Counter[str] = field(default_factory=Counter)
+    lengths: Counter[int] = field(default_factory=Counter)
+    empty: int = 0
+    texts: dict[Texts, str] = field(default_factory=dict)
+    repeated: int = 0
+    contradicting: set[Texts] = field(default_factory=set)
+    _different: int = 0
+
+    def add(self, texts: Texts, label: str | list[str], *, is_tagged: bool) -> None:
+        """Count a row."""
+        self.examples += 1
+        self.lengths[len(texts) if is_tagged else sum(len(text.split()) for text in texts)] += 1
+        if isinstance(label, list):
+            self.labels.update(label)
+        else:
+            self.labels[label] += 1
+        if not texts or (not is_tagged and not all(texts)):
+            self.empty += 1
+            return
+        shown = label if isinstance(label, str) else " ".join(label)
+        known = self.texts.setdefault(texts, shown)
+        self.repeated += len(self.texts) == self._different
+        self._different = len(self.texts)
+        if known != shown:
+            self.contradicting.add(texts)
+
+    def longest(self) -> int:
+        """The most words of a text."""
+        return max(self.lengths, default=0)
+
+    def percentile(self, part: float) -> int:
+        """The number of words that a share (0 to 1) of the texts does not exceed."""
+        seen, total = 0, self.lengths.total()
+        for length in sorted(self.lengths):
+            seen += self.lengths[length]
+            if seen >= part * total:
+                return length
+        return 0
+
+
+def counted_rows(path: Path, layout: UserFileLayout, label_file: Path | None = None) -> Iterator[Counted]:
+    """The rows of a file, for counting.
+
+    Raises:
+        ValueError: a broken row; the line is named.
+    """
+    if layout.format == "conll":
+        yield from _conll_rows(path, layout)
+    elif layout.of_kind.labels_words:
+        words, tags = (layout.columns[key][0] for key in ("words", "tags"))
+        for line, row in numbered_rows(path, layout):
+            split = str(value_at(path, line, row, layout.split_column)) if layout.split_column else ""
+            yield split, tuple(_items(value_at(path, line, row, words))), _items(value_at(path, line, row, tags))
+    else:
+        records = read_records(path, layout)
+        pairs = with_labels(records, label_file, layout.encoding) if label_file else ((one, one) for one in records)
+        for record, label in pairs:
+            texts = tuple(joined_text(record, key, layout) for key in layout.texts())
+            group_of(record, layout)  # an empty one is refused
+            yield record.cell(SPLIT) if layout.split_column else "", texts, _label(label, layout)
+
+
+def _label(record: Record, layout: UserFileLayout) -> str | list[str]:
+    return list(label_spellings(record, layout)) if layout.of_kind.has_labels else record.cell(LABEL)
+
+
+def _items(value: object) -> list[str]:
+    return [part if isinstance(part, str) else str(part) for part in value] if isinstance(value, list) else []
+
+
+def _conll_rows(path: Path, layout: UserFileLayout) -> Iterator[Counted]:
+    shape = conll_layout(layout)
+    sentences = read_columns(path, shape).sentences
+    check_documents(path, (one.document for one in sentences), layout)
+    for sentence in sentences:
+        yield "", tuple(sentence.column(shape.word)), sentence.column(shape.tag)
+
+
+def shared_texts(first: SplitCounts, second: SplitCounts) -> int:
+    """The number of different texts that two splits share."""
+    small, large = sorted((first.texts, second.texts), key=len)
+    return sum(texts in large for texts in small)
