@@ -29,7 +29,7 @@ from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster
-from meltpoint.sweeps.on_ray.driver_protocol import Trainable
+from meltpoint.sweeps.on_ray.trainable import Trainable
 from meltpoint.sweeps.on_ray.room import slots
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
@@ -142,7 +142,7 @@ class TimedDriver:
     def run(self, trainable: Trainable) -> None:
         """Run all trials on the joined cluster, then wait until everything is written to MLflow."""
         started = time.perf_counter()
-        experiment.run_on_tune(self, is_local=True, trainable=trainable)
+        experiment.run_on_tune(self, trainable)
         self.tune_seconds = time.perf_counter() - started
         self.driver.tracker.flush()
         self.behind = time.perf_counter() - started - self.tune_seconds
@@ -157,22 +157,17 @@ def one_cell(name: str, trials: int, searcher: str, encoder: str) -> SweepSpec:
     )  # fmt: skip
 
 
-def drive(spec: SweepSpec, resources: Resources, trainable: Trainable, is_forking: bool = False) -> TimedDriver:
+def drive(spec: SweepSpec, resources: Resources, trainable: Trainable) -> TimedDriver:
     """Run a sweep on a local Ray cluster with other workers than its own.
-
-    Args:
-        is_forking: whether workers are forks of a process that has imported everything, as those of a sweep are.
 
     Raises:
         RuntimeError: MLflow did not take everything.
     """
-    with opened_driver(spec, resources) as driver:
-        kind = next(iter(driver.planner.cells.values())).cell.task.kind
-        with Cluster(None, encoder=(spec.encoders[0], kind) if is_forking else None) as cluster:
-            cluster.join()
-            timed = TimedDriver(driver)
-            driver.slots = slots(resources.cpus, 0.0)
-            timed.run(trainable)
+    with opened_driver(spec, resources) as driver, Cluster(None) as cluster:
+        cluster.join()
+        timed = TimedDriver(driver)
+        driver.slots = slots(resources.cpus, 0.0)
+        timed.run(trainable)
     return timed
 
 
@@ -295,7 +290,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="what a trial waits")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--searcher", choices=("random", "tpe"), default="random")
-    parser.add_argument("--encoder", default="minilm", help="loaded once, by the process that workers are forks of")
+    parser.add_argument("--encoder", default="minilm", help="not loaded; its files are only hashed")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")
     options = parser.parse_args()
     if options.trials < MARKS:
