@@ -13,9 +13,8 @@ except ImportError:
 
 import typer
 
-from meltpoint.adapters import heap
-from meltpoint.reports.commands.browse import best, compare, remove, show
-from meltpoint.reports.commands.cache import cache
+from meltpoint.adapters import hardware
+from meltpoint.reports.commands.browse import best, cache, compare, remove, show
 from meltpoint.reports.commands.jobs import logs, stop, submit
 from meltpoint.reports.commands.look_around import doctor, features, list_names, ui
 from meltpoint.reports.commands.own_data import new_task
@@ -71,11 +70,11 @@ def main() -> None:
     """Run the command line."""
     accept_any_character()
     forget_no_columns()
-    heap.raise_gc_threshold()
+    hardware.raise_gc_threshold()
     try:
         app()
     finally:
-        heap.freeze_heap()
+        hardware.freeze_heap()
 
 
 if __name__ == "__main__":

@@ -29,16 +29,16 @@ from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import Cluster
-from meltpoint.sweeps.on_ray.trainable import Trainable
 from meltpoint.sweeps.on_ray.room import slots
+from meltpoint.sweeps.on_ray.trainable import Trainable
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.sweeps.tracking.tracker import Tracker
-from meltpoint.sweeps.worker.events import TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
+from meltpoint.sweeps.worker.outcome import TrialEnded
 
 MOST_TIMES_IDEAL = 1.28
 MOST_CHANGE = 0.10

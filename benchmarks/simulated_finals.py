@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
+from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.tasks.core.metrics import Floats
 
 DIFFICULTY, LIKING = 2.0, 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from meltpoint.reports.formats import percent, title
-from meltpoint.reports.statistics.class_scores import ClassScores, cell_class_scores
+from meltpoint.reports.statistics.finals_scores import ClassScores, cell_class_scores
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 
 MOST_CLASSES = 12

@@ -1,9 +1,11 @@
-"""Formatting for tables: percent points, durations, settings, footnote marks."""
+"""Formats of numbers, symbols and LaTeX text, and the drawing of charts."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Value
@@ -120,3 +122,79 @@ def marks(numbers: Iterable[int]) -> str:
 def listed(items: Iterable[object]) -> str:
     """The items separated by commas, without repeats, in order."""
     return ", ".join(dict.fromkeys(str(item) for item in items))
+
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+"""Okabe & Ito 2008: distinguishable with every kind of colour vision; markers and dashes help in grey."""
+
+MARKERS = ("o", "s", "^", "D", "v")
+
+
+@contextmanager
+def sheet(width: float, height: float) -> Iterator[Any]:
+    """A matplotlib figure, to be drawn and saved within the context; equal data give equal bytes.
+
+    Args:
+        width, height: in inches.
+    """
+    # Without pyplot, a figure needs no display and leaves no global state. matplotlib takes a second to import.
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "meltpoint", "svg.fonttype": "path", "font.size": 8}):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
+
+
+def legend(figure: Any, labels: Sequence[str], columns: int) -> None:
+    """One legend below all panels, with these labels in this order; each must occur in a panel."""
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        shown, names = axes.get_legend_handles_labels()
+        handles |= dict(zip(names, shown, strict=True))
+    figure.legend(
+        [handles[label] for label in labels], labels, loc="outside lower center", ncols=columns, frameon=False
+    )  # fmt: skip
+
+
+_SIGNS = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "–": "--", "±": r"$\pm$", "Δ": r"$\Delta$",
+    "≈": r"$\approx$", "×": r"$\times$", "<": r"$<$", ">": r"$>$", "❄": "frozen", "🔥": "tuned",
+    "↳": r"$\hookrightarrow$", "★": r"$\star$",
+}  # fmt: skip
+"""Replacements of characters that are special in LaTeX or missing from its usual fonts."""
+
+
+def latex_text(text: str) -> str:
+    """Escape text for LaTeX. Both modes' symbols together (❄🔥) become `frozen + tuned`."""
+    one_line = " ".join(text.split()).replace("❄🔥", "❄ + 🔥")
+    return "".join(_SIGNS.get(sign, sign) for sign in one_line)
+
+
+def booktabs(
+    sides: str, heads: Sequence[str], parts: Sequence[Sequence[Sequence[str]]], caption: str, label: str,
+    notes: Iterable[str] = (),
+) -> str:  # fmt: skip
+    """A `table` for booktabs; the notes are comments below it.
+
+    Args:
+        sides: `l` or `r` per column.
+        heads: the columns' names; LaTeX code, like all cells.
+        parts: groups of rows, with a rule between groups.
+        caption: plain text.
+        label: the label of `\\ref{tab:…}`.
+        notes: plain text, one line each.
+    """
+    lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{sides}}}", r"\toprule", _ended(heads)]
+    for rows in parts:
+        lines += [r"\midrule", *map(_ended, rows)] if rows else []
+    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{latex_text(caption)}}}"]
+    lines += [rf"\label{{tab:{label}}}", r"\end{table}"]
+    return "\n".join([*lines, *(f"% {' '.join(note.split())}" for note in notes)]) + "\n"
+
+
+def _ended(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"

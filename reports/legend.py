@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meltpoint.reports.ensembles import ENSEMBLE_NOTE
 from meltpoint.reports.formats import symbol
+from meltpoint.reports.matrix import ENSEMBLE_NOTE
 from meltpoint.reports.tuning import TuningGain, ran_nowhere
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tasks.core.metrics import is_lower_better

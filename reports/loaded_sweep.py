@@ -15,8 +15,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.sweeps.storage.files import readable_storage
-from meltpoint.sweeps.storage.layout import sweep_folder
+from meltpoint.sweeps.storage.files import readable_storage, sweep_folder
 from meltpoint.tasks.core.wording import some
 
 if TYPE_CHECKING:  # it takes half a second to import
@@ -110,7 +109,7 @@ class LoadedSweep:
             ValueError: there are several tasks and none is named, no finals yet, or its weights were deleted.
         """
         from meltpoint.adapters.exported_model import load_folder
-        from meltpoint.reports.finalist_folders import export_recommended
+        from meltpoint.reports.results import export_recommended
         from meltpoint.tasks.core.registry import unknown
 
         found = self.recommendations

@@ -1,4 +1,4 @@
-"""The ❄/🔥 table of a sweep as values: which mode is better on which task, and by how much."""
+"""The matrix of a sweep: modes × tasks with baselines and ensembles, and the differences of all pairs of modes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,80 @@ from dataclasses import replace
 from itertools import combinations, zip_longest
 
 from meltpoint.adapters.settings import CONSTANT, SCHEDULE
-from meltpoint.reports.baseline_row import baseline_rows
-from meltpoint.reports.difference_rows import Contrasts, in_one_table, place_of
 from meltpoint.reports.differences import EnsembleOf, ModeVariant, RowPair, Split, over_seeds, side_title
-from meltpoint.reports.ensembles import heading, is_current, reservations
+from meltpoint.reports.formats import symbol
 from meltpoint.reports.notes import searched_again, searched_less
 from meltpoint.reports.statistics.comparison import Comparer
-from meltpoint.reports.table_values import Delta, EncoderBlock, Matrix, TableEntry, TableRow, numbered
+from meltpoint.reports.table_values import (
+    Contrasts,
+    Delta,
+    EncoderBlock,
+    Matrix,
+    TableEntry,
+    TableRow,
+    in_one_table,
+    numbered,
+    place_of,
+)
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.code_versions import mixture_in_words
-from meltpoint.sweeps.results.ensemble_record import Ensemble
-from meltpoint.sweeps.results.score_words import spread_text
+from meltpoint.sweeps.results.cost import spread_text
+from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.sweep_file import mixture_in_words
+from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import some
+
+
+def baseline_rows(columns: Sequence[tuple[str, str]], summary: SweepSummary) -> list[TableRow]:
+    """One row, or none where no task of the columns (task, metric) has a baseline (yet)."""
+    entries = tuple(_entry(task, metric, summary) for task, metric in columns)
+    return [TableRow("baseline", "", entries, None)] if any(entry.mean is not None for entry in entries) else []
+
+
+def _entry(task: str, metric: str, summary: SweepSummary) -> TableEntry:
+    known = summary.baselines.get(task)
+    if known is None or known.metric != metric:
+        return TableEntry()
+    name, score = known.best
+    return TableEntry(
+        score_text(score, metric), "dev", score, (f"{name}: the best of the baselines; they are scored on dev alone",)
+    )
+
+
+ENSEMBLE_NOTE = (
+    "An ensemble averages the probabilities that its members' finalists gave when each was scored, seed by seed; test "
+    "was not opened again. Its members were named, or are all finished cells of the task: none was chosen by test."
+)
+SEVERAL = "several encoders"
+STALE = "its members have other finalists now: run `meltpoint ensemble` again"
+
+
+def heading(made: Ensemble) -> str:
+    """The encoder whose block of the table contains the ensemble, or the heading for ensembles of several encoders."""
+    return made.encoders[0] if len(made.encoders) == 1 else SEVERAL
+
+
+def members_text(made: Ensemble, sweep: str) -> str:
+    """`ensemble of minilm ❄ (bilstm), minilm 🔥 (linear)`; cells of other sweeps are prefixed with the sweep."""
+    names = []
+    for member in made.members:
+        prefix = "" if member.sweep == sweep else f"{member.sweep}/"
+        head = ", ".join(part for part in (member.head, member.variant) if part)
+        names.append(f"{prefix}{member.encoder} {symbol(member.mode)} ({head})")
+    return f"ensemble of {', '.join(names)}"
+
+
+def reservations(made: Ensemble, summary: SweepSummary) -> list[str]:
+    """Notes on an ensemble's score: its members, and whether they are out of date."""
+    stale = [] if is_current(made, summary) else [STALE]
+    return [members_text(made, summary.name), *made.notes, *stale]
+
+
+def is_current(made: Ensemble, summary: SweepSummary) -> bool:
+    """True if this sweep's members still have the finalists that were combined."""
+    current = {final.id for cell in summary.cells for final in cell.finals}
+    return all(trial in current for member in made.members if member.sweep == summary.name for trial in member.trials)
+
 
 HIDDEN = "the test labels are hidden; dev is shown"
 NO_TEST = "there is no labelled test; dev is shown"

@@ -77,7 +77,7 @@ def renew_page(
         ValueError: as `report`, or a file of the sweep is damaged.
     """
     from meltpoint.reports.html.page import DASHBOARD, RENEWAL_SECONDS, html
-    from meltpoint.reports.watching import progress_line
+    from meltpoint.reports.status_view import progress_line
 
     while True:
         summary = read()

@@ -10,16 +10,15 @@ from meltpoint.reports.class_tables import class_document
 from meltpoint.reports.findings import without_defaults
 from meltpoint.reports.notes import notes, searched_again, searched_less
 from meltpoint.reports.results import SweepResults
-from meltpoint.reports.statistics.class_scores import cell_class_scores
+from meltpoint.reports.statistics.finals_scores import cell_class_scores
 from meltpoint.reports.table_values import Delta
 from meltpoint.reports.tuning import TuningGain, ran_nowhere
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.results.baseline_record import Baseline
-from meltpoint.sweeps.results.code_versions import mixture_in_words
-from meltpoint.sweeps.results.ensemble_record import Ensemble
 from meltpoint.sweeps.results.guards import cell_guards
+from meltpoint.sweeps.results.kept_results import Baseline, Ensemble
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.search.selection import Spread
+from meltpoint.sweeps.results.sweep_file import mixture_in_words
+from meltpoint.sweeps.search.study import Spread
 from meltpoint.tasks.core.metrics import is_lower_better
 
 VERSION = 1

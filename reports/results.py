@@ -1,21 +1,25 @@
-"""All that a sweep's report shows, computed once for every format: the table, its comparisons, what tuning bought."""
+"""Results of a sweep as one object: summary, matrix, recommendations; the folders of finalists."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
 
-from meltpoint.reports.difference_rows import place_of
+from meltpoint.reports.cards.cell_card import cell_card
 from meltpoint.reports.differences import Split
 from meltpoint.reports.legend import legend
-from meltpoint.reports.paper_comparison import paper_table_of, with_paper_numbers
-from meltpoint.reports.paper_tables import PaperTable
+from meltpoint.reports.papers import PaperTable, paper_table_of, with_paper_numbers
 from meltpoint.reports.recommendation import Recommendation, recommendations
 from meltpoint.reports.statistics.comparison import Comparer, Comparison
-from meltpoint.reports.table_values import Delta, Matrix, starred
+from meltpoint.reports.table_values import Delta, Matrix, place_of, starred
 from meltpoint.reports.tuning import TuningGain, tuning_gains
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.results.export import KEPT, Form, export_finalist
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.storage.files import StoragePath
 
 
 @dataclass(frozen=True)
@@ -115,3 +119,47 @@ def compare_by_task(summary: SweepSummary, comparer: Comparer, split: Split) -> 
         for lower, upper in combinations(own, 2):
             if (lower.header.encoder, lower.header.variant) == (upper.header.encoder, upper.header.variant):
                 comparer.compare(upper, lower, split)
+
+
+def asked_forms(model: bool, transformers: bool, onnx: bool) -> list[Form]:
+    """The forms that the options of `export` ask for."""
+    asked: dict[Form, bool] = {"model": model, "transformers": transformers, "onnx": onnx}
+    return [form for form, is_asked in asked.items() if is_asked]
+
+
+def export_recommended(ledger: Ledger, known: Recommendation, summary: SweepSummary) -> StoragePath:
+    """Write the recommended finalist of a task into the sweep's folder, where `predict NAME` finds it.
+
+    Raises:
+        ValueError: its weights were deleted or are damaged.
+    """
+    cell = known.winner.cell
+    card = cell_card(summary, cell, "model")
+    return export_finalist(ledger, summary, cell_name(*cell.header.key), ledger.folder, card=card, name=KEPT)
+
+
+def export_finalists(
+    ledger: Ledger, summary: SweepSummary, out: StoragePath, only: str | None, forms: Sequence[Form],
+    tell: Callable[[StoragePath], None],
+) -> None:  # fmt: skip
+    """Write the best finalist of each cell, or of one, in some forms.
+
+    Args:
+        only: one cell's name (E.M.T), or None for all.
+        tell: gets each folder once it is written.
+
+    Raises:
+        ValueError: a finalist cannot be written; it keeps no other one from being written.
+    """
+    cells = {cell_name(*cell.header.key): cell for cell in summary.cells}
+    refused = []
+    for form in forms:
+        for name, cell in cells.items():
+            if only not in (None, name):
+                continue
+            try:
+                tell(export_finalist(ledger, summary, name, out, form, cell_card(summary, cell, form)))
+            except ValueError as error:
+                refused.append(str(error))
+    if refused:
+        raise ValueError(" ".join(refused))

@@ -12,7 +12,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from meltpoint.reports.ensembles import members_text
 from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines
 from meltpoint.reports.formats import duration, listed, marks, symbol
 from meltpoint.reports.layout import (
@@ -27,15 +26,16 @@ from meltpoint.reports.layout import (
     units_apart,
     width_of,
 )
+from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import folded_warnings, task_notes, trial_notes, warning_notes
-from meltpoint.reports.plan_view import data_lines, note_lines, space_lines
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry, TableRow
-from meltpoint.sweeps.driver.planned_work import planned_work
+from meltpoint.reports.trial_view import data_lines, note_lines, space_lines
+from meltpoint.sweeps.driver.progress import planned_work
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen
-from meltpoint.sweeps.results.ensemble_record import Ensemble
-from meltpoint.sweeps.results.score_words import spread_text
+from meltpoint.sweeps.results.cost import spread_text
+from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted

@@ -1,39 +1,84 @@
-"""A sweep's results as files: `report.md`, `report.csv`, and by other modules `report.json` and `report.tex`."""
+"""Tables of a sweep as Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from meltpoint.reports.class_tables import CLASS_HEADS, CLASSES_NOTE, class_rows, class_sections, confusion_rows
-from meltpoint.reports.ensembles import members_text
 from meltpoint.reports.findings import (
     DELTA_HEADS,
     DELTA_SIDES,
     GAIN_HEADS,
     GAIN_SIDES,
     advice_lines,
+    delta_lines,
     delta_row,
+    gain_lines,
     gain_rows,
     without_defaults,
 )
-from meltpoint.reports.formats import duration, markdown_text, marks, searched_names, setting_text, title
+from meltpoint.reports.formats import (
+    booktabs,
+    duration,
+    latex_text,
+    markdown_text,
+    marks,
+    searched_names,
+    setting_text,
+    title,
+)
+from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import notes, searched_again, searched_less
-from meltpoint.reports.paper_comparison import paper_score
+from meltpoint.reports.papers import paper_score
 from meltpoint.reports.report_json import document_text
-from meltpoint.reports.report_tex import latex
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.cost import PARETO_NOTE, cost_notes, cost_rows, pareto_rows
 from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
 from meltpoint.reports.tuning import TuningGain, ran_nowhere
-from meltpoint.sweeps.results.code_versions import mixture_in_words
-from meltpoint.sweeps.results.ensemble_record import Ensemble
-from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
+from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
+from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.results.sweep_file import CellHeader
+from meltpoint.sweeps.results.sweep_file import CellHeader, mixture_in_words
 from meltpoint.tasks.core.wording import some
+
+
+def latex(results: SweepResults) -> str:
+    """The ❄/🔥 table, also while the sweep is running; footnotes and conclusions are comments below each table."""
+    footnotes = [f"{number}: {text}" for number, text in enumerate(results.table.footnotes, 1)]
+    notes = [
+        *advice_lines(results.recommendations),
+        *footnotes,
+        *delta_lines(results),
+        *gain_lines(results),
+        *results.legend,
+    ]
+    head = "% \\usepackage{booktabs}\n"
+    return head + "\n".join(_table(block, results.summary, notes) for block in results.table.blocks)
+
+
+def _table(block: EncoderBlock, summary: SweepSummary, notes: list[str]) -> str:
+    heads = ["mode", "head", *(f"{task} ({metric})" if metric else task for task, metric in block.tasks)]
+    parts = [[_row(row) for row in rows] for rows in (block.modes, block.ensembles, block.differences)]
+    state = "" if summary.state == "done" else f" ({summary.state})"
+    caption = f"Sweep {summary.name}{state}: {block.encoder}."
+    label = re.sub(r"[^A-Za-z0-9]+", "-", f"{summary.name}-{block.encoder}").strip("-")
+    return booktabs("ll" + "r" * len(block.tasks), [latex_text(head) for head in heads], parts, caption, label, notes)
+
+
+def _row(row: TableRow) -> list[str]:
+    return [latex_text(row.title), latex_text(row.head), *(_shown(shown, row.is_paper) for shown in row.entries)]
+
+
+def _shown(shown: TableEntry, is_paper: bool) -> str:
+    text = latex_text(shown.label)
+    around = r"\textit" if is_paper and shown.split else ""
+    marks = ",".join(map(str, shown.notes))
+    return (f"{around}{{{text}}}" if around else text) + (rf"\textsuperscript{{{marks}}}" if marks else "")
+
 
 COLUMNS = (
     "sweep", "encoder", "mode", "task", "head", "kind", "metric",
@@ -76,10 +121,10 @@ def _findings(results: SweepResults) -> list[str]:
     parts = []
     if results.family:
         rows = [[_plain(text) for text in delta_row(delta)] for delta in results.family]
-        parts += ["## What the table shows", _table(DELTA_HEADS, rows, DELTA_SIDES)]
+        parts += ["## What the table shows", _table_tables(DELTA_HEADS, rows, DELTA_SIDES)]
     if results.gains:
         rows = [[_plain(text) for text in row] for row in gain_rows(results.gains)]
-        table = _table(GAIN_HEADS, rows, GAIN_SIDES)
+        table = _table_tables(GAIN_HEADS, rows, GAIN_SIDES)
         parts += ["## What tuning bought", without_defaults(results) if ran_nowhere(results.gains) else table]
     return parts
 
@@ -98,14 +143,14 @@ def _state(summary: SweepSummary) -> str:
 def _block(block: EncoderBlock) -> str:
     heads = ["mode", "head", *(_plain(f"{task} ({metric})" if metric else task) for task, metric in block.tasks)]
     rows = [_matrix_row(row) for row in (*block.modes, *block.ensembles, *block.differences)]
-    return _table(heads, rows, "ll" + "r" * len(block.tasks))
+    return _table_tables(heads, rows, "ll" + "r" * len(block.tasks))
 
 
 def _matrix_row(row: TableRow) -> list[str]:
-    return [_plain(row.title), _plain(row.head), *(_shown(shown, row.is_paper) for shown in row.entries)]
+    return [_plain(row.title), _plain(row.head), *(_shown_tables(shown, row.is_paper) for shown in row.entries)]
 
 
-def _shown(shown: TableEntry, is_paper: bool) -> str:
+def _shown_tables(shown: TableEntry, is_paper: bool) -> str:
     around = "*" if is_paper and shown.split else ""
     return f"{around}{shown.label}{around}{marks(shown.notes)}"
 
@@ -114,15 +159,15 @@ def _cells(summary: SweepSummary) -> str:
     names = _names(summary)
     heads = [*names, "head", "trials finished", "best dev", "best epoch", "dev", "test", "training"]
     rows = [_cell_row(cell, len(names)) for cell in summary.cells]
-    return _table(heads, rows, "l" * len(names) + "lrrrrrr")
+    return _table_tables(heads, rows, "l" * len(names) + "lrrrrrr")
 
 
 def _cost(summary: SweepSummary) -> list[str]:
     """The section on costs: what each cell took, and which cells no other one beats in score and cost."""
     heads, *rows = ([*map(_plain, row)] for row in cost_rows(summary))
-    parts = ["## Cost", _table(heads, rows, "l" * len(_names(summary)) + "r" * 7), _bullets(cost_notes(summary))]
+    parts = ["## Cost", _table_tables(heads, rows, "l" * len(_names(summary)) + "r" * 7), _bullets(cost_notes(summary))]
     heads, *rows = ([*map(_plain, row)] for row in pareto_rows(summary))
-    return [*parts, *([_table(heads, rows, "lllll"), _bullets([PARETO_NOTE])] if rows else [])]
+    return [*parts, *([_table_tables(heads, rows, "lllll"), _bullets([PARETO_NOTE])] if rows else [])]
 
 
 def _classes(summary: SweepSummary) -> list[str]:
@@ -130,9 +175,9 @@ def _classes(summary: SweepSummary) -> list[str]:
     parts = []
     for name, scores in class_sections(summary):
         rows = [[_plain(text) for text in row] for row in class_rows(scores)]
-        parts += [f"### {_plain(name)}", _table(CLASS_HEADS, rows, "lrrrr")]
+        parts += [f"### {_plain(name)}", _table_tables(CLASS_HEADS, rows, "lrrrr")]
         if matrix := [[_plain(text) for text in row] for row in confusion_rows(scores)]:
-            parts.append(_table(matrix[0], matrix[1:], "l" + "r" * len(scores.labels)))
+            parts.append(_table_tables(matrix[0], matrix[1:], "l" + "r" * len(scores.labels)))
     return ["## Classes", CLASSES_NOTE, *parts] if parts else []
 
 
@@ -167,10 +212,10 @@ def _settings(summary: SweepSummary) -> str:
         head = cell.header
         text = setting_text(cell.best.setting, searched_names(head)) or "nothing is searched" if cell.best else NOTHING
         rows.append([*_key(head, len(names)), _plain(text)])
-    return _table([*names, "best setting"], rows, "l" * len(names) + "l")
+    return _table_tables([*names, "best setting"], rows, "l" * len(names) + "l")
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> str:
+def _table_tables(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> str:
     rules = ["---:" if side == "r" else "---" for side in align]
     return "\n".join(f"| {' | '.join(row)} |" for row in (heads, rules, *rows))
 

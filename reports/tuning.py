@@ -1,14 +1,129 @@
-"""The gain by tuning: each cell's finalists against the published setting, run with the same seeds."""
+"""What tuning was worth: best-so-far scores of a cell, and its study as an Optuna journal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from meltpoint.reports.formats import bounds_text
 from meltpoint.reports.statistics.comparison import Comparer, Comparison
+from meltpoint.reports.statistics.importance import space_of
+from meltpoint.search_spaces.space import Space
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.tasks.core.metrics import is_lower_better
 from meltpoint.tasks.core.scoring import difference_text
+from meltpoint.tasks.core.task import Split
+from meltpoint.tasks.inspection.splits import SPLIT_WORDS
+
+if TYPE_CHECKING:
+    import pandas
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial
+
+
+WANTED = (
+    "a pandas frame, a datasets.Dataset, a pair (texts, labels), a path, or a dict of splits of these, as in "
+    '{"train": frame, "test": frame}'
+)
+
+
+def splits_of(data: Any, test: Any = None, dev: Any = None) -> dict[Split, Path | str]:
+    """Split → the path of its file, or the JSON lines to write to one.
+
+    Raises:
+        ValueError: data of another form, an unknown split, or none to train on.
+    """
+    parts: dict[Split, Any] = {}
+    is_of_splits = isinstance(data, Mapping) and bool(set(data) & set(SPLIT_WORDS))
+    for name, part in data.items() if is_of_splits else [("train", data)]:
+        if name not in SPLIT_WORDS:
+            raise ValueError(f"data has a split {name!r}; name splits train, dev and test.")
+        parts[SPLIT_WORDS[name]] = part
+    named: dict[Split, Any] = {"test": test, "dev": dev}
+    for split, part in named.items():
+        if part is not None and split in parts:
+            raise ValueError(f"{split} is given twice: in data, and as an argument; leave one out.")
+        parts |= {} if part is None else {split: part}
+    if "train" not in parts:
+        raise ValueError("data has no split train; name it, as in {'train': frame, 'test': frame}.")
+    return {
+        split: Path(part) if isinstance(part, str | os.PathLike) else _lines(_frame(part, split))
+        for split, part in parts.items()
+    }
+
+
+def name_of(parts: Mapping[Split, Path | str]) -> str:
+    """The name of a sweep that has none: its training file's, or one that only the same data have."""
+    train = parts["train"]
+    if isinstance(train, Path):
+        return re.sub(r"[^A-Za-z0-9_-]+", "-", train.name.partition(".")[0]).strip("-_") or "data"
+    return f"data-{hashlib.sha256(train.encode()).hexdigest()[:8]}"
+
+
+def write_splits(parts: Mapping[Split, Path | str], folder: Path) -> dict[Split, Path]:
+    """Split → its file; what is no file yet is written to `FOLDER/SPLIT.jsonl`.
+
+    Raises:
+        ValueError: there are other data under that name.
+    """
+    files: dict[Split, Path] = {}
+    for split, part in parts.items():
+        files[split] = path = part if isinstance(part, Path) else folder / f"{split}.jsonl"
+        if isinstance(part, Path):
+            continue
+        if path.exists() and path.read_text(encoding="utf-8") != part:
+            raise ValueError(f"{path} holds other data; take another name, or remove that sweep.")
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(part, encoding="utf-8")
+    return files
+
+
+def _frame(part: Any, split: str) -> pandas.DataFrame:
+    """The frame of one split."""
+    import pandas
+
+    if isinstance(part, pandas.DataFrame):
+        return part
+    if hasattr(part, "to_pandas") and hasattr(part, "features"):
+        return pandas.DataFrame({name: _named(part[name], feature) for name, feature in part.features.items()})
+    if isinstance(part, tuple) and len(part) == 2 and len(part[0]) == len(part[1]):
+        texts, labels = list(part[0]), list(part[1])
+        if texts and isinstance(texts[0], tuple):
+            return pandas.DataFrame({"text_a": [a for a, _ in texts], "text_b": [b for _, b in texts], "label": labels})
+        is_words = bool(texts) and isinstance(texts[0], list)
+        return pandas.DataFrame({"words": texts, "tags": labels} if is_words else {"text": texts, "label": labels})
+    if isinstance(part, Mapping):
+        return pandas.DataFrame(part)
+    raise ValueError(f"{split} is a {type(part).__name__}; give {WANTED}.")
+
+
+def _named(values: Any, feature: Any) -> list[Any]:
+    """A column of a dataset with the names of its classes in place of their numbers; -1 is no label."""
+    inner = getattr(feature, "feature", feature)
+    names = getattr(inner, "names", None)
+    if not names:
+        return list(values)
+
+    def name(value: Any) -> Any:
+        if isinstance(value, list):
+            return [name(one) for one in value]
+        return None if value is None or value < 0 else names[value]
+
+    return [name(value) for value in values]
+
+
+def _lines(frame: pandas.DataFrame) -> str:
+    text: str = frame.to_json(orient="records", lines=True, force_ascii=False)
+    return text if text.endswith("\n") else text + "\n"
+
 
 WON = "the published setting won the search"
 NOT_RUN, NOT_YET = "the published setting was not run", "the published setting has not run yet"
@@ -58,3 +173,66 @@ def gain_in_words(gain: Comparison) -> str:
 def ran_nowhere(gains: Sequence[TuningGain]) -> bool:
     """True if no cell has the published setting's finals."""
     return all(gain.words in (NOT_RUN, NOT_YET) for gain in gains)
+
+
+FACTS = ("id", "suggested_by", "seed", "best_epoch", "seconds", "mlflow_run_id", "error")
+"""Fields of a record that become a trial's user attributes, where they are known."""
+
+
+def write_journal(summary: SweepSummary, path: Path) -> int:
+    """Write the search trials of every cell to a new journal; the file is there whole, or not at all.
+
+    A finished trial is complete with its dev score, one that was stopped early is pruned with a value an epoch, and one
+    that failed by its setting has failed. Lost trials are left out, since they say nothing about their setting.
+
+    Returns:
+        the number of trials.
+
+    Raises:
+        ValueError: the file exists, or a cell's space or setting is of another version.
+    """
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    if path.exists():
+        raise ValueError(f"{path} exists; name a new file, or remove it.")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        beside = Path(folder) / path.name
+        storage = JournalStorage(JournalFileBackend(str(beside)))
+        count = sum(_add_study(cell, summary, storage) for cell in summary.cells)
+        beside.rename(path)
+    return count
+
+
+def _add_study(cell: CellSummary, summary: SweepSummary, storage: BaseStorage) -> int:
+    import optuna
+
+    head, space = cell.header, space_of(cell.header)
+    direction: Literal["minimize", "maximize"] = "minimize" if is_lower_better(head.metric) else "maximize"
+    study = optuna.create_study(storage=storage, study_name=cell_name(*head.key), direction=direction)
+    facts = {"sweep": summary.name, "metric": f"dev {head.metric}", "head": head.head, "data": head.data_fingerprint}
+    for name, value in facts.items():
+        study.set_user_attr(name, value)
+    trials = [_trial(record, space) for record in cell.search if not record.is_lost]
+    study.add_trials(trials)
+    return len(trials)
+
+
+def _trial(record: TrialRecord, space: Space) -> FrozenTrial:
+    from optuna.trial import TrialState, create_trial
+
+    states = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
+    params, distributions = space.from_params(record.setting)
+    return create_trial(
+        state=states[record.status], value=record.dev if record.status == "finished" else None, params=params,
+        distributions=distributions, user_attrs=_facts(record),
+        intermediate_values={epoch.epoch: epoch.dev[record.metric] for epoch in record.epochs},
+    )  # fmt: skip
+
+
+def _facts(record: TrialRecord) -> dict[str, Any]:
+    known = {name: getattr(record, name) for name in FACTS}
+    return {name: value for name, value in known.items() if value is not None}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meltpoint.adapters.data.treebank import words_of
+from meltpoint.adapters.data.word_tokenizer import words_of
 
 STATISTICS = 6
 """How many numbers `pair_statistics` gives."""

@@ -1,12 +1,8 @@
-"""Word tokenizers: raw text → words separated by spaces, for encoders that read words.
-
-ELMo was pretrained on the One Billion Word Benchmark (Chelba et al. 2013), which was tokenised by Moses' rules: "good."
-there is the two words "good" and ".", and "don't" is "don" and "'t". `moses` is those rules in sacremoses, which needs
-no data files. They know English abbreviations ("Mr.", "U.S."), and also split the sentences inside a text.
-"""
+"""Word tokenizers of texts that are not tokenised."""
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -40,3 +36,51 @@ def _moses() -> MosesTokenizer:
     from sacremoses import MosesTokenizer  # imported here because its tables of characters are slow to read
 
     return MosesTokenizer(lang="en")
+
+
+TITLES = frozenset({
+    "Adm", "Brig", "Capt", "Cmdr", "Co", "Col", "Corp", "Dr", "Gen", "Gov", "Hon", "Inc", "Jr", "Lt", "Ltd", "Maj",
+    "Mr", "Mrs", "Ms", "No", "Pfc", "Prof", "Rep", "Reps", "Rev", "Sen", "Sens", "Sgt", "Sr", "St", "etc", "vs",
+})  # fmt: skip
+"""Abbreviations whose period does not end a sentence, also before a capital letter."""
+
+_QUOTES = ((re.compile(r'(^|[\s(\[{<])"'), r"\1 `` "), (re.compile("\"|''"), " '' "), (re.compile("``"), " `` "))
+_STOP = re.compile(r"(?<!\S)(?P<word>\S*?)\.(?P<after>[\])}>'\s]*)(?=\s[`'(\s]*[A-Z]|$)")
+_RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"(\.{3,})", r" \1 "),
+        (r"([;@#$%&?!\[\](){}<>])", r" \1 "),
+        (r"([:,])(?=\D|$)", r" \1 "),
+        (r"--", " -- "),
+        (r"(?<=[^\s'])'(?=\s|$)", " ' "),  # before the rules for clitics, which it may follow: don't'
+        (r"(?<=[^\s'])('(?:s|S|m|M|d|D|ll|LL|re|RE|ve|VE))(?=\s|$)", r" \1 "),
+        (r"(?<=[^\s'])(n't|N'T)(?=\s|$)", r" \1 "),
+        (r"(?i)\b(can)(not)\b", r"\1 \2"),
+        (r"(?i)\b(gon|wan)(na)\b", r"\1 \2"),
+        (r"(?i)\b(got)(ta)\b", r"\1 \2"),
+        (r"(?i)\b(gim|lem)(me)\b", r"\1 \2"),
+        (r"(?i)(?<!\S)('t)(is|was)\b", r"\1 \2"),
+    )
+)
+
+
+def words_of(text: str) -> list[str]:
+    """Split a text into words."""
+    for pattern, replacement in _QUOTES:
+        text = pattern.sub(replacement, text)
+    text = _STOP.sub(_end_of_sentence, text)
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text.split()
+
+
+def _end_of_sentence(match: re.Match[str]) -> str:
+    """A word and its period, separated at the end of a sentence, unchanged in an abbreviation."""
+    word, after = match["word"], match["after"]
+    last = not match.string[match.end() :].strip()
+    final = re.split(r"[-/(`']", word)[-1]
+    abbreviated = final in TITLES or re.fullmatch(r"(?:\w\.)*\w", final) is not None
+    if word.endswith(".") or not word or (abbreviated and not last):
+        return match[0]
+    return f"{word} . {after}"

@@ -17,13 +17,16 @@ from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.families.huggingface import sizes
 from meltpoint.adapters.families.huggingface.files import check_folder
 from meltpoint.adapters.families.huggingface.files import fingerprint as files_fingerprint
-from meltpoint.adapters.families.huggingface.licence import licence_of
-from meltpoint.adapters.families.huggingface.location import locate
+from meltpoint.adapters.families.huggingface.location import licence_of, locate
 from meltpoint.adapters.families.huggingface.sentence_files import read_pooling, unread_pooling
 from meltpoint.adapters.families.huggingface.supported import read_config
-from meltpoint.adapters.families.reference import EncoderReference
-from meltpoint.adapters.families.short_names import check_short_name, encoder_word
-from meltpoint.adapters.families.unknown import HUB_ID, unknown_encoder
+from meltpoint.adapters.families.reference import (
+    HUB_ID,
+    EncoderReference,
+    check_short_name,
+    encoder_word,
+    unknown_encoder,
+)
 from meltpoint.tasks.core import kinds, registry
 from meltpoint.tasks.core.files import exists, expanded
 from meltpoint.tasks.core.task import Kind
@@ -163,7 +166,7 @@ def load_tokenizer(reference: EncoderReference) -> Tokenizer:
     """
     if reference.family in FAMILIES:
         return cast("Tokenizer", _family(reference.family).load_tokenizer(reference))
-    from meltpoint.adapters.families.huggingface.tokenizer import load  # transformers takes seconds to import
+    from meltpoint.adapters.families.huggingface.location import load  # transformers takes seconds to import
 
     return load(reference)
 

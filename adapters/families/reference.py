@@ -1,13 +1,55 @@
-"""`EncoderReference`: the resolved location of an encoder's weights, before any of them is read."""
+"""Reference of an encoder: its short name, its location, and the refusal of an unknown one."""
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from meltpoint.adapters.data.sentence_pooling import SentencePooling
 from meltpoint.adapters.families.huggingface import supported
+from meltpoint.tasks.core.files import expanded, is_folder
 from meltpoint.tasks.core.task import Kind
+
+NAMED = re.compile(r"(?P<name>[^=:/#\\]*)=(?P<word>.*)", re.DOTALL)
+"""A folder may have `=` in its path: what stands before it is a name only where no path or family begins there."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+
+
+def short_name(text: str) -> str:
+    """The name by which a sweep knows an encoder: the one before the `=`, or the word itself."""
+    found = NAMED.fullmatch(text)
+    return found["name"] if found else text
+
+
+def encoder_word(text: str) -> str:
+    """The word that says where the encoder lies, without the name before it."""
+    found = NAMED.fullmatch(text)
+    return found["word"] if found else text
+
+
+def check_short_name(text: str, named: list[str]) -> None:
+    """Refuse a short name that files cannot have, or that is an encoder's already.
+
+    Args:
+        text: `NAME=ENCODER`, or any other word, which is not looked at.
+        named: the named encoders.
+
+    Raises:
+        ValueError: one line with the remedy.
+    """
+    found = NAMED.fullmatch(text)
+    if found is None:
+        return
+    if not NAME.fullmatch(found["name"]):
+        raise ValueError(
+            f"--encoder {text}: the name before '=' takes letters, digits, '_' and '-', at most 40 of them, as in "
+            "l3=hf:FOLDER."
+        )
+    if found["name"] in named:
+        raise ValueError(f"--encoder {text}: '{found['name']}' is an encoder's own name; take another one.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +110,49 @@ class EncoderReference:
     def is_folder(self) -> bool:
         """True if the source is a local folder; hub ids are never absolute paths."""
         return Path(self.source).is_absolute()
+
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
+"""The form of an id of the Hugging Face hub, `NAME` or `OWNER/NAME`, perhaps with `@REVISION`."""
+
+NEAR, NEAR_ID = 0.8, 0.88
+"""The smallest similarity (difflib's ratio) for a suggestion; the higher one is for words with the parts of a hub id.
+
+`bert-bas` (0.94) and `bert_base` (0.89) are misspellings of `bert-base`; `roberta-base` (0.86) is another encoder.
+"""
+
+
+def unknown_encoder(word: str, named: Sequence[str], families: Sequence[str]) -> ValueError:
+    """The error for a word that is neither a named encoder nor begins with a family's prefix.
+
+    Args:
+        word: the user's input.
+        named: the named encoders.
+        families: the prefixes of all other encoders: "hf", "elmo", ….
+    """
+    hint = _hint(word, named, families)
+    known = ", ".join(sorted([*named, "hf:ID", *(f"{family}:FOLDER" for family in families)]))
+    return ValueError(f"Unknown encoder '{word}'.{hint and f' Did you mean {hint}?'} There is: {known}.")
+
+
+def _hint(word: str, named: Sequence[str], families: Sequence[str]) -> str:
+    """The suggestion; "" if nothing is similar."""
+    family, colon, source = word.partition(":")
+    if colon:
+        near = difflib.get_close_matches(family.lower(), families, n=1)
+        return f"{near[0]}:{source}" if near else ""
+    if is_folder(expanded(word)):
+        return f"{_family_of(expanded(word))}:{word}"
+    cutoff = NEAR_ID if re.search(r"[-_/@]", word) else NEAR
+    near = [name for name in named if word and name.startswith(word.lower())]
+    near = near or difflib.get_close_matches(word.lower(), named, n=3, cutoff=cutoff)
+    if near:
+        return " or ".join(near)
+    return f"hf:{word}" if HUB_ID.fullmatch(word) else ""
+
+
+def _family_of(folder: Path) -> str:
+    """The family whose files a folder holds; "hf" if it is none of the others."""
+    if (folder / "options.json").is_file():
+        return "elmo"
+    return "skipthoughts" if (folder / "dictionary.txt").is_file() else "hf"

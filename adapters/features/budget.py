@@ -10,9 +10,8 @@ from typing import Literal
 
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.entries import bytes_of, entries, make_room
-from meltpoint.adapters.features.layout import FeatureKey
-from meltpoint.adapters.features.opening import needed_bytes
+from meltpoint.adapters.features.entries import FeatureKey, bytes_of, entries, make_room
+from meltpoint.adapters.features.reading import needed_bytes
 
 DISK_MARGIN_BYTES = 2**30
 """Kept free on the disk for weights, records and the tracking store, which are written at the same time."""

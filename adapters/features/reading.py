@@ -1,8 +1,10 @@
-"""Reading cached features: rows of a split → one padded tensor."""
+"""Opening and reading of frozen states."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -10,8 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from meltpoint.adapters.features.layout import Layout
-from meltpoint.adapters.features.shards import Manifest, States
+from meltpoint.adapters.data.batch import EncodedSplit
+from meltpoint.adapters.data.batching import first_places
+from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.features.entries import FeatureKey, Layout, describe, hold, layout, locked
+from meltpoint.adapters.features.shards import Manifest, Shard, States
+from meltpoint.adapters.features.writing import at_rest, encode
+from meltpoint.tasks.core.task import Kind
 
 
 class Features:
@@ -80,3 +87,140 @@ def _select(stored: tuple[int, ...], wanted: tuple[int, ...], states: States) ->
         return states[places]  # fancy indexing copies the states into memory
     step = steps.pop() if steps else 1
     return states[places[0] : places[-1] + 1 : step]
+
+
+def open_features(
+    folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, kind: Kind, layers: Sequence[int],
+    device: torch.device, note: Mapping[str, str],
+) -> Features:  # fmt: skip
+    """Open a split's features, encoding the shards that are missing.
+
+    Any number of processes, on any machines that share the folder, may open one entry at the same time: each encodes
+    the shards that no other process is encoding, and waits for the rest. If one dies, the others encode its shard.
+
+    Args:
+        folder: the cache.
+        key: `layout.feature_key` of this split.
+        encoder: with the weights that it was loaded with; its mode and device are restored afterwards.
+        layers: indices of the encoder's layers.
+        device: the device to encode on.
+        note: the user of the features ("encoder", "task", "split"), shown by `meltpoint cache ls`.
+
+    Raises:
+        OSError: the folder cannot be written, or has no room.
+    """
+    wanted = tuple(sorted(set(layers)))
+    served = _from_all_pieces(folder, key, encoder, split, wanted, note)
+    if served is not None:
+        return served
+    return _Opening(folder, key, encoder, split, kind, wanted, device).run(note)
+
+
+def needed_bytes(
+    folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: Sequence[int]
+) -> int:  # fmt: skip
+    """The number of bytes that `open_features` would write; 0 if nothing is missing. Reads manifests, no states."""
+    if _has_all_pieces(folder, key, encoder, split, layers):
+        return 0
+    missing = [shard for shard in shards_of(folder, key, encoder, layout(split, key.pieces)) if not _has(shard, layers)]
+    return sum(shard.size_bytes(len(_with_stored(shard, layers))) for shard in missing)
+
+
+def shards_of(folder: Path, key: FeatureKey, encoder: Encoder, where: Layout) -> list[Shard]:
+    """The shards of an entry."""
+    numbers = range(len(where.shards))
+    return [Shard(folder / key.id, n, where.positions(n), encoder.dim, key.dtype) for n in numbers]
+
+
+def _has(shard: Shard, layers: Sequence[int]) -> bool:
+    """True if a shard's manifest lists the layers; the states are verified when the shard is opened."""
+    manifest = shard.manifest()
+    return manifest is not None and set(layers) <= set(manifest.layers) and shard.path("bin").exists()
+
+
+def _with_stored(shard: Shard, layers: Sequence[int]) -> tuple[int, ...]:
+    """The wanted layers and those already stored, which are written again so that nobody has to encode them again."""
+    manifest = shard.manifest()
+    return tuple(sorted({*layers, *(manifest.layers if manifest else ())}))
+
+
+def _has_all_pieces(
+    folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: Sequence[int]
+) -> bool:  # fmt: skip
+    """True if `key` asks for first pieces only and a complete entry with all pieces exists."""
+    whole = replace(key, pieces="all")
+    if key.pieces == "all" or not (folder / whole.id).is_dir():
+        return False
+    return all(_has(shard, layers) for shard in shards_of(folder, whole, encoder, layout(split, "all")))
+
+
+def _from_all_pieces(
+    folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: tuple[int, ...],
+    note: Mapping[str, str],
+) -> Features | None:  # fmt: skip
+    """First pieces from a complete entry with all pieces; None if there is none, or a damaged one."""
+    if not _has_all_pieces(folder, key, encoder, split, layers):
+        return None
+    whole, where = replace(key, pieces="all"), layout(split, "all")
+    held = hold(folder, whole.id)
+    opened = [shard.open(layers) for shard in shards_of(folder, whole, encoder, where)]
+    intact = [shard for shard in opened if shard is not None]
+    if len(intact) < len(opened):
+        return None
+    describe(folder / whole.id, facts(whole, split, where), note)
+    picks = [first_places(row) for row in split.rows]
+    return Features(intact, where, layers, key.dtype, held, picks)
+
+
+def facts(key: FeatureKey, split: EncodedSplit, where: Layout) -> dict[str, str | int]:
+    """The contents of an entry's `entry.json`, without the notes."""
+    return {**asdict(key), "rows": len(split.rows), "shards": len(where.shards)}
+
+
+class _Opening:
+    """One call of `open_features`."""
+
+    def __init__(
+        self, cache: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, kind: Kind,
+        layers: tuple[int, ...], device: torch.device,
+    ) -> None:  # fmt: skip
+        self.cache, self.key, self.encoder, self.split = cache, key, encoder, split
+        self.kind, self.layers, self.device = kind, layers, device
+        self.layout = layout(split, key.pieces)
+        self.shards = shards_of(cache, key, encoder, self.layout)
+        self.opened: dict[int, tuple[Manifest, States]] = {}
+
+    def run(self, note: Mapping[str, str]) -> Features:
+        """Open existing shards, encode those that no other process is encoding, then wait for the others."""
+        held: IO[str] = hold(self.cache, self.key.id)
+        describe(self.cache / self.key.id, facts(self.key, self.split, self.layout), note)
+        for shard in self._missing():
+            self._open(shard)
+        for wait in (False, True):
+            for shard in self._missing():
+                self._encode(shard, wait)
+        ordered = [self.opened[shard.number] for shard in self.shards]
+        return Features(ordered, self.layout, self.layers, self.key.dtype, held)
+
+    def _missing(self) -> Iterator[Shard]:
+        yield from [shard for shard in self.shards if shard.number not in self.opened]
+
+    def _open(self, shard: Shard) -> bool:
+        """Open a shard; returns False if it is missing or damaged."""
+        opened = shard.open(self.layers)
+        if opened is not None:
+            self.opened[shard.number] = opened
+        return opened is not None
+
+    def _encode(self, shard: Shard, wait: bool) -> None:
+        """Encode a shard unless another process has done it meanwhile or, without `wait`, is doing it."""
+        with locked(shard.path("lock"), wait) as acquired:
+            if not acquired or self._open(shard):
+                return
+            layers = _with_stored(shard, self.layers)
+            rows = self.layout.rows(shard.number)
+            with at_rest(self.encoder, self.device):
+                states = encode(self.encoder, self.split, self.kind, rows, layers, self.key, self.device)
+                shard.write(layers, states)
+            opened = self._open(shard)
+            assert opened, "a shard that was just written is complete"

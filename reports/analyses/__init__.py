@@ -12,8 +12,7 @@ from pathlib import Path
 from meltpoint.reports.analyses.core.analysis import FORMATS, Analysis, AnalysisOptions
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
-from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.sweeps.storage.layout import sweep_folder
+from meltpoint.sweeps.storage.files import StoragePath, sweep_folder
 from meltpoint.tasks.core import registry
 
 __all__ = ["NO_SWEEP", "analyse", "get", "names"]

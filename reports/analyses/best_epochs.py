@@ -11,8 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meltpoint.adapters import modes
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
-from meltpoint.reports.analyses.core.cell_columns import CELL_COLUMNS, cell_values
+from meltpoint.reports.analyses.core.analysis import (
+    CELL_COLUMNS,
+    Analysis,
+    AnalysisOptions,
+    cell_values,
+    needed_finalist,
+    train_score,
+    write_table,
+)
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.reports.matrix import ends_at_best
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
@@ -121,7 +128,6 @@ def _gap_row(options: AnalysisOptions, cell: CellSummary) -> tuple[Value, ...]:
     Raises:
         ValueError: it has no final with weights, or its data or encoder are missing or others.
     """
-    from meltpoint.reports.analyses.core.finalists import needed_finalist, train_score  # imports torch
 
     final = needed_finalist(options, cell)
     assert final.dev is not None, "a finished final has a dev score"

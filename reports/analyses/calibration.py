@@ -12,8 +12,15 @@ from typing import Literal
 
 import numpy as np
 
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
-from meltpoint.reports.analyses.core.cell_columns import CELL_COLUMNS, cell_values, panel_title
+from meltpoint.reports.analyses.core.analysis import (
+    CELL_COLUMNS,
+    Analysis,
+    AnalysisOptions,
+    cell_values,
+    panel_title,
+    write_figure,
+    write_table,
+)
 from meltpoint.reports.analyses.core.figures import Line, Panel, in_rows
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
 from meltpoint.reports.statistics.calibration import (

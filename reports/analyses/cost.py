@@ -13,9 +13,9 @@ from pathlib import Path
 from meltpoint.adapters.files import replacing
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
-from meltpoint.reports.cost_plot import draw_cost
-from meltpoint.reports.difference_rows import FROZEN, TUNED
+from meltpoint.reports.best_settings import draw_cost
 from meltpoint.reports.statistics.cost import PARETO_NOTE, TradeOff, cost_notes, pareto, score_of, trade_offs
+from meltpoint.reports.table_values import FROZEN, TUNED
 from meltpoint.sweeps.results.summary import CellSummary
 
 NAME = "cost"

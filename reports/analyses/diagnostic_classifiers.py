@@ -10,8 +10,7 @@ from pathlib import Path
 
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
 from meltpoint.reports.analyses.core.figures import Line, Panel, in_rows
-from meltpoint.reports.analyses.core.probes import constant, probe
-from meltpoint.reports.analyses.core.states import MAX_PIECES, load_inputs, split_states, stages
+from meltpoint.reports.analyses.core.states import MAX_PIECES, constant, load_inputs, probe, split_states, stages
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.tasks.core.scoring import axis_name, scale
 from meltpoint.tasks.core.task import TrainingData

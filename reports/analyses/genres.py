@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
-from meltpoint.reports.analyses.core.divergence import (
+from meltpoint.reports.analyses.core.agreement import (
     VOCABULARY,
     count_file,
     count_terms,
@@ -21,12 +20,13 @@ from meltpoint.reports.analyses.core.divergence import (
     jensen_shannon,
     vocabulary,
 )
+from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures, points
-from meltpoint.reports.difference_rows import FROZEN, TUNED
 from meltpoint.reports.differences import difference_of
+from meltpoint.reports.table_values import FROZEN, TUNED
 from meltpoint.sweeps.ledger.predictions import predictions_path, read_predictions
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.search.selection import Spread, spread
+from meltpoint.sweeps.search.study import Spread, spread
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.splits import load_training_data

@@ -16,9 +16,9 @@ from pathlib import Path
 from meltpoint.reports.analyses.core.agreement import TaskAgreement
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
-from meltpoint.reports.difference_rows import FROZEN, TUNED
 from meltpoint.reports.differences import over_seeds
 from meltpoint.reports.statistics.comparison import ALPHA, Comparer, Comparison, adjusted
+from meltpoint.reports.table_values import FROZEN, TUNED
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core import kinds

@@ -9,8 +9,15 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
-from meltpoint.reports.analyses.core.cell_columns import CELL_COLUMNS, cell_values, panel_title
+from meltpoint.reports.analyses.core.analysis import (
+    CELL_COLUMNS,
+    Analysis,
+    AnalysisOptions,
+    cell_values,
+    panel_title,
+    write_figure,
+    write_table,
+)
 from meltpoint.reports.analyses.core.figures import BarPanel, Bars, in_rows
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures
 from meltpoint.reports.formats import value_text

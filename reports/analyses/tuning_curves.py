@@ -13,7 +13,7 @@ import numpy as np
 
 from meltpoint.adapters.files import replacing
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
-from meltpoint.reports.analyses.core.curve_figures import BandLine, BandPanel, Shade, draw_bands
+from meltpoint.reports.analyses.core.figures import BandLine, BandPanel, Shade, draw_bands
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.reports.statistics.cell_curves import CellCurve, CurveRow, cell_curve, rows_of
 from meltpoint.reports.statistics.tuning_curves import LEVELS, CurvePoint

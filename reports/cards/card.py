@@ -1,4 +1,4 @@
-"""A model card as the Hugging Face hub reads it: front matter in YAML, then what a user has to know, as Markdown."""
+"""Model cards in the hub's format."""
 
 from __future__ import annotations
 
@@ -11,13 +11,59 @@ import yaml
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.reports.cards.usage import LIBRARY, usage
 from meltpoint.reports.formats import markdown_text
-from meltpoint.sweeps.results.finalist_export import Form
-from meltpoint.sweeps.results.score_words import NOTHING
+from meltpoint.sweeps.results.cost import NOTHING
+from meltpoint.sweeps.results.export import Form
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.scoring import axis_name, score_text
 from meltpoint.tasks.core.task import Kind
+
+LIBRARY: dict[Form, str] = {"model": "meltpoint", "transformers": "transformers", "onnx": "onnx"}
+"""Form → `library_name` of the front matter."""
+
+TEXTS = {
+    "sentence": '"the soup was cold"', "pair": '("A man eats.", "Someone eats.")',
+    "words": '["Anna", "Berg", "lives", "in", "Oslo"]',
+}  # fmt: skip
+TOKENISED = {
+    "sentence": '["the soup was cold"]', "pair": '["A man eats."], ["Someone eats."]',
+    "words": '[["Anna", "Berg", "lives", "in", "Oslo"]], is_split_into_words=True',
+}  # fmt: skip
+PIPED = {
+    "sentence": '"the soup was cold"', "pair": '{"text": "A man eats.", "text_pair": "Someone eats."}',
+    "words": '"Anna Berg lives in Oslo"',
+}  # fmt: skip
+
+
+def usage(form: Form, kind: Kind, pipeline: str) -> str:
+    """A block of Python that loads the folder and predicts."""
+    given = kinds.get(kind)
+    if form == "model":
+        code = [
+            "import meltpoint as mp",
+            "",
+            'model = mp.load_model("FOLDER")',
+            f"model.predict([{TEXTS[given.input]}])",
+        ]
+        code += [f"model.predict_proba([{TEXTS[given.input]}])"] if given.gives_probabilities else []
+        return _block(code)
+    if form == "transformers":
+        words = ', aggregation_strategy="first"' if given.labels_words else ""  # the model was trained on first pieces
+        code = ["from transformers import pipeline", "", f'predict = pipeline("{pipeline}", "FOLDER"{words})']
+        return _block([*code, f"predict({PIPED[given.input]})"])
+    code = [
+        "import onnxruntime", "import transformers", "",
+        'tokenizer = transformers.AutoTokenizer.from_pretrained("FOLDER")',
+        'session = onnxruntime.InferenceSession("FOLDER/model.onnx")',
+        f'inputs = tokenizer({TOKENISED[given.input]}, padding=True, truncation=True, return_tensors="np")',
+        '(logits,) = session.run(["logits"], dict(inputs))',
+    ]  # fmt: skip
+    return _block(code)
+
+
+def _block(lines: list[str]) -> str:
+    return "\n".join(["```python", *lines, "```"])
+
 
 NOT_STATED = "not stated by the encoder's files"
 UNKNOWN = "unknown"

@@ -10,7 +10,7 @@ from meltpoint.reports.formats import title
 from meltpoint.reports.statistics.finals_scores import Split, StoredScores
 from meltpoint.reports.statistics.mean_interval import RESAMPLES, MeanInterval, mean_interval
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.finalist_export import Form
+from meltpoint.sweeps.results.export import Form
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name

@@ -10,7 +10,7 @@ from meltpoint.reports.cards.cell_card import ONLY_THERE, in_words, length_limit
 from meltpoint.reports.formats import title
 from meltpoint.reports.statistics.finals_scores import Split
 from meltpoint.reports.statistics.mean_interval import MeanInterval, run_interval
-from meltpoint.sweeps.results.finalist_export import Form
+from meltpoint.sweeps.results.export import Form
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.retrain import Retrained, TrainedModel
 from meltpoint.tasks.core import kinds, sources

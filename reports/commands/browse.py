@@ -1,4 +1,4 @@
-"""The commands on sweeps that are there: `show`, `best`, `compare` and `rm`."""
+"""Commands that open the dashboard and look after the cache."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from meltpoint.reports.commands.results import read_summary, read_view
-from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
-from meltpoint.sweeps.command_line.options import AsJson, NameArgument, Storage
+from meltpoint.sweeps.command_line.errors import FAILED, complain, exit_on_error, print_json
+from meltpoint.sweeps.command_line.options import AsJson, CacheDir, NameArgument, Storage
 from meltpoint.sweeps.machine.terminal import Screen, tell
 from meltpoint.tasks.core.wording import printable, some
 
@@ -23,8 +23,7 @@ def show(
     """A trial: its setting, epochs, scores, hardware, and what went wrong; --json: its record."""
     from meltpoint.reports.trial_view import best_of_cell, find_trial, trial_lines
     from meltpoint.sweeps.ledger.ledger import Ledger
-    from meltpoint.sweeps.storage.files import storage_path
-    from meltpoint.sweeps.storage.layout import sweep_folder
+    from meltpoint.sweeps.storage.files import storage_path, sweep_folder
 
     summary = read_view(name, storage)
     record = best_of_cell(summary, cell)
@@ -96,3 +95,45 @@ def compare(
     from meltpoint.reports.layout import say_lines
 
     say_lines(lines(found), Screen())
+
+
+cache = typer.Typer(no_args_is_help=True, help="The cached hidden states of frozen encoders: list, remove.")
+
+
+@cache.command("ls")
+@exit_on_error()
+def cache_list(storage: Storage = "runs", cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
+    """List the cached entries, the least recently used first."""
+    from meltpoint.sweeps.command_line.option_values import cache_dir_of
+    from meltpoint.sweeps.results.cache import listed, shown
+    from meltpoint.sweeps.storage.files import storage_path
+
+    rows = listed(storage_path(storage), cache_dir_of(cache_dir))
+    if as_json:
+        print_json(rows)
+        return
+    from meltpoint.reports.screen import show_rows
+
+    show_rows(shown(rows), Screen())
+
+
+@cache.command("rm")
+@exit_on_error()
+def cache_remove(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids, or prefixes of ids.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every entry.")] = False,
+    task: Annotated[str | None, typer.Option(help="The entries of this task.")] = None, storage: Storage = "runs",
+    cache_dir: CacheDir = None,
+) -> None:  # fmt: skip
+    """Remove entries, except those that a running process is reading."""
+    from meltpoint.sweeps.command_line.option_values import cache_dir_of
+    from meltpoint.sweeps.results.cache import remove_entries
+    from meltpoint.sweeps.storage.files import storage_path
+
+    done = remove_entries(storage_path(storage), ids or [], task, everything, cache_dir_of(cache_dir))
+    for entry in done.removed:
+        tell(f"{entry.id} {entry.bytes}")
+    for why in done.kept:
+        complain(why)
+    if done.kept:
+        raise typer.Exit(FAILED)

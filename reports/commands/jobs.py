@@ -18,8 +18,7 @@ from meltpoint.sweeps.command_line.options import AsJson, JobAddress, NameArgume
 from meltpoint.sweeps.machine.terminal import Screen, show, tell
 
 if TYPE_CHECKING:
-    from meltpoint.sweeps.jobs.attempts import Job
-    from meltpoint.sweeps.jobs.client import JobClient
+    from meltpoint.sweeps.jobs.client import Job, JobClient
     from meltpoint.sweeps.results.summary import SweepSummary
 
 Environment = Annotated[
@@ -91,7 +90,7 @@ def logs(
     attempt: AttemptNumber = None,
 ) -> None:  # fmt: skip
     """What a submitted sweep has printed. With -f, status 1 if the job did not end well."""
-    from meltpoint.sweeps.jobs.attempts import last_attempt
+    from meltpoint.sweeps.jobs.client import last_attempt
 
     client = _client(address)
     job = last_attempt(name, client.jobs(), attempt)
@@ -112,7 +111,7 @@ def logs(
 @exit_on_error()
 def stop(name: NameArgument, address: JobAddress = None) -> None:
     """End a submitted sweep's job, and wait until it has. What finished is kept; `submit` again goes on."""
-    from meltpoint.sweeps.jobs.attempts import last_attempt
+    from meltpoint.sweeps.jobs.client import last_attempt
     from meltpoint.sweeps.jobs.sweep_job import STOP_WAIT_SECONDS
     from meltpoint.sweeps.jobs.sweep_job import stop as end
 
@@ -184,7 +183,7 @@ def status_of_job(
     Raises:
         ValueError: neither the storage nor the cluster knows the sweep.
     """
-    from meltpoint.sweeps.jobs.attempts import STORAGE, attempts, last_attempt
+    from meltpoint.sweeps.jobs.client import STORAGE, attempts, last_attempt
 
     client = _client(address)
     jobs = client.jobs()
@@ -216,7 +215,7 @@ def is_here(name: str, storage: str) -> bool:
 def _ask_for_status(client: JobClient, name: str, job: Job, as_json: bool) -> None:
     """Show the status of a sweep whose storage only the cluster sees."""
     from meltpoint.sweeps.command_line.submission import PYTHON
-    from meltpoint.sweeps.jobs.attempts import STORAGE
+    from meltpoint.sweeps.jobs.client import STORAGE
     from meltpoint.sweeps.jobs.sweep_job import ask, environment_of
 
     words = [*PYTHON, "status", name, f"--storage={job.metadata.get(STORAGE, '')}", *(["--json"] if as_json else [])]

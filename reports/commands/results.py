@@ -48,7 +48,7 @@ def status(
         status_of_job(name, storage, address, as_json, read_view)
         return
     if watch and not as_json:
-        from meltpoint.reports.watching import watch as follow
+        from meltpoint.reports.status_view import watch as follow
 
         follow(lambda: read_view(name, storage), Screen())
         return
@@ -63,7 +63,7 @@ def status(
 
 def show_sweeps(storage: str, as_json: bool) -> None:
     """Print the sweeps of a storage, a row each: `status` without a name, and `list sweeps`."""
-    from meltpoint.reports.overview import sweep_rows
+    from meltpoint.reports.findings import sweep_rows
     from meltpoint.reports.screen import show_rows
     from meltpoint.sweeps.storage.files import readable_storage
 
@@ -89,8 +89,7 @@ def read_summary(name: str, storage: str, leaves_out: bool = False) -> SweepSumm
     """
     from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.results.summary import summarise
-    from meltpoint.sweeps.storage.files import readable_storage
-    from meltpoint.sweeps.storage.layout import sweep_folder
+    from meltpoint.sweeps.storage.files import readable_storage, sweep_folder
 
     return summarise(Ledger(sweep_folder(readable_storage(storage), name)), leaves_out)
 
@@ -122,8 +121,7 @@ def report(
     from meltpoint.reports.report import renew_page
     from meltpoint.reports.report import report as make
     from meltpoint.sweeps.command_line.option_values import margin_of
-    from meltpoint.sweeps.storage.files import readable_storage, write
-    from meltpoint.sweeps.storage.layout import sweep_folder
+    from meltpoint.sweeps.storage.files import readable_storage, sweep_folder, write
 
     level = None if margin is None else margin_of(margin)
     if watch:
@@ -171,7 +169,7 @@ def export(
             raise ValueError(
                 f"--optuna writes one journal of all cells and nothing else; leave out {', '.join(ignored)}."
             )
-        from meltpoint.reports.optuna_journal import write_journal
+        from meltpoint.reports.tuning import write_journal
 
         count = write_journal(read_summary(name, storage), optuna)
         tell(f"{some(count, 'trial')}; open with: optuna-dashboard {optuna}", err=True)
@@ -179,15 +177,14 @@ def export(
         return
     from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.results.export import export_cells
-    from meltpoint.sweeps.storage.files import storage_path
-    from meltpoint.sweeps.storage.layout import sweep_folder
+    from meltpoint.sweeps.storage.files import storage_path, sweep_folder
 
     summary, ledger = read_summary(name, storage), Ledger(sweep_folder(storage_path(storage), name))
     target = out or ledger.folder / "exports"
     for path in export_cells(ledger, summary, target, cell, export_format.value):
         tell(path)
     if model or transformers or onnx:
-        from meltpoint.reports.finalist_folders import asked_forms, export_finalists
+        from meltpoint.reports.results import asked_forms, export_finalists
 
         export_finalists(ledger, summary, target, cell, asked_forms(model, transformers, onnx), tell)
 
@@ -257,7 +254,7 @@ def predict(
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """Predict each row of a file with a finalist; its columns are kept, the prediction stands behind them."""
-    from meltpoint.sweeps.results.finalist_export import model_folder
+    from meltpoint.sweeps.results.export import model_folder
     from meltpoint.sweeps.results.prediction_files import format_of
 
     for named in (file, *([out] if out else [])):
@@ -300,7 +297,7 @@ def train(
     done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk), out, transformers)
     if out is not None:
         from meltpoint.reports.cards.trained_card import trained_card
-        from meltpoint.sweeps.results.finalist_export import CARD
+        from meltpoint.sweeps.results.export import CARD
         from meltpoint.sweeps.storage.files import write
 
         write(out / CARD, trained_card(done, "transformers" if transformers else "model"))

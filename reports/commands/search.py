@@ -14,7 +14,7 @@ import typer
 
 from meltpoint.reports.formats import symbol
 from meltpoint.sweeps.command_line.errors import DONE, again, exit_on_error, print_json
-from meltpoint.sweeps.command_line.growth_question import asked_to_grow
+from meltpoint.sweeps.command_line.option_values import asked_to_grow, resources_of
 from meltpoint.sweeps.command_line.options import (
     AsJson,
     CpusPerTrial,
@@ -57,7 +57,6 @@ def sweep(options: SweepOptions) -> None:
     Example: meltpoint sweep --name first --encoder minilm --mode feature_extraction,fine_tuning --task sst2,mrpc
     A paper's whole experiment: meltpoint sweep --spec to_tune_or_not --with elmo=FOLDER --data-dir DATA
     """
-    from meltpoint.sweeps.command_line.option_values import resources_of
     from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 
     resources = resources_of(options)
@@ -95,7 +94,6 @@ def tune(
     Example: meltpoint tune questions.csv --time-budget 10m
     """
     began = time.monotonic()
-    from meltpoint.sweeps.command_line.option_values import resources_of
     from meltpoint.sweeps.command_line.spec_from_options import checked_spec, default_encoder
     from meltpoint.sweeps.ledger.ledger import DATA, TASK
     from meltpoint.sweeps.specification.sweep_spec import check_name
@@ -142,7 +140,7 @@ def tune(
 
 def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
     """Write the recommended model of the sweep's first task into the sweep's folder, and say how to use it."""
-    from meltpoint.reports.finalist_folders import export_recommended
+    from meltpoint.reports.results import export_recommended
     from meltpoint.sweeps.ledger.ledger import Ledger
 
     kept = export_recommended(Ledger(folder), results.recommendations[0], results.summary)
@@ -223,7 +221,6 @@ def _show(outcome: Outcome, resources: Resources, rendered: Sequence[SweepResult
 @with_sweep_options()
 def plan(options: SweepOptions, as_json: AsJson = False, explain: Explain = False, verbose: Verbose = False) -> None:
     """Show what `sweep` with the same options would do and cost; trains nothing."""
-    from meltpoint.sweeps.command_line.option_values import resources_of
     from meltpoint.sweeps.command_line.spec_from_options import checked_spec
 
     resources = resources_of(options)
@@ -259,9 +256,7 @@ def demo(
     Two modes of the embedded encoder on a generated task of sentence similarity; a few minutes.
     """
     from meltpoint.sweeps.command_line.demo import PAIR, demo_spec, refuse_other
-    from meltpoint.sweeps.command_line.option_values import resources_of
-    from meltpoint.sweeps.storage.files import storage_path
-    from meltpoint.sweeps.storage.layout import sweep_folder
+    from meltpoint.sweeps.storage.files import storage_path, sweep_folder
 
     options = SweepOptions(
         storage=storage, cpus_per_trial=cpus_per_trial, gpus_per_trial=gpus_per_trial,

@@ -11,14 +11,14 @@ from meltpoint.reports.class_tables import class_rows
 from meltpoint.reports.formats import duration, title, value_text
 from meltpoint.reports.html.errors import Errors, errors_of
 from meltpoint.reports.html.trials import TrialRows, trial_rows
-from meltpoint.reports.statistics.class_scores import cell_class_scores
+from meltpoint.reports.statistics.finals_scores import cell_class_scores
 from meltpoint.reports.statistics.importance import FEWEST_TRIALS, ped_anova, scored_trials, space_of, study_of, told
 from meltpoint.reports.tables import trials_text
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.export import best_space
 from meltpoint.sweeps.results.guards import cell_guards
-from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core.scoring import score_text

@@ -1,20 +1,24 @@
-"""A cell's errors for the page: its confusion matrix or its residuals, from the finalists' stored predictions."""
+"""Errors of finalists and disagreements of modes on the page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
 
-from meltpoint.reports.statistics.class_scores import confusion_counts
-from meltpoint.sweeps.ledger.predictions import predictions_path
-from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
-from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.reports.formats import listed, title
+from meltpoint.reports.statistics.finals_scores import confusion_counts
+from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path, read_lines, read_scored
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.specification.cells import cell_name, data_spec, word_of
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core import kinds, sources
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import Example
 from meltpoint.tasks.core.wording import counted, some
 
 Split = Literal["dev", "test"]
@@ -113,3 +117,157 @@ def _residuals(runs: Sequence[ScoredExamples], split: Split) -> Errors:
     note = f"{split}, the mean prediction over {some(len(runs), 'seed')}: mean absolute error {error:.3f}."
     few = f"{counted(len(points))} of {some(len(gold), 'example')} are drawn, evenly by their order."
     return Errors(split, residuals=points, notes=(note, *([few] if len(points) < len(gold) else [])))
+
+
+MOST_EXAMPLES, MOST_CHARACTERS = 8, 500
+MOST_BYTES = 50_000_000
+"""Size of a task's files beyond which its texts are left out: reading them would take longer than the page may."""
+
+
+@dataclass(frozen=True)
+class Disputed:
+    """An example.
+
+    Attributes:
+        id: its id in dev.
+        text: its text; "" where the data is not there.
+        gold: its label, score, or tags.
+        given: for each cell the share of its seeds (of its words, for labelling) that are right, or its mean score.
+    """
+
+    id: str
+    text: str
+    gold: str
+    given: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Disagreements:
+    """The examples of a task about which its cells disagree most.
+
+    Attributes:
+        cells: the titles of the compared cells.
+        examples: the most disputed one first.
+        notes: how they are chosen, and what is missing, a sentence each.
+    """
+
+    task: str
+    cells: tuple[str, ...] = ()
+    examples: tuple[Disputed, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class _Line(BaseModel):
+    """A line of stored predictions of any kind of task."""
+
+    id: str
+    gold: str | float | tuple[str, ...]
+
+
+def disagreements(summary: SweepSummary) -> list[Disagreements]:
+    """The disagreements of every task that has several cells with finals."""
+    tasks: dict[str, list[CellSummary]] = {}
+    for cell in summary.cells:
+        if cell.finals:
+            tasks.setdefault(cell.header.task, []).append(cell)
+    return [_of_task(summary, task, cells) for task, cells in tasks.items() if len(cells) > 1]
+
+
+def _of_task(summary: SweepSummary, task: str, cells: Sequence[CellSummary]) -> Disagreements:
+    runs: dict[str, list[ScoredExamples]] = {}
+    notes: list[str] = []
+    for cell in cells:
+        try:
+            runs[_title(cell, summary)] = finals_predictions(cell, summary.folder, "dev")
+        except ValueError as error:
+            notes.append(f"{_title(cell, summary)} is left out: {error}.")
+    if len(runs) < 2 or len({found[0].digest for found in runs.values()}) > 1:
+        reason = "" if len(runs) < 2 else " The cells' predictions are of different examples."
+        return Disagreements(task, notes=(f"Fewer than two cells can be compared.{reason}", *notes))
+    scores = np.array([_right(found) for found in runs.values()])  # (cells, examples)
+    gap = scores.max(axis=0) - scores.min(axis=0)
+    chosen = [int(at) for at in np.argsort(-gap, kind="stable")[:MOST_EXAMPLES] if gap[at] > 0]
+    first = next(cell for cell in cells if _title(cell, summary) in runs)
+    texts, why = _texts(summary, first) if chosen else ({}, "")
+    lines = _lines(summary, first)
+    examples = tuple(_disputed(lines[at], texts, [_given(found, at) for found in runs.values()]) for at in chosen)
+    kind = cells[0].header.kind
+    how = f"{_measure(kind)}; {counted(int((gap > 0).sum()))} of {some(len(gap), 'dev example')} are disputed."
+    return Disagreements(task, tuple(runs), examples, (how, *([why] if why else []), *notes))
+
+
+def _title(cell: CellSummary, summary: SweepSummary) -> str:
+    head = cell.header
+    several = len({one.header.encoder for one in summary.cells}) > 1
+    return " ".join(part for part in (head.encoder if several else "", title(head.mode), head.variant) if part)
+
+
+def _measure(kind: str) -> str:
+    described = kinds.get(kind)
+    if described.is_regression:
+        return "Chosen by the difference of the cells' mean absolute errors over seeds"
+    share = "words" if described.labels_words else "labels" if described.has_labels else "seeds"
+    return f"Chosen by the difference of the cells' shares of {share} that are right"
+
+
+def _right(runs: Sequence[ScoredExamples]) -> NDArray[np.float64]:
+    """For each example how well the seeds do: the share that is right, or minus the mean absolute error."""
+    mean: NDArray[np.float64] = np.mean([_right_of(run) for run in runs], axis=0)
+    return mean
+
+
+def _right_of(run: ScoredExamples) -> NDArray[np.float64]:
+    kind = kinds.get(run.kind)
+    if kind.is_regression:
+        error: NDArray[np.float64] = np.abs(run.predicted.astype(np.float64) - run.gold.astype(np.float64))
+        return -error
+    same = np.asarray(run.predicted == run.gold, dtype=np.float64)
+    if kind.has_labels:  # (examples, labels)
+        return np.asarray(same.mean(axis=1), dtype=np.float64)
+    if not kind.labels_words:
+        return same
+    ends = np.cumsum(run.lengths)
+    right = np.concatenate([[0.0], np.cumsum(same)])
+    sums = right[ends] - right[ends - run.lengths]
+    return np.asarray(sums / np.maximum(run.lengths, 1), dtype=np.float64)  # a sentence without words has 0 of 0
+
+
+def _given(runs: Sequence[ScoredExamples], at: int) -> str:
+    kind = kinds.get(runs[0].kind)
+    if kind.is_regression:
+        return f"{np.mean([run.predicted[at] for run in runs]):.2f}"
+    if kind.labels_words or kind.has_labels:
+        return f"{100 * float(_right(runs)[at]):.0f} % of its {'words' if kind.labels_words else 'labels'}"
+    labels = [run.labels[int(run.predicted[at])] for run in runs]
+    return listed(f"{label} ({labels.count(label)} of {len(labels)})" for label in labels)
+
+
+def _lines(summary: SweepSummary, cell: CellSummary) -> list[_Line]:
+    assert summary.folder is not None
+    path = predictions_path(summary.folder, cell_name(*cell.header.key), cell.finals[0], "dev")
+    return read_lines(path, _Line, "id and gold")
+
+
+def _disputed(line: _Line, texts: Mapping[str, Example], given: Sequence[str]) -> Disputed:
+    example = texts.get(line.id)
+    text = "" if example is None else " ".join(example.words) if example.words else " ⏐ ".join(example.texts)
+    short = text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+    gold = " ".join(line.gold) if isinstance(line.gold, tuple) else str(line.gold)
+    return Disputed(line.id, short, gold[:MOST_CHARACTERS], tuple(given))
+
+
+def _texts(summary: SweepSummary, cell: CellSummary) -> tuple[dict[str, Example], str]:
+    """Dev's examples by their ids, where the data is in files here and is what the sweep was run on; or why not."""
+    try:
+        spec = data_spec(summary.spec, word_of(summary.spec, cell.header.task))
+        task = sources.find(spec)
+        if not task.generated and sources.open_bytes(spec) == 0:
+            return {}, "The texts are left out: the task's data is not in files here."
+        if sources.open_bytes(spec) > MOST_BYTES:
+            return {}, f"The texts are left out: the task's files have more than {counted(MOST_BYTES)} bytes."
+        data = load_training_data(spec)
+    except (ValueError, OSError, StopIteration) as error:
+        return {}, f"The texts are left out: {error}"
+    if data.fingerprint != cell.header.data_fingerprint:
+        return {}, "The texts are left out: the task's data is not what the sweep was run on."
+    return {example.id: example for example in data.all_dev}, ""

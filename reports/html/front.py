@@ -14,9 +14,9 @@ from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.table_values import Delta, EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.ledger.ledger import TASK
-from meltpoint.sweeps.results.finalist_export import KEPT
+from meltpoint.sweeps.results.cost import spread_text
+from meltpoint.sweeps.results.export import KEPT
 from meltpoint.sweeps.results.guards import Kind, guards
-from meltpoint.sweeps.results.score_words import spread_text
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core import kinds

@@ -19,7 +19,7 @@ from meltpoint.reports.findings import GAIN_HEADS, gain_rows, without_defaults
 from meltpoint.reports.formats import duration, marks, percent
 from meltpoint.reports.html.cell_sections import CellSection, cell_section
 from meltpoint.reports.html.curves import Chart, cost_charts, history_charts, tuning_charts
-from meltpoint.reports.html.disagreements import Disagreements, disagreements
+from meltpoint.reports.html.errors import Disagreements, disagreements
 from meltpoint.reports.html.front import Card, FrontTable, cards, front_tables, warnings_by_kind
 from meltpoint.reports.html.trials import MOST_ROWS
 from meltpoint.reports.notes import notes

@@ -16,8 +16,8 @@ from meltpoint.reports.statistics.finals_scores import (
     check_score,
 )
 from meltpoint.reports.statistics.hierarchical_bootstrap import TAIL, parts
-from meltpoint.reports.statistics.resampling import resampled
-from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
+from meltpoint.reports.statistics.holm import resampled
+from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.tasks.core.metrics import is_lower_better
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 
-from meltpoint.adapters.families.short_names import encoder_word
+from meltpoint.adapters.families.reference import encoder_word
 from meltpoint.sweeps.command_line.option_values import resources_of, split_at_commas
 from meltpoint.sweeps.command_line.options import SweepOptions, as_words
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec

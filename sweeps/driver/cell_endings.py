@@ -10,8 +10,8 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real
 from meltpoint.sweeps.ledger.predictions import predictions_path
 from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.mlflow_model import described
-from meltpoint.sweeps.results.score_words import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.storage.files import StoragePath

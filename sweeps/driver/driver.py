@@ -8,31 +8,36 @@ from collections.abc import Callable, Iterable, Mapping
 
 from meltpoint.adapters import modes
 from meltpoint.search_spaces.space import EarlyStopping
-from meltpoint.sweeps.driver.disk_room import DiskRoom
 from meltpoint.sweeps.driver.finals import Finals
-from meltpoint.sweeps.driver.memory_ceilings import MemoryCeilings
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.driver.record_writer import RecordWriter
-from meltpoint.sweeps.driver.running_trial import RunningTrial
-from meltpoint.sweeps.ledger.cluster_part import note_part
+from meltpoint.sweeps.driver.record_writer import DiskRoom, RecordWriter
+from meltpoint.sweeps.driver.running_trial import MemoryCeilings, RunningTrial
+from meltpoint.sweeps.ledger.driver_notes import note_part, note_running
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.ledger.running_trials import note_running
 from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER, ClusterShare
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import declared_test_examples
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.sweeps.specification.test_size import declared_test_examples
-from meltpoint.sweeps.storage.files import scratch_of
-from meltpoint.sweeps.storage.layout import cache_folder
+from meltpoint.sweeps.storage.files import cache_folder, scratch_of
 from meltpoint.sweeps.tracking.tracker import Tracker
-from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
-from meltpoint.sweeps.worker.outcome import INTERRUPTED, RETRIES, TOGETHER_AFTER, OutOfMemory, TrialOutcome
+from meltpoint.sweeps.worker.outcome import (
+    INTERRUPTED,
+    RETRIES,
+    TOGETHER_AFTER,
+    EpochEnded,
+    Event,
+    OutOfMemory,
+    Started,
+    TrialEnded,
+    TrialOutcome,
+)
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 NOTE_SECONDS = 20.0

@@ -9,12 +9,21 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
-from meltpoint.sweeps.results.code_versions import kept_in_words
-from meltpoint.sweeps.results.sweep_file import CellHeader, Growth, SweepFile, read_sweep, write_sweep
-from meltpoint.sweeps.search.cell_work import planned_trials, work_of
-from meltpoint.sweeps.search.closing import Closing, ClosingLogs, closing_of, in_words, opened_trials
+from meltpoint.sweeps.results.sweep_file import CellHeader, Growth, SweepFile, kept_in_words, read_sweep, write_sweep
+from meltpoint.sweeps.search.cell_progress import planned_trials, work_of
+from meltpoint.sweeps.search.closing import (
+    Closing,
+    ClosingLogs,
+    ReopenedCell,
+    TestRound,
+    closing_of,
+    in_words,
+    next_round,
+    opened_trials,
+    read_rounds,
+    record_round,
+)
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.search.test_rounds import ReopenedCell, TestRound, next_round, read_rounds, record_round
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import Overflow, Resources, SweepSpec

@@ -26,17 +26,21 @@ from meltpoint.sweeps.driver.opening import (
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
 from meltpoint.sweeps.machine import limits
-from meltpoint.sweeps.results.code_versions import kept_versions
-from meltpoint.sweeps.search.cell_operations import operations_of
-from meltpoint.sweeps.search.cell_progress import CellProgress
-from meltpoint.sweeps.search.closing import Closing, opened_trials
+from meltpoint.sweeps.results.sweep_file import kept_versions
+from meltpoint.sweeps.search.cell_progress import CellProgress, operations_of
+from meltpoint.sweeps.search.closing import Closing, TestRounds, opened_trials, read_rounds
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.search.test_rounds import TestRounds, read_rounds
-from meltpoint.sweeps.specification.cells import OpenCell, fault_lines, length_lines, open_cells, test_lines
+from meltpoint.sweeps.specification.cells import (
+    OpenCell,
+    declared_test_examples,
+    fault_lines,
+    length_lines,
+    open_cells,
+    test_lines,
+)
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.lengths import CellLength
 from meltpoint.sweeps.specification.sweep_spec import Resources, Searcher, SweepSpec
-from meltpoint.sweeps.specification.test_size import declared_test_examples
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks.core import sources

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -12,14 +13,86 @@ from rich.table import Table
 from rich.text import Text
 
 from meltpoint.adapters import modes
-from meltpoint.sweeps.driver.planned_work import planned_work
-from meltpoint.sweeps.driver.remaining_time import RemainingTime
-from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
+from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
+from meltpoint.sweeps.results.cost import CellWork, TimeLeft, finals_left, seconds_of, time_left
 from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_label, trial_name
 from meltpoint.sweeps.tracking.labels import colour
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import score_text
-from meltpoint.tasks.core.wording import printable
+from meltpoint.tasks.core.wording import printable, some
+
+
+def planned_work(cells: int, search: int, finals: int, defaults: int = 0) -> str:
+    """`1 cell: 8 search trials + 4 finals, 1 answered by its search trial`.
+
+    The final with the search's own seed is the search trial of that setting: it is not trained again. With finals of
+    the published setting: `… + 4 finals + up to 4 default finals, 1 of each answered by its search trial`.
+
+    Args:
+        cells: how many there are.
+        search: search trials of all cells.
+        finals: finals of all cells, the answered ones counted.
+        defaults: finals of the published setting likewise; not run in a cell where that turns out to be the best one.
+    """
+    its = "its search trial" if cells == 1 else "their search trials"
+    parts = [some(search, "search trial"), some(finals, "final")]
+    parts += [f"up to {some(defaults, 'default final')}"] if defaults else []
+    answered = f"{cells} of each" if defaults else f"{cells}"
+    return f"{some(cells, 'cell')}: {' + '.join(parts)}, {answered} answered by {its}"
+
+
+@dataclass
+class RemainingTime:
+    """An estimate (`time_left`) that every trial that ends makes better; cells have the weights of their work.
+
+    Attributes:
+        slots: gives the number of trials at a time, which follows the cluster.
+        measured: cell → (trials that ended in this command, the worker seconds that they took).
+    """
+
+    slots: Callable[[], int] = lambda: 1
+    measured: dict[CellKey, tuple[int, float]] = field(default_factory=dict)
+
+    def add(self, record: TrialRecord) -> None:
+        """Learn from a trial that has ended."""
+        taken = seconds_of(record)
+        if taken is not None:
+            count, seconds = self.measured.get(record.cell, (0, 0.0))
+            self.measured[record.cell] = count + 1, seconds + taken
+
+    def seconds_of_trial(self, cell: CellKey) -> float:
+        """The worker seconds that a trial of a cell took on average; 0 before any has ended."""
+        count, seconds = self.measured.get(cell, (0, 0.0))
+        return seconds / max(1, count)
+
+    def estimate(self, cells: Iterable[CellProgress], is_searching: bool = True) -> TimeLeft | None:
+        """The time until the last final is trained; None while nothing has ended, and where nothing is left.
+
+        Args:
+            cells: the progress of every cell.
+            is_searching: False for the time if no search trial began any more.
+        """
+        work = [
+            CellWork(*self.measured.get(one.cell.key, (0, 0.0)), left(one, is_searching), one.work) for one in cells
+        ]
+        return time_left(work, max(1, self.slots()))
+
+    def in_words(self, cells: Iterable[CellProgress]) -> str:
+        """`about 12 min left`; "" where there is no estimate."""
+        found = self.estimate(cells)
+        return "" if found is None else str(found)
+
+
+def left(progress: CellProgress, is_searching: bool = True) -> int:
+    """The number of a cell's trials that a worker has still to run: of the search, unless it is cut off, and finals."""
+    search = 0 if progress.cut or not is_searching else max(0, progress.target - len(progress.search))
+    defaults = sum(proposal.id in progress.defaults for proposal in progress.wanted_defaults)
+    return (
+        search
+        + (0 if progress.finals_cut else finals_left(progress.cell.seeds, len(progress.finals)))
+        + finals_left(len(progress.wanted_defaults), defaults)
+    )
+
 
 REFRESH_SECONDS = 0.5
 QUIET_SECONDS = 300.0  # a piped sweep says something at least this often while trials run

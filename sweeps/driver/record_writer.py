@@ -1,12 +1,116 @@
-"""Records and notes into the ledger: a record with its MLflow run's id, and once more if the disk had no room."""
+"""Records on their way to the ledger: written, kept while the disk is full, repaired."""
 
 from __future__ import annotations
 
-from meltpoint.sweeps.driver.disk_room import DiskRoom
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from meltpoint.adapters.features.budget import free_bytes
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.search.closing import opened_trials, read_rounds
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.outcome import is_full_disk
+
+LOOK_SECONDS = 2.0
+AGAIN_SECONDS = 60.0
+"""How long at most a trial waits that found no room: a quota's room is not in the figures for the whole disk, and a
+trial that finds none again ends before it trains."""
+GROWTH_BYTES = 2**24
+"""Room that somebody made, and not the end of a temporary file."""
+
+
+class DiskRoom:
+    """The driver's knowledge of the room on the disk, from what found none.
+
+    Attributes:
+        is_short: whether no new trial may begin.
+
+    Args:
+        folder: the sweep's.
+        say: is told once that there is no room, and once that there is some again.
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self.folder, self.say, self.clock = folder, say, clock
+        self.is_short = self._has_said = self._by_trial = False
+        self._since = self._looked = 0.0
+        self._free = 0
+
+    def note_none(self, why: str, by_trial: bool = False) -> None:
+        """A write found no room, or a trial, which needs more."""
+        self.is_short, self._since, self._free = True, self.clock(), free_bytes(self.folder)
+        self._by_trial = self._by_trial or by_trial
+        self._looked = self._since
+        if not self._has_said:
+            self._has_said = True
+            self.say(f"{why} ({self.folder}): no new trial begins until there is room; nothing is lost meanwhile.")
+
+    def note_some(self, by_trial: bool = False) -> None:
+        """A write found room, or a trial."""
+        if self._has_said and (by_trial or not self._by_trial):
+            self.is_short = self._has_said = self._by_trial = False
+            self.say("There is room on the disk again: the sweep goes on.")
+
+    def is_due(self) -> bool:
+        """True if it is time to try again what found no room; every two seconds."""
+        if self.clock() - self._looked < LOOK_SECONDS:
+            return False
+        self._looked = self.clock()
+        return True
+
+    def try_again(self) -> bool:
+        """True if a trial may be tried again: there is more room than there was, or might be."""
+        grown = free_bytes(self.folder) >= self._free + GROWTH_BYTES
+        self.is_short = not grown and self.clock() - self._since < AGAIN_SECONDS
+        return not self.is_short
+
+
+def whole_records(
+    ledger: Ledger, spec: SweepSpec, codes: Sequence[str], cells: list[OpenCell], say: Callable[[str], None]
+) -> list[TrialRecord]:  # fmt: skip
+    """The ledger's records; those that are damaged are set aside first, where no setting was chosen by them.
+
+    Args:
+        codes: the versions of the code whose records count.
+        say: is told of each record that is set aside.
+
+    Raises:
+        ValueError: a record is damaged by which a setting may have been chosen whose test split was opened; the
+            message names it.
+    """
+    try:
+        return ledger.records()
+    except ValueError:
+        readable, damaged = ledger.readable_records()
+        for line in ledger.set_aside(_chose_nothing(ledger, spec, codes, cells, readable, damaged)):
+            say(line)
+        return ledger.records()
+
+
+def _chose_nothing(
+    ledger: Ledger, spec: SweepSpec, codes: Sequence[str], cells: list[OpenCell], readable: list[TrialRecord],
+    damaged: Sequence[str],
+) -> set[str]:  # fmt: skip
+    """The ids of damaged records by which no setting was chosen whose test split was opened.
+
+    Every record, where no test split was opened, or where no search trial is missing in a cell whose split was; else
+    finals alone: those that were scored, and those that are due.
+    """
+    opened = opened_trials(ledger)
+    planner = Planner(spec, cells, readable, codes=codes, opened=opened, rounds=read_rounds(ledger))
+    closed = [progress for progress in planner.cells.values() if progress.cut]
+    if not opened or all(len(progress.search) >= progress.target for progress in closed):
+        return set(damaged)
+    finals = [
+        proposal.id for progress in planner.cells.values()
+        for proposal in (*planner.missing_finals(progress), *planner.missing_defaults(progress))
+    ]  # fmt: skip
+    return set(damaged) & {*opened, *finals}
 
 
 class RecordWriter:

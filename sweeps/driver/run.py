@@ -10,9 +10,8 @@ from pathlib import Path
 from rich.console import Console
 
 from meltpoint.sweeps.driver.cell_endings import cell_endings, place_tags
-from meltpoint.sweeps.driver.damaged_records import whole_records
-from meltpoint.sweeps.driver.disk_room import LOOK_SECONDS
 from meltpoint.sweeps.driver.driver import SweepDriver
+from meltpoint.sweeps.driver.finals import TestSplitCheck, looking_at_test_splits
 from meltpoint.sweeps.driver.opening import (
     closed_lines,
     kept_lines,
@@ -20,7 +19,7 @@ from meltpoint.sweeps.driver.opening import (
     settle_specification,
 )
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.driver.test_split_check import TestSplitCheck, looking_at_test_splits
+from meltpoint.sweeps.driver.record_writer import LOOK_SECONDS, whole_records
 from meltpoint.sweeps.ledger.lease import LeaseLostError
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, strays_in_words

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from meltpoint.sweeps.jobs.attempts import (
+from meltpoint.sweeps.jobs.client import (
     CODE,
     ENVIRONMENT,
     STORAGE,
     SWEEP,
     Job,
+    JobClient,
     attempts,
     job_name,
     next_number,
 )
-from meltpoint.sweeps.jobs.client import JobClient
 from meltpoint.sweeps.jobs.packaging import IMAGE, TREE, package_root, write_archive
 
 STOP_WAIT_SECONDS = 60

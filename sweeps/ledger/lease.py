@@ -26,8 +26,18 @@ from typing import Self
 from uuid import uuid4
 
 from meltpoint.adapters.files import replacing
-from meltpoint.sweeps.ledger.claim import RELEASED, STAGING, Claim, beat_text, is_there, latest, make, shut
-from meltpoint.sweeps.ledger.owner import Owner, this_process
+from meltpoint.sweeps.ledger.locks import (
+    RELEASED,
+    STAGING,
+    Claim,
+    Owner,
+    beat_text,
+    is_there,
+    latest,
+    make,
+    shut,
+    this_process,
+)
 from meltpoint.sweeps.storage.files import StoragePath, contents, for_each
 from meltpoint.tasks.core.files import parse_json
 

@@ -14,12 +14,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from meltpoint.sweeps.ledger import file_lock
 from meltpoint.sweeps.ledger import lease as leases
-from meltpoint.sweeps.ledger.claim import latest
-from meltpoint.sweeps.ledger.file_lock import LOCK, FileLock
+from meltpoint.sweeps.ledger import locks
 from meltpoint.sweeps.ledger.lazy_record import CommonValues, LazyRecord, own_values, shared_values
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
+from meltpoint.sweeps.ledger.locks import LOCK, FileLock, latest
 from meltpoint.sweeps.ledger.object_lease import ObjectLease
 from meltpoint.sweeps.ledger.record_index import RecordIndex
 from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord, reason
@@ -369,7 +368,7 @@ class Ledger:
         Where they may not be, two heartbeats are waited for. Nothing but what is shown depends on it.
         """
         claim = None if self.lease is not None else latest(self.drivers)
-        is_locked = self.lease is None and file_lock.is_held(self.folder)
+        is_locked = self.lease is None and locks.is_held(self.folder)
         if claim is None or claim.is_free(file_lock_is_free=not is_locked):
             return is_locked
         owner = claim.owner()

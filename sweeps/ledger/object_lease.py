@@ -18,9 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from meltpoint.sweeps.ledger.claim import Claim, beat_text, is_there
 from meltpoint.sweeps.ledger.lease import Lease
-from meltpoint.sweeps.ledger.owner import Owner
+from meltpoint.sweeps.ledger.locks import Claim, Owner, beat_text, is_there
 from meltpoint.sweeps.storage.files import StoragePath, for_each, remove
 from meltpoint.sweeps.storage.object_path import ObjectPath
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-from meltpoint.sweeps.ledger.cluster_part import ClusterPart
+from meltpoint.sweeps.ledger.driver_notes import ClusterPart
 from meltpoint.tasks.core.wording import some
 
 Node = Mapping[str, Any]

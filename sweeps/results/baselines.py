@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.baseline_record import Baseline, read_baselines
+from meltpoint.sweeps.results.kept_results import Baseline, read_baselines
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.specification.cells import data_spec, word_of
 from meltpoint.tasks.core.metrics import Prediction, gain

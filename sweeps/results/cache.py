@@ -10,8 +10,7 @@ from pathlib import Path
 
 from meltpoint.adapters.features.entries import Entry, entries, make_room, remove
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.sweeps.storage.files import StoragePath, storage_path
-from meltpoint.sweeps.storage.layout import cache_folder, features_folder, first_phases_folder
+from meltpoint.sweeps.storage.files import StoragePath, cache_folder, features_folder, first_phases_folder, storage_path
 from meltpoint.tasks.core.wording import some
 
 

@@ -1,13 +1,113 @@
-"""The cost of a cell: the time, energy and memory of its trials, and the size of what was trained."""
+"""Cost of a sweep: seconds, energy, operations, the time left."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from meltpoint.sweeps.ledger.records import TrialRecord, worker_seconds
+from meltpoint.sweeps.ledger.records import TrialRecord, worker_seconds, worker_spans
 from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
+from meltpoint.sweeps.search.study import Spread
+from meltpoint.tasks.core.scoring import score_text, scores_text
+
+NOTHING = "–"
+"""Stands where there is no score."""
+
+
+def spread_text(spread: Spread | None, metric: str) -> str:
+    """`85.1 ± 0.3`, in the metric's unit; without the deviation of a single seed; a dash of none."""
+    return NOTHING if spread is None else scores_text(spread.mean, spread.std, metric)
+
+
+def best_dev_text(best: TrialRecord | None) -> str:
+    """The dev score of a cell's best trial; a dash where there is none yet."""
+    return NOTHING if best is None or best.dev is None else score_text(best.dev, best.metric)
+
+
+@dataclass(frozen=True)
+class CellWork:
+    """A cell's work, done and to be done.
+
+    Attributes:
+        ended: its trials that workers have run to their end, finals included.
+        seconds: of a worker, that these took.
+        left: its trials that are still to be run.
+        weight: relative duration of one of its trials.
+    """
+
+    ended: int
+    seconds: float
+    left: float
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class TimeLeft:
+    """An estimate, with what it assumes.
+
+    Attributes:
+        seconds: until the last final is trained.
+        trials: the number of ended trials that it is learnt from.
+        at_a_time: the number of trials that are taken to run at a time, from now on.
+    """
+
+    seconds: float
+    trials: int
+    at_a_time: float
+
+    def __str__(self) -> str:
+        """`about 12 min left`: one unit, without a precision that an estimate has not."""
+        if self.seconds < 90:
+            return f"about {max(1, round(self.seconds))} s left"
+        if self.seconds < 90 * 60:
+            return f"about {round(self.seconds / 60)} min left"
+        return f"about {self.seconds / 3600:.1f} h left"
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `status --json` about it."""
+        return {"seconds": round(self.seconds), "by_trials": self.trials, "at_a_time": round(self.at_a_time, 1)}
+
+
+def time_left(cells: Sequence[CellWork], at_a_time: float) -> TimeLeft | None:
+    """The estimate; None before a trial has ended, and where none is left.
+
+    A cell's trials are taken to last as its own did on average; those of a cell of which none has ended, as the others'
+    did in proportion to their weights. What differs between settings (epochs, early stopping) is not known before they
+    ran.
+    """
+    known = sum(cell.ended * cell.weight for cell in cells)
+    if known <= 0:
+        return None
+    rate = sum(cell.seconds for cell in cells if cell.ended) / known  # seconds for a unit of weight
+    left = sum(cell.left * (cell.seconds / cell.ended if cell.ended else rate * cell.weight) for cell in cells)
+    return TimeLeft(left / at_a_time, sum(cell.ended for cell in cells), at_a_time) if left else None
+
+
+def seconds_of(record: TrialRecord) -> float | None:
+    """The seconds of a worker that a trial took; None of one that another's result answered, or that ended early.
+
+    One that failed or was stopped took less than those to come will. Trials of one order share its time.
+    """
+    if record.status != "finished" or record.answered_by is not None:
+        return None
+    return record.seconds / record.trained_together
+
+
+def finals_left(planned: int, ended: int) -> int:
+    """The finals of a setting that are still to be run: the one with the search's seed is answered by its trial."""
+    return max(0, planned - max(1, ended))
+
+
+def trials_at_a_time(records: Sequence[TrialRecord]) -> float:
+    """The mean number of workers that were busy at a time, over the time in which any was."""
+    covered, reached = 0.0, float("-inf")
+    for start, end in worker_spans(records):
+        covered += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return max(1.0, worker_seconds(records) / covered) if covered else 1.0
+
 
 GPU_HOUR_SECONDS = 3600.0
 

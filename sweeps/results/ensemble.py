@@ -21,11 +21,10 @@ from meltpoint.sweeps.ledger.predictions import (
     scores,
 )
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember, ensemble_id, write_ensemble
+from meltpoint.sweeps.results.kept_results import Ensemble, EnsembleMember, ensemble_id, write_ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.sweeps.storage.layout import sweep_folder
+from meltpoint.sweeps.storage.files import StoragePath, sweep_folder
 from meltpoint.tasks import get
 from meltpoint.tasks.core import kinds
 

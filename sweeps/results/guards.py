@@ -10,7 +10,7 @@ from typing import Any, Literal
 from meltpoint.adapters import modes, settings
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
-from meltpoint.sweeps.results.baseline_record import Baseline
+from meltpoint.sweeps.results.kept_results import Baseline
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.tasks.core.metrics import gain, is_lower_better

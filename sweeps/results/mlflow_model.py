@@ -10,10 +10,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters.quiet_logging import quiet_logger
+from meltpoint.adapters.hardware import quiet_logger
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.results.finalist_export import CARD, export_finalist
+from meltpoint.sweeps.results.export import CARD, export_finalist
 from meltpoint.sweeps.results.predicting import frame_columns
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name

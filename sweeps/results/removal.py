@@ -10,8 +10,7 @@ from meltpoint.adapters.files import check_removable
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep
-from meltpoint.sweeps.storage.files import StoragePath, remove
-from meltpoint.sweeps.storage.layout import sweep_folder
+from meltpoint.sweeps.storage.files import StoragePath, remove, sweep_folder
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,23 @@ from functools import cached_property
 from typing import Any, Literal
 
 from meltpoint.adapters.hyperparameters import Setting
-from meltpoint.sweeps.ledger.cluster_part import ClusterPart, noted_part
+from meltpoint.sweeps.ledger.driver_notes import ClusterPart, RunningTrials, noted_part, noted_running
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CELL, CellKey, Role, TrialRecord, by_cell, cell_key, worker_seconds
-from meltpoint.sweeps.ledger.running_trials import RunningTrials, noted_running
-from meltpoint.sweeps.results.baseline_record import Baseline, read_baselines
-from meltpoint.sweeps.results.code_versions import CodeUse, code_uses
-from meltpoint.sweeps.results.cost import CellCost, cell_cost
-from meltpoint.sweeps.results.ensemble_record import Ensemble, read_ensembles
-from meltpoint.sweeps.results.sweep_file import CellHeader, Growth, SweepFile, read_sweep
-from meltpoint.sweeps.results.time_left import CellWork, TimeLeft, finals_left, seconds_of, time_left, trials_at_a_time
-from meltpoint.sweeps.search.closing import Closing, ClosingLogs, SplitOpening, closing_of
-from meltpoint.sweeps.search.selection import (
+from meltpoint.sweeps.results.cost import (
+    CellCost,
+    CellWork,
+    TimeLeft,
+    cell_cost,
+    finals_left,
+    seconds_of,
+    time_left,
+    trials_at_a_time,
+)
+from meltpoint.sweeps.results.kept_results import Baseline, Ensemble, read_baselines, read_ensembles
+from meltpoint.sweeps.results.sweep_file import CellHeader, CodeUse, Growth, SweepFile, code_uses, read_sweep
+from meltpoint.sweeps.search.closing import Closing, ClosingLogs, SplitOpening, TestRounds, closing_of, read_rounds
+from meltpoint.sweeps.search.study import (
     Spread,
     best_final,
     best_of,
@@ -29,7 +34,6 @@ from meltpoint.sweeps.search.selection import (
     spread_on_dev,
     spread_on_test,
 )
-from meltpoint.sweeps.search.test_rounds import TestRounds, read_rounds
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.wording import some

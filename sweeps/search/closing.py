@@ -1,20 +1,111 @@
-"""Closed cells: after a cell's test split was opened, its search ends, since it could choose by the test score."""
+"""Closed cells and test rounds.
+
+After a cell's test split was opened, its search ends: it could choose by the test score otherwise."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.log_lines import LAST_MOMENT, read_lines
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
-from meltpoint.sweeps.search.test_rounds import ReopenedCell
 from meltpoint.tasks.core.wording import some
+
+
+class ReopenedCell(BaseModel):
+    """A cell whose search a round has begun again.
+
+    Attributes:
+        key: the cell's.
+        scored: ids of its finals whose test split was opened before.
+        planned: number of search trials up to which the round goes; further ones need another round.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    key: tuple[str, ...]
+    scored: tuple[str, ...]
+    planned: int = Field(ge=0)
+
+
+class TestRound(BaseModel):
+    """A line of the log of test rounds; the first round of a sweep has none.
+
+    Attributes:
+        round: its number, from 2.
+        began_at: in seconds since 1970.
+        cells: those that it has begun again.
+    """
+
+    __test__ = False  # no class of tests
+    model_config = ConfigDict(frozen=True)
+
+    round: int = Field(ge=2)
+    began_at: float = Field(ge=0, le=LAST_MOMENT)
+    cells: tuple[ReopenedCell, ...]
+
+
+@dataclass(frozen=True)
+class TestRounds:
+    """What the log of a sweep's test rounds says, by cell.
+
+    Attributes:
+        later: the rounds after the first.
+        last: cell → how its last round found it; cells without one are in their first round.
+        counts: cell → the number of its rounds.
+    """
+
+    __test__ = False
+    later: tuple[TestRound, ...] = ()
+    last: Mapping[CellKey, ReopenedCell] = field(default_factory=dict)
+    counts: Mapping[CellKey, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, later: Iterable[TestRound]) -> TestRounds:
+        """The rounds of a log's lines."""
+        known, last, counts = tuple(later), dict[CellKey, ReopenedCell](), dict[CellKey, int]()
+        for one in known:
+            for cell in one.cells:
+                last[cell.key] = cell
+                counts[cell.key] = counts.get(cell.key, 1) + 1
+        return cls(known, last, counts)
+
+    @property
+    def count_all(self) -> int:
+        """How many rounds there were, the first one included."""
+        return 1 + len(self.later)
+
+    def count(self, key: CellKey) -> int:
+        """The number of a cell's rounds, from 1."""
+        return self.counts.get(key, 1)
+
+
+FIRST_ROUND = TestRounds()
+
+
+def read_rounds(ledger: Ledger) -> TestRounds:
+    """The rounds of a sweep.
+
+    Raises:
+        ValueError: a line of the log is damaged.
+    """
+    return TestRounds.of(read_lines(ledger.test_rounds, TestRound))
+
+
+def next_round(ledger: Ledger, cells: Iterable[ReopenedCell]) -> TestRound:
+    """The round that begins these cells again, now; nothing is recorded yet."""
+    return TestRound(round=read_rounds(ledger).count_all + 1, began_at=time.time(), cells=tuple(cells))
+
+
+def record_round(ledger: Ledger, begun: TestRound) -> None:
+    """Add a round to the log."""
+    ledger.append(ledger.test_rounds, begun.model_dump(mode="json"))
 
 
 class SplitOpening(BaseModel):

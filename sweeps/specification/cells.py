@@ -13,19 +13,17 @@ from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.pairing import CONTEXT, OWN_POOLING, PAIRING, POOLING_KIND
 from meltpoint.adapters.default_head import DefaultHead
 from meltpoint.adapters.encoders import EncoderReference
-from meltpoint.adapters.families.short_names import encoder_word, short_name
+from meltpoint.adapters.families.reference import encoder_word, short_name
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
-from meltpoint.sweeps.specification.lengths import CellLength, InputLengths
-from meltpoint.sweeps.specification.native_pooler import pooler_notes
-from meltpoint.sweeps.specification.own_pooling import with_own_pooling
+from meltpoint.sweeps.specification.lengths import CellLength, InputLengths, with_enough_steps
+from meltpoint.sweeps.specification.space_rules import pooler_notes, with_own_pooling, with_word_tokenizer
 from meltpoint.sweeps.specification.sweep_spec import Block, Searcher, SweepSpec, check, within
-from meltpoint.sweeps.specification.training_length import with_enough_steps
-from meltpoint.sweeps.specification.words import with_word_tokenizer
 from meltpoint.tasks import get, names
 from meltpoint.tasks.core import sources
+from meltpoint.tasks.core.carving import Slice, parse_cut
 from meltpoint.tasks.core.registry import is_task_file
 from meltpoint.tasks.core.splits import data_warnings, load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
@@ -301,3 +299,30 @@ def _documents(space: Space, data: TrainingData) -> str:
             "name the original files with --data-dir, or take context=sentence."
         )
     return documents_fingerprint((data.train, data.whole_train), (data.dev, data.whole_dev))
+
+
+def declared_test_examples(cell: OpenCell) -> int | None:
+    """The number of labelled test examples of a cell, by `--test-from` or by the task.
+
+    Returns:
+        None where neither says it, as of a part that is drawn, or where the labels are hidden or test stays closed.
+    """
+    if cell.data.is_test_closed:
+        return None
+    test_from = cell.data.test_from or cell.task.test_from
+    if test_from is not None:
+        cut = parse_cut(test_from)
+        return _length(cut) if isinstance(cut, Slice) else None
+    return None if cell.task.test_labels == "hidden" else cell.task.test_examples
+
+
+def _length(cut: Slice) -> int | None:
+    """The length of a slice whose ends are counted from the same side, of a split that is long enough."""
+    if "%" in cut.start + cut.stop:
+        return None
+    start, stop = (int(end) if end else None for end in (cut.start, cut.stop))
+    if start is not None and start < 0 and (stop is None or stop < 0):
+        return (stop or 0) - start
+    if stop is not None and stop >= 0 and (start is None or start >= 0):
+        return stop - (start or 0)
+    return None

@@ -1,11 +1,4 @@
-"""The longest input of a cell: the space's own, or the default by its task and encoder, fixed in every setting.
-
-The default is the 99.5th percentile of the lengths of the training examples, in the pieces of the encoder's own
-tokenizer, and more where that would cut an input of up to 128 pieces; it is the encoder's longest input where sentences
-are read in document context. It depends on nothing else, so that the modes and heads of a task and encoder read the
-same text; an encoder's own pooling alone reads no more than its makers' (`SentencePooling.longest`). Imports no torch
-until lengths are counted.
-"""
+"""Lengths of inputs and of training as the data ask for them."""
 
 from __future__ import annotations
 
@@ -14,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from meltpoint.adapters import encoders, heads
+from meltpoint.adapters import encoders, heads, modes
 from meltpoint.adapters.data.pairing import (
     CONTEXT,
     OWN_POOLING,
@@ -27,15 +20,94 @@ from meltpoint.adapters.data.pairing import (
     input_format_of,
 )
 from meltpoint.adapters.encoders import EncoderReference
-from meltpoint.adapters.hyperparameters import MAX_PIECES, Parameter, Value
-from meltpoint.search_spaces.ranges import Fixed
+from meltpoint.adapters.hyperparameters import COMMON, MAX_PIECES, Parameter, Value
+from meltpoint.search_spaces.ranges import Choice, Fixed
 from meltpoint.search_spaces.space import Space
 from meltpoint.tasks.core.task import TrainingData
 from meltpoint.tasks.core.wording import counted, some
 
-if TYPE_CHECKING:  # both import torch
+if TYPE_CHECKING:
     from meltpoint.adapters.data.batch import EncodedSplit
     from meltpoint.adapters.data.tokenizer import Tokenizer
+
+
+EPOCHS, PATIENCE, BATCH = "epochs", "patience", "batch_size"
+ENOUGH_STEPS = 200
+MOST_EPOCHS = 20
+"""Of the first setting: those of Mosbach et al. 2021, section 6."""
+SOURCE = "few training examples: scaled towards 200 steps, at most 20 epochs (Mosbach et al. 2021; Zhang et al. 2021)"
+PATIENCE_SOURCE = "few training examples: scaled until dev may stay for 200 steps (as the epochs of fine-tuning)"
+
+
+def with_enough_steps(space: Space, mode: str, train_examples: int) -> tuple[Space, str | None]:
+    """A cell's space with epochs for its number of examples, and a note for tables; None where none is needed.
+
+    Only those of a shipped space for a mode, or a mode and an encoder, are scaled: what a user, a specification or a
+    space of one task names stays as it is. Of a frozen encoder, which trains until dev stops improving, the patience
+    is, and its cap of epochs with it.
+    """
+    steps = -(-train_examples // int(space.first().get(BATCH, 32)))
+    if not modes.get(mode).trains_encoder:
+        return _with_enough_patience(space, mode, steps)
+    range_of = space.parameters.get(EPOCHS)
+    if not isinstance(range_of, Choice) or not _is_general(space, mode, EPOCHS):
+        return space, None
+    first = int(range_of.start)
+    wanted = min(MOST_EPOCHS, -(-ENOUGH_STEPS // steps))
+    if wanted <= first:
+        return space, None
+    scaled = _scaled(range_of, wanted / first)
+    ranges = {**space.parameters, EPOCHS: scaled}
+    note = (
+        f"epochs {_listed(scaled.points())} instead of {_listed(range_of.points())}, since an epoch is "
+        f"{some(steps, 'step')} (Mosbach et al. 2021)"
+    )
+    return replace(space, parameters=ranges, sources={**space.sources, EPOCHS: SOURCE}), note
+
+
+def _with_enough_patience(space: Space, mode: str, steps: int) -> tuple[Space, str | None]:
+    """A frozen encoder's space, with a patience of 200 steps at least.
+
+    Args:
+        steps: of an epoch.
+    """
+    patience, most = space.parameters.get(PATIENCE), space.parameters.get(EPOCHS)
+    is_ours = _is_general(space, mode, EPOCHS) and _is_general(space, mode, PATIENCE)
+    if not isinstance(patience, Fixed) or not isinstance(most, Fixed) or not is_ours or not patience.value:
+        return space, None
+    shipped, cap = int(patience.value), int(most.value)
+    limits = {parameter.name: int(parameter.maximum) for parameter in COMMON if parameter.name in (EPOCHS, PATIENCE)}
+    wanted = min(limits[PATIENCE], -(-ENOUGH_STEPS // steps))
+    if wanted <= shipped:
+        return space, None
+    longest = min(limits[EPOCHS], round(cap * wanted / shipped))
+    ranges = {**space.parameters, PATIENCE: _fixed(patience, wanted), EPOCHS: _fixed(most, longest)}
+    note = (
+        f"patience {wanted} and at most {longest} epochs instead of {shipped} and {cap}, since an epoch is "
+        f"{some(steps, 'step')}"
+    )
+    sources = {**space.sources, PATIENCE: PATIENCE_SOURCE, EPOCHS: PATIENCE_SOURCE}
+    return replace(space, parameters=ranges, sources=sources), note
+
+
+def _fixed(before: Fixed, value: int) -> Fixed:
+    return replace(before, value=value, source=PATIENCE_SOURCE)
+
+
+def _is_general(space: Space, mode: str, name: str) -> bool:
+    """True if a parameter is of a shipped space that names no task: `MODE.yaml` or `MODE.ENCODER.yaml`."""
+    parts = space.sources.get(name, "").removesuffix(".yaml").split(".")
+    return parts[0] == mode and len(parts) <= 2 and "demo" not in parts
+
+
+def _scaled(choice: Choice, factor: float) -> Choice:
+    values: tuple[Value, ...] = tuple(round(float(value) * factor) for value in choice.values)
+    return Choice(values, round(float(choice.start) * factor), source=SOURCE, when=choice.when)
+
+
+def _listed(values: object) -> str:
+    return ", ".join(map(str, values)) if isinstance(values, tuple) else str(values)
+
 
 NAME = MAX_PIECES.name
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from meltpoint.adapters.families.short_names import encoder_word, short_name
+from meltpoint.adapters.families.reference import encoder_word, short_name
 from meltpoint.adapters.training.epochs import LARGEST_SHARE
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
 from meltpoint.tasks.core.registry import unknown

@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 from meltpoint.sweeps.machine.services import tracking_store
 from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.specification.tracking_uri import default_uri, sqlite_file, without_sign_in
-from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.sweeps.storage.layout import artifacts_folder
+from meltpoint.sweeps.storage.files import StoragePath, artifacts_folder
 from meltpoint.sweeps.tracking.dashboard_sign_in import check_sign_in, is_loopback, sign_in
 
 START_SECONDS = 120.0

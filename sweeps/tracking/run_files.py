@@ -19,8 +19,7 @@ from urllib.request import url2pathname
 from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.specification.tracking_uri import is_database
-from meltpoint.sweeps.storage.files import StoragePath, local_copy, storing, write
-from meltpoint.sweeps.storage.layout import artifacts_folder
+from meltpoint.sweeps.storage.files import StoragePath, artifacts_folder, local_copy, storing, write
 
 SERVED = "mlflow-artifacts"
 

@@ -1,4 +1,4 @@
-"""The check that a worker's machine can train for a sweep: it has the driver's code, and sees the sweep's storage."""
+"""Checks and notes of a worker before and after training."""
 
 from __future__ import annotations
 
@@ -9,11 +9,23 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
+import torch
+
+from meltpoint.adapters.data.batch import EncodedSplit
+from meltpoint.adapters.data.lengths import cut_notes
+from meltpoint.adapters.features.budget import Budget, choose
+from meltpoint.adapters.features.entries import feature_key
+from meltpoint.adapters.features.reading import Features, open_features
+from meltpoint.adapters.hardware import Precision
+from meltpoint.adapters.model import AdaptedModel
+from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.storage.files import StoragePath, storage_path
+from meltpoint.sweeps.storage.files import StoragePath, features_folder, storage_path
 from meltpoint.sweeps.storage.object_store import StoreError
 from meltpoint.sweeps.worker.work_order import Order
+from meltpoint.tasks.core.task import Task
+from meltpoint.tasks.core.wording import some
 
 NODE_ID = "ray.io/node-id"
 """The label of each of Ray's nodes that holds its id."""
@@ -77,3 +89,46 @@ def storage_fault(sweep_folder: StoragePath, trial: str, patience_seconds: float
 
 def _has(ledger: Ledger, trial: str) -> bool:
     return any((folder / f"{trial}.json").exists() for folder in (ledger.started, ledger.trials))
+
+
+def input_notes(data: EncodedData, max_pieces: int, longest: int) -> list[str]:
+    """One line for each thing that happened to the inputs of a split.
+
+    Args:
+        data: train and dev, tokenised.
+        max_pieces: the setting's; in a setting of an earlier version it may be more than the encoder takes.
+        longest: the longest input that the encoder takes, special tokens included.
+    """
+    own = f"the encoder's longest input, {some(longest, 'piece')}"
+    notes = [] if max_pieces <= longest else [f"max_pieces = {max_pieces} was read as {own}"]
+    for split in (data.train, data.dev):
+        found = cut_notes(split, min(max_pieces, longest), longest)
+        if split.alone:
+            found.append(f"{split.alone} of {some(split.examples, 'sentence')} without a neighbour in the document")
+        notes += [f"{split.name}: {note}" for note in found]
+    return notes
+
+
+class FeatureCache:
+    """The cache for the trials of one order, within its budget (`trainer.FrozenStates`).
+
+    Attributes:
+        notes: what became of each split, a line each.
+    """
+
+    def __init__(self, order: Order, precision: Precision, device: torch.device) -> None:
+        self.order, self.precision, self.device = order, precision, device
+        self.folder = features_folder(order.cache)
+        self.notes: list[str] = []
+
+    def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> Features | None:
+        """A split's states; None where they do not fit and the encoder has to run."""
+        encoder, layers = model.encoder, model.layers_read
+        key = feature_key(encoder, split, task.kind, self.precision, "first" if first_pieces else "all")
+        budget = Budget(self.order.cache_bytes, self.order.cache_overflow)
+        decision = choose(self.folder, key, encoder, split, layers, budget)
+        self.notes.append(decision.words)
+        if decision.key is None:
+            return None
+        note = {"encoder": self.order.encoder, "task": self.order.task, "split": split.name}
+        return open_features(self.folder, decision.key, encoder, split, task.kind, layers, self.device, note)

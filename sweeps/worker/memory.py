@@ -1,15 +1,20 @@
-"""Memory that trials leave behind in a worker, and giving it back."""
+"""Memory of a worker: released, measured, and learnt from a pass that did not fit a GPU."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import sys
+from collections.abc import Sequence
 
 import torch
 
+from meltpoint.adapters.data.batch import EncodedSplit
+from meltpoint.adapters.hardware import Hardware
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.machine import limits
+from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialOutcome, failed, memory_error_in_short
+from meltpoint.sweeps.worker.work_order import Order
 
 
 class _LastOrder:
@@ -49,3 +54,47 @@ def release_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
+
+
+def longest_input(split: EncodedSplit) -> int:
+    """The most subword tokens that one row of a split has, of all its inputs together."""
+    return max((sum(map(len, row.inputs)) for row in split.rows), default=0)
+
+
+def halved(rows: int) -> int:
+    """The next smaller micro-batch."""
+    return -(-rows // 2)
+
+
+def micro_batch_of(order: Order, hardware: Hardware, train: EncodedSplit) -> int:
+    """The most rows of an order's batch that go through the model at once on some hardware."""
+    rows = int(order.setting["batch_size"])
+    if order.micro_batch_size is not None:
+        return min(rows, order.micro_batch_size)
+    ceiling = order.ceilings.get(hardware.name)
+    if ceiling is None:
+        return rows
+    length = longest_input(train)
+    while rows > 1 and rows * length > ceiling:
+        rows = halved(rows)
+    return rows
+
+
+def outcome_of(error: Exception, orders: Sequence[Order], place: Hardware, train: EncodedSplit) -> TrialOutcome:
+    """The outcome of trials whose worker ran out of GPU memory: they are tried again with less, while there is less.
+
+    Args:
+        error: one of `is_gpu_out_of_memory`.
+    """
+    order = orders[0]
+    rows, length = micro_batch_of(order, place, train), longest_input(train)
+    said = memory_error_in_short(error)
+    is_shared = 0 < order.gpus < 1
+    if rows == 1 and len(orders) == 1 and not is_shared:
+        return failed(
+            "setting",
+            f"out of memory: {place.name} is too small for one row of {length} subword tokens at a time ({said}); a "
+            "smaller max_pieces, a smaller encoder, or a GPU with more memory",
+        )
+    lack = OutOfMemory(gpu=place.name, rows=rows, length=length, is_shared=is_shared, together=len(orders))
+    return TrialOutcome(status="failed", cause="memory", error=f"out of memory: {said}", out_of_memory=lack)

@@ -14,7 +14,7 @@ from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.compatibility import check_possible
 from meltpoint.adapters.exported_model import save_folder
 from meltpoint.adapters.exported_transformers import head_weights, save_transformers_folder
-from meltpoint.adapters.families.short_names import encoder_word, short_name
+from meltpoint.adapters.families.reference import encoder_word, short_name
 from meltpoint.adapters.hardware import Precision, claim_device
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.training.epochs import EpochResult
@@ -23,11 +23,11 @@ from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError, TrialState
 from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.space import Space, is_one_point
-from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
+from meltpoint.sweeps.ledger.predictions import ScoredExamples, read_scored
 from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.specification.words import with_word_tokenizer
+from meltpoint.sweeps.specification.space_rules import with_word_tokenizer
 from meltpoint.sweeps.worker.finalist_scoring import predict_test, restore, save_predictions
-from meltpoint.sweeps.worker.input_notes import input_notes
+from meltpoint.sweeps.worker.fitness import input_notes
 from meltpoint.sweeps.worker.recorded import (
     Circumstances,
     checked_provenance,

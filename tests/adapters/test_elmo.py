@@ -21,11 +21,11 @@ from meltpoint.adapters.data.batch import Batch, Row
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.families.elmo import options
+from meltpoint.adapters.families.elmo import files
 from meltpoint.adapters.families.elmo.characters import spell
 from meltpoint.adapters.families.elmo.encoder import ElmoEncoder
-from meltpoint.adapters.features.layout import feature_key
-from meltpoint.adapters.features.opening import open_features
+from meltpoint.adapters.features.entries import feature_key
+from meltpoint.adapters.features.reading import open_features
 from meltpoint.tasks.core.task import KINDS, Example, Kind
 
 Make = Callable[..., Any]
@@ -109,7 +109,7 @@ def test_the_words_own_vectors_are_the_authors_for_their_whole_vocabulary(fixtur
 def test_the_released_small_model_has_its_published_size(shared: Path):
     file = shared / "data" / "models" / "elmo_2x1024_128_2048cnn_1xhighway_options.json"
     with torch.device("meta"):
-        encoder = ElmoEncoder(options.read(file), "", "")
+        encoder = ElmoEncoder(files.read(file), "", "")
     assert (encoder.layers, encoder.dim) == (3, 256)
     count = sum(parameter.numel() for parameter in encoder.parameters())
     assert round(count / 1e6, 1) == 13.6  # allennlp.org/elmo, "Small"

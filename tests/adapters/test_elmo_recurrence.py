@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from meltpoint.adapters.families.elmo.recurrence import Clips, ProjectedLSTM, Start, UniqueIndexSelect, rows_at
+from meltpoint.adapters.families.elmo.language_model import Clips, ProjectedLSTM, Start, UniqueIndexSelect, rows_at
 
 SIZES = {"groups": 2, "steps": 5, "batch": 3, "size": 2, "cells": 3}
 LENGTHS = [5, 3, 2]

@@ -13,7 +13,7 @@ import pytest
 import torch
 import transformers
 
-from meltpoint.adapters.exported_onnx import save_onnx_folder
+from meltpoint.adapters.exported_transformers import save_onnx_folder, save_transformers_folder
 from meltpoint.adapters.families.huggingface import onnx_model
 
 pytest.importorskip("onnxscript", reason='the extra "onnx" is not installed')
@@ -64,7 +64,6 @@ def test_the_runtime_gives_the_models_scores_for_texts_of_any_number_and_length(
 
 def plain_scores(trainer: Any, folder: Path, inputs: dict[str, Any]) -> Any:
     """The scores of the plain folder of transformers, which other tests compare with ours."""
-    from meltpoint.adapters.exported_transformers import save_transformers_folder
 
     plain, task = folder / "plain", trainer.data.task
     save_transformers_folder(plain, trainer.model, task, "fine_tuning", "native", trainer.setting, {})

@@ -13,10 +13,8 @@ import pytest
 import torch
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
-from meltpoint.adapters.features.entries import entries, remove
-from meltpoint.adapters.features.layout import ENCODING_BATCH, feature_key
-from meltpoint.adapters.features.opening import open_features
-from meltpoint.adapters.features.reading import Features
+from meltpoint.adapters.features.entries import ENCODING_BATCH, entries, feature_key, remove
+from meltpoint.adapters.features.reading import Features, open_features
 
 ROWS = 300  # three shards, five batches
 PATIENCE_SECONDS = 60
@@ -28,8 +26,8 @@ from pathlib import Path
 import torch
 from meltpoint.adapters import encoders
 from meltpoint.adapters.data.batch import EncodedSplit, Row
-from meltpoint.adapters.features.layout import feature_key
-from meltpoint.adapters.features.opening import open_features
+from meltpoint.adapters.features.entries import feature_key
+from meltpoint.adapters.features.reading import open_features
 
 weights, cache, rows, own, other = sys.argv[1:]
 split = EncodedSplit([Row(n, 0, (2, *[5 + n % 7] * (n % 20 + 2)), (), (), None) for n in range(int(rows))], int(rows))

@@ -21,7 +21,7 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.families.huggingface.native_head import TransformersHead, auto_class
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps.specification.native_pooler import pooler_notes
+from meltpoint.sweeps.specification.space_rules import pooler_notes
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tests.adapters.conftest import FAMILIES, save_tiny
 from meltpoint.tests.adapters.devices import cpu_tensors

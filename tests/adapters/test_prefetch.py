@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from meltpoint.adapters.data.batch import Batch, Row
-from meltpoint.adapters.data.batching import collate
-from meltpoint.adapters.data.prefetch import prefetched, with_tensors
+from meltpoint.adapters.data.batching import collate, prefetched, with_tensors
 from meltpoint.tasks.core.task import Kind
 
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.data.treebank import words_of
+from meltpoint.adapters.data.word_tokenizer import words_of
 from meltpoint.adapters.families.skip_thoughts import tables
 from meltpoint.adapters.families.skip_thoughts.tables import read_table, read_words
 

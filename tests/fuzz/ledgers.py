@@ -10,8 +10,8 @@ from pathlib import Path
 
 from meltpoint.sweeps.driver.opening import asked_sweep, check_same
 from meltpoint.sweeps.ledger import lease, predictions
-from meltpoint.sweeps.ledger.claim import latest
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.locks import latest
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialDescription, TrialRecord
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.closing import opened_trials

@@ -21,10 +21,10 @@ from meltpoint.sweeps.ledger import lease
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import read_predictions
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.ensemble_record import read_ensembles
+from meltpoint.sweeps.results.kept_results import read_ensembles
 from meltpoint.sweeps.results.prediction_files import read_pieces
 from meltpoint.sweeps.search.closing import ClosingLogs, closing_of, opened_trials
-from meltpoint.sweeps.storage.layout import sweep_folder
+from meltpoint.sweeps.storage.files import sweep_folder
 from meltpoint.sweeps.worker.recorded import checked_provenance
 from meltpoint.tasks.core import files
 from meltpoint.tasks.core.readers import read_lines

@@ -10,9 +10,8 @@ import numpy as np
 
 from meltpoint.benchmarks.simulated_finals import Finals
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.predictions import predictions_path
+from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, write_sweep
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec

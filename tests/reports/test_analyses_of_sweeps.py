@@ -16,7 +16,7 @@ from meltpoint.reports.analyses import analyse, names
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.core.states import STAGES, split_states, stages
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.finalist_export import export_finalist
+from meltpoint.sweeps.results.export import export_finalist
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec

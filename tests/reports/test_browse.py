@@ -17,9 +17,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
+from meltpoint.reports.status_view import watch
 from meltpoint.reports.sweep_comparison import compare_sweeps, lines
 from meltpoint.reports.trial_view import find_trial
-from meltpoint.reports.watching import watch
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep

@@ -10,8 +10,8 @@ from seqeval.metrics import classification_report
 from sklearn import metrics as sk
 
 from meltpoint.reports.class_tables import class_document, class_rows, confusion_rows
-from meltpoint.reports.statistics.class_scores import class_scores
-from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
+from meltpoint.reports.statistics.finals_scores import class_scores
+from meltpoint.sweeps.ledger.predictions import ScoredExamples, read_scored
 
 LABELS = ("a", "b", "c")
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from meltpoint.reports.statistics.comparison import ONE_SEED, Comparer, Comparison, adjusted
-from meltpoint.sweeps.ledger.scored_examples import read_scored
+from meltpoint.sweeps.ledger.predictions import read_scored
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.search.selection import spread
+from meltpoint.sweeps.search.study import spread
 
 ICE, FIRE, BOTH = "feature_extraction", "fine_tuning", "stack_and_finetune"
 LABELS = ("bad", "good")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from meltpoint.reports.analyses import analyse
 from meltpoint.reports.analyses.cost import ratio_rows
-from meltpoint.reports.cost_plot import draw_cost
+from meltpoint.reports.best_settings import draw_cost
 from meltpoint.reports.report import report
 from meltpoint.reports.statistics.cost import (
     Point,
@@ -26,8 +26,7 @@ from meltpoint.reports.statistics.cost import (
     trade_offs,
 )
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.cost import CellCost
-from meltpoint.sweeps.results.score_words import NOTHING
+from meltpoint.sweeps.results.cost import NOTHING, CellCost
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.tiny_parts import BAD, GOOD, TASK_YAML, write_splits

@@ -17,15 +17,15 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from meltpoint.reports.best_settings import best_rows, ranked_cells
+from meltpoint.reports.findings import SweepRow
 from meltpoint.reports.layout import say_lines
-from meltpoint.reports.overview import SweepRow
 from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_plan, show_rows, show_summary
 from meltpoint.reports.status_view import show_status
 from meltpoint.reports.sweep_comparison import compare_sweeps, lines
 from meltpoint.reports.trial_view import trial_lines
 from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.sweeps.search.selection import Spread
+from meltpoint.sweeps.search.study import Spread
 from meltpoint.tests.reports.stored_sweeps import store_sweep
 from meltpoint.tests.reports.test_screen import MODES, Plan, Planned
 

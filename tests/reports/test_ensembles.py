@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from meltpoint.reports.ensembles import SEVERAL, STALE
-from meltpoint.reports.matrix import matrix
+from meltpoint.reports.matrix import SEVERAL, STALE, matrix
 from meltpoint.reports.screen import show_ensemble, show_summary
-from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember
+from meltpoint.sweeps.results.kept_results import Ensemble, EnsembleMember
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tests.reports.rendered import render
 

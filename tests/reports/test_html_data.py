@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 
 from meltpoint.reports.html.curves import LINE_POINTS, MOST_SIMULATED, cost_charts, tuning_charts
-from meltpoint.reports.html.disagreements import _right_of, disagreements
-from meltpoint.reports.html.errors import errors_of
+from meltpoint.reports.html.errors import _right_of, disagreements, errors_of
 from meltpoint.reports.html.page import row_shares
 from meltpoint.reports.html.trials import MOST_CURVES, thinned, trial_rows
 from meltpoint.reports.statistics.cell_curves import cell_curve
 from meltpoint.reports.statistics.cost import trade_offs
 from meltpoint.reports.statistics.tuning_curves import MOST_TRIALS
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.predictions import predictions_path
-from meltpoint.sweeps.ledger.scored_examples import ScoredExamples, read_scored
+from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path, read_scored
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep, write_sweep
 from meltpoint.sweeps.specification.cells import cell_name

@@ -14,8 +14,7 @@ from meltpoint.reports.analyses import FORMATS, analyse, get, names
 from meltpoint.reports.analyses.core.edge import ContinuousSide, DiscreteSide, Edge, information
 from meltpoint.reports.analyses.core.states import split_states
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.export import order_of
-from meltpoint.sweeps.results.finalist_export import export_finalist
+from meltpoint.sweeps.results.export import export_finalist, order_of
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep, write_sweep
 from meltpoint.sweeps.specification.cells import cell_name

@@ -12,8 +12,7 @@ import transformers
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.reports.analyses.core.probes import constant, probe
-from meltpoint.reports.analyses.core.states import split_states
+from meltpoint.reports.analyses.core.states import constant, probe, split_states
 from meltpoint.tasks.core.task import Example, Task
 
 WORDS = ("fine", "lovely", "dull", "awful", "film", "meal", "hotel", "the", "was")

@@ -12,13 +12,13 @@ import yaml
 from huggingface_hub import ModelCard
 from scipy import stats
 
+from meltpoint.reports.cards.card import usage
 from meltpoint.reports.cards.cell_card import cell_card
-from meltpoint.reports.cards.usage import usage
 from meltpoint.reports.results import results_of
 from meltpoint.reports.statistics.finals_scores import StoredScores
 from meltpoint.reports.statistics.mean_interval import MeanInterval, mean_interval, run_interval
 from meltpoint.reports.tables import markdown
-from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
+from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.tasks.core import kinds
 from meltpoint.tests.reports.stored_sweeps import store_sweep

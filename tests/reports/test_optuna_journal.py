@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
-from meltpoint.reports.optuna_journal import write_journal
+from meltpoint.reports.tuning import write_journal
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from meltpoint.reports.legend import searches_note
-from meltpoint.reports.paper_comparison import with_paper_numbers
+from meltpoint.reports.papers import with_paper_numbers
 from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_summary
-from meltpoint.sweeps.results.ensemble_record import Ensemble, EnsembleMember
+from meltpoint.sweeps.results.kept_results import Ensemble, EnsembleMember
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tests.fixed_comparer import FixedComparer

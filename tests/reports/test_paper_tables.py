@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.reports import paper_tables
+from meltpoint.reports import papers
 from meltpoint.sweeps.specification import spec_files
 
 PETERS = ["to_tune_or_not", "table_3", "table_4", "table_5", "table_6"]
@@ -37,15 +37,15 @@ def printed(scores: dict[str, float]) -> str:
 
 
 def test_the_tables_are_those_whose_numbers_were_counted_by_hand():
-    assert paper_tables.shipped() == sorted(COUNTS)
+    assert papers.shipped() == sorted(COUNTS)
     for name, count in COUNTS.items():
-        table = paper_tables.read(name)
+        table = papers.read(name)
         assert sum(len(row.scores) for row in (*table.rows, *table.differences)) == count
 
 
 @pytest.mark.parametrize("name", [name for name in PETERS if name != "table_5"])
 def test_every_row_stands_in_the_paper_as_a_line_of_its_numbers_in_order(name, peters):
-    table = paper_tables.read(name)
+    table = papers.read(name)
     lines = [line.replace(" - ", " ") for line in peters.splitlines() if re.search(r"\d\.\d", line)]
     for row in (*table.rows, *(gap for gap in table.differences if gap.scores)):
         assert list(row.scores) == [column for column in table.columns if column in row.scores], "the columns' order"
@@ -53,7 +53,7 @@ def test_every_row_stands_in_the_paper_as_a_line_of_its_numbers_in_order(name, p
 
 
 def test_the_rows_of_table_5_stand_in_the_paper_by_their_configuration(peters):
-    table = paper_tables.read("table_5")
+    table = papers.read("table_5")
     lines = {
         ("feature_extraction", "bilstm-crf"): "+ BiLSTM + CRF 95.5", ("feature_extraction", "crf"): "+ CRF 91.9",
         ("fine_tuning", "crf-unfreezing"): "+ CRF + gradual unfreeze 95.5",
@@ -68,18 +68,18 @@ def test_the_rows_of_table_5_stand_in_the_paper_by_their_configuration(peters):
 
 
 def test_the_gains_of_the_second_paper_stand_in_its_text(both_worlds):
-    gains = {row.metric: row.scores for row in paper_tables.read("best_of_both_worlds").differences[:2]}
+    gains = {row.metric: row.scores for row in papers.read("best_of_both_worlds").differences[:2]}
     assert gains == {"word_accuracy": {"CoNLL-2003": 0.99}, "span_f1": {"CoNLL-2003": 6.8}}
     phrases = ["accuracy of 0.99% for the accuracy and 0.068 on the F1 score", "0.72% improvements"]
     phrases += ["0.005 improvement for the F1", "out-performs BERT-only model by 4.7%"]
     assert [phrase for phrase in phrases if phrase not in both_worlds] == []
-    values = {(row.metric, score) for row in paper_tables.read("best_of_both_worlds").differences[2:]
+    values = {(row.metric, score) for row in papers.read("best_of_both_worlds").differences[2:]
               for score in row.scores.values()}  # fmt: skip
     assert values == {("accuracy", 0.72), ("f1", 0.5), ("accuracy", 4.7)}
 
 
 def test_what_the_paper_quotes_is_marked_as_its_caption_says(peters):
-    table = paper_tables.read("to_tune_or_not")
+    table = papers.read("to_tune_or_not")
     assert "Numbers for baseline methods are from respective papers, except for SST-2, MNLI, and STS-B" in peters
     assert "BERT fine-tuning results (except on SICK) are from Devlin et al. (2018)" in peters
     quoted = {(row.encoder, row.mode): row.quoted for row in table.rows}
@@ -96,7 +96,7 @@ def test_what_the_paper_quotes_is_marked_as_its_caption_says(peters):
 
 
 def test_the_printed_differences_are_those_of_the_printed_scores_but_for_the_one_that_is_noted():
-    table = paper_tables.read("to_tune_or_not")
+    table = papers.read("to_tune_or_not")
     rows = {(row.encoder, row.mode): row.scores for row in table.rows}
     off = {
         (gap.encoder, column): round(rows[gap.encoder, gap.upper.mode][column]
@@ -107,10 +107,10 @@ def test_the_printed_differences_are_those_of_the_printed_scores_but_for_the_one
     assert any("SICK-E" in note for note in table.notes)
 
 
-@pytest.mark.parametrize("name", sorted(set(paper_tables.shipped()) & set(spec_files.shipped())))
+@pytest.mark.parametrize("name", sorted(set(papers.shipped()) & set(spec_files.shipped())))
 def test_each_row_of_a_table_is_a_block_of_its_specification(name):
     """Encoders, modes, variants and tasks of the numbers, which must match cells of the specification."""
-    table, file = paper_tables.read(name), spec_files.read(name)
+    table, file = papers.read(name), spec_files.read(name)
     cells = {
         (encoder, mode, block.variant, table.column(task))
         for block in file.blocks for encoder in block.encoders for mode in block.modes for task in block.tasks
@@ -118,32 +118,32 @@ def test_each_row_of_a_table_is_a_block_of_its_specification(name):
     for row in table.rows:
         assert {(row.encoder, row.mode, row.variant, column) for column in row.scores} <= cells
     for gap in table.differences:
-        members = gap.upper.ensemble if isinstance(gap.upper, paper_tables.PaperEnsemble) else (gap.upper,)
+        members = gap.upper.ensemble if isinstance(gap.upper, papers.PaperEnsemble) else (gap.upper,)
         for side in (*members, gap.lower):
             assert {(gap.encoder, side.mode, side.variant, column) for column in gap.scores} <= cells
 
 
 def test_experiment_bs_ensemble_is_of_all_its_cells():
     """So `meltpoint ensemble NAME --task yahoo:…` without --cell combines the paper's three models."""
-    table, file = paper_tables.read("best_of_both_worlds"), spec_files.read("best_of_both_worlds")
+    table, file = papers.read("best_of_both_worlds"), spec_files.read("best_of_both_worlds")
     cells = {
         (mode, block.variant) for block in file.blocks if block.tasks[0].startswith("yahoo") for mode in block.modes
     }
     gaps = [gap.upper for gap in table.differences if "Yahoo" in gap.scores]
     assert len(gaps) == 2
     for upper in gaps:
-        assert isinstance(upper, paper_tables.PaperEnsemble)
+        assert isinstance(upper, papers.PaperEnsemble)
         assert {(side.mode, side.variant) for side in upper.ensemble} == cells
 
 
 def test_a_column_takes_the_tasks_that_stand_for_it_and_no_others():
-    table, second = paper_tables.read("to_tune_or_not"), paper_tables.read("best_of_both_worlds")
+    table, second = papers.read("to_tune_or_not"), papers.read("best_of_both_worlds")
     assert {table.column(task) for task in ("sst2", "sst2_phrases", "sst2_subtrees")} == {"SST-2"}
     assert (table.column("mnli"), table.column("mnli:slate"), table.column("qqp")) == ("MNLI", None, None)
     assert second.column("yahoo:sports+health") == "Yahoo"
-    assert paper_tables.read("table_6").column("mnli:slate") == "slate"
+    assert papers.read("table_6").column("mnli:slate") == "slate"
 
 
 def test_an_unknown_table_is_refused_with_its_near_miss():
     with pytest.raises(ValueError, match="Did you mean to_tune_or_not"):
-        paper_tables.read("to_tune_or_no")
+        papers.read("to_tune_or_no")

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from meltpoint.reports.latex import booktabs, latex_text
+from meltpoint.reports.formats import booktabs, latex_text
 from meltpoint.reports.report import report
 from meltpoint.sweeps.results.summary import SweepSummary
 

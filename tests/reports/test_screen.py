@@ -19,11 +19,11 @@ from meltpoint.reports.screen import show_checks, show_outcome, show_plan, show_
 from meltpoint.reports.status_view import show_status
 from meltpoint.sweeps.command_line.listing import ROWS, inventory
 from meltpoint.sweeps.driver.run import Outcome
-from meltpoint.sweeps.ledger.cluster_part import ClusterPart
+from meltpoint.sweeps.ledger.driver_notes import ClusterPart
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import Closing, SplitOpening
-from meltpoint.sweeps.search.selection import Spread
+from meltpoint.sweeps.search.study import Spread
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.tests.fixed_comparer import FixedComparer
 from meltpoint.tests.reports.rendered import render

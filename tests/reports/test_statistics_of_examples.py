@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meltpoint.reports.statistics.example_statistics import SCORERS, scorer, written_out
-from meltpoint.reports.statistics.resampling import counts_of, resampled
-from meltpoint.sweeps.ledger.scored_examples import ScoredExamples
+from meltpoint.reports.statistics.holm import counts_of, resampled
+from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import METRICS
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from meltpoint.reports.status_view import show_status
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import settle_specification
-from meltpoint.sweeps.ledger.cluster_part import ClusterPart, note_part, noted_part
+from meltpoint.sweeps.ledger.driver_notes import ClusterPart, note_part, noted_part
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray.room import LOOK_SECONDS
 from meltpoint.sweeps.results.summary import summarise

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.sweeps.driver.damaged_records import whole_records
 from meltpoint.sweeps.driver.opening import settle_specification
+from meltpoint.sweeps.driver.record_writer import whole_records
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.cell_progress import Proposal

@@ -6,10 +6,10 @@ import errno
 
 import pytest
 
-from meltpoint.sweeps.driver import disk_room
+from meltpoint.sweeps.driver import record_writer
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.records import HardwareRecord
-from meltpoint.sweeps.worker.events import Started
+from meltpoint.sweeps.worker.outcome import Started
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tests.sweeps import test_driver
 from meltpoint.tests.sweeps.test_driver import LOST, ended, hand_out, ids, records
@@ -28,7 +28,7 @@ class Said(list):
 @pytest.fixture
 def disk(driver, monkeypatch) -> Said:
     said = Said()
-    monkeypatch.setattr(disk_room, "free_bytes", lambda folder: said.free)
+    monkeypatch.setattr(record_writer, "free_bytes", lambda folder: said.free)
     driver.writer.room.say, driver.writer.room.clock = said.append, lambda: said.now
     return said
 
@@ -47,7 +47,7 @@ def test_a_trial_without_room_on_the_disk_pauses_the_sweep_says_so_once_and_runs
     assert "3 MB are free" in line
     assert "no new trial begins until there is room; nothing is lost" in line
     assert driver.next_order() == "wait"
-    disk.free += disk_room.GROWTH_BYTES
+    disk.free += record_writer.GROWTH_BYTES
     again = hand_out(driver)
     assert ids(again) == ids(work)
     assert {order.attempt for order in again.orders} == {1}
@@ -62,7 +62,7 @@ def test_a_disk_whose_room_cannot_be_seen_is_tried_every_minute_however_often_an
     for _ in range(10):
         work = find_no_room(driver)
         assert driver.next_order() == "wait"
-        disk.now += disk_room.AGAIN_SECONDS
+        disk.now += record_writer.AGAIN_SECONDS
     assert len(disk) == 1
     assert driver.losses[work.first.id] == 0
     driver.on_start(again := hand_out(driver))
@@ -90,12 +90,12 @@ def test_a_record_that_the_disk_has_no_room_for_is_written_later_and_meanwhile_n
             driver.on_event(ended(order))
         driver.on_order_end(work, LOST)
         assert driver.next_order() == "wait"
-        disk.now += disk_room.LOOK_SECONDS
+        disk.now += record_writer.LOOK_SECONDS
         assert driver.next_order() == "wait"
     assert records(driver) == {}
     (line,) = disk
     assert line.startswith("No room for a trial's record on the disk: No space left on device")
-    disk.now += disk_room.LOOK_SECONDS
+    disk.now += record_writer.LOOK_SECONDS
     assert isinstance(driver.next_order(), WorkOrder)
     assert records(driver).keys() == set(ids(work))
     assert disk[1:] == ["There is room on the disk again: the sweep goes on."]
@@ -108,7 +108,7 @@ def test_a_trial_whose_note_the_disk_has_no_room_for_does_not_begin_and_is_not_f
         assert driver.next_order() == "wait"
     assert len(disk) == 1
     assert driver.waiting == {}
-    disk.now += disk_room.AGAIN_SECONDS
+    disk.now += record_writer.AGAIN_SECONDS
     work = hand_out(driver)
     assert work.first.number == 0
     assert len(disk) == 2

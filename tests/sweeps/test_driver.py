@@ -14,20 +14,21 @@ from optuna.trial import TrialState
 
 from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.driver.driver import CLOSING_SECONDS, SweepDriver
-from meltpoint.sweeps.driver.remaining_time import RemainingTime
+from meltpoint.sweeps.driver.progress import RemainingTime
 from meltpoint.sweeps.driver.running_trial import RunningTrial
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.sweeps.worker.events import EpochEnded, TrialEnded
 from meltpoint.sweeps.worker.outcome import (
     INTERRUPTED,
     RESTARTED,
     RETRIES,
     STOPPED_BY_BUDGET,
     STOPPED_EARLY,
+    EpochEnded,
+    TrialEnded,
     TrialOutcome,
     failed,
     is_full_disk,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.sweeps.ledger.claim import latest
 from meltpoint.sweeps.ledger.lease import SILENCE
+from meltpoint.sweeps.ledger.locks import latest
 from meltpoint.sweeps.machine.signals import TERMINATED
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.marked_processes import Marked, titled

@@ -22,7 +22,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import Predictions, averaged, read_predictions
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.ensemble import ensemble
-from meltpoint.sweeps.results.ensemble_record import read_ensembles
+from meltpoint.sweeps.results.kept_results import read_ensembles
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, read_sweep, write_sweep
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec

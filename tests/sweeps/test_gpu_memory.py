@@ -16,14 +16,14 @@ import torch
 
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.sweeps.driver.driver import SweepDriver
-from meltpoint.sweeps.driver.memory_ceilings import FILE, MemoryCeilings
+from meltpoint.sweeps.driver.running_trial import FILE, MemoryCeilings
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray import placement
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.tracking.run_contents import MICRO_BATCH, ending
 from meltpoint.sweeps.worker import memory_probe, worker
-from meltpoint.sweeps.worker.gpu_memory import halved, longest_input, micro_batch_of
+from meltpoint.sweeps.worker.memory import halved, longest_input, micro_batch_of
 from meltpoint.sweeps.worker.memory_probe import Need
 from meltpoint.sweeps.worker.outcome import OutOfMemory, memory_error_in_short
 from meltpoint.sweeps.worker.work_order import Order

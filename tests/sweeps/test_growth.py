@@ -14,16 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.reports.notes import growth_notes, searched_again
-from meltpoint.sweeps.command_line.growth_question import asked_to_grow, question
+from meltpoint.sweeps.command_line.option_values import asked_to_grow, question
 from meltpoint.sweeps.driver.opening import open_planner, settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep
-from meltpoint.sweeps.search.closing import opened_trials
+from meltpoint.sweeps.search.closing import opened_trials, read_rounds
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.search.test_rounds import read_rounds
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import Block, Resources, SweepSpec
 

@@ -6,7 +6,7 @@ import pytest
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.training.trial_state import EncodedData
-from meltpoint.sweeps.worker.input_notes import input_notes
+from meltpoint.sweeps.worker.fitness import input_notes
 from meltpoint.tasks import get
 
 

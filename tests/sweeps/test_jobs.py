@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.sweeps.jobs import job_server, packaging
-from meltpoint.sweeps.jobs.attempts import STORAGE, SWEEP, Job, attempts, job_name, last_attempt, next_number, number_of
+from meltpoint.sweeps.jobs.client import STORAGE, SWEEP, Job, attempts, job_name, last_attempt, next_number, number_of
 from meltpoint.sweeps.jobs.packaging import find_wheel, large_files, package_root, tree_files, write_archive
 from meltpoint.tests.local_servers import QuietHandler, served_by
 

@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from meltpoint.adapters.files import replacing
-from meltpoint.sweeps.ledger import claim as claims
 from meltpoint.sweeps.ledger import lease as leases
-from meltpoint.sweeps.ledger import owner as owners
-from meltpoint.sweeps.ledger.claim import Claim, beat_text
+from meltpoint.sweeps.ledger import locks as claims
+from meltpoint.sweeps.ledger import locks as owners
 from meltpoint.sweeps.ledger.lease import LeaseLostError, acquire
-from meltpoint.sweeps.ledger.owner import this_process
+from meltpoint.sweeps.ledger.locks import Claim, beat_text, this_process
 
 
 def until(condition: Callable[[], object], seconds: float = 60.0) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from meltpoint.sweeps.ledger import lease as leases
-from meltpoint.sweeps.ledger.claim import latest
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.locks import latest
 
 DRIVES = """
 import sys, time

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meltpoint.sweeps.ledger import lease as leases
-from meltpoint.sweeps.ledger import owner as owners
+from meltpoint.sweeps.ledger import locks as owners
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError, acquire
-from meltpoint.sweeps.ledger.owner import Found, Owner
+from meltpoint.sweeps.ledger.locks import Found, Owner
 
 TRIALS = ("one", "two", "three")
 DRIVERS = 4

@@ -17,8 +17,8 @@ from typing import IO
 import pytest
 
 from meltpoint.adapters.files import write_atomically
-from meltpoint.sweeps.ledger import file_lock
 from meltpoint.sweeps.ledger import lease as leases
+from meltpoint.sweeps.ledger import locks
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
@@ -197,7 +197,7 @@ def test_a_driver_that_has_the_file_lock_and_not_yet_the_lease_is_waited_for_and
     def claims(seconds: float) -> None:
         leases.acquire(ledger.drivers, say=pytest.fail)
 
-    monkeypatch.setattr(file_lock, "time", SimpleNamespace(monotonic=time.monotonic, sleep=claims))
+    monkeypatch.setattr(locks, "time", SimpleNamespace(monotonic=time.monotonic, sleep=claims))
     with (ledger.folder / "driver.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with (

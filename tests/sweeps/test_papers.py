@@ -10,7 +10,7 @@ import pytest
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes
-from meltpoint.reports import analyses, paper_tables
+from meltpoint.reports import analyses, papers
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
@@ -145,7 +145,7 @@ def test_what_the_paper_shows_on_dev_leaves_test_closed(name):
 
 @pytest.mark.parametrize("name", ["table_3", "table_4", "table_5", "table_6"])
 def test_each_delta_of_a_papers_table_is_of_two_rows_of_its_specification_with_seeds_for_an_interval(name):
-    spec, paper = shipped(name), paper_tables.read(name)
+    spec, paper = shipped(name), papers.read(name)
     cells = {(block.encoders[0].partition(":")[0], block.modes[0], block.variant): block for block in spec.blocks}
     assert paper.differences
     for row in paper.gaps():

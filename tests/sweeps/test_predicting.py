@@ -17,7 +17,7 @@ from meltpoint.adapters.exported_model import ExportedModel, load_folder, save_f
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import complete
 from meltpoint.launch import app
-from meltpoint.sweeps.results.finalist_export import model_folder
+from meltpoint.sweeps.results.export import model_folder
 from meltpoint.sweeps.results.predicting import predict_file
 from meltpoint.sweeps.results.prediction_files import FORMATS, read_pieces, writing
 from meltpoint.tasks.core import kinds

@@ -10,8 +10,7 @@ from rich.console import Console
 
 from meltpoint.reports.screen import show_plan
 from meltpoint.sweeps.driver.plan import plan_sweep
-from meltpoint.sweeps.driver.progress import LINE, QUIET_SECONDS, STEPS, Progress
-from meltpoint.sweeps.driver.remaining_time import RemainingTime, left
+from meltpoint.sweeps.driver.progress import LINE, QUIET_SECONDS, STEPS, Progress, RemainingTime, left
 from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells

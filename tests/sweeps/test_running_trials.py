@@ -12,13 +12,13 @@ from rich.console import Console
 from meltpoint.reports.status_view import RUNNING_SHOWN, running_lines, show_status
 from meltpoint.sweeps.driver.driver import NOTE_SECONDS, SweepDriver
 from meltpoint.sweeps.driver.opening import settle_specification
+from meltpoint.sweeps.ledger.driver_notes import RunningTrialNote, RunningTrials, note_running, noted_running
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord
-from meltpoint.sweeps.ledger.running_trials import RunningTrialNote, RunningTrials, note_running, noted_running
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.sweeps.worker.events import EpochEnded
+from meltpoint.sweeps.worker.outcome import EpochEnded
 from meltpoint.sweeps.worker.work_order import WorkOrder
 
 

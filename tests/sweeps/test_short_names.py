@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.families.short_names import encoder_word, short_name
+from meltpoint.adapters.families.reference import encoder_word, short_name
 from meltpoint.reports.notes import notes
 from meltpoint.sweeps.command_line.option_values import encoder_name
 from meltpoint.sweeps.command_line.submission import is_elsewhere

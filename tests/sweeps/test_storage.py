@@ -99,8 +99,8 @@ def test_large_files_made_on_this_machine_go_there_and_come_back_whole(storage, 
 
 CLAIM = """
 import sys
-from meltpoint.sweeps.ledger.claim import Claim, make
-from meltpoint.sweeps.ledger.owner import this_process
+from meltpoint.sweeps.ledger.locks import Claim, make
+from meltpoint.sweeps.ledger.locks import this_process
 from meltpoint.sweeps.storage.files import append_line, storage_path
 
 folder = storage_path(sys.argv[1])

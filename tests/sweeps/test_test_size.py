@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.specification.cells import OpenCell, declared_test_examples, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.specification.test_size import declared_test_examples
 from meltpoint.tasks import get
 from meltpoint.tasks.core import carving, locked
 from meltpoint.tasks.core.task import DataSpec, Example

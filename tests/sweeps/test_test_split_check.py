@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from meltpoint.sweeps.driver.finals import looking_at_test_splits, unchecked
 from meltpoint.sweeps.driver.opening import settle_specification
-from meltpoint.sweeps.driver.test_split_check import looking_at_test_splits, unchecked
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.closing import opened_trials
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells

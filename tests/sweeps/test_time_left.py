@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord
-from meltpoint.sweeps.results.time_left import CellWork, time_left, trials_at_a_time
+from meltpoint.sweeps.results.cost import CellWork, time_left, trials_at_a_time
 
 
 def record(number: int, started_at: float, seconds: float, answered_by: str | None = None) -> TrialRecord:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.specification.lengths import ENOUGH_STEPS, MOST_EPOCHS
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.specification.training_length import ENOUGH_STEPS, MOST_EPOCHS
 
 TASK = """\
 name: reviews

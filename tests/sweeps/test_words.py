@@ -13,8 +13,8 @@ from meltpoint.adapters import encoders, settings
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.specification.space_rules import with_word_tokenizer
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.specification.words import with_word_tokenizer
 from meltpoint.tests.adapters.conftest import save_tiny_elmo
 
 ROWS = "text\tlabel\n" + "It was good.\tgood\nIt wasn't.\tbad\n" * 4

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meltpoint.adapters.default_head import FamilyTraits
-from meltpoint.adapters.families.elmo import options
+from meltpoint.adapters.families.elmo import files
 from meltpoint.adapters.families.elmo.files import check_folder, digested, weights_file
 from meltpoint.adapters.families.huggingface.files import digest_of
 from meltpoint.adapters.families.reference import EncoderReference
@@ -71,18 +71,18 @@ def weights_without_embeddings(reference: EncoderReference) -> int:
 
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:
     """The tokenizer, which is the same for every ELMo."""
-    from meltpoint.adapters.families.elmo.tokenizer import ElmoTokenizer  # imports torch
+    from meltpoint.adapters.families.elmo.characters import ElmoTokenizer  # imports torch
 
     return ElmoTokenizer()
 
 
 def longest_input(reference: EncoderReference) -> int:
     """The longest input in words."""
-    from meltpoint.adapters.families.elmo.tokenizer import ElmoTokenizer  # imports torch
+    from meltpoint.adapters.families.elmo.characters import ElmoTokenizer  # imports torch
 
     return ElmoTokenizer.max_pieces
 
 
 def state_size(reference: EncoderReference) -> int:
     """The size of a hidden state: the projections of both directions."""
-    return 2 * options.read(Path(reference.source) / options.FILE).lstm.projection_dim
+    return 2 * files.read(Path(reference.source) / files.FILE).lstm.projection_dim

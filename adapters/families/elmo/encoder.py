@@ -12,13 +12,10 @@ from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.encoder import Encoder, LayerGroup
-from meltpoint.adapters.families.elmo import files, options, weights
-from meltpoint.adapters.families.elmo.character_cnn import CharacterCNN
-from meltpoint.adapters.families.elmo.characters import AFTER, BEFORE, spelling_of
-from meltpoint.adapters.families.elmo.language_model import LanguageModel
-from meltpoint.adapters.families.elmo.options import ElmoOptions
-from meltpoint.adapters.families.elmo.recurrence import Start, UniqueIndexSelect
-from meltpoint.adapters.families.elmo.tokenizer import ElmoTokenizer
+from meltpoint.adapters.families.elmo import files, weights
+from meltpoint.adapters.families.elmo.characters import AFTER, BEFORE, CharacterCNN, ElmoTokenizer, spelling_of
+from meltpoint.adapters.families.elmo.files import ElmoOptions
+from meltpoint.adapters.families.elmo.language_model import LanguageModel, Start, UniqueIndexSelect
 
 
 class ElmoEncoder(Encoder):
@@ -86,7 +83,7 @@ class ElmoEncoder(Encoder):
     def save(self, folder: Path) -> None:
         """Write `options.json` and `weights.hdf5`, to be loaded as `elmo:FOLDER`."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / options.FILE).write_text(self.options.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        (folder / files.FILE).write_text(self.options.model_dump_json(indent=1) + "\n", encoding="utf-8")
         weights.write(folder / files.WEIGHTS, self.words, self.language_model)
 
     def _starts(self, order: _Order) -> list[Start] | None:
@@ -176,7 +173,7 @@ def load(folder: Path, fingerprint: str) -> ElmoEncoder:
     Raises:
         ValueError: a file is missing or damaged, or a weight is missing or of a wrong shape; one line with the remedy.
     """
-    read = options.read(folder / options.FILE)
+    read = files.read(folder / files.FILE)
     with torch.device("meta"):  # initial weights would be overwritten, and drawing them would advance the generator
         encoder = ElmoEncoder(read, fingerprint, str(folder))
     encoder.to_empty(device="cpu")

@@ -1,11 +1,14 @@
-"""The files of an ELMo folder, located and checked before any weight is read. Imports neither torch nor h5py."""
+"""Files of a released ELMo, and their options."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Final, Literal
 
-from meltpoint.adapters.families.elmo import options
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
+
 from meltpoint.tasks.core.files import is_folder
+from meltpoint.tasks.core.wording import shown
 
 WEIGHTS = "weights.hdf5"
 NAMES = (WEIGHTS, "lm_weights.hdf5")
@@ -20,9 +23,9 @@ def check_folder(folder: Path) -> Path:
     """
     if not is_folder(folder):
         raise ValueError(f"There is no folder {folder}; pass the folder of an ELMo, as elmo:FOLDER.")
-    if not (folder / options.FILE).is_file():
-        raise ValueError(f"{folder} holds no {options.FILE}; an ELMo folder has {options.FILE} and {WEIGHTS}.")
-    options.read(folder / options.FILE)
+    if not (folder / FILE).is_file():
+        raise ValueError(f"{folder} holds no {FILE}; an ELMo folder has {FILE} and {WEIGHTS}.")
+    read(folder / FILE)
     weights_file(folder)
     return folder
 
@@ -45,4 +48,99 @@ def weights_file(folder: Path) -> Path:
 
 def digested(folder: Path) -> list[Path]:
     """The files that an ELMo's states depend on: options and weights."""
-    return [folder / options.FILE, weights_file(folder)]
+    return [folder / FILE, weights_file(folder)]
+
+
+WORD_LENGTH: Final = 50
+"""Characters per word, including the markers of its beginning and end; all released weights were trained with it."""
+
+FILE = "options.json"
+
+Size = Annotated[int, Field(gt=0, le=2**16)]
+"""A number of units; the largest of the released ones is 4096, and a larger one than this is no machine's."""
+Layers = Annotated[int, Field(ge=0, le=2**8)]
+"""A number of layers; the released ones have 1 or 2 of each kind."""
+
+
+class _Section(BaseModel):
+    """A section of the file; unknown keys are kept, so that saving writes all keys of the loaded file."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class EmbeddingOptions(_Section):
+    """`char_cnn.embedding`, the character embeddings.
+
+    Attributes:
+        dim: size of a character's embedding.
+    """
+
+    dim: Size
+
+
+class CharacterOptions(_Section):
+    """`char_cnn`, the character CNN.
+
+    Attributes:
+        activation: of the convolutions.
+        filters: (width in characters, number of filters) of each convolution.
+        n_highway: number of highway layers.
+        embedding: the character embeddings.
+        n_characters: 262 as released; 261 while the language model was trained, before 0 was used for masked words.
+        max_characters_per_token: as `WORD_LENGTH`.
+    """
+
+    activation: Literal["relu", "tanh"]
+    filters: tuple[tuple[int, Size], ...] = Field(min_length=1)
+    n_highway: Layers
+    embedding: EmbeddingOptions
+    n_characters: Literal[261, 262] = 262
+    max_characters_per_token: Literal[50] = WORD_LENGTH
+
+
+class LstmOptions(_Section):
+    """`lstm`, the bidirectional language model.
+
+    Attributes:
+        dim: number of memory cells per direction.
+        projection_dim: size of a layer's output per direction.
+        n_layers: number of layers.
+        cell_clip, proj_clip: largest absolute value of a memory cell and of an output; 0 or null for no limit.
+        use_skip_connections: whether a layer's input is added to its output, from the second layer on.
+    """
+
+    dim: Size
+    projection_dim: Size
+    n_layers: Annotated[Layers, Field(gt=0)]
+    cell_clip: NonNegativeFloat | None
+    proj_clip: NonNegativeFloat | None
+    use_skip_connections: bool
+
+
+class ElmoOptions(_Section):
+    """The contents of `options.json`."""
+
+    char_cnn: CharacterOptions
+    lstm: LstmOptions
+
+
+def read(path: Path) -> ElmoOptions:
+    """Read an `options.json`.
+
+    Raises:
+        ValueError: it cannot be read, or a key is missing or invalid; one line that names file and key.
+    """
+    try:
+        options = ElmoOptions.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}); copy it from ELMo's release.") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        key = ".".join(map(str, first["loc"])) or "the file"
+        reasons = {"missing": "is missing", "json_invalid": "is no JSON"}
+        wrong = reasons.get(first["type"], f"is {shown(first['input'])}, which no released ELMo has")
+        raise ValueError(f"{path}: {key} {wrong}; take the options.json released with the weights.") from error
+    for width, _ in options.char_cnn.filters:
+        if not 1 <= width <= WORD_LENGTH:
+            raise ValueError(f"{path}: char_cnn.filters: a width of {width} does not fit a word of {WORD_LENGTH}.")
+    return options

@@ -1,15 +1,164 @@
-"""ELMo's bidirectional language model: two independent stacks of LSTMs, one per direction."""
+"""The bidirectional language model."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
 
-from meltpoint.adapters.families.elmo.options import LstmOptions
-from meltpoint.adapters.families.elmo.recurrence import Clips, ProjectedLSTM, Start
+from meltpoint.adapters.families.elmo.files import LstmOptions
+
+
+class Start(NamedTuple):
+    """The LSTM state before the first step: output (G, batch, size) and memory (G, batch, cells)."""
+
+    output: Tensor
+    memory: Tensor
+
+
+class Clips(NamedTuple):
+    """The largest absolute values of a memory cell and of an output; infinity for no clipping."""
+
+    memory: float = math.inf
+    output: float = math.inf
+
+
+def rows_at(lengths: Sequence[int]) -> list[int]:
+    """The number of rows that are not finished at each step; rows are in order of length, the longest first."""
+    assert all(one >= two for one, two in pairwise(lengths)), "the longest row comes first"
+    ending = [0] * (lengths[0] + 1)
+    for length in lengths:
+        ending[length] += 1
+    return [len(lengths) - ended for ended in accumulate(ending)][:-1]
+
+
+class ProjectedLSTM(torch.autograd.Function):
+    """G independent LSTMs, each left to right over rows of different lengths.
+
+    Sak et al. 2014, section 2 (without peepholes), and TensorFlow's `LSTMCell` with `num_proj`, `cell_clip` and
+    `proj_clip`, with its order of gates: input, new, forget, output. With a_t = W [x_t; h_{t-1}] + b:
+        c_t = clip(σ(a_f) ∘ c_{t-1} + σ(a_i) ∘ tanh(a_n));   h_t = clip(P (σ(a_o) ∘ tanh(c_t)))
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, inputs: Tensor, kernel: Tensor, bias: Tensor, projection: Tensor, start: Start | None,
+        lengths: Sequence[int], clips: Clips, keeps: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """Run every LSTM over its rows.
+
+        Args:
+            ctx: autograd's context.
+            inputs: (G, steps, batch, inputs).
+            kernel: (G, inputs + size, 4 * cells).
+            bias: (G, 4 * cells).
+            projection: (G, cells, size).
+            start: the state before the first step; None for zeros; it gets no gradient.
+            lengths: of the rows, the longest first; the first one is `steps`.
+            clips: limits of memory and output.
+            keeps: whether to keep all memories for the backward pass (autograd is always off inside a function, so that
+                it cannot be found out here).
+
+        Returns:
+            The output of every step, (G, steps, batch, size), 0 beyond a row's end; and, without a gradient, each
+            row's last output and memory, (G, batch, size) and (G, batch, cells).
+        """
+        groups, steps, batch, width = inputs.shape
+        cells, size = projection.shape[1:]
+        active = rows_at(lengths)
+        # One product over all steps' inputs; each step adds the recurrent product and activates its gates in place.
+        gates = torch.baddbmm(bias[:, None], inputs.flatten(1, 2), kernel[:, :width]).view(groups, steps, batch, 4, -1)
+        across = kernel[:, width:]
+        outputs = inputs.new_zeros(groups, steps + 1, batch, size)
+        memory = inputs.new_zeros(groups, steps + 1 if keeps else 1, batch, cells)
+        if start is not None:
+            outputs[:, 0], memory[:, 0] = start
+        for step, rows in enumerate(active):
+            gate = gates[:, step, :rows]
+            gate.flatten(2).baddbmm_(outputs[:, step, :rows], across)
+            inner, new, forget, outer = gate[:, :, 0].sigmoid_(), gate[:, :, 1].tanh_(), *_sigmoid(gate[:, :, 2:])
+            now = memory[:, (step + 1) * keeps, :rows]
+            torch.mul(memory[:, step * keeps, :rows], forget, out=now).addcmul_(inner, new)
+            now.clamp_(-clips.memory, clips.memory)
+            projected = torch.bmm(now.tanh().mul_(outer), projection)
+            torch.clamp(projected, -clips.output, clips.output, out=outputs[:, step + 1, :rows])
+        ends, row = torch.tensor(lengths, device=inputs.device), torch.arange(batch, device=inputs.device)
+        last = outputs[:, ends, row], memory[:, ends * keeps, row]
+        ctx.save_for_backward(inputs, kernel, projection, gates, memory, outputs)
+        ctx.active, ctx.clips = active, clips  # type: ignore[attr-defined]
+        ctx.mark_non_differentiable(*last)
+        return outputs[:, 1:], *last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """Backpropagation through time; each weight's gradient is one product over all steps, at the end."""
+        inputs, kernel, projection, gates, memory, outputs = ctx.saved_tensors  # type: ignore[attr-defined]
+        clips: Clips = ctx.clips  # type: ignore[attr-defined]
+        width = inputs.shape[-1]
+        back, lift = kernel[:, width:].transpose(1, 2), projection.transpose(1, 2)
+        scores, produced = torch.zeros_like(gates), torch.zeros_like(memory[:, 1:])
+        projected = torch.zeros_like(outputs[:, 1:])
+        carried, returned = torch.zeros_like(memory[:, 0]), torch.zeros_like(outputs[:, 0])
+        for step, rows in reversed(list(enumerate(ctx.active))):  # type: ignore[attr-defined]
+            inner, new, forget, outer = gates[:, step, :rows].unbind(2)
+            before, cells = memory[:, step, :rows], memory[:, step + 1, :rows]
+            score, held, here = scores[:, step, :rows], carried[:, :rows], projected[:, step, :rows]
+            torch.add(gradient[:, step, :rows], returned[:, :rows], out=here)
+            here.masked_fill_(outputs[:, step + 1, :rows].abs() >= clips.output, 0)  # clipped values have no gradient
+            lifted, reached = torch.bmm(here, lift), cells.tanh()
+            torch.mul(outer, reached, out=produced[:, step, :rows])
+            held += _through_tanh(lifted * outer, reached)
+            held.masked_fill_(cells.abs() >= clips.memory, 0)
+            score[:, :, 0] = _through_sigmoid(held * new, inner)
+            score[:, :, 1] = _through_tanh(held * inner, new)
+            score[:, :, 2] = _through_sigmoid(held * before, forget)
+            score[:, :, 3] = _through_sigmoid(lifted * reached, outer)
+            held *= forget
+            returned[:, :rows] = torch.bmm(score.flatten(2), back)
+        flat, needs = scores.flatten(3).flatten(1, 2), ctx.needs_input_grad  # type: ignore[attr-defined]
+        into = torch.bmm(flat, kernel[:, :width].transpose(1, 2)).view_as(inputs) if needs[0] else None
+        if not any(needs[1:4]):
+            return into, *[None] * 7
+        given = torch.cat([inputs, outputs[:, :-1]], -1).flatten(1, 2)
+        weights = torch.bmm(given.transpose(1, 2), flat)
+        lifting = torch.bmm(produced.flatten(1, 2).transpose(1, 2), projected.flatten(1, 2))
+        return into, weights, flat.sum(1), lifting, *[None] * 4
+
+
+_through_sigmoid, _through_tanh = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+"""(gradient of the output, the output) → gradient of the input, in one operation."""
+
+
+def _sigmoid(gates: Tensor) -> tuple[Tensor, Tensor]:
+    """Two adjacent gates, activated in place."""
+    one, two = gates.sigmoid_().unbind(2)
+    return one, two
+
+
+class UniqueIndexSelect(torch.autograd.Function):
+    """`index_select` of distinct rows, so that the backward pass is a copy instead of an accumulation."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, rows: Tensor, places: Tensor) -> Tensor:
+        """(N, size), (M,) → (M, size)."""
+        ctx.save_for_backward(places)
+        ctx.count = len(rows)  # type: ignore[attr-defined]
+        return rows.index_select(0, places)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
+        """Copy each gradient to its row's index."""
+        (places,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        empty = gradient.new_zeros(ctx.count, gradient.shape[1])  # type: ignore[attr-defined]
+        return empty.index_copy_(0, places, gradient), None
+
 
 FORGET_BIAS = 1.0
 """TensorFlow's LSTMCell adds it to the forget gate's pre-activation; the released biases do not include it."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from meltpoint.adapters.families.elmo.character_cnn import CharacterCNN
+from meltpoint.adapters.families.elmo.characters import CharacterCNN
 from meltpoint.adapters.families.elmo.language_model import LanguageModel
 
 CHARACTERS = "char_embed"

@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING
 
 from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.families.reference import EncoderReference
-from meltpoint.adapters.families.skip_thoughts.files import check_folder, matrix_weights, used_files, vector_size
-from meltpoint.adapters.families.skip_thoughts.variant import FAMILY, Variant
+from meltpoint.adapters.families.skip_thoughts.files import (
+    FAMILY,
+    Variant,
+    check_folder,
+    matrix_weights,
+    used_files,
+    vector_size,
+)
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
@@ -79,18 +85,14 @@ def weights_without_embeddings(reference: EncoderReference) -> int:
 
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:
     """The tokenizer with no word in its dictionary: it counts words, and knows none of them."""
-    from meltpoint.adapters.families.skip_thoughts.tokenizer import (  # imports torch
-        END,
-        UNKNOWN,
-        SkipThoughtsTokenizer,
-    )
+    from meltpoint.adapters.families.skip_thoughts.tables import END, UNKNOWN, SkipThoughtsTokenizer
 
     return SkipThoughtsTokenizer((UNKNOWN, END), _variant(reference).eos)
 
 
 def longest_input(reference: EncoderReference) -> int:
     """The longest text in words: more than a setting's `max_pieces` can be."""
-    from meltpoint.adapters.families.skip_thoughts.tokenizer import UNBOUNDED  # imports torch
+    from meltpoint.adapters.families.skip_thoughts.tables import UNBOUNDED  # imports torch
 
     return UNBOUNDED
 

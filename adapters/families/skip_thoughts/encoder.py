@@ -17,13 +17,15 @@ from meltpoint.adapters.families.skip_thoughts import tables
 from meltpoint.adapters.families.skip_thoughts.files import (
     DICTIONARY,
     DIRECTIONS,
+    FAMILY,
+    FILE,
     PARAMETERS,
     TABLES,
     Array,
+    Variant,
     read_directions,
 )
-from meltpoint.adapters.families.skip_thoughts.tokenizer import SkipThoughtsTokenizer
-from meltpoint.adapters.families.skip_thoughts.variant import FAMILY, FILE, Variant
+from meltpoint.adapters.families.skip_thoughts.tables import SkipThoughtsTokenizer
 from meltpoint.adapters.layers.lstm import reversal, reverse
 
 

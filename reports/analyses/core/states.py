@@ -1,15 +1,12 @@
-"""Mean hidden states per example and layer, of pretrained and fine-tuned encoders, for the layer analyses.
-
-P1: "the mean of the hidden activations of BERT-base of each token / word piece of the sequence(s)". Every position of
-the input except padding counts, including special tokens; pairs are encoded jointly if the encoder supports it.
-"""
+"""Hidden states of finalists, and probes on them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,15 +18,15 @@ from meltpoint.adapters.data.batching import evaluation_batches, inputs
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder
-from meltpoint.adapters.features.encoding import at_rest
-from meltpoint.reports.analyses.core.analysis import AnalysisOptions
-from meltpoint.reports.analyses.core.finalists import needed_finalist, order_for
+from meltpoint.adapters.features.writing import at_rest
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions, needed_finalist, order_for
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.finalist_scoring import restore
 from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.scoring import score
 from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import Example, Kind, TrainingData
+from meltpoint.tasks.core.task import Example, Kind, Label, Task, TrainingData
 
 States: TypeAlias = NDArray[np.float32]
 
@@ -159,3 +156,46 @@ def mean_states(encoder: Encoder, split: EncodedSplit, kind: Kind) -> States:
                 total = (states * mask).sum(dim=1) / mask.sum(dim=1)  # (batch, dim)
                 means[layer, places] = total.float().cpu().numpy()
     return means
+
+
+ITERATIONS = 2000
+
+
+def probe(task: Task, train: States, train_labels: Sequence[Label], dev: States, dev_labels: Sequence[Label]) -> float:
+    """Fit a linear model to train and return the task's metric on dev.
+
+    Args:
+        train, dev: (examples, dim) of one layer.
+
+    Raises:
+        ValueError: all training examples have one label.
+    """
+    if len(set(train_labels)) < 2:
+        raise ValueError(f"the training examples of {task.name} all have one label; take more: --max-train-examples.")
+    # scikit-learn takes a second to import.
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LinearRegression, LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    linear = LinearRegression() if task.of_kind.is_regression else LogisticRegression(max_iter=ITERATIONS)
+    model = make_pipeline(StandardScaler(), linear)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)  # scores of models that have not converged are meaningless
+        model.fit(train.astype(np.float64), list(train_labels))
+    return score(task, list(dev_labels), _plain(model.predict(dev.astype(np.float64)), task))[task.metric]
+
+
+def constant(task: Task, train_labels: Sequence[Label], dev_labels: Sequence[Label]) -> float:
+    """The task's metric for always predicting train's most frequent label, or its mean: a baseline without states."""
+    labels = np.array(train_labels, dtype=np.float64)
+    if task.of_kind.is_regression:
+        guess: Any = float(labels.mean())
+    else:
+        guess = int(np.bincount(labels.astype(int)).argmax())
+    return score(task, list(dev_labels), [guess] * len(dev_labels))[task.metric]
+
+
+def _plain(predicted: Any, task: Task) -> list[float] | list[int]:
+    """Predictions as Python numbers."""
+    return [float(p) for p in predicted] if task.of_kind.is_regression else [int(p) for p in predicted]

@@ -7,9 +7,8 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from meltpoint.reports.formats import markdown_text
-from meltpoint.reports.latex import booktabs, latex_text
-from meltpoint.sweeps.results.score_words import NOTHING
+from meltpoint.reports.formats import booktabs, latex_text, markdown_text
+from meltpoint.sweeps.results.cost import NOTHING
 from meltpoint.tasks.core.scoring import difference_text, in_points, score_text
 
 Value = str | float | int | None

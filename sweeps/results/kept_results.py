@@ -1,4 +1,4 @@
-"""The records of ensembles in a sweep's folder: `ensembles/ID.json`, one file per ensemble."""
+"""Records of a sweep that are no trials: of an ensemble, of a baseline."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialId, check_scores, identity, reason
-from meltpoint.sweeps.search.selection import Spread, spread
+from meltpoint.sweeps.search.study import Spread, spread
 from meltpoint.sweeps.storage.files import contents, write
+from meltpoint.tasks.core.metrics import gain
 
 
 class EnsembleMember(BaseModel):
@@ -107,3 +108,48 @@ def read_ensembles(ledger: Ledger) -> list[Ensemble]:
                 f"{path} is not an ensemble ({reason(error)}); delete it, and make that one again."
             ) from None
     return sorted(ensembles, key=lambda made: (made.made_at, made.id))
+
+
+class Baseline(BaseModel):
+    """The baselines of a task, on dev.
+
+    Attributes:
+        task, metric: of the scores.
+        data_fingerprint: of train and dev.
+        scores: name of a baseline → its score on dev.
+        train_examples: how many examples the linear model was fitted to.
+        chosen: the regularisation that was best on dev; None where there is no linear model.
+        seconds: what it took.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    task: str
+    metric: str
+    data_fingerprint: str
+    scores: dict[str, FiniteFloat] = Field(min_length=1)
+    train_examples: int
+    chosen: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def best(self) -> tuple[str, float]:
+        """The best baseline and its score."""
+        return max(self.scores.items(), key=lambda item: gain(self.metric, item[1]))
+
+    @property
+    def worst(self) -> tuple[str, float]:
+        """The worst baseline and its score: the same answer for every example, as a rule."""
+        return min(self.scores.items(), key=lambda item: gain(self.metric, item[1]))
+
+
+def read_baselines(ledger: Ledger) -> dict[str, Baseline]:
+    """Task → its baseline, of those that are kept with a sweep; a damaged file is left out, since it is made again."""
+    found = {}
+    for path in (ledger.folder / "baselines").glob("*.json"):
+        try:
+            one = Baseline.model_validate_json(contents(path))
+        except ValueError:
+            continue
+        found[one.task] = one
+    return found

@@ -1,0 +1,146 @@
+"""Notes of a running driver, which `status` reads: its state, the trials that run, its part of the cluster."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, ValidationError
+
+from meltpoint.sweeps.ledger.locks import Claim, latest
+from meltpoint.sweeps.storage.files import StoragePath, contents, write
+from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.sweeps.storage.object_store import QUICK
+from meltpoint.tasks.core.wording import some
+
+Note = TypeVar("Note", bound=BaseModel)
+
+
+def note(drivers: StoragePath, attempt: int, ending: str, what: BaseModel) -> None:
+    """Write a driver's note, over its last one; nothing where it cannot be written.
+
+    Args:
+        drivers: the folder of the sweep's drivers.
+        attempt: the driver's number.
+        ending: of the note's file; one for each kind of note.
+    """
+    path = Claim(drivers, attempt).path.with_suffix(ending)
+    with suppress(OSError):
+        write(path.with_patience(QUICK) if isinstance(path, ObjectPath) else path, what.model_dump_json() + "\n")
+
+
+def noted(drivers: StoragePath, ending: str, kind: type[Note]) -> Note | None:
+    """The latest driver's note of a kind; None where it has written none, or that cannot be read."""
+    claim = latest(drivers)
+    if claim is None:
+        return None
+    try:
+        return kind.model_validate_json(contents(claim.path.with_suffix(ending)))
+    except (OSError, ValidationError, ValueError):
+        return None
+
+
+ENDING = ".running"
+
+
+class RunningTrialNote(BaseModel):
+    """One trial that a worker has.
+
+    Attributes:
+        id: the trial's identity.
+        name: its cell and its name there, as the sweep's own lines have them.
+        began: when a worker took it up, in seconds since 1970.
+        epoch: the last epoch that ended; None in the first one, and while its inputs are made.
+        epochs: the largest number of epochs that its setting allows; None as long as `epoch` is.
+        metric: the task's metric.
+        dev: that metric on dev, after that epoch; None where it is no finite number.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    name: str
+    began: FiniteFloat
+    epoch: NonNegativeInt | None = None
+    epochs: NonNegativeInt | None = None
+    metric: str
+    dev: FiniteFloat | None = None
+
+
+class RunningTrials(BaseModel):
+    """All trials that workers have.
+
+    Attributes:
+        noted_at: when the driver noted them, in seconds since 1970.
+        trials: in the order in which workers took them up.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    noted_at: FiniteFloat
+    trials: tuple[RunningTrialNote, ...] = ()
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """The entry of `status --json`: a trial each, with the seconds since it began when it was noted."""
+        return [
+            {**trial.model_dump(exclude={"began"}), "seconds": round(max(0.0, self.noted_at - trial.began))}
+            for trial in self.trials
+        ]
+
+
+def note_running(drivers: StoragePath, attempt: int, trials: tuple[RunningTrialNote, ...]) -> None:
+    """Note what a driver's workers have now; see `driver_note.note`."""
+    note(drivers, attempt, ENDING, RunningTrials(noted_at=time.time(), trials=trials))
+
+
+def noted_running(drivers: StoragePath) -> RunningTrials | None:
+    """The latest driver's running trials; None where it has noted none, or that cannot be read."""
+    return noted(drivers, ENDING, RunningTrials)
+
+
+PART_ENDING = ".part"
+
+
+class ClusterPart(BaseModel):
+    """The part of a cluster that a sweep may use.
+
+    Attributes:
+        places: how many of its trials may run at once.
+        whole: how many would, if it were alone and had no limit.
+        cpus, gpus: of one trial; the smallest share of a GPU where its cells have several.
+        others: the names of the other sweeps on the cluster.
+        most: `--max-workers`; None without.
+        has_no_node: whether the nodes that had room for a trial are gone.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    places: NonNegativeInt
+    whole: NonNegativeInt
+    cpus: FiniteFloat
+    gpus: FiniteFloat = 0.0
+    others: tuple[str, ...] = ()
+    most: NonNegativeInt | None = None
+    has_no_node: bool = False
+
+    def __str__(self) -> str:
+        """`4 of 16 CPUs (2 of 8 trials at a time), shared with the sweeps a and b; at most 8 workers`."""
+        if self.has_no_node:
+            return "none: no node with room for a trial is left; the sweep waits for one that joins"
+        each, unit = (self.gpus, "GPU") if self.gpus else (self.cpus, "CPU")
+        parts = f"{self.places * each:.4g} of {some(float(f'{self.whole * each:.4g}'), unit)} "
+        parts += f"({self.places} of {some(self.whole, 'trial')} at a time)"
+        names = " and ".join(filter(None, [", ".join(self.others[:-1]), *self.others[-1:]]))
+        shared = f", shared with the sweep{'s' * (len(self.others) > 1)} {names}" if names else ""
+        return parts + shared + (f"; at most {some(self.most, 'worker')}" if self.most is not None else "")
+
+
+def note_part(drivers: StoragePath, attempt: int, part: ClusterPart) -> None:
+    """Note a driver's part; see `driver_note.note`."""
+    note(drivers, attempt, PART_ENDING, part)
+
+
+def noted_part(drivers: StoragePath) -> ClusterPart | None:
+    """The part of the latest driver; None where it has noted none, or that cannot be read."""
+    return noted(drivers, PART_ENDING, ClusterPart)

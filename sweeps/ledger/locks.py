@@ -1,0 +1,374 @@
+"""Locks of a ledger: its owner, a file lock on one machine, a claim that machines share."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, NamedTuple, Self
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from meltpoint.adapters.files import acquire, append_line, make_folders
+from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.sweeps.storage.object_path import ObjectPath
+
+PROC = Path("/proc")
+DEAD, HALTED = "ZX", "Tt"
+"""States in `/proc/PID/stat` of a process that has ended, and of one that was stopped (SIGSTOP, a debugger)."""
+
+
+class Owner(BaseModel):
+    """A process, so that another one can tell whether it still runs.
+
+    Attributes:
+        boot: the machine's boot, which tells machines apart too; "" where the system has no name for it.
+        namespace: of process ids, which containers have of their own.
+        started: when the kernel started the process, in the kernel's own words; tells it from one with a reused id.
+        since: local time, for people.
+        token: unique.
+        has_file_lock: whether it holds the sweep's file lock.
+        heartbeat_seconds: how often it renews its lease.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str
+    boot: str
+    namespace: str
+    process: int
+    started: str
+    since: str
+    token: str
+    has_file_lock: bool = False
+    heartbeat_seconds: float = 5.0
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host} since {self.since}"
+
+    def is_of_this_boot(self) -> bool:
+        """True if it runs, or ran, under this kernel."""
+        return bool(self.boot) and self.boot == boot()
+
+    def is_gone(self, file_lock_is_free: bool) -> bool:
+        """True if the process has provably ended. False says nothing.
+
+        Args:
+            file_lock_is_free: whether this process could take the sweep's file lock. Under one kernel a lock is freed
+                only by the end of its process; another container's process ids cannot be looked up.
+        """
+        if not self.is_of_this_boot():
+            return False
+        if self.namespace == namespace():
+            found = look_up(self.process)
+            return found is None or found.started != self.started or found.state[0] in DEAD
+        return self.has_file_lock and file_lock_is_free
+
+    def runs_here(self) -> bool:
+        """True if it provably runs on this machine, and is not halted."""
+        if not self.is_of_this_boot() or self.namespace != namespace():
+            return False
+        found = look_up(self.process)
+        return found is not None and found.started == self.started and found.state[0] not in DEAD + HALTED
+
+
+class Found(NamedTuple):
+    """A process as the system lists it: its state (one letter, perhaps more behind it) and start."""
+
+    state: str
+    started: str
+
+
+def this_process(token: str, has_file_lock: bool, heartbeat_seconds: float) -> Owner:
+    """The owner that this process is."""
+    found = look_up(os.getpid())
+    return Owner(
+        host=socket.gethostname(), boot=boot(), namespace=namespace(), process=os.getpid(),
+        started=found.started if found else "", since=time.strftime("%Y-%m-%d %H:%M:%S"), token=token,
+        has_file_lock=has_file_lock, heartbeat_seconds=heartbeat_seconds,
+    )  # fmt: skip
+
+
+def look_up(process: int) -> Found | None:
+    """A process of this machine and this namespace; None if there is none."""
+    if not (PROC / "self" / "stat").exists():
+        return _listed(process)
+    try:
+        stat = (PROC / str(process) / "stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
+    return Found(fields[0], fields[19])  # clock ticks since the boot: no change of the clock moves them
+
+
+def _listed(process: int) -> Found | None:
+    """A process where there is no /proc (macOS)."""
+    said = _output("ps", "-o", "stat=,lstart=", "-p", str(process)).split(maxsplit=1)
+    return Found(*said) if len(said) == 2 else None
+
+
+def boot() -> str:
+    """The id of this boot of this machine; "" where the system gives none."""
+    try:
+        return (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return _output("sysctl", "-n", "kern.bootsessionuuid") if sys.platform == "darwin" else ""
+
+
+def namespace() -> str:
+    """The namespace of this process's id; "" where the system has none."""
+    try:
+        return str((PROC / "self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def _output(*command: str) -> str:
+    """The output of a command; "" if it fails."""
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+LOCK = "driver.lock"
+CLAIM_SECONDS = 5.0
+"""How long a driver that has the lock may take until it claims the lease, which takes milliseconds. A driver of an
+older version never claims it."""
+
+
+class FileLock:
+    """A sweep's file lock; one that is never had in an object store, which has no locks.
+
+    Args:
+        file: the lock's file, open; None where there are no locks.
+    """
+
+    def __init__(self, file: IO[str] | None) -> None:
+        self.file = file
+
+    @classmethod
+    @contextmanager
+    def opened(cls, folder: StoragePath) -> Iterator[Self]:
+        """Open the lock of a sweep's folder; it is freed after the block.
+
+        Raises:
+            ValueError: the folder cannot be written.
+        """
+        if isinstance(folder, ObjectPath):
+            yield cls(None)
+            return
+        try:
+            make_folders(folder)
+            file = (folder / LOCK).open("a+")
+        except OSError as error:
+            raise ValueError(
+                f"{error.filename or folder} cannot be written ({error.strerror}); let its owner run the sweep, "
+                "or name a folder of yours with --storage DIR."
+            ) from None
+        with file:
+            yield cls(file)
+
+    def take(self) -> bool:
+        """True if this process has the lock, or gets it now; False also where there are no locks."""
+        return self._is_had(where_none=False)
+
+    def note(self, owner: Owner) -> None:
+        """Write into the file who has the lock, where this process has it."""
+        if self.file is not None and self.take():
+            self.file.truncate(0)
+            self.file.write(str(owner))
+            self.file.flush()
+
+    def refuse_older_version(self, drivers: StoragePath) -> None:
+        """Refuse a sweep whose lock is held while nobody has its lease, as a driver of an older version leaves it.
+
+        A driver that was started at the same moment may have the lock and is about to claim the lease: it is given
+        `CLAIM_SECONDS` for that.
+
+        Args:
+            drivers: the folder of the sweep's leases.
+
+        Raises:
+            ValueError: another process drives the sweep.
+        """
+        ends = time.monotonic() + CLAIM_SECONDS
+        while _is_unclaimed(drivers) and not self._is_had(where_none=True):
+            if time.monotonic() > ends:
+                assert self.file is not None
+                self.file.seek(0)
+                raise ValueError(
+                    f"Another process drives this sweep ({self.file.read().strip()}); wait for it, or stop it first."
+                )
+            time.sleep(0.05)
+
+    def _is_had(self, where_none: bool) -> bool:
+        if self.file is None:
+            return where_none
+        try:
+            return acquire(self.file, shared=False, wait=False)
+        except ValueError:  # a file system without locks
+            return where_none
+
+
+def _is_unclaimed(drivers: StoragePath) -> bool:
+    claim = latest(drivers)
+    return claim is None or claim.is_released()
+
+
+def is_held(folder: StoragePath) -> bool:
+    """True if another process has the lock of a sweep's folder. Writes nothing: a copy may be read-only."""
+    path = folder / LOCK
+    if isinstance(path, ObjectPath) or not path.exists():
+        return False
+    with path.open() as file:
+        try:
+            return not acquire(file, shared=True, wait=False)
+        except ValueError:  # a file system without locks
+            return False
+
+
+RELEASED = b"released    \n"
+"""The last heartbeat of a driver that ended in order."""
+STAGING, GONE = ".staging", ".gone"
+NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
+"""The errors of a file system without hard links: exFAT, some FUSE file systems."""
+
+
+def beat_text(count: int) -> bytes:
+    """A heartbeat: a counter, always as long."""
+    return b"%012d\n" % count
+
+
+class Claim:
+    """The files of one driver's number.
+
+    Args:
+        folder: `drivers/` of a sweep.
+    """
+
+    def __init__(self, folder: StoragePath, number: int) -> None:
+        self.folder, self.number = folder, number
+        self.path = folder / f"{number:06d}.json"
+        self.beat_path = folder / f"{number:06d}.beat"
+        self.staging = folder / f"{number:06d}{STAGING}"
+
+    def owner(self) -> Owner | None:
+        """The process that made it; None if it is damaged, as a crash leaves it where there are no hard links."""
+        try:
+            return Owner.model_validate_json(self.path.read_bytes())
+        except (ValidationError, FileNotFoundError):
+            return None
+
+    def beat(self) -> bytes:
+        """The owner's latest heartbeat; b"" before the first."""
+        try:
+            return self.beat_path.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def write_beat(self, text: bytes) -> None:
+        """Write a heartbeat into its place: always as long, so that a full disk does not stop it."""
+        if isinstance(self.beat_path, ObjectPath):
+            self.beat_path.put(text)
+            return
+        file = os.open(self.beat_path, os.O_WRONLY | os.O_CREAT, 0o666)
+        try:
+            os.pwrite(file, text, 0)
+        finally:
+            os.close(file)
+
+    def is_renewed_within(self, seconds: float) -> bool:
+        """True if its owner writes a heartbeat while this looks, which compares no clocks."""
+        first, deadline = self.beat(), time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            time.sleep(min(0.5, seconds / 10))
+            if (beat := self.beat()) != first:
+                return beat != RELEASED
+        return False
+
+    def is_released(self) -> bool:
+        """True if its owner has ended in order."""
+        return self.beat() == RELEASED
+
+    def is_free(self, file_lock_is_free: bool) -> bool:
+        """True if its owner has provably ended."""
+        owner = self.owner()
+        return self.is_released() or (owner is not None and owner.is_gone(file_lock_is_free))
+
+
+def latest(folder: StoragePath) -> Claim | None:
+    """The claim with the highest number; None if there is none."""
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return None
+    numbers = [int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit()]
+    return Claim(folder, max(numbers)) if numbers else None
+
+
+def is_there(path: StoragePath) -> bool:
+    """True if a file or folder exists.
+
+    Raises:
+        OSError: the storage does not answer, which says nothing (`Path.exists` calls some of that False).
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def shut(folders: Iterable[Path]) -> None:
+    """Remove drivers' folders, so that no rename out of them succeeds.
+
+    Renamed first, which a process on this machine notices at once; one on another machine may know a folder by its
+    handle (NFS), and notices that its files are gone.
+    """
+    for folder in folders:
+        with suppress(FileNotFoundError):
+            folder.rename(folder.with_name(f"{folder.name}.{uuid4().hex}{GONE}"))
+        for gone in folder.parent.glob(f"*{GONE}"):
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+def make(claim: Claim, owner: Owner) -> bool:
+    """Make a claim's file, whole, also after a power failure; False if another process was first."""
+    path, text = claim.path, owner.model_dump_json() + "\n"
+    if isinstance(path, ObjectPath):
+        return path.create(text.encode())
+    beside = path.with_name(f".{owner.token}.tmp")
+    try:
+        append_line(beside, text.rstrip())
+        os.link(beside, path)
+        return True
+    except FileExistsError:
+        return _is_ours(claim, owner)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        return _make_without_links(path, claim, owner, text)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _is_ours(claim: Claim, owner: Owner) -> bool:
+    """True if a link was made though it was refused: NFS repeats a call whose answer was lost."""
+    found = claim.owner()
+    return found is not None and found.token == owner.token
+
+
+def _make_without_links(path: Path, claim: Claim, owner: Owner, text: str) -> bool:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        return _is_ours(claim, owner)
+    return True
