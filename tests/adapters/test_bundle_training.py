@@ -138,7 +138,7 @@ def test_cached_states_give_the_scores_that_the_running_encoder_gives(
     two = scores(make_stack(kind, head, TRIALS))
     assert len(one) == len(two) > 4
     for given, expected in zip(one, two, strict=True):
-        assert given == pytest.approx(expected, abs=1e-6 if head == "native" else 1e-5)
+        assert given == pytest.approx(expected, abs=1e-6 if head == "native" else 3e-5)
 
 
 def test_the_encoder_never_runs_where_its_states_are_cached(make_stack: Make, kept_states: Any):
