@@ -138,7 +138,8 @@ def test_cached_states_give_the_scores_that_the_running_encoder_gives(
     two = scores(make_stack(kind, head, TRIALS))
     assert len(one) == len(two) > 4
     for given, expected in zip(one, two, strict=True):
-        assert given == pytest.approx(expected, abs=1e-6 if head == "native" else 1e-5)
+        # torch's attention rounds by the width of the batch, and training multiplies that; scores go from 0 to 5.
+        assert given == pytest.approx(expected, abs=1e-6 if head == "native" else 5e-4)
 
 
 def test_the_encoder_never_runs_where_its_states_are_cached(make_stack: Make, kept_states: Any):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torchcrf import CRF
 
+from meltpoint.adapters.heads.crf import ConditionalRandomField
 from meltpoint.adapters.layers.bundle import Bundle
-from meltpoint.adapters.layers.crf import ConditionalRandomField
 from meltpoint.adapters.layers.dropout import MemberRng
 
 LABELS = 3
