@@ -10,7 +10,7 @@ from typing import get_args
 import yaml
 from pydantic import ValidationError
 
-from meltpoint.tasks.core import registry, wording
+from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.conll import TagScheme
 from meltpoint.tasks.core.files import MOST_YAML_BYTES, TextLoader, expanded, parse_yaml
 from meltpoint.tasks.core.kinds import GROUP, LABEL
@@ -21,6 +21,7 @@ from meltpoint.tasks.core.task import SPLITS, HubSource, Split, Task
 from meltpoint.tasks.core.user_formats import conll_layout, hub_example, read_user_files
 from meltpoint.tasks.core.user_keys import Columns, Files, Hub, LabelFiles, SplitNames, UserTask
 from meltpoint.tasks.core.user_layout import WANTED, EmptyTexts, Format, UserFileLayout, UserSplit
+from meltpoint.tasks.core.wording import first_mistake
 
 
 def read_task_file(file: str, taken: Iterable[str] = ()) -> Task:
@@ -75,7 +76,7 @@ def _first_line(error: ValidationError, document: Mapping[str, object]) -> str:
     if first["type"] == "literal_error" and isinstance(first["input"], str):
         known = get_args(CHOICES[key])
         return f"{key}: {registry.unknown(first['input'], key, known)}"
-    return wording.first_mistake(error, document, WANTED)
+    return first_mistake(error, document, WANTED)
 
 
 CHOICES = {"format": Format, "empty": EmptyTexts, "tag_scheme": TagScheme}
