@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
+import ipaddress
 import os
 import socket
 import tempfile
+from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from meltpoint.sweeps.machine.services import TIMEOUT_SECONDS, Check, connection_fault
 
@@ -28,6 +32,7 @@ TOKEN_REMEDY = (
 
 PROXY_SWITCH = "RAY_grpc_enable_http_proxy"
 """Ray's variable that lets its gRPC use a proxy; without it, it uses none."""
+PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """The client's first bytes of HTTP/2 (RFC 9113, section 3.4), which gRPC runs on: the preface, and empty settings."""
@@ -79,32 +84,78 @@ def unused_variable(address: str | None, environment: Mapping[str, str] = os.env
 def join_fault(address: str, environment: Mapping[str, str] = os.environ) -> str:
     """The reason why no cluster can be joined at `HOST:PORT`, found in seconds; empty if one answers.
 
-    Ray itself tries for minutes. A head's port speaks gRPC, so another answer comes from something else. A proxy of
-    Ray's gRPC (`PROXY_SWITCH`) is left to Ray, and so is TLS, where an answer takes a handshake.
+    Ray itself tries for minutes. A head's port speaks gRPC, so that what answers otherwise is something else.
     """
     host, _, port = address.rpartition(":")
-    if _is_on(environment, PROXY_SWITCH):
-        return ""
+    host = host.strip("[]")
+    proxy = proxy_of(host, environment)
+    fault = _fault(host, int(port), proxy, has_tls=_is_on(environment, "RAY_USE_TLS"))
+    if not fault or not proxy:
+        return fault
+    by = f"through the proxy {urlsplit(proxy).netloc.rpartition('@')[2]}, as {PROXY_SWITCH} asks for"
+    return f"{fault}, {by}: unset that variable, or add {host} to no_proxy"
+
+
+def _fault(host: str, port: int, proxy: str, has_tls: bool) -> str:
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_SECONDS) as connection:
-            if _is_on(environment, "RAY_USE_TLS"):
+        with _connected(host, port, proxy) as connection:
+            if has_tls:  # it answers after a handshake only
                 return ""
             connection.sendall(HELLO)
             head = _receive(connection, FRAME_HEAD_BYTES)
     except TimeoutError:
         return f"no answer in {TIMEOUT_SECONDS:g} s"
-    except OSError as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return str(error) or type(error).__name__
     is_grpc = len(head) == FRAME_HEAD_BYTES and head[3] == SETTINGS_FRAME
-    return "" if is_grpc else "something other than Ray answers there"
+    return "" if is_grpc else "what answers there is not Ray"
+
+
+def _connected(host: str, port: int, proxy: str) -> socket.socket:
+    """A connection, by a proxy's CONNECT where there is one."""
+    if not proxy:
+        return socket.create_connection((host, port), timeout=TIMEOUT_SECONDS)
+    parts = urlsplit(proxy)
+    tunnel = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=TIMEOUT_SECONDS)
+    user = parts.netloc.rpartition("@")[0]
+    sign_in = {"Proxy-Authorization": f"Basic {b64encode(unquote(user).encode()).decode()}"} if user else {}
+    tunnel.set_tunnel(host, port, sign_in)
+    tunnel.connect()
+    assert isinstance(tunnel.sock, socket.socket)
+    return tunnel.sock
+
+
+def proxy_of(host: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The proxy through which Ray's gRPC reaches a host; empty without `PROXY_SWITCH`, and for hosts of `no_proxy`.
+
+    The variables and their order are gRPC's (grpc/doc/environment_variables.md).
+    """
+    proxy = next((environment[name] for name in PROXIES if environment.get(name)), "")
+    without = environment.get("no_grpc_proxy") or environment.get("no_proxy") or ""
+    entries = [entry.strip() for entry in without.split(",") if entry.strip()]
+    is_left_out = any(host.endswith(entry) or _is_within(host, entry) for entry in entries)
+    return proxy if _is_on(environment, PROXY_SWITCH) and not is_left_out else ""
+
+
+def _is_within(host: str, network: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
+    return False
 
 
 def _is_on(environment: Mapping[str, str], name: str) -> bool:
     return environment.get(name, "0").lower() in {"1", "true"}
 
 
+def unused_proxy(address: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    """One line where Ray's gRPC is to use a proxy and a local cluster, which is all on 127.0.0.1, does not."""
+    if address is not None or not proxy_of("127.0.0.1", environment):
+        return ""
+    return f"{PROXY_SWITCH} is set and not used: the processes of a sweep's own cluster are all on this machine."
+
+
 def _receive(connection: socket.socket, count: int) -> bytes:
-    """The next `count` bytes, or fewer where the other side ends the connection."""
+    """So many bytes, or fewer where the other side ends the connection."""
     received = b""
     while len(received) < count and (part := connection.recv(count - len(received))):
         received += part
