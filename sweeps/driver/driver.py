@@ -329,7 +329,7 @@ class SweepDriver:
         return is_out
 
     def _ends_at(self, proposal: Proposal) -> float | None:
-        """The time at which a trial has to stop, in seconds since 1970; None where no result would be left without it."""
+        """The time at which a trial stops, in seconds since 1970; None where no result would be left without it."""
         if self.deadline is None or self.resources.budget_began is None:
             return None
         progress, cells = self.planner.cells[proposal.cell.key], self.planner.cells.values()
