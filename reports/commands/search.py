@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from meltpoint.reports.statistics.explanation import Explanation
     from meltpoint.sweeps.driver.plan import SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
+    from meltpoint.sweeps.ledger.records import CellKey
     from meltpoint.sweeps.on_ray.cluster import Cluster
     from meltpoint.sweeps.results.summary import SweepSummary
     from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
@@ -164,6 +165,9 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
     def note(summary: SweepSummary) -> str:
         return "\n\n".join(f"**{one.sentence}**" for one in rendered[-1].recommendations)
 
+    def recommended(summary: SweepSummary) -> list[CellKey]:
+        return [one.winner.cell.header.key for one in rendered[-1].recommendations]
+
     def leave(outcome: Outcome) -> None:
         _show(outcome, resources, rendered)
         end_now(outcome.exit_status)
@@ -175,7 +179,7 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
         from meltpoint.sweeps.driver.run import Writers
         from meltpoint.sweeps.driver.run import sweep as run_sweep
 
-        writers = Writers(render, partial(cell_card, form="model"), note)
+        writers = Writers(render, partial(cell_card, form="model"), note, recommended)
         outcome = run_sweep(spec, resources, Screen(stderr=True), writers, cluster, leave)
     if outcome.state == "done":  # the workers, which had the cache open, are gone now
         trim(resources)

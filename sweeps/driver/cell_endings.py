@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from meltpoint.adapters.hyperparameters import Value
@@ -28,7 +28,7 @@ BEST_FILE = "best.yaml"
 
 def cell_endings(
     summary: SweepSummary, cells: Mapping[CellKey, OpenCell], is_done: bool,
-    models: Mapping[CellKey, Path] | None = None,
+    models: Mapping[CellKey, Path] | None = None, recommended: Collection[CellKey] | None = None,
 ) -> dict[CellKey, CellEnding]:  # fmt: skip
     """The results of every cell that has a best trial.
 
@@ -37,8 +37,9 @@ def cell_endings(
         cells: its cells.
         is_done: whether the sweep has come to its end, so that no best setting changes any more.
         models: the MLflow models of some cells' finalists.
+        recommended: as in `place_tags`.
     """
-    places, models = place_tags(summary), models or {}
+    places, models = place_tags(summary, recommended), models or {}
     return {
         key: _ending(summary, cell, cells[key], places[key][PLACE], is_done, models.get(key))
         for cell in summary.cells if cell.best is not None and (key := cell.header.key) in cells
@@ -72,17 +73,26 @@ def _files(folder: StoragePath, cell: CellSummary) -> dict[str, StoragePath]:
 # Tags that are columns of the view of cells.
 
 
-def place_tags(summary: SweepSummary) -> dict[CellKey, dict[str, str]]:
-    """Each cell's place among those of its task, and its scores as `85.1 ± 0.3`, in points of 100."""
+def place_tags(
+    summary: SweepSummary, recommended: Collection[CellKey] | None = None
+) -> dict[CellKey, dict[str, str]]:  # fmt: skip
+    """Each cell's place among those of its task, and its scores as `85.1 ± 0.3`, in points of 100.
+
+    Args:
+        summary: the sweep's results.
+        recommended: the cells that get the ★; None gives it to the first of each task.
+    """
     of_task: dict[str, list[CellSummary]] = defaultdict(list)
     for cell in summary.cells:
         of_task[cell.header.task].append(cell)
-    return {cell.header.key: _tags(cell, of_task[cell.header.task]) for cell in summary.cells}
+    return {cell.header.key: _tags(cell, of_task[cell.header.task], recommended) for cell in summary.cells}
 
 
-def _tags(cell: CellSummary, rivals: list[CellSummary]) -> dict[str, str]:
+def _tags(
+    cell: CellSummary, rivals: list[CellSummary], recommended: Collection[CellKey] | None
+) -> dict[str, str]:  # fmt: skip
     scores = {"test": cell.test, "dev": cell.dev, "default test": cell.default_test}
-    place, of_task = _place(cell, rivals)
+    place, of_task = _place(cell, rivals, recommended)
     return {
         PLACE: place,
         ORDER: f"{cell.header.task} {of_task:04d}",
@@ -90,14 +100,17 @@ def _tags(cell: CellSummary, rivals: list[CellSummary]) -> dict[str, str]:
     }
 
 
-def _place(cell: CellSummary, rivals: list[CellSummary]) -> tuple[str, int]:
+def _place(
+    cell: CellSummary, rivals: list[CellSummary], recommended: Collection[CellKey] | None
+) -> tuple[str, int]:  # fmt: skip
     """`1/3 ★` and 1, by the mean on test; by dev where any cell of the task has no test score (yet)."""
     known = [rival for rival in rivals if rival.best is not None]
     on_test = all(rival.test is not None for rival in known)
     if cell not in known:
         return NOTHING, len(rivals)
     place = 1 + sum(_score(rival, on_test) > _score(cell, on_test) for rival in known)
-    return f"{place}/{len(rivals)}{' ★' if place == 1 else ''}{'' if on_test else ' dev'}", place
+    has_star = place == 1 if recommended is None else cell.header.key in recommended
+    return f"{place}/{len(rivals)}{' ★' if has_star else ''}{'' if on_test else ' dev'}", place
 
 
 def _score(cell: CellSummary, on_test: bool) -> float:

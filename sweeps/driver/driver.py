@@ -353,6 +353,11 @@ class SweepDriver:
             note_spent_budget(self.ledger, self.resources.time_budget_seconds or 0.0)
             self.progress.say("The time budget is spent: no new search trial begins; finals follow.")
 
+    @property
+    def is_cut_to_budget(self) -> bool:
+        """True if a budget that is for all has ended the search."""
+        return self.resources.budget_began is not None and self.planner.closed_for_search
+
     def _kept_for_finals(self) -> float:
         """The seconds of the time budget that finals, their test scores and the report will take."""
         if self.resources.budget_began is None:

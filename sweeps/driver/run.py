@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,11 +83,13 @@ class Writers:
         files: from the results to the files that show them: file name → text.
         card: from the results and one cell to the model card of its best finalist; None where there is none.
         note: from the results to the sentences with which the experiment's note in MLflow begins; called after `files`.
+        recommended: the cells that are recommended, one a task; called after `files`.
     """
 
     files: Callable[[SweepSummary], Mapping[str, str]]
     card: Callable[[SweepSummary, CellSummary], str | None]
     note: Callable[[SweepSummary], str]
+    recommended: Callable[[SweepSummary], Collection[CellKey]]
 
 
 def sweep(
@@ -275,36 +277,41 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, writers: Writ
         # A page has megabytes, and each cell's run would have a copy of it.
         artifacts = {name: text for name, text in tables.items() if not name.endswith(".html")}
         tracker.describe(writers.note(summary))
-        _tell_mlflow(driver, tracker, summary, artifacts, done, models)
+        _tell_mlflow(driver, tracker, summary, artifacts, done, models, writers.recommended(summary))
         troubles += without_model
     troubles += [f"{trial}: not scored on test: {why}" for trial, why in driver.finals.scorer.troubles.items()]
     empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
-    troubles += [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
+    unfinished = [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
     searched = [cell for cell in summary.cells if done and cell.best is not None]
-    without = [line for cell in searched for line in (missing_finals(summary, cell), missing_defaults(cell)) if line]
-    troubles += without
+    unfinished += [
+        line for cell in searched for line in (missing_finals(summary, cell), missing_defaults(cell)) if line
+    ]
+    if unfinished and driver.is_cut_to_budget:  # as it was asked to
+        unfinished, troubles = [], [*troubles, "The time budget left trials out: the same command runs them."]
+    troubles += unfinished
     lost = len(driver.writer.unwritten)
     troubles += [f"The disk had no room for the records of {some(lost, 'trial')}: they run again."] if lost else []
     troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
-    lacks = bool(empty or driver.finals.scorer.troubles or without)
+    lacks = bool(driver.finals.scorer.troubles or unfinished)
     state = "stopped" if not done else "failed" if lacks else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop, tracker.address())
 
 
 def _tell_mlflow(
     driver: SweepDriver, tracker: Tracker, summary: SweepSummary, tables: dict[str, str], done: bool,
-    models: Mapping[CellKey, Path],
+    models: Mapping[CellKey, Path], recommended: Collection[CellKey],
 ) -> None:  # fmt: skip
     """Write the results to the cells' runs, and wait for MLflow.
 
     Args:
         models: the MLflow models of some cells' finalists.
+        recommended: the cells that are recommended.
     """
     figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
-    places = place_tags(summary)
+    places = place_tags(summary, recommended)
     tags = {cell.header.key: places[cell.header.key] | cell_tags(cell, summary) for cell in summary.cells}
     opened = {progress.cell.key: progress.cell for progress in driver.planner.cells.values()}
-    tracker.close(figures, done, tables, tags, cell_endings(summary, opened, done, models))
+    tracker.close(figures, done, tables, tags, cell_endings(summary, opened, done, models, recommended))
 
 
 def _settle_baselines(ledger: Ledger) -> list[str]:
