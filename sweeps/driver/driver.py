@@ -105,7 +105,9 @@ class SweepDriver:
         """
         if self.deadline is None and self.resources.time_budget_seconds is not None:
             began = self.resources.budget_began
-            self.deadline = (self.clock() if began is None else began) + self.resources.time_budget_seconds
+            self.deadline = end = (self.clock() if began is None else began) + self.resources.time_budget_seconds
+            if began is not None:
+                self.progress.remaining.most = lambda: max(0.0, end - self.clock())
         raise_requested()
         self._watch_clock()
         if not self._has_place():  # asked for after each event: what takes longer comes behind it

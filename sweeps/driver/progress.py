@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -48,9 +49,11 @@ class RemainingTime:
     Attributes:
         slots: gives the number of trials at a time, which follows the cluster.
         measured: cell → (trials that ended in this command, the worker seconds that they took).
+        most: gives the seconds that a time budget for everything leaves.
     """
 
     slots: Callable[[], int] = lambda: 1
+    most: Callable[[], float] = lambda: math.inf
     measured: dict[CellKey, tuple[int, float]] = field(default_factory=dict)
 
     def add(self, record: TrialRecord) -> None:
@@ -80,7 +83,7 @@ class RemainingTime:
     def in_words(self, cells: Iterable[CellProgress]) -> str:
         """`about 12 min left`; "" where there is no estimate."""
         found = self.estimate(cells)
-        return "" if found is None else str(found)
+        return "" if found is None else str(replace(found, seconds=min(found.seconds, self.most())))
 
 
 def left(progress: CellProgress, is_searching: bool = True) -> int:

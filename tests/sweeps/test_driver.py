@@ -354,6 +354,7 @@ def test_a_budget_for_all_begins_with_the_cheap_cell_whose_first_trials_alone_ma
     pass_time(5.0)
     frozen, tuned, *_ = orders_until_wait(driver)
     assert (frozen.first.mode, frozen.first.ends_at) == ("feature_extraction", None)
+    assert driver.progress.remaining.most() == 95.0
     assert tuned.first.mode == "fine_tuning"
     assert tuned.first.ends_at == pytest.approx(time.time() + 100 - 5 - CLOSING_SECONDS, abs=5.0)
 
