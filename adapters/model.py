@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from meltpoint.adapters import heads, modes
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.encoder import Encoder, LayerGroup
-from meltpoint.adapters.files import Snapshot, snapshot
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Seeds, Setting
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.layers.pooling import ScalarMix
+from meltpoint.adapters.snapshot import Snapshot, snapshot
 from meltpoint.tasks.core.task import Task
 
 

@@ -15,7 +15,7 @@ from meltpoint.reports.table_values import STAR
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.search.study import Spread
+from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import axis_name, scale

@@ -9,7 +9,7 @@ from typing import Literal
 from meltpoint.reports.formats import symbol, title
 from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.search.study import Spread, spread
+from meltpoint.sweeps.search.selection import Spread, spread
 
 Split = Literal["dev", "test"]
 

@@ -23,7 +23,7 @@ from meltpoint.reports.statistics.holm import holm
 from meltpoint.reports.table_values import Delta, place_of
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.study import Spread
+from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import difference_text, score_text
 from meltpoint.tasks.core.wording import some

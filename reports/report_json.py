@@ -18,7 +18,7 @@ from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.kept_results import Baseline, Ensemble
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.results.sweep_file import mixture_in_words
-from meltpoint.sweeps.search.study import Spread
+from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.metrics import is_lower_better
 
 VERSION = 1

@@ -18,7 +18,7 @@ from meltpoint.sweeps.machine.terminal import Screen
 from meltpoint.sweeps.results.cost import NOTHING, TimeLeft, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import openings_in_words
-from meltpoint.sweeps.search.study import Spread
+from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import some

@@ -11,7 +11,7 @@ from meltpoint.reports.formats import value_text
 from meltpoint.sweeps.results.cost import spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
-from meltpoint.sweeps.search.study import Spread
+from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.scoring import difference_text
 

@@ -1,4 +1,4 @@
-"""What tuning was worth: best-so-far scores of a cell, and its study as an Optuna journal."""
+"""Gain of tuning: best-so-far scores of a cell, and its study as an Optuna journal."""
 
 from __future__ import annotations
 

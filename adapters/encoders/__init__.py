@@ -166,7 +166,7 @@ def load_tokenizer(reference: EncoderReference) -> Tokenizer:
     """
     if reference.family in FAMILIES:
         return cast("Tokenizer", _family(reference.family).load_tokenizer(reference))
-    from meltpoint.adapters.families.huggingface.location import load  # transformers takes seconds to import
+    from meltpoint.adapters.families.huggingface.tokenizer import load  # transformers takes seconds to import
 
     return load(reference)
 

@@ -21,8 +21,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from meltpoint.adapters.files import Snapshot, replacing
+from meltpoint.adapters.files import replacing
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
+from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
 

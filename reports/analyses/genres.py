@@ -26,7 +26,7 @@ from meltpoint.reports.differences import difference_of
 from meltpoint.reports.table_values import FROZEN, TUNED
 from meltpoint.sweeps.ledger.predictions import predictions_path, read_predictions
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.search.study import Spread, spread
+from meltpoint.sweeps.search.selection import Spread, spread
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.splits import load_training_data

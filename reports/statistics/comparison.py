@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from meltpoint.reports.statistics import explanation
+from meltpoint.reports.statistics import wording
 from meltpoint.reports.statistics.finals_scores import (
     FinalsScores,
     Problem,
@@ -27,7 +27,7 @@ from meltpoint.reports.statistics.sample_sizes import Design, Needs
 from meltpoint.reports.statistics.seed_variance import Prior, failed, prior_of, welch
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.search.study import best_final
+from meltpoint.sweeps.search.selection import best_final
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.metrics import gain, is_lower_better
 from meltpoint.tasks.core.scoring import in_points
@@ -141,20 +141,16 @@ class Comparison:
     @property
     def words(self) -> str:
         """The conclusion in plain words: `fine-tuning is better`, or why it cannot be told and what would tell it."""
-        sides = (
-            (explanation.TUNED, explanation.PUBLISHED)
-            if self.about_tuning
-            else explanation.names(self.upper, self.lower)
-        )
+        sides = (wording.TUNED, wording.PUBLISHED) if self.about_tuning else wording.names(self.upper, self.lower)
         if self.is_claimed:
-            return explanation.better(*(sides if self.gain > 0 else sides[::-1]))
+            return wording.better(*(sides if self.gain > 0 else sides[::-1]))
         if self.reason:
-            told = explanation.untold(self.reason)
+            told = wording.untold(self.reason)
         elif self.p_holm is None:
-            told = explanation.UNADJUSTED
+            told = wording.UNADJUSTED
         else:
             needs = Needs(self.needed_seeds, self.needed_examples, self.with_seeds)
-            told = explanation.not_yet(self.seeds, self.examples, needs)
+            told = wording.not_yet(self.seeds, self.examples, needs)
         return f"tuning not shown to help: {told}" if self.about_tuning else told
 
 

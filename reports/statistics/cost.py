@@ -10,7 +10,7 @@ from meltpoint.reports.formats import duration, listed, title
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.cost import NOTHING, CellCost
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.study import Spread
+from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import counted, some

@@ -19,7 +19,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import FINAL_ROLES, Role, TrialRecord
 from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.search.study import best_final, finals_of
+from meltpoint.sweeps.search.selection import best_final, finals_of
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.storage.files import contents
 from meltpoint.sweeps.worker.finalist_scoring import Scorer

@@ -26,16 +26,16 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher, SearchGenerator
 
-from meltpoint.adapters import hardware
+from meltpoint.adapters import heap
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.on_ray.room import may_grow, trials_on
 from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, Driver, Trainable, train_on_ray
+from meltpoint.sweeps.worker.events import EpochEnded
 from meltpoint.sweeps.worker.fitness import elsewhere
 from meltpoint.sweeps.worker.outcome import (
     RESTARTED,
     STOPPED_BY_BUDGET,
     STOPPED_EARLY,
-    EpochEnded,
     TrialOutcome,
     failed,
     is_broken_device,
@@ -72,8 +72,8 @@ def run_on_tune(driver: Driver, trainable: Trainable = train_on_ray, unfit: set[
         trainable: runs an order in a worker.
         unfit: ids of the nodes that get no orders; those that refuse one are added.
     """
-    hardware.raise_gc_threshold()
-    hardware.freeze_heap()
+    heap.raise_gc_threshold()
+    heap.freeze_heap()
     for name in ("ray", "ray.tune"):  # failures are in the ledger and on the screen, in one line each
         logging.getLogger(name).setLevel(logging.CRITICAL)
     unfit = set() if unfit is None else unfit

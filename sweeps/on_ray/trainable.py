@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from meltpoint.search_spaces.space import EarlyStopping
-from meltpoint.sweeps.worker.outcome import EpochEnded, Event, TrialEnded, TrialOutcome, failed
+from meltpoint.sweeps.worker.events import EpochEnded, Event, TrialEnded
+from meltpoint.sweeps.worker.outcome import TrialOutcome, failed
 from meltpoint.sweeps.worker.work_order import WorkOrder
 
 EVENTS = "events"

@@ -9,7 +9,7 @@ from typing import Any
 
 from meltpoint.sweeps.ledger.records import TrialRecord, worker_seconds, worker_spans
 from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
-from meltpoint.sweeps.search.study import Spread
+from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.scoring import score_text, scores_text
 
 NOTHING = "–"

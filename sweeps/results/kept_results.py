@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialId, check_scores, identity, reason
-from meltpoint.sweeps.search.study import Spread, spread
+from meltpoint.sweeps.search.selection import Spread, spread
 from meltpoint.sweeps.storage.files import contents, write
 from meltpoint.tasks.core.metrics import gain
 

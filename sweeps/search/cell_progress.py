@@ -17,7 +17,8 @@ from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.adapters.settings import PATIENCE, complete
 from meltpoint.sweeps.ledger.records import Role, SuggestedBy, TrialDescription, TrialRecord
-from meltpoint.sweeps.search.study import Study, best_of
+from meltpoint.sweeps.search.selection import best_of
+from meltpoint.sweeps.search.study import Study
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core.task import Kind

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
-import statistics
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,90 +13,9 @@ from optuna.trial import TrialState, create_trial
 
 from meltpoint.adapters.hyperparameters import MAX_PIECES, Setting, Value
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps.ledger.records import Role, SuggestedBy, TrialRecord
+from meltpoint.sweeps.ledger.records import SuggestedBy, TrialRecord
 from meltpoint.sweeps.specification.sweep_spec import Searcher
-from meltpoint.tasks.core.metrics import gain, is_lower_better
-
-_dev: Callable[[TrialRecord], float] = attrgetter("dev")
-
-
-def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
-    """The finished trial with the best dev score; among equals the one that needed fewer epochs, then the first.
-
-    The identity decides last, so that every reader of the same records finds the same one, in whatever order it reads.
-    A stopped trial is no candidate: its score is of a trial that was not run to its end.
-
-    Args:
-        records: of one cell, and so of one metric.
-    """
-    finished = [one for one in records if one.status == "finished" and one.dev is not None]
-    if not finished:
-        return None
-    choose = min if is_lower_better(finished[0].metric) else max
-    scores = list(map(_dev, finished))
-    best = choose(scores)
-    equals = [record for record, score in zip(finished, scores, strict=True) if score == best]
-    return min(equals, key=lambda record: (record.epoch_count, record.number, record.id))
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation over seeds; the deviation of one seed is None, not 0."""
-
-    mean: float
-    std: float | None
-    count: int
-
-
-def spread(values: Sequence[float]) -> Spread | None:
-    """The spread of some values; None of none."""
-    if not values:
-        return None
-    return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
-
-
-def spread_on_dev(finals: Iterable[TrialRecord]) -> Spread | None:
-    """The spread of the dev scores of finals."""
-    return spread([final.dev for final in finals if final.dev is not None])
-
-
-def spread_on_test(finals: Iterable[TrialRecord], metric: str) -> Spread | None:
-    """The spread of a metric on test; None where no final has it (yet)."""
-    return spread([final.test[metric] for final in finals if final.test])
-
-
-def finals_of(best: TrialRecord | None, records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """The finished finals of a cell's best setting, by seed."""
-    if best is None:
-        return []
-    return _finished(records, "final", best.setting)
-
-
-def default_finals_of(
-    best: TrialRecord | None, published: Setting | None, records: Iterable[TrialRecord]
-) -> list[TrialRecord]:
-    """The finished finals of a cell's published setting, by seed; the best one's where both are one setting.
-
-    Args:
-        best: the best search trial.
-        published: the space's published setting, complete; None where a file of an older version does not say it.
-        records: of the cell.
-    """
-    if best is None or published is None:
-        return []
-    return _finished(records, "final" if best.setting == published else "default", published)
-
-
-def _finished(records: Iterable[TrialRecord], role: Role, setting: Setting) -> list[TrialRecord]:
-    """The finished trials of a role and a setting, by seed."""
-    found = [r for r in records if r.role == role and r.status == "finished" and r.setting == setting]
-    return sorted(found, key=lambda record: record.seed)
-
-
-def best_final(finals: Sequence[TrialRecord]) -> TrialRecord | None:
-    """The finalist whose weights are kept: the best dev score, then the lowest seed."""
-    return max(finals, key=lambda r: (gain(r.metric, r.dev) if r.dev is not None else -math.inf, -r.seed), default=None)
-
+from meltpoint.tasks.core.metrics import gain
 
 ATTEMPTS = 30  # repeated draws in a row after which a finite space is enumerated instead
 STARTUP_TRIALS = 5  # results that TPE needs for its model, the published setting's among them; random draws before

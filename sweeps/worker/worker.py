@@ -20,10 +20,10 @@ from meltpoint.adapters.data.pairing import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.budget import free_bytes
-from meltpoint.adapters.files import Snapshot
 from meltpoint.adapters.hardware import Hardware, claim_device, is_gpu_out_of_memory, resolve_precision
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import bundle_key
+from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases
 from meltpoint.adapters.training.trainer import Trainer
@@ -33,14 +33,11 @@ from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.storage.files import StoragePath, first_phases_folder, scratch_of, storage_path, storing
 from meltpoint.sweeps.worker import memory
 from meltpoint.sweeps.worker.epoch_checkpoints import EpochCheckpoints, Resumed
+from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.fitness import FeatureCache, input_notes
 from meltpoint.sweeps.worker.memory import micro_batch_of, release_memory
 from meltpoint.sweeps.worker.outcome import (
     ChangedInputError,
-    EpochEnded,
-    Event,
-    Started,
-    TrialEnded,
     TrialOutcome,
     failed,
     is_broken_device,

@@ -13,7 +13,8 @@ import pytest
 import torch
 import transformers
 
-from meltpoint.adapters.exported_transformers import save_onnx_folder, save_transformers_folder
+from meltpoint.adapters.exported_onnx import save_onnx_folder
+from meltpoint.adapters.exported_transformers import save_transformers_folder
 from meltpoint.adapters.families.huggingface import onnx_model
 
 pytest.importorskip("onnxscript", reason='the extra "onnx" is not installed')

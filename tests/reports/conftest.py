@@ -15,12 +15,12 @@ from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRe
 from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN
 from meltpoint.sweeps.results.summary import CellSummary, State, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, write_sweep
-from meltpoint.sweeps.search.study import best_of, finals_of, spread
+from meltpoint.sweeps.search.selection import best_of, finals_of, spread
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
+from meltpoint.sweeps.worker.events import EpochEnded, Started, TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import score_finalists
-from meltpoint.sweeps.worker.outcome import EpochEnded, Started, TrialEnded
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.study import best_of
+from meltpoint.sweeps.search.selection import best_of
 
 MakeCell = Callable[..., CellSummary]
 MakeSweep = Callable[..., SweepSummary]

@@ -13,7 +13,7 @@ import pytest
 from meltpoint.reports.statistics.comparison import ONE_SEED, Comparer, Comparison, adjusted
 from meltpoint.sweeps.ledger.predictions import read_scored
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.search.study import spread
+from meltpoint.sweeps.search.selection import spread
 
 ICE, FIRE, BOTH = "feature_extraction", "fine_tuning", "stack_and_finetune"
 LABELS = ("bad", "good")

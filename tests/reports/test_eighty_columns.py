@@ -25,7 +25,7 @@ from meltpoint.reports.status_view import show_status
 from meltpoint.reports.sweep_comparison import compare_sweeps, lines
 from meltpoint.reports.trial_view import trial_lines
 from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.sweeps.search.study import Spread
+from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tests.reports.stored_sweeps import store_sweep
 from meltpoint.tests.reports.test_screen import MODES, Plan, Planned
 

@@ -27,7 +27,7 @@ from meltpoint.reports.statistics.importance import (
 )
 from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.search.study import best_of
+from meltpoint.sweeps.search.selection import best_of
 from meltpoint.tests.reports.conftest import record
 
 SPACE = """\

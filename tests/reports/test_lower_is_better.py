@@ -14,7 +14,7 @@ from meltpoint.reports.tuning import gain_in_words
 from meltpoint.sweeps.driver.cell_endings import place_tags
 from meltpoint.sweeps.results.guards import _against
 from meltpoint.sweeps.results.kept_results import Baseline
-from meltpoint.sweeps.search.study import best_final, best_of, spread
+from meltpoint.sweeps.search.selection import best_final, best_of, spread
 from meltpoint.sweeps.tracking.views import PLACE
 
 TUNED, FROZEN = ("minilm", "fine_tuning", "reviews"), ("minilm", "feature_extraction", "reviews")

@@ -16,7 +16,7 @@ from meltpoint.reports.differences import ModeVariant, difference, difference_of
 from meltpoint.reports.matrix import AT_CAP, HIDDEN, NO_TEST, UNSCORED, matrix
 from meltpoint.reports.table_values import Matrix, TableEntry
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.study import spread
+from meltpoint.sweeps.search.selection import spread
 from meltpoint.tests.fixed_comparer import FixedComparer
 
 MakeCell = Callable[..., CellSummary]

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from meltpoint.reports.report_json import document_text
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.sweeps.results.kept_results import Ensemble, EnsembleMember
-from meltpoint.sweeps.search.study import Spread, spread
+from meltpoint.sweeps.search.selection import Spread, spread
 from meltpoint.tests.fixed_comparer import FixedComparer
 
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")

@@ -18,7 +18,7 @@ from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.screen import show_summary
 from meltpoint.reports.tables import files_of
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.study import spread
+from meltpoint.sweeps.search.selection import spread
 from meltpoint.tests.fixed_comparer import FixedComparer
 
 MakeCell = Callable[..., CellSummary]

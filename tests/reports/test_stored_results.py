@@ -19,7 +19,7 @@ from meltpoint.reports.report import report
 from meltpoint.reports.results import results_of
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.study import spread
+from meltpoint.sweeps.search.selection import spread
 
 MakeCell = Callable[..., CellSummary]
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")

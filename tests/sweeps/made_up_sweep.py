@@ -23,7 +23,7 @@ from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRe
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, write_sweep
 from meltpoint.sweeps.search.cell_progress import Proposal
-from meltpoint.sweeps.search.study import best_of
+from meltpoint.sweeps.search.selection import best_of
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri

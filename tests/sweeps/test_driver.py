@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,22 +12,20 @@ import pytest
 from optuna.trial import TrialState
 
 from meltpoint.adapters.settings import complete
-from meltpoint.sweeps.driver.driver import CLOSING_SECONDS, SweepDriver
-from meltpoint.sweeps.driver.progress import RemainingTime
+from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.running_trial import RunningTrial
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.worker.events import EpochEnded, TrialEnded
 from meltpoint.sweeps.worker.outcome import (
     INTERRUPTED,
     RESTARTED,
     RETRIES,
     STOPPED_BY_BUDGET,
     STOPPED_EARLY,
-    EpochEnded,
-    TrialEnded,
     TrialOutcome,
     failed,
     is_full_disk,
@@ -323,86 +320,6 @@ def test_an_order_that_is_stopped_keeps_what_has_ended_and_lets_go_of_what_never
     assert others
     assert {order["id"] for order in driver.ledger.unfinished()} >= {order.id for order in others}
     assert not set(ids(work)) & {*driver.running, *driver.waiting}
-
-
-@pytest.fixture
-def timed(driver):
-    """A driver whose budget of 100 s is for all, and `pass_time`, which turns its clock."""
-    driver.resources = replace(driver.resources, time_budget_seconds=100.0, budget_began=0.0)
-    driver.planner.cheapest_first, driver.progress.remaining = True, RemainingTime()
-    now = 0.0
-    driver.clock = lambda: now
-
-    def pass_time(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-
-    return driver, pass_time
-
-
-def finish(driver: SweepDriver, work: WorkOrder, make_record) -> None:
-    """Every trial of an order ends with a record of 10 s."""
-    for order in work.orders:
-        record = make_record(driver.running.pop(order.id).proposal, seconds=10.0)
-        driver.planner.end(record)
-        driver.progress.remaining.add(record)
-    driver.orders.pop(work.first.id)
-
-
-def test_a_budget_for_all_begins_with_the_cheap_cell_whose_first_trials_alone_may_outlast_it(timed):
-    driver, pass_time = timed
-    pass_time(5.0)
-    frozen, tuned, *_ = orders_until_wait(driver)
-    assert (frozen.first.mode, frozen.first.ends_at) == ("feature_extraction", None)
-    assert driver.progress.remaining.most() == 95.0
-    assert tuned.first.mode == "fine_tuning"
-    assert tuned.first.ends_at == pytest.approx(time.time() + 100 - 5 - CLOSING_SECONDS, abs=5.0)
-
-
-def test_a_trial_that_would_outlast_a_budget_for_all_is_stopped_and_leaves_its_cell_without_a_result(timed):
-    driver, pass_time = timed
-    frozen, tuned, *_ = orders_until_wait(driver)
-    for work in (frozen, tuned):
-        driver.on_start(work)
-        driver.on_event(epoch_ended(work.first, 1, 0.5).model_copy(update={"percent": 25.0, "seconds": 40.0}))
-    pass_time(40.0)
-    assert driver.wants_stop(tuned), "120 s are left of it, 60 of the budget"
-    assert not driver.wants_stop(frozen), "without it there would be no result at all"
-    pass_time(100.0)
-    driver._watch_clock()
-    assert driver.planner.closed_for_search
-    assert not driver.wants_stop(frozen)
-
-
-def test_finals_that_a_budget_for_all_has_no_room_for_are_left_to_the_next_command(timed, make_record):
-    driver, pass_time = timed
-    driver.slots = 1
-    frozen = hand_out(driver)
-    driver.on_start(frozen)
-    finish(driver, frozen, make_record)
-    progress = driver.planner.cells[frozen.first.cell]
-    driver.planner.close_search()
-    assert len(driver.planner.missing_finals(progress)) == 2
-    pass_time(100.0 - CLOSING_SECONDS - 5.0)
-    driver._watch_clock()
-    assert [one.seed for one in driver.planner.missing_finals(progress)] == [0], "its search trial has run it"
-
-
-def test_a_final_that_the_budget_stops_leaves_no_record_and_runs_again_with_the_next_command(timed, make_record):
-    driver, _ = timed
-    driver.slots = 1
-    frozen = hand_out(driver)
-    driver.on_start(frozen)
-    finish(driver, frozen, make_record)
-    driver.planner.close_search()
-    progress = driver.planner.cells[frozen.first.cell]
-    (_, second) = driver.planner.missing_finals(progress)
-    driver.planner.begin(second)
-    order = driver._hand_out(second)
-    driver.on_start(WorkOrder(orders=(order,)))
-    driver.on_event(epoch_ended(order, 1, 0.5))
-    driver.on_end(order, STOPPED_BY_BUDGET)
-    assert (second.id in records(driver), progress.running) == (False, {})
 
 
 @pytest.mark.parametrize(

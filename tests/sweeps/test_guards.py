@@ -19,7 +19,7 @@ from meltpoint.sweeps.results.guards import cell_guards, guards
 from meltpoint.sweeps.results.kept_results import Baseline, read_baselines
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
-from meltpoint.sweeps.search.study import spread
+from meltpoint.sweeps.search.selection import spread
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.tracking.run_contents import ending
 from meltpoint.tasks import get

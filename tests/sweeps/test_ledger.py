@@ -197,7 +197,7 @@ def test_a_driver_that_has_the_file_lock_and_not_yet_the_lease_is_waited_for_and
     def claims(seconds: float) -> None:
         leases.acquire(ledger.drivers, say=pytest.fail)
 
-    monkeypatch.setattr(locks, "time", SimpleNamespace(monotonic=time.monotonic, sleep=claims))
+    monkeypatch.setattr(locks, "time", SimpleNamespace(monotonic=time.monotonic, sleep=claims, strftime=time.strftime))
     with (ledger.folder / "driver.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with (

@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.search.study import best_of, spread
+from meltpoint.sweeps.search.selection import best_of, spread
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.tests.sweeps.planning import drive, note_of, planned
 

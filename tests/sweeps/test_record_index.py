@@ -15,13 +15,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from meltpoint.adapters import hardware
+from meltpoint.adapters import heap
 from meltpoint.sweeps.ledger import record_index
 from meltpoint.sweeps.ledger.lazy_record import LazyRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.record_index import RecordIndex
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
-from meltpoint.sweeps.search.study import best_of
+from meltpoint.sweeps.search.selection import best_of
 
 
 def record(number: int, dev: float = 0.5, epochs: int = 2) -> TrialRecord:
@@ -264,7 +264,7 @@ def test_reading_records_keeps_garbage_from_the_collector_in_a_commands_own_proc
     before = gc.get_threshold()
     try:
         if is_a_commands:
-            hardware.raise_gc_threshold()
+            heap.raise_gc_threshold()
         model = Model()
         model.itself = model  # type: ignore[attr-defined]
         gone = weakref.ref(model)

@@ -25,15 +25,8 @@ from meltpoint.sweeps.machine.peak_memory import ProcessPeak
 from meltpoint.sweeps.on_ray.trainable import EVENTS, train_on_ray
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.worker import resource_meter, worker
-from meltpoint.sweeps.worker.outcome import (
-    STOPPED_EARLY,
-    EpochEnded,
-    Event,
-    Started,
-    TrialEnded,
-    TrialOutcome,
-    lost_worker,
-)
+from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
+from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialOutcome, lost_worker
 from meltpoint.sweeps.worker.resource_meter import ResourceMeter
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 

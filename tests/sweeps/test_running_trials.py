@@ -18,7 +18,7 @@ from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.sweeps.worker.outcome import EpochEnded
+from meltpoint.sweeps.worker.events import EpochEnded
 from meltpoint.sweeps.worker.work_order import WorkOrder
 
 

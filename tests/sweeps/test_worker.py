@@ -23,7 +23,8 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import features_folder
 from meltpoint.sweeps.worker import memory, worker
-from meltpoint.sweeps.worker.outcome import EpochEnded, Event, Started, TrialEnded, TrialOutcome
+from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
+from meltpoint.sweeps.worker.outcome import TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 NO_HANDLE = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"

@@ -20,21 +20,21 @@ from meltpoint.adapters.data.sentence_pooling import Prompts, SentencePooling
 from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, is_worthwhile
 from meltpoint.adapters.encoder import Encoder, LayerGroup
-from meltpoint.adapters.families.huggingface import sentence_files, supported
-from meltpoint.adapters.families.huggingface import sizes as transformers_attention
+from meltpoint.adapters.families.huggingface import attention as transformers_attention
+from meltpoint.adapters.families.huggingface import cls_only, sentence_files
 from meltpoint.adapters.families.huggingface.files import fingerprint, weight_files
-from meltpoint.adapters.families.huggingface.location import (
+from meltpoint.adapters.families.huggingface.groups import find_groups
+from meltpoint.adapters.families.huggingface.location import locate
+from meltpoint.adapters.families.huggingface.native_head import TransformersHead
+from meltpoint.adapters.families.huggingface.pretrained import quiet, read
+from meltpoint.adapters.families.huggingface.reading import (
     UNBOUNDED,
     length_of_change,
-    locate,
     longest_input,
     position_padding,
     positions_after_padding,
     rows_to_check,
 )
-from meltpoint.adapters.families.huggingface.native_head import TransformersHead
-from meltpoint.adapters.families.huggingface.pretrained import quiet, read
-from meltpoint.adapters.families.huggingface.sizes import find_groups
 from meltpoint.adapters.families.huggingface.supported import leave_without_labels
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.files import give_usual_mode
@@ -312,12 +312,12 @@ class HuggingFaceEncoder(Encoder):
         """True if the top layer can be restricted to the first position (`cls_only`)."""
         expected = self.top(batch)[:, 0]
         top = _layer_stack(self.model)[-1]
-        if not supported.adopt(top):
+        if not cls_only.adopt(top):
             return False
         found = self._run_unpadded(batch, replace(unpadded, cls_only=True))[-1]
         is_same = torch.allclose(found, expected, atol=_ROUNDING)
         if not is_same:
-            supported.restore(top)
+            cls_only.restore(top)
         return is_same
 
 

@@ -15,7 +15,7 @@ from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.families.huggingface.native_head import auto_class
 from meltpoint.adapters.families.huggingface.pretrained import quiet
-from meltpoint.adapters.hardware import quiet_logger
+from meltpoint.adapters.quiet_logging import quiet_logger
 from meltpoint.tasks.core.task import Kind
 
 FILE = "model.onnx"
