@@ -17,7 +17,8 @@ from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.families.huggingface import sizes
 from meltpoint.adapters.families.huggingface.files import check_folder
 from meltpoint.adapters.families.huggingface.files import fingerprint as files_fingerprint
-from meltpoint.adapters.families.huggingface.location import licence_of, locate
+from meltpoint.adapters.families.huggingface.licence import licence_of
+from meltpoint.adapters.families.huggingface.location import locate
 from meltpoint.adapters.families.huggingface.sentence_files import read_pooling, unread_pooling
 from meltpoint.adapters.families.huggingface.supported import read_config
 from meltpoint.adapters.families.reference import (

@@ -10,7 +10,8 @@ from typing import Literal
 
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.entries import FeatureKey, bytes_of, entries, make_room
+from meltpoint.adapters.features.entries import bytes_of, entries, make_room
+from meltpoint.adapters.features.layout import FeatureKey
 from meltpoint.adapters.features.reading import needed_bytes
 
 DISK_MARGIN_BYTES = 2**30

@@ -15,7 +15,8 @@ from torch import Tensor
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.batching import first_places
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.entries import FeatureKey, Layout, describe, hold, layout, locked
+from meltpoint.adapters.features.entries import describe, hold, locked
+from meltpoint.adapters.features.layout import FeatureKey, Layout, layout
 from meltpoint.adapters.features.shards import Manifest, Shard, States
 from meltpoint.adapters.features.writing import at_rest, encode
 from meltpoint.tasks.core.task import Kind

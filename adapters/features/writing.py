@@ -19,7 +19,7 @@ from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.entries import ENCODING_BATCH, FeatureKey, feature_key
+from meltpoint.adapters.features.layout import ENCODING_BATCH, FeatureKey, feature_key
 from meltpoint.adapters.files import replacing
 from meltpoint.adapters.hardware import is_gpu_out_of_memory
 from meltpoint.tasks.core.files import regular

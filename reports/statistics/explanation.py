@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from meltpoint.sweeps.driver.plan import PlannedCell
 
 
-TUNED, PUBLISHED = "tuning", "the published setting"
-
-
 EXACT_UP_TO = 64
 """Of more random trials the range is given as that of so many, `or more`: opda's simulation takes long for them."""
 

@@ -21,6 +21,8 @@ MODES = {
 
 UNADJUSTED = "cannot be told: not adjusted for the other comparisons of its table"
 
+TUNED, PUBLISHED = "tuning", "the published setting"
+
 
 def names(upper: CellKey, lower: CellKey) -> tuple[str, str]:
     """The two cells by what tells them apart: `fine-tuning`, `fine-tuning with crf`, `crf`, `bert-base`."""

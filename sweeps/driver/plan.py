@@ -27,7 +27,8 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.results.sweep_file import kept_versions
-from meltpoint.sweeps.search.cell_progress import CellProgress, operations_of
+from meltpoint.sweeps.search.cell_operations import operations_of
+from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.closing import Closing, TestRounds, opened_trials, read_rounds
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import (

@@ -19,7 +19,8 @@ from meltpoint.search_spaces.ranges import Range
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS, MARGIN, MOST_TRIALS
 from meltpoint.sweeps.on_ray.room import slots, wait_for_room
-from meltpoint.sweeps.search.cell_progress import Proposal, can_bundle
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.cell_work import can_bundle
 from meltpoint.sweeps.search.planner import LARGEST_BUNDLE, Planner
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.specification.sweep_spec import Resources

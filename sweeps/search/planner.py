@@ -20,14 +20,8 @@ from meltpoint.sweeps.ledger.records import (
     cell_key,
     identity,
 )
-from meltpoint.sweeps.search.cell_progress import (
-    CellProgress,
-    Proposal,
-    can_bundle,
-    default_seeds,
-    planned_trials,
-    work_of,
-)
+from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal
+from meltpoint.sweeps.search.cell_work import can_bundle, default_seeds, planned_trials, work_of
 from meltpoint.sweeps.search.closing import FIRST_ROUND, TestRounds, is_closed
 from meltpoint.sweeps.search.study import Identify, Study, Suggestion
 from meltpoint.sweeps.specification.cells import OpenCell

@@ -14,7 +14,7 @@ import torch
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.lengths import cut_notes
 from meltpoint.adapters.features.budget import Budget, choose
-from meltpoint.adapters.features.entries import feature_key
+from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import Features, open_features
 from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.model import AdaptedModel

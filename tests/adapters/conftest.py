@@ -20,7 +20,7 @@ from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.pairing import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.entries import feature_key
+from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import Features, open_features
 from meltpoint.adapters.hyperparameters import Seeds, Setting, Value
 from meltpoint.adapters.model import AdaptedModel, Member, build

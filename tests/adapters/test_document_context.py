@@ -18,7 +18,7 @@ from meltpoint.adapters.data.document_context import documents, documents_finger
 from meltpoint.adapters.data.pairing import InputFormat
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.entries import feature_key
+from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import open_features
 from meltpoint.tasks.core.task import Example
 

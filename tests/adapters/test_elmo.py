@@ -24,7 +24,7 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.families.elmo import files
 from meltpoint.adapters.families.elmo.characters import spell
 from meltpoint.adapters.families.elmo.encoder import ElmoEncoder
-from meltpoint.adapters.features.entries import feature_key
+from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import open_features
 from meltpoint.tasks.core.task import KINDS, Example, Kind
 

@@ -20,7 +20,7 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.families.huggingface import files as _files
 from meltpoint.adapters.families.huggingface import location
-from meltpoint.adapters.features.entries import feature_key
+from meltpoint.adapters.features.layout import feature_key
 from meltpoint.tasks.core.task import Example
 
 Folder = Callable[[str], Path]

@@ -11,7 +11,8 @@ import torch
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.features.budget import Budget, choose
-from meltpoint.adapters.features.entries import entries, feature_key
+from meltpoint.adapters.features.entries import entries
+from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import needed_bytes, open_features
 
 KIND = "sentence_classification"

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
-from meltpoint.adapters.features.entries import ENCODING_BATCH, entries, feature_key, remove
+from meltpoint.adapters.features.entries import entries, remove
+from meltpoint.adapters.features.layout import ENCODING_BATCH, feature_key
 from meltpoint.adapters.features.reading import Features, open_features
 
 ROWS = 300  # three shards, five batches
@@ -26,7 +27,7 @@ from pathlib import Path
 import torch
 from meltpoint.adapters import encoders
 from meltpoint.adapters.data.batch import EncodedSplit, Row
-from meltpoint.adapters.features.entries import feature_key
+from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import open_features
 
 weights, cache, rows, own, other = sys.argv[1:]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from meltpoint.adapters.data.batch import EncodedSplit
-from meltpoint.adapters.features.entries import feature_key
+from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import Features, open_features
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.tasks.core.task import Task

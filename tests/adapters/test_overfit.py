@@ -88,7 +88,7 @@ def test_the_examples_are_32_and_cannot_be_known_by_one_answer_for_all(kind: Kin
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tiny_random_encoder_that_trains_learns_32_examples_by_heart(make_trainer: Make, kind: Kind):
     trainer = make_trainer(
-        "fine_tuning", kind, train=thirty_two(kind), dev=thirty_two(kind), learning_rate=5e-3, epochs=60,
+        "fine_tuning", kind, train=thirty_two(kind), dev=thirty_two(kind), learning_rate=5e-3, epochs=120,
         batch_size=16, dropout=0.0, encoder_dropout=0.0, weight_decay=0.0, max_pieces=64,
     )  # fmt: skip
     assert epochs_to_learn(trainer) is not None

@@ -20,7 +20,7 @@ from meltpoint.adapters.data.pairing import FEATS, InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder, save_folder
-from meltpoint.adapters.features.entries import rows_digest
+from meltpoint.adapters.features.layout import rows_digest
 from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.layers.dropout import MemberRng
 from meltpoint.adapters.layers.pairs import compared

@@ -20,7 +20,7 @@ from meltpoint.adapters.data.batching import collate, evaluation_batches, inputs
 from meltpoint.adapters.data.pairing import InputFormat
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.entries import Pieces, feature_key
+from meltpoint.adapters.features.layout import Pieces, feature_key
 from meltpoint.adapters.features.reading import Features, open_features
 from meltpoint.adapters.hardware import Hardware
 from meltpoint.adapters.layers.pairs import sentences

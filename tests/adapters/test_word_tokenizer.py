@@ -12,7 +12,7 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.data.word_tokenizer import default_word_tokenizer, separate_words
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.families.elmo.characters import piece_of
-from meltpoint.adapters.features.entries import feature_key
+from meltpoint.adapters.features.layout import feature_key
 from meltpoint.search_spaces.space import Space
 from meltpoint.tasks.core.task import Example
 
