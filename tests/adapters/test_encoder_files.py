@@ -19,7 +19,7 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.families.huggingface import files as _files
-from meltpoint.adapters.families.huggingface import location
+from meltpoint.adapters.families.huggingface import hub
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.tasks.core.task import Example
 
@@ -74,10 +74,10 @@ def test_each_file_that_is_downloaded_is_in_the_fingerprint_and_no_other(copy: P
         "*.safetensors",
         "*.safetensors.index.json",
         "README.md",
-        location.ADAPTER,
-        *location.sentence_files.DOWNLOADED,
+        hub.ADAPTER,
+        *hub.sentence_files.DOWNLOADED,
     }
-    names = [pattern.replace("*", "spiece") for pattern in location.DOWNLOADED if pattern not in others]
+    names = [pattern.replace("*", "spiece") for pattern in hub.DOWNLOADED if pattern not in others]
     found = [print_of(copy)]
     for name in names:
         (copy / name).parent.mkdir(exist_ok=True)

@@ -21,7 +21,6 @@ DOWNLOADED = (
     "README.md",
 )
 
-
 ASK_SECONDS = 20
 """Timeout of the request for the newest commit; downloads have the hub client's timeouts and retries."""
 

@@ -9,8 +9,6 @@ import yaml
 from meltpoint.tasks.core.files import parse_yaml, read_bytes
 
 CARD = "README.md"
-
-
 LONGEST = 100
 """Characters of a licence that are kept; identifiers of the hub have at most 30."""
 

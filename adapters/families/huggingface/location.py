@@ -1,11 +1,10 @@
-"""Location of an encoder's files: a folder or the hub; its licence, its tokenizer, its configuration."""
+"""The folder of a Hugging Face encoder: a local one, or a downloaded one in the hub's cache."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from meltpoint.adapters.families.huggingface.files import check_folder
-from meltpoint.adapters.families.huggingface.hub import snapshot
 from meltpoint.adapters.families.reference import EncoderReference
 
 
@@ -21,6 +20,7 @@ def locate(reference: EncoderReference) -> tuple[Path, str]:
     if reference.is_folder:
         folder = check_folder(Path(reference.source))
         return folder, str(folder)
+    from meltpoint.adapters.families.huggingface import hub  # huggingface_hub is slow to import
 
-    folder = check_folder(snapshot(reference))
+    folder = check_folder(hub.snapshot(reference))
     return folder, f"{reference.source}@{folder.name}"
