@@ -24,7 +24,7 @@ from meltpoint.reports.analyses.core.analysis import (
     write_table,
 )
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
-from meltpoint.reports.statistics.cell_curves import Deviation, deviation, share
+from meltpoint.reports.statistics.variance import Deviation, deviation, share
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.planner import LARGEST_BUNDLE
 from meltpoint.sweeps.specification.cells import cell_name

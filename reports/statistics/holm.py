@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from meltpoint.reports.statistics.cell_curves import Scorer
+from meltpoint.reports.statistics.ranking_statistics import Scorer
 from meltpoint.tasks.core.metrics import Floats
 
 

@@ -17,7 +17,7 @@ from meltpoint.adapters.hyperparameters import Seeds
 from meltpoint.reports.analyses import analyse
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.variance import SOURCES, Run, grouped, scores_of
-from meltpoint.reports.statistics.cell_curves import deviation, share
+from meltpoint.reports.statistics.variance import deviation, share
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
