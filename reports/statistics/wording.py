@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from meltpoint.reports.statistics.sample_sizes import Needs
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.tasks.core.wording import some
-
-if TYPE_CHECKING:
-    pass
-
 
 MODES = {
     "feature_extraction": "feature extraction",
     "fine_tuning": "fine-tuning",
     "stack_and_finetune": "stack-and-finetune",
 }
-
-
-UNADJUSTED = "cannot be told: not adjusted for the other comparisons of its table"
-
 TUNED, PUBLISHED = "tuning", "the published setting"
+UNADJUSTED = "cannot be told: not adjusted for the other comparisons of its table"
 
 
 def names(upper: CellKey, lower: CellKey) -> tuple[str, str]:
