@@ -31,7 +31,7 @@ from meltpoint.reports.notes import folded_warnings, task_notes, trial_notes, wa
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry, TableRow
 from meltpoint.reports.trial_view import data_lines, note_lines, space_lines
-from meltpoint.sweeps.driver.progress import planned_work
+from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen
 from meltpoint.sweeps.results.cost import spread_text

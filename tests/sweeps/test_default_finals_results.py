@@ -14,7 +14,7 @@ from meltpoint.reports.results import results_of
 from meltpoint.reports.tables import comma_separated
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
-from meltpoint.sweeps.driver.progress import planned_work
+from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.driver.run import cell_figures, missing_defaults, missing_finals
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
