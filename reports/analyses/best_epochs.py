@@ -11,15 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meltpoint.adapters import modes
-from meltpoint.reports.analyses.core.analysis import (
-    CELL_COLUMNS,
-    Analysis,
-    AnalysisOptions,
-    cell_values,
-    needed_finalist,
-    train_score,
-    write_table,
-)
+from meltpoint.reports.analyses.core.analysis import CELL_COLUMNS, Analysis, AnalysisOptions, cell_values, write_table
+from meltpoint.reports.analyses.core.finalists import needed_finalist, train_score
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.reports.matrix import ends_at_best
 from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord

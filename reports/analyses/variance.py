@@ -15,14 +15,8 @@ from meltpoint.adapters import modes
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.hyperparameters import Seeds
 from meltpoint.adapters.training.trial_state import NotFiniteError
-from meltpoint.reports.analyses.core.analysis import (
-    CELL_COLUMNS,
-    Analysis,
-    AnalysisOptions,
-    cell_values,
-    order_for,
-    write_table,
-)
+from meltpoint.reports.analyses.core.analysis import CELL_COLUMNS, Analysis, AnalysisOptions, cell_values, write_table
+from meltpoint.reports.analyses.core.finalists import order_for
 from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.reports.statistics.variance import Deviation, deviation, share
 from meltpoint.sweeps.results.summary import CellSummary

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.reports.analyses import analyse
 from meltpoint.reports.analyses.best_epochs import ANALYSIS, cap_of, recorded_gap
-from meltpoint.reports.analyses.core.analysis import AnalysisOptions, part_of, spaced
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions
+from meltpoint.reports.analyses.core.finalists import part_of, spaced
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, summarise
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec

@@ -19,7 +19,8 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder
 from meltpoint.adapters.features.writing import at_rest
-from meltpoint.reports.analyses.core.analysis import AnalysisOptions, needed_finalist, order_for
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions
+from meltpoint.reports.analyses.core.finalists import needed_finalist, order_for
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.finalist_scoring import restore
