@@ -1,4 +1,11 @@
-"""Exports for other tools: a plain transformers folder, ONNX."""
+"""A finalist exported as a plain folder of Hugging Face transformers, which loads where this project is not installed.
+
+```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", "runs/demo/exports/bert-base.fine_tuning.mrpc.transformers")
+```
+"""
 
 from __future__ import annotations
 

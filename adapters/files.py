@@ -1,4 +1,4 @@
-"""Files of a model's weights, and snapshots of weights in memory."""
+"""Writing of files that lasts (whole or not at all, also after a power failure), and file locks between processes."""
 
 from __future__ import annotations
 

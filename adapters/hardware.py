@@ -1,4 +1,4 @@
-"""Hardware of a process: its device, precision, threads, memory and noise."""
+"""The hardware of a trial: its device, its number of threads, and the precision that it supports."""
 
 from __future__ import annotations
 

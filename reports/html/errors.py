@@ -1,4 +1,8 @@
-"""Errors of finalists and disagreements of modes on the page."""
+"""Errors of finalists and disagreements of modes on the page.
+
+All examples are of dev, also where test is scored: a search that follows a look at single test examples has chosen by
+them.
+"""
 
 from __future__ import annotations
 

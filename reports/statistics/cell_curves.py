@@ -1,4 +1,4 @@
-"""Statistics of a cell's curves, of rankings, and of the sources of variance."""
+"""The tuning curve of each cell of a sweep, and its rows in tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Scores of finals by example, and by class."""
+"""Scores of finals by example, and by class.
+
+Computed by scikit-learn, and of spans by `tasks.core.metrics`. Nothing is read of a test split but what the finalists
+predicted when it was opened for them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Parts of the tests: Holm's adjustment, resampling of examples."""
+"""Parts of the tests: Holm's adjustment, resampling of examples.
+
+Where examples come in groups (documents, authors), whole groups are drawn: the cluster bootstrap (Davison & Hinkley
+1997, section 3.8). Examples of a group may depend on each other; groups do not.
+"""
 
 from __future__ import annotations
 

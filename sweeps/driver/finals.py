@@ -1,4 +1,12 @@
-"""Finals of searched cells: answered by the search where the run is the same, scored on test, the best one kept."""
+"""Finals of searched cells: answered by the search where the run is the same, scored on test, the best one kept.
+
+Test splits are checked before the first trial, so that hours of search do not end at a broken file. A process of its
+own opens them (`sweeps.worker.locked_check`) and says of each that it is valid, or its first fault: the driver, which
+chooses settings, learns nothing else of them. The check is logged in `test_checks.jsonl` and closes no cell.
+
+Finals of the published setting come after those of the best one. They are treated alike, but their weights are not
+kept.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Locks of a ledger: its owner, a file lock on one machine, a claim that machines share."""
+"""Locks of a ledger: its owner, a file lock on one machine, a claim that machines share.
+
+A file lock tells at once that a driver in another container under the same kernel has ended. Versions without leases
+had nothing else.
+"""
 
 from __future__ import annotations
 

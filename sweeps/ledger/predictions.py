@@ -1,4 +1,7 @@
-"""Predictions of finalists: the files that keep them, and the examples with their gold labels."""
+"""Predictions of finalists: the files that keep them, and the examples with their gold labels.
+
+Predictions of the published setting's finals are `predictions/E.M.T.default.seedS.SPLIT.jsonl`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cell's progress through its search and its finals, its work in operations, and its proposed trials."""
+"""A cell's progress through its search and its finals, and the trials that are proposed for it."""
 
 from __future__ import annotations
 

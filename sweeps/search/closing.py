@@ -1,6 +1,8 @@
 """Closed cells and test rounds.
 
-After a cell's test split was opened, its search ends: it could choose by the test score otherwise."""
+A cell is closed once its test split was opened: a search that continued would choose with the test score known, and
+the score would no longer be one of unseen data. A recorded test round opens the cell again and tells every reader.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cell's study with Optuna, and the choice of its best trial and final."""
+"""The search of one cell: an Optuna study that proposes settings and is told their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Files of a storage folder or object store: its layout, reading, writing, locking."""
+"""Files of a storage folder or object store: its layout, reading, writing, locking.
+
+A path of a storage is a `pathlib.Path` or an `ObjectPath`, which read alike. What differs is here, a function each.
+"""
 
 from __future__ import annotations
 

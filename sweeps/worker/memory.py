@@ -1,4 +1,9 @@
-"""Memory of a worker: released, measured, and learnt from a pass that did not fit a GPU."""
+"""Memory of a worker: released, measured, and learnt from a pass that did not fit a GPU.
+
+A pass's need of memory grows with rows × length, so what is learned of a cell is a ceiling of that product for each
+kind of GPU. A trial is tried again by itself, then on a GPU of its own, then with half the rows at a time, with the
+gradient of the whole batch (`Trainer.micro_batch`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Outcomes of trials, and the events by which a worker reports them."""
+"""Outcomes of trials: the one value behind every ending, and the number of retries.
+
+A trial without a result failed by an error of its setting, or was lost with its worker, its memory, its disk or its
+input. A lost trial says nothing about its setting: it is tried again, and no study hears of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Characters of words: their ids, the tokenizer, the character CNN."""
+"""Characters of words: their ids, the tokenizer, the character CNN.
+
+A word's piece id is a digest of its characters, the same in every process, because cached features are keyed by pieces.
+The mapping from ids to characters is kept per process, not per tokenizer, since a worker keeps tokenised splits longer
+than encoders.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The bidirectional language model."""
+"""The bidirectional language model.
+
+`torch.nn.LSTM` has a projection but no clipping. The backward pass is written by hand, because autograd's graph of a
+dozen small operations per step costs more than the arithmetic.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes, layer groups and attention of an architecture."""
+"""The sizes of an encoder, from its configuration and its weight files' headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Architectures that are supported, and how far."""
+"""Architectures that are supported, and how far.
+
+`pipeline("text-classification", FOLDER)` on the folder of a bare encoder puts a new, random classifier on it and
+answers with confident labels; only a table of missing weights says so. A configuration with no labels leaves that
+classifier without outputs, so that the pipeline fails. `AutoModel` reads the folder as before, and whoever passes
+`num_labels` to train a classifier of their own gets one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Files of the released skip-thoughts models, and their variants."""
+"""Files of the released skip-thoughts models, and their variants.
+
+`uni_skip.npz` and `bi_skip.npz` hold the parameters by name, `utable.npy` and `btable.npy` one word vector per row, in
+the order of `dictionary.txt`. The published options (`*.npz.pkl`) are never read: unpickling can run any code, and the
+sizes in them follow from the arrays.
+"""
 
 from __future__ import annotations
 

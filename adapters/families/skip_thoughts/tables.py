@@ -1,4 +1,18 @@
-"""Word tables of skip-thoughts, and their tokenizer."""
+"""Word tables of skip-thoughts, and their tokenizer.
+
+The authors split a text into sentences with NLTK's punkt, and sentences into words with NLTK's Treebank tokenizer; here
+both are `word_tokenizer.words_of`. Nothing is lower-cased, since the dictionary and the authors' look-up are
+case-sensitive.
+
+The published tables are pickled NumPy arrays of Python objects, one small array per word. Unpickling can run any code,
+so NumPy does not read them: the restricted unpickler below accepts only the names that such a table needs, maps them to
+classes of this module that store shapes and bytes and call nothing, and refuses every other name; a malicious file can
+at worst request more memory than there is. A table saved as plain float32 is memory-mapped instead, with one copy for
+all processes:
+
+    python -c "import numpy; from meltpoint.adapters.families.skip_thoughts.tables import read_table; \
+               numpy.save('utable.plain.npy', read_table('utable.npy'))"    # then replace utable.npy by it
+"""
 
 from __future__ import annotations
 

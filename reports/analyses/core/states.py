@@ -1,4 +1,11 @@
-"""Hidden states of finalists, and probes on them."""
+"""Hidden states of finalists, and probes on them.
+
+P1: "the mean of the hidden activations of BERT-base of each token / word piece of the sequence(s)". Every position of
+the input except padding counts, including special tokens; pairs are encoded jointly if the encoder supports it.
+
+P1 specifies only logistic regression, and linear regression for STS-B. Our choices: states are scaled to mean 0 and
+variance 1 on train; the logistic regression has scikit-learn's default penalty (L2, C = 1) and runs to convergence.
+"""
 
 from __future__ import annotations
 
