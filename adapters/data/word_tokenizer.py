@@ -4,10 +4,10 @@ ELMo was pretrained on the One Billion Word Benchmark (Chelba et al. 2013), whic
 there is the two words "good" and ".", and "don't" is "don" and "'t". `moses` is those rules in sacremoses, which needs
 no data files. They know English abbreviations ("Mr.", "U.S."), and also split the sentences inside a text.
 
-`treebank` has the rules of the Penn Treebank (tokenizer script by R. MacIntyre, 1995), as NLTK's `word_tokenize` applies
-them, without NLTK and punkt's learned abbreviations: inside a text, a period ends a sentence if a capital letter follows and
-the word before is neither an initial nor one of the titles below. Texts that are tokenised already, as in most data
-sets, stay unchanged. Nothing is lower-cased.
+`treebank` has the rules of the Penn Treebank (tokenizer script by R. MacIntyre, 1995), as NLTK's `word_tokenize`
+applies them, without NLTK and punkt's learned abbreviations: inside a text, a period ends a sentence if a capital
+letter follows and the word before is neither an initial nor one of the titles below. Texts that are tokenised already,
+as in most data sets, stay unchanged. Nothing is lower-cased.
 """
 
 from __future__ import annotations

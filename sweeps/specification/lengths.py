@@ -6,10 +6,10 @@ steps is too small for a thousand examples. A frozen encoder's head trains until
 of ten steps each, five are over before it has begun to learn.
 
 The default `max_pieces` is the 99.5th percentile of the lengths of the training examples, in the pieces of the
-encoder's own tokenizer, and more where that would cut an input of up to 128 pieces; it is the encoder's longest input where sentences
-are read in document context. It depends on nothing else, so that the modes and heads of a task and encoder read the
-same text; an encoder's own pooling alone reads no more than its makers' (`SentencePooling.longest`). Imports no torch
-until lengths are counted.
+encoder's own tokenizer, and more where that would cut an input of up to 128 pieces; it is the encoder's longest input
+where sentences are read in document context. It depends on nothing else, so that the modes and heads of a task and
+encoder read the same text; an encoder's own pooling alone reads no more than its makers' (`SentencePooling.longest`).
+Imports no torch until lengths are counted.
 """
 
 from __future__ import annotations
