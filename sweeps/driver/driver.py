@@ -6,12 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from meltpoint.adapters import modes
 from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.driver.finals import Finals
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.record_writer import DiskRoom, RecordWriter
 from meltpoint.sweeps.driver.running_trial import MemoryCeilings, RunningTrial
+from meltpoint.sweeps.driver.time_budget import TimeBudget
 from meltpoint.sweeps.ledger.driver_notes import note_part, note_running
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
@@ -19,9 +19,7 @@ from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER, ClusterShare
 from meltpoint.sweeps.search.cell_progress import Proposal
-from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.cells import declared_test_examples
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.storage.files import cache_folder, scratch_of
@@ -34,16 +32,12 @@ from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 NOTE_SECONDS = 20.0
 """Between two notes of what runs."""
 
-CLOSING_SECONDS = 20.0
-"""Of a time budget, for the report, the recommended model and the start of the process that scores test."""
-
 
 class SweepDriver:
     """One process drives a sweep: its state, and what it does while Ray's workers train.
 
     Attributes:
-        deadline: `clock()` at which the search ends; set when the first trial is handed out, None before and without
-            a budget.
+        budget: when the search ends, and which trials stop.
         is_done: whether every trial was trained; False after Ray returns means Ctrl-C.
         slots: how many workers there are, once Ray has said so; it follows the cluster, and the sweep's share of it.
         share: that share; None before Ray has said.
@@ -66,11 +60,10 @@ class SweepDriver:
     ) -> None:  # fmt: skip
         self.planner, self.ledger, self.tracker, self.progress = planner, ledger, tracker, progress
         self.resources, self.clock = resources, clock
-        planner.cheapest_first = resources.budget_began is not None
         self.writer = RecordWriter(ledger, tracker, DiskRoom(scratch_of(ledger.folder), progress.say))
         self.finals = Finals(planner, self.writer, progress, scorer, self._order)
         self.memory = MemoryCeilings(ledger, progress.say)
-        self.deadline: float | None = None
+        self.budget = TimeBudget(planner, ledger, progress, resources, lambda: self.clock())
         self.waiting: dict[str, RunningTrial] = {}
         self.running: dict[str, RunningTrial] = {}
         self.orders: dict[str, bool] = {}
@@ -94,13 +87,9 @@ class SweepDriver:
         One order waits for each worker that has none, and one where all have: the later a trial is asked for, the more
         its searcher knows.
         """
-        if self.deadline is None and self.resources.time_budget_seconds is not None:
-            began = self.resources.budget_began
-            self.deadline = end = (self.clock() if began is None else began) + self.resources.time_budget_seconds
-            if began is not None:
-                self.progress.remaining.most = lambda: max(0.0, end - self.clock())
+        self.budget.begin()
         raise_requested()
-        self._watch_clock()
+        self.budget.watch()
         if not self._has_place():  # asked for after each event: what takes longer comes behind it
             return "wait"
         self.finals.answer()
@@ -154,7 +143,11 @@ class SweepDriver:
     def _hand_out(self, proposal: Proposal) -> Order | None:
         """The order of a trial that begins now; None if the disk has no room for its note."""
         attempt = self.losses[proposal.id] + self.pauses[proposal.id] + self.shrinks[proposal.id]
-        numbers = {"attempt": attempt, "handed_out": self.handed_out[proposal.id], "ends_at": self._ends_at(proposal)}
+        numbers = {
+            "attempt": attempt,
+            "handed_out": self.handed_out[proposal.id],
+            "ends_at": self.budget.ends_at(proposal),
+        }
         self.handed_out[proposal.id] += 1
         order = self._order(proposal).model_copy(update=numbers)
         if not self.writer.start(order.as_json()):
@@ -277,21 +270,8 @@ class SweepDriver:
     # What Ray asks besides.
 
     def wants_stop(self, work: WorkOrder) -> bool:
-        """The time budget ends running search trials at their next epoch, once there is a finished one to go on with.
-
-        It has to be their own cell's, unless the budget is for all: then that of any cell will do, and a trial that
-        would outlast the budget ends at its first epoch, and leaves its place to others.
-        """
-        if work.first.role != "search" or self.deadline is None:
-            return False
-        has_best = self.planner.cells[work.first.cell].best is not None
-        if self.resources.budget_began is None or has_best:
-            return self.planner.closed_for_search and has_best
-        if work.first.ends_at is None and not any(one.best for one in self.planner.cells.values()):
-            return False
-        trial = self.running.get(work.first.id)
-        left = 0.0 if trial is None or not trial.percent else (trial.seconds or 0.0) * (100 / trial.percent - 1)
-        return self.planner.closed_for_search or self.clock() + left > self.deadline - self._kept_for_closing()
+        """True if the time budget ends a running order at its next epoch."""
+        return self.budget.stops(work.first, self.running.get(work.first.id))
 
     def early_stopping(self, work: WorkOrder) -> EarlyStopping | None:
         """The rule of the order's cell."""
@@ -300,7 +280,7 @@ class SweepDriver:
     def tick(self) -> None:
         """Between events: finals that are answered, runs and scores that came in, the clock, the screen."""
         raise_requested()
-        self._watch_clock()
+        self.budget.watch()
         self._follow_cluster()
         self._note_running()
         self.finals.answer()
@@ -320,59 +300,6 @@ class SweepDriver:
         is_out = self.finals.score(timeout_seconds)
         self.progress.refresh()
         return is_out
-
-    def _ends_at(self, proposal: Proposal) -> float | None:
-        """The time at which a trial stops, in seconds since 1970; None where no result would be left without it."""
-        if self.deadline is None or self.resources.budget_began is None:
-            return None
-        progress, cells = self.planner.cells[proposal.cell.key], self.planner.cells.values()
-        is_cheapest = progress.work == min(one.work for one in cells)
-        is_first = is_cheapest and not any(one.best for one in cells)
-        if is_first if proposal.role == "search" else not progress.finals:
-            return None
-        return time.time() + self.deadline - self._kept_for_closing() - self.clock()
-
-    def _watch_clock(self) -> None:
-        if self.deadline is None:
-            return
-        if self.resources.budget_began is not None:
-            for one in self.planner.cells.values():
-                seconds = self.progress.remaining.seconds_of_trial(one.cell.key)
-                one.finals_cut = self.clock() + seconds > self.deadline - self._kept_for_closing()
-        if self.planner.closed_for_search:
-            return
-        if self.clock() + self._kept_for_finals() >= self.deadline:
-            self.planner.close_search()
-            note_spent_budget(self.ledger, self.resources.time_budget_seconds or 0.0)
-            self.progress.say("The time budget is spent: no new search trial begins; finals follow.")
-
-    @property
-    def is_cut_to_budget(self) -> bool:
-        """True if a budget that is for all has ended the search."""
-        return self.resources.budget_began is not None and self.planner.closed_for_search
-
-    def _kept_for_finals(self) -> float:
-        """The seconds of the time budget that finals, their test scores and the report will take."""
-        if self.resources.budget_began is None:
-            return 0.0
-        with_result = [one for one in self.planner.cells.values() if one.best is not None]
-        finals = self.progress.remaining.estimate(with_result, is_searching=False)
-        return self._kept_for_closing() + (finals.seconds if finals else 0.0)
-
-    def _kept_for_closing(self) -> float:
-        """The seconds of the time budget that test scores and the report will take.
-
-        A row of test costs what one of dev did in the first epoch, when a frozen encoder reads it too.
-        """
-        seconds = CLOSING_SECONDS
-        for one in self.planner.cells.values():
-            if one.best is None:
-                continue
-            rows = declared_test_examples(one.cell) or one.cell.train_examples + one.cell.dev_examples
-            passes = one.cell.seeds if modes.get(one.cell.mode).trains_encoder and not one.finals_cut else 1
-            row_seconds = one.best.epochs[0].dev_seconds * one.best.trained_together / one.cell.epoch_dev_examples
-            seconds += passes * rows * row_seconds
-        return seconds
 
     # Orders.
 

@@ -286,7 +286,7 @@ def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, writers: Writ
     unfinished += [
         line for cell in searched for line in (missing_finals(summary, cell), missing_defaults(cell)) if line
     ]
-    if unfinished and driver.is_cut_to_budget:  # as it was asked to
+    if unfinished and driver.budget.has_left_trials_out:  # as it was asked to
         unfinished, troubles = [], [*troubles, "The time budget left trials out: the same command runs them."]
     troubles += unfinished
     lost = len(driver.writer.unwritten)

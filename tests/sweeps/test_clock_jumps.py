@@ -88,11 +88,11 @@ def test_a_time_budget_is_neither_ended_nor_made_longer(make_driver, jump):
     driver = make_driver(time_budget_seconds=HOUR / 2)
     driver.next_order()
     jump()
-    driver._watch_clock()
+    driver.budget.watch()
     assert not driver.planner.closed_for_search
-    assert driver.deadline is not None
-    driver.clock = lambda: driver.deadline
-    driver._watch_clock()
+    assert driver.budget.deadline is not None
+    driver.clock = lambda: driver.budget.deadline
+    driver.budget.watch()
     assert driver.planner.closed_for_search
 
 

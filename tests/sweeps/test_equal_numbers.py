@@ -34,7 +34,7 @@ RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "cpus": (2.0, {"cpus"}),
     "gpus": (0.5, {"gpus"}),
     "time_budget_seconds": (60.0, set()),
-    "budget_began": (1.0, {"id", "mode", "setting", "checkpoint"}),  # another cell begins
+    "budget_began": (1.0, set()),
     "retry_failed": (True, set()),
     "cache_bytes": (1, {"cache_bytes"}),
     "cache_overflow": ("bf16", {"cache_overflow"}),

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from meltpoint.sweeps.driver.driver import CLOSING_SECONDS, SweepDriver
+from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.progress import RemainingTime
+from meltpoint.sweeps.driver.time_budget import CLOSING_SECONDS, TimeBudget
 from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET
 from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.test_driver import driver, epoch_ended, hand_out, orders_until_wait, records
@@ -20,9 +21,10 @@ __all__ = ["driver"]
 def timed(driver):
     """A driver whose budget of 100 s is for all, and `pass_time`, which turns its clock."""
     driver.resources = replace(driver.resources, time_budget_seconds=100.0, budget_began=0.0)
-    driver.planner.cheapest_first, driver.progress.remaining = True, RemainingTime()
+    driver.progress.remaining = RemainingTime()
     now = 0.0
     driver.clock = lambda: now
+    driver.budget = TimeBudget(driver.planner, driver.ledger, driver.progress, driver.resources, driver.clock)
 
     def pass_time(seconds: float) -> None:
         nonlocal now
@@ -60,7 +62,7 @@ def test_a_trial_that_would_outlast_a_budget_for_all_is_stopped_and_leaves_its_c
     assert driver.wants_stop(tuned), "120 s are left of it, 60 of the budget"
     assert not driver.wants_stop(frozen), "without it there would be no result at all"
     pass_time(100.0)
-    driver._watch_clock()
+    driver.budget.watch()
     assert driver.planner.closed_for_search
     assert not driver.wants_stop(frozen)
 
@@ -75,7 +77,7 @@ def test_finals_that_a_budget_for_all_has_no_room_for_are_left_to_the_next_comma
     driver.planner.close_search()
     assert len(driver.planner.missing_finals(progress)) == 2
     pass_time(100.0 - CLOSING_SECONDS - 5.0)
-    driver._watch_clock()
+    driver.budget.watch()
     assert [one.seed for one in driver.planner.missing_finals(progress)] == [0], "its search trial has run it"
 
 
