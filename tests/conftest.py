@@ -27,6 +27,7 @@ os.environ.update(
     HF_DATASETS_OFFLINE="1",
     TOKENIZERS_PARALLELISM="false",
     RAY_USAGE_STATS_ENABLED="0",
+    RAY_worker_niceness="0",  # Ray's 15 leaves its workers a thirtieth of a core beside the other tests' process
     MLFLOW_DISABLE_TELEMETRY="true",
     DO_NOT_TRACK="true",
 )
