@@ -27,8 +27,8 @@ Trials and seeds stay as documented.
 """
 
 PLACES = {"NAME": "first", "books_and_wikipedia.txt": "words.txt"}
-EXPORTED, NATIVE = "docs/exported_models.md", "minilm.fine_tuning.reviews"
-"""The guide to exported models, and the one cell of its sweep: only native heads have every form."""
+EXPORTED, NATIVE = "docs/exporting.md", "minilm.fine_tuning.reviews"
+"""The guide to exporting, and the one cell of its sweep: only native heads have every form."""
 TRIES = 4
 """Of a command for which Ray did not start in its time, as on a machine that does much else."""
 ROWS = 90
@@ -67,6 +67,7 @@ CANNOT = {
 
 SNIPPETS_ELSEWHERE = {
     "README.md": "it takes minutes; tests/reports/test_python_api.py runs mp.tune small",
+    "docs/python.md": "it takes minutes; tests/reports/test_python_api.py runs mp.tune small",
     "docs/mlflow.md": "it needs a running MLflow server; tests/sweeps/test_mlflow_model.py has one",
 }
 
@@ -189,12 +190,11 @@ def fresh(document: str, place: Path) -> None:
 
 
 def make_native(place: Path) -> None:
-    """Let `first` be of one cell that plain transformers can express, and `first.yaml` be its exported setting."""
+    """Let `first` be of one cell that plain transformers can express."""
     shutil.rmtree(place / "runs" / "first")
     few = ("--mode", "fine_tuning", "--head", "native", "--trials", "2", "--seeds", "2", "--no-default-finals")
     quick = ("--task", "reviews.yaml", "--encoder", "minilm", "--data-dir", "DATA", *SMALL)
     run(("meltpoint", "sweep", "--name", "first", *quick, *few), place)
-    shutil.copy(place / "runs" / "first" / "exports" / f"{NATIVE}.yaml", place / "first.yaml")
 
 
 def agreed(words: tuple[str, ...], place: Path) -> tuple[str, ...]:
@@ -223,12 +223,12 @@ def test_a_snippet_runs(document: str, code: str, place: Path) -> None:
     if document in SNIPPETS_ELSEWHERE:
         assert (ROOT / SNIPPETS_ELSEWHERE[document].split("; ")[1].split()[0]).is_file()
         return
-    if "settings/" in code:
-        run(("meltpoint", "export", "first", "--out", "settings"), place)
     if document == EXPORTED:
         make_native(place)
         run(("meltpoint", "export", "first", "--onnx"), place)
         code = code.replace("FOLDER", f"runs/first/exports/{NATIVE}.onnx")
+    if "settings/" in code:
+        run(("meltpoint", "export", "first", "--out", "settings"), place)
     if "mp.sweep(" in code:
         shutil.rmtree(place / "runs" / "first")
         code = code.replace('task="reviews.yaml"', 'task="reviews.yaml", max_train_examples=48, overrides="epochs=1"')
