@@ -1,4 +1,4 @@
-"""The architecture, read from the imports: rooms, their order, and the picture `docs/architecture.svg`.
+"""The architecture, read from the imports: rooms, their order, and the picture `docs/internals/architecture.svg`.
 
 `python tests/house/architecture.py` draws the picture again; a test compares it with the one that is kept.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PICTURE = ROOT / "docs" / "architecture.svg"
+PICTURE = ROOT / "docs" / "internals" / "architecture.svg"
 
 ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports", "launch", "benchmarks")
 """The top level, bottom → top: a room imports from itself and from those before it."""
