@@ -156,25 +156,9 @@ def export(
         bool, typer.Option("--transformers", help="Also the best finalist as a folder of plain transformers.")
     ] = False,
     onnx: Annotated[bool, typer.Option("--onnx", help="Also the best finalist as an ONNX file (extra onnx).")] = False,
-    optuna: Annotated[
-        Path | None, typer.Option("--optuna", help="Only this: a journal for optuna-dashboard, a study per cell.")
-    ] = None,
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """The best settings, one file per cell; each trains again with `meltpoint train FILE`."""
-    if optuna is not None:
-        others = {"--cell": cell, "--out": out, "--model": model, "--transformers": transformers, "--onnx": onnx}
-        ignored = [option for option, value in others.items() if value]
-        if ignored:
-            raise ValueError(
-                f"--optuna writes one journal of all cells and nothing else; leave out {', '.join(ignored)}."
-            )
-        from meltpoint.reports.tuning import write_journal
-
-        count = write_journal(read_summary(name, storage), optuna)
-        tell(f"{some(count, 'trial')}; open with: optuna-dashboard {optuna}", err=True)
-        tell(optuna)
-        return
     from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.results.export import export_cells
     from meltpoint.sweeps.storage.files import storage_path, sweep_folder
@@ -221,10 +205,9 @@ def analyse(
     data_dir: DataDir = None, max_train_examples: MaxTrainExamples = None,
     out: Annotated[Path | None, typer.Option(help="Where to; analyses/ in the sweep's folder otherwise.")] = None,
     formats: Annotated[list[str] | None, typer.Option("--format", help="md, csv, tex, svg, png; all.")] = None,
-    runs: Annotated[int | None, typer.Option(min=2, help="variance: trainings a source of randomness; 5.")] = None,
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """The papers' analyses, and of what moved the results: of a sweep, or with - of encoders and tasks alone."""
+    """The papers' tables and figures, costs and tuning curves: of a sweep, or with - of encoders and tasks alone."""
     from meltpoint.reports.analyses import analyse as run
     from meltpoint.sweeps.command_line.option_values import encoder_names, split_at_commas, task_names
     from meltpoint.sweeps.storage.files import readable_storage
@@ -233,7 +216,7 @@ def analyse(
         name, split_at_commas(analysis), readable_storage(storage), encoders=encoder_names(encoder or ()),
         tasks=task_names(task or ()), model=model, corpus=corpus,
         data_dir=str(data_dir.absolute()) if data_dir else None, max_train_examples=max_train_examples, out=out,
-        formats=split_at_commas(formats or ()), runs=runs, tell=lambda line: tell(line, err=True),
+        formats=split_at_commas(formats or ()), tell=lambda line: tell(line, err=True),
     )  # fmt: skip
     for path in written:
         tell(path)

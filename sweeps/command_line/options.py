@@ -70,8 +70,7 @@ AnalysesArgument = Annotated[
     typer.Argument(
         metavar="ANALYSIS…",
         show_default=False,
-        help="best_epochs, calibration, cost, diagnostic_classifiers, genres, guidelines, importance, "
-        "mutual_information, tuning_curves, variance.",
+        help="cost, diagnostic_classifiers, genres, guidelines, mutual_information, tuning_curves.",
     ),
 ]
 

@@ -116,13 +116,8 @@ def test_five_lines_are_told_apart_without_colour():
 @pytest.mark.parametrize(
     ("asked", "option", "said"),
     [
-        ("genres", ["--runs", "3"], "--runs has no part in genres; leave it out, or ask for variance."),
-        (
-            "cost,importance",
-            ["--corpus", "x.txt"],
-            "--corpus has no part in cost, importance; leave it out",
-        ),
-        ("", [], "Name an analysis: best_epochs, "),
+        ("cost,guidelines", ["--corpus", "x.txt"], "--corpus has no part in cost, guidelines; leave it out"),
+        ("", [], "Name an analysis: cost, diagnostic_classifiers, "),
     ],
 )
 def test_an_option_that_no_asked_analysis_reads_is_refused(tmp_path, asked, option, said):

@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from meltpoint.reports.formats import COLOURS, MARKERS, legend, sheet
 
@@ -44,39 +44,12 @@ class Panel:
     x_name: str = "layer"
 
 
-@dataclass(frozen=True)
-class Bars:
-    """A bar for each name of a panel; `label` is that of the legend."""
-
-    label: str
-    values: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class BarPanel:
-    """One set of axes with horizontal bars, the first name at the top; several bars a name lie side by side."""
-
-    title: str
-    x_name: str
-    names: tuple[str, ...]
-    bars: tuple[Bars, ...]
-
-    @property
-    def lines(self) -> tuple[Bars, ...]:
-        """What the legend names."""
-        return self.bars
-
-
-AnyPanel = Panel | BarPanel
-Kind = TypeVar("Kind", Panel, BarPanel)
-
-
-def in_rows(panels: Sequence[Kind]) -> list[Sequence[Kind]]:
+def in_rows(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
     """Arrange panels in rows of at most four, the width of a page."""
     return [panels[start : start + ACROSS] for start in range(0, len(panels), ACROSS)]
 
 
-def draw(rows: Sequence[Sequence[AnyPanel]], form: str) -> bytes:
+def draw(rows: Sequence[Sequence[Panel]], form: str) -> bytes:
     """Draw panels in rows and return the bytes of the file.
 
     Args:
@@ -91,10 +64,8 @@ def draw(rows: Sequence[Sequence[AnyPanel]], form: str) -> bytes:
             for place, axes in enumerate(across):
                 if place >= len(row):
                     axes.set_axis_off()
-                elif isinstance(panel := row[place], BarPanel):
-                    _bars(panel, axes)
                 else:
-                    _panel(panel, axes)
+                    _panel(row[place], axes)
         labels = list(dict.fromkeys(line.label for row in rows for panel in row for line in panel.lines))
         legend(figure, labels, columns=min(4, 2 * columns))
         file = io.BytesIO()
@@ -125,20 +96,6 @@ def _panel(panel: Panel, axes: Any) -> None:
             places, line.y, yerr=line.error, label=line.label, color=COLOURS[number], marker=MARKERS[number],
             linestyle=DASHES[number], linewidth=1.3, markersize=3.5, capsize=2, elinewidth=0.8,
         )  # fmt: skip
-
-
-def _bars(panel: BarPanel, axes: Any) -> None:
-    axes.set_title(panel.title)
-    axes.set_xlabel(panel.x_name)
-    axes.grid(visible=True, axis="x", linewidth=0.4, color="0.88")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    height = 0.8 / len(panel.bars)
-    for number, bars in enumerate(panel.bars):
-        places = [place + (number - (len(panel.bars) - 1) / 2) * height for place in range(len(panel.names))]
-        axes.barh(places, bars.values, height=height, label=bars.label, color=COLOURS[number % len(COLOURS)])
-    axes.set_yticks(range(len(panel.names)), panel.names)
-    axes.invert_yaxis()
 
 
 SHADES = (0.14, 0.26)
