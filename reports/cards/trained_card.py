@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meltpoint.reports.cards.card import EncoderFacts, ModelCard, ScoreRow
 from meltpoint.reports.cards.cell_card import ONLY_THERE, in_words, length_limit, precision_limit
@@ -12,10 +12,12 @@ from meltpoint.reports.statistics.finals_scores import Split
 from meltpoint.reports.statistics.mean_interval import MeanInterval, run_interval
 from meltpoint.sweeps.results.export import Form
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.sweeps.worker.retrain import Retrained, TrainedModel
 from meltpoint.tasks.core import kinds, sources
 from meltpoint.tasks.core.scoring import scores_text
 from meltpoint.tasks.core.wording import some
+
+if TYPE_CHECKING:  # it imports torch
+    from meltpoint.sweeps.worker.retrain import Retrained, TrainedModel
 
 
 def trained_card(done: Retrained, form: Form) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from scipy.stats import norm, t
-
 from meltpoint.reports.statistics.seed_variance import MOST_FREEDOM
 
 ALPHA, POWER = 0.05, 0.80
@@ -44,6 +42,8 @@ def smallest_difference(
     """
     if seeds < 2:
         return None
+    from scipy.stats import t  # takes a second to import
+
     freedom = 2 * (MOST_FREEDOM + seeds - 1)
     over_seeds = float(t.ppf(1 - ALPHA / 2, freedom) + t.ppf(POWER, freedom)) * deviation * math.sqrt(2 / seeds)
     return math.hypot(over_seeds, least_difference(examples, disagreement))
@@ -60,6 +60,8 @@ def least_examples(difference: float, disagreement: float = DISAGREEMENT) -> int
 
 
 def _normal_quantiles() -> float:
+    from scipy.stats import norm
+
     return float(norm.ppf(1 - ALPHA / 2) + norm.ppf(POWER))
 
 
