@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from meltpoint.reports.class_tables import CLASS_HEADS, CLASSES_NOTE, class_rows, class_sections, confusion_rows
 from meltpoint.reports.findings import (
     DELTA_HEADS,
     DELTA_SIDES,
@@ -37,6 +36,13 @@ from meltpoint.reports.papers import paper_score
 from meltpoint.reports.report_json import document_text
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.cost import PARETO_NOTE, cost_notes, cost_rows, pareto_rows
+from meltpoint.reports.statistics.finals_scores import (
+    CLASS_HEADS,
+    CLASSES_NOTE,
+    class_rows,
+    class_sections,
+    confusion_rows,
+)
 from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
 from meltpoint.reports.tuning import TuningGain, ran_nowhere
 from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures
+from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Value, figures
 from meltpoint.reports.table_values import FROZEN, TUNED
 from meltpoint.sweeps.results.summary import CellSummary
 

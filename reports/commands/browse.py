@@ -44,8 +44,8 @@ def best(
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """The cells of each task by rank, ★ the recommended one, with scores and best setting; --json: every value."""
-    from meltpoint.reports.best_settings import best_json, best_rows, chosen_cells
     from meltpoint.reports.results import results_of
+    from meltpoint.reports.trial_view import best_json, best_rows, chosen_cells
 
     cells = chosen_cells(results_of(read_summary(name, storage)), cell)
     if as_json:

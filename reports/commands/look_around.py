@@ -1,4 +1,4 @@
-"""The commands on what is there, without a sweep: `features`, `list`, `doctor` and `ui`."""
+"""The commands on what is there, without a sweep: `new-task`, `features`, `list`, `doctor` and `ui`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ import typer
 
 from meltpoint.reports.commands.results import show_sweeps
 from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
-from meltpoint.sweeps.command_line.options import Address, AsJson, DataDir, Listable, OneEncoder, Storage, TrackingUri
-from meltpoint.sweeps.machine.terminal import Screen, tell
+from meltpoint.sweeps.command_line.options import (
+    Address,
+    AsJson,
+    DataDir,
+    Group,
+    Listable,
+    OneEncoder,
+    Storage,
+    TrackingUri,
+)
+from meltpoint.sweeps.machine.terminal import Screen, show, tell
 
 ANY_ENCODER = "hf:ID"
 """An encoder without spaces of its own."""
@@ -120,3 +129,22 @@ def ui(
     from meltpoint.sweeps.tracking.dashboard import serve
 
     raise typer.Exit(serve(storage_path(storage), tracking_uri, host, port, name))
+
+
+@exit_on_error()
+def new_task(
+    files: Annotated[list[str], typer.Argument(help="Files of examples, or a folder of them.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", help="The task file to write; else it is printed.")] = None,
+    group: Group = "",
+    as_json: AsJson = False,
+) -> None:
+    """Look at files of examples and write the task file that reads them, for you to correct."""
+    from meltpoint.tasks.inspection import new_task as inspection
+
+    made = inspection.new_task(files, out, group)
+    if as_json:
+        print_json(made.document())
+    elif out is None:
+        show(made.text)
+    if out is not None:
+        tell(f"{out}: guesses; correct what is wrong, then: meltpoint plan --task {out}", err=True)

@@ -14,18 +14,27 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from meltpoint.reports.class_tables import CLASS_HEADS
 from meltpoint.reports.findings import GAIN_HEADS, gain_rows, without_defaults
 from meltpoint.reports.formats import duration, marks, percent
 from meltpoint.reports.html.cell_sections import CellSection, cell_section
-from meltpoint.reports.html.curves import Chart, cost_charts, history_charts, tuning_charts
 from meltpoint.reports.html.errors import Disagreements, disagreements
-from meltpoint.reports.html.front import Card, FrontTable, cards, front_tables, warnings_by_kind
+from meltpoint.reports.html.front import (
+    Card,
+    Chart,
+    FrontTable,
+    cards,
+    cost_charts,
+    front_tables,
+    history_charts,
+    tuning_charts,
+    warnings_by_kind,
+)
 from meltpoint.reports.html.trials import MOST_ROWS
 from meltpoint.reports.notes import notes
 from meltpoint.reports.report_json import finite
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows, pareto_rows
+from meltpoint.reports.statistics.finals_scores import CLASS_HEADS
 from meltpoint.reports.tuning import ran_nowhere
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tasks.core.wording import some

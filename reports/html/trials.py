@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from meltpoint.adapters import settings
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.formats import searched_names
-from meltpoint.reports.html.curves import ends
+from meltpoint.reports.html.front import ends
 from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real, active
 from meltpoint.search_spaces.space import Space

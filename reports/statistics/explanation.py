@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from meltpoint.reports.statistics import detectable
+from meltpoint.reports.statistics import sample_sizes
 from meltpoint.reports.statistics.tuning_curves import LEVELS, valid_trials
 from meltpoint.sweeps.search.study import STARTUP_TRIALS
 from meltpoint.sweeps.specification.cells import cell_name
@@ -28,9 +28,10 @@ NOTABLE = 0.02
 """The difference for which it is said how many seeds show it: two points."""
 
 ASSUMPTIONS = (
-    f"assumed of differences: accuracy, a standard deviation over seeds of {100 * detectable.SEED_DEVIATION:g} point, "
-    f"independent examples, cells that disagree on {detectable.DISAGREEMENT:.0%} of them; "
-    f"found in {detectable.POWER:.0%} of sweeps at p < {detectable.ALPHA:g}, before the adjustment for a table of "
+    "assumed of differences: accuracy, a standard deviation over seeds of "
+    f"{100 * sample_sizes.SEED_DEVIATION:g} point, independent examples, "
+    f"cells that disagree on {sample_sizes.DISAGREEMENT:.0%} of them; "
+    f"found in {sample_sizes.POWER:.0%} of sweeps at p < {sample_sizes.ALPHA:g}, before the adjustment for a table of "
     "several. Other metrics differ: F1 and Matthews are less certain at equal size, and words of one sentence count "
     "as fewer.".replace("%", " %")
 )
@@ -191,17 +192,17 @@ def _needed_words(ranges: list[int]) -> str:
 
 
 def _seed_part(seeds: int, cells: list[PlannedCell]) -> SeedPart:
-    names, p = _names(cells), detectable.smallest_p(seeds)
+    names, p = _names(cells), sample_sizes.smallest_p(seeds)
     words = f"{_of(names)}: {some(seeds, 'seed')}: an exact two-sided sign-flip test cannot go below p = {p:.3g}"
     if seeds < RECOMMENDED_SEEDS:
-        best = detectable.smallest_p(RECOMMENDED_SEEDS)
+        best = sample_sizes.smallest_p(RECOMMENDED_SEEDS)
         words += f"; {RECOMMENDED_SEEDS} or more are recommended (--seeds {RECOMMENDED_SEEDS}: p = {best:.3g})"
     return SeedPart(names, seeds, p, RECOMMENDED_SEEDS, f"{words}.")
 
 
 def _difference_part(task: str, metric: str, seeds: int, dev: int, test: int | None) -> DifferencePart:
     split, examples = ("dev", dev) if test is None else ("test", test)
-    smallest, needed = detectable.smallest_difference(seeds, examples), detectable.seeds_for(NOTABLE, examples)
+    smallest, needed = sample_sizes.smallest_difference(seeds, examples), sample_sizes.seeds_for(NOTABLE, examples)
     start = f"{task}: {some(seeds, 'seed')} and {some(examples, f'{split} example')}"
     start += NO_TEST_SIZE if test is None else ""
     start += "" if metric == "accuracy" else f", if {metric} were accuracy"
@@ -210,7 +211,7 @@ def _difference_part(task: str, metric: str, seeds: int, dev: int, test: int | N
     else:
         words = f"{start}: two modes have to differ by about {100 * smallest:.1f} points."
     words += " " + _two_points(needed, examples) if smallest is None or smallest > NOTABLE else ""
-    least = detectable.least_examples(NOTABLE)
+    least = sample_sizes.least_examples(NOTABLE)
     return DifferencePart(task, metric, seeds, split, examples, smallest, needed, least, words)
 
 
@@ -218,9 +219,9 @@ def _two_points(needed: int | None, examples: int) -> str:
     """The seeds or examples that a difference of two points would take."""
     if needed is not None:
         return f"Two points would take about {some(needed, 'seed')}."
-    if (least := detectable.least_difference(examples)) > NOTABLE:
+    if (least := sample_sizes.least_difference(examples)) > NOTABLE:
         return (
             f"So many examples never show less than {100 * least:.1f} points, whatever the seeds; two points take more "
-            f"than {some(detectable.least_examples(NOTABLE), 'example')}."
+            f"than {some(sample_sizes.least_examples(NOTABLE), 'example')}."
         )
-    return f"Two points would take more than {counted(detectable.MOST_SEEDS)} seeds."
+    return f"Two points would take more than {counted(sample_sizes.MOST_PLANNED_SEEDS)} seeds."

@@ -1,12 +1,16 @@
-"""Numbers of seeds and examples with which a difference of a given size would be claimed."""
+"""Sizes that a claim takes, and conclusions of comparisons in plain words."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from meltpoint.reports.statistics.seed_variance import MOST_FREEDOM
+from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.tasks.core.metrics import Floats
+from meltpoint.tasks.core.wording import some
 
 MOST_SEEDS = 1000
 MOST_EXAMPLES = 10**8
@@ -91,3 +95,129 @@ class Design:
     def _first(numbers: Floats, p_values: Floats, alpha: float) -> int | None:
         claimed = np.flatnonzero(p_values < alpha)
         return int(numbers[claimed[0]]) if len(claimed) else None
+
+
+ALPHA, POWER = 0.05, 0.80
+"""Two-sided level, and the share of true differences of that size that are found; the customary values."""
+
+SEED_DEVIATION = 0.01
+"""Assumed standard deviation of a score over seeds: a point, about what fine-tuning shows on small tasks."""
+
+DISAGREEMENT = 0.10
+"""Assumed share of examples on which exactly one of two cells is right; independent errors at 85 % would be 25 %."""
+
+MOST_PLANNED_SEEDS = 100
+
+
+def smallest_p(seeds: int) -> float:
+    """The smallest p-value of an exact two-sided sign-flip test on so many pairs: all differences have one sign."""
+    return min(1.0, 2.0 ** (1 - seeds))
+
+
+def smallest_difference(
+    seeds: int, examples: int, deviation: float = SEED_DEVIATION, disagreement: float = DISAGREEMENT
+) -> float | None:
+    """The true difference in accuracy that a comparison of two cells finds with a probability of about `POWER`.
+
+    Two-sided at `ALPHA`, before any adjustment for several comparisons. The part of the seeds has Student's quantiles,
+    with the degrees of freedom of two moderated variances, the part of the examples normal ones; their squares add up.
+
+    Args:
+        seeds: runs of each cell.
+        examples: independent examples of the split.
+        deviation: standard deviation of a score over seeds.
+        disagreement: share of examples on which exactly one of the cells is right.
+
+    Returns:
+        A fraction; None for fewer than two seeds.
+    """
+    if seeds < 2:
+        return None
+    from scipy.stats import t  # takes a second to import
+
+    freedom = 2 * (MOST_FREEDOM + seeds - 1)
+    over_seeds = float(t.ppf(1 - ALPHA / 2, freedom) + t.ppf(POWER, freedom)) * deviation * math.sqrt(2 / seeds)
+    return math.hypot(over_seeds, least_difference(examples, disagreement))
+
+
+def least_difference(examples: int, disagreement: float = DISAGREEMENT) -> float:
+    """The smallest difference that examples allow with any number of seeds."""
+    return _normal_quantiles() * math.sqrt(disagreement / examples)
+
+
+def least_examples(difference: float, disagreement: float = DISAGREEMENT) -> int:
+    """The number of examples below which no number of seeds shows a difference."""
+    return math.ceil(disagreement * (_normal_quantiles() / difference) ** 2)
+
+
+def _normal_quantiles() -> float:
+    from scipy.stats import norm
+
+    return float(norm.ppf(1 - ALPHA / 2) + norm.ppf(POWER))
+
+
+def seeds_for(difference: float, examples: int) -> int | None:
+    """The smallest number of seeds that finds a true difference; None if even `MOST_SEEDS` do not."""
+    for seeds in range(2, MOST_PLANNED_SEEDS + 1):
+        smallest = smallest_difference(seeds, examples)
+        if smallest is not None and smallest <= difference:
+            return seeds
+    return None
+
+
+MODES = {
+    "feature_extraction": "feature extraction",
+    "fine_tuning": "fine-tuning",
+    "stack_and_finetune": "stack-and-finetune",
+}
+TUNED, PUBLISHED = "tuning", "the published setting"
+UNADJUSTED = "cannot be told: not adjusted for the other comparisons of its table"
+
+
+def cell_names(upper: CellKey, lower: CellKey) -> tuple[str, str]:
+    """The two cells by what tells them apart: `fine-tuning`, `fine-tuning with crf`, `crf`, `bert-base`."""
+    return _name(upper, lower), _name(lower, upper)
+
+
+def _name(cell: CellKey, other: CellKey) -> str:
+    encoder, mode, _, variant = (*cell, "")[:4]
+    other_encoder, other_mode, _, other_variant = (*other, "")[:4]
+    words = [MODES.get(mode, mode.replace("_", " "))] if mode != other_mode else []
+    if variant != other_variant:
+        words.append(f"with {variant or 'the default head'}" if words else variant or "the default head")
+    if encoder != other_encoder:
+        words.append(f"of {encoder}" if words else encoder)
+    return " ".join(words) or MODES.get(mode, mode.replace("_", " "))
+
+
+def better(first: str, second: str) -> str:
+    """`fine-tuning is better than feature extraction`."""
+    return f"{first} is better than {second}"
+
+
+def untold(reason: str) -> str:
+    """`cannot be told: one seed: …`."""
+    return f"cannot be told: {reason}"
+
+
+def not_yet(seeds: int, examples: int, needs: Needs) -> str:
+    """`cannot be told with 5 seeds and 408 examples; about 12 seeds would`.
+
+    Args:
+        seeds, examples: the sizes of the comparison.
+        needs: the sizes that would do.
+    """
+    text = f"cannot be told with {some(seeds, 'seed')} and {some(examples, 'example')}"
+    if needs.seeds is not None:
+        return f"{text}; about {some(_rounded(needs.seeds), 'seed')} would"
+    if needs.examples is None:
+        return text
+    others = needs.with_seeds if needs.with_seeds is not None and needs.with_seeds > seeds else None
+    beside = "" if others is None else f" with {some(_rounded(others), 'seed')}"
+    return f"{text}; no number of seeds would, about {some(_rounded(needs.examples), 'example')}{beside} would"
+
+
+def _rounded(number: int) -> int:
+    """Two significant digits: these numbers follow from a variance that is itself a rough figure."""
+    step: int = 10 ** max(0, len(str(number)) - 2)
+    return -(-number // step) * step

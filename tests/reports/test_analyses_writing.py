@@ -12,8 +12,21 @@ import pytest
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
-from meltpoint.reports.analyses.core.figures import COLOURS, DASHES, MARKERS, Line, Panel, draw, in_rows
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, figures, latex_text, points
+from meltpoint.reports.analyses.core.output import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    AnalysisTable,
+    Column,
+    Line,
+    Panel,
+    Score,
+    draw,
+    figures,
+    in_rows,
+    latex_text,
+    points,
+)
 
 TABLE = AnalysisTable(
     "made_up", "50 % of a_b & c",

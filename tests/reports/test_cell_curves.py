@@ -12,7 +12,7 @@ import pytest
 
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.tuning_curves import ANALYSIS
-from meltpoint.reports.statistics.cell_curves import cell_curve, rows_of
+from meltpoint.reports.statistics.tuning_curves import cell_curve
 from meltpoint.sweeps.ledger.records import HardwareRecord
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.tests.reports.conftest import record
@@ -110,17 +110,13 @@ def test_trials_side_by_side_share_the_time_of_their_order(make_cell):
     assert cell_curve(searched(make_cell(), *together)).trials.cost.seconds == 26.0
 
 
-def test_a_row_says_what_the_curve_is_at_a_number_of_trials(make_cell):
-    cell = searched(make_cell(), *scored(*np.linspace(0.1, 0.9, 17)))
-    few = searched(make_cell("feature_extraction"), *scored(0.7))
-    one, two, none = (row for searched_cell in (cell, few) for row in rows_of(cell_curve(searched_cell)))
-    assert [(row.trials, row.seconds, row.valid) for row in (one, two)] == [(1, 60.0, (1, 2)), (2, 120.0, (1, 2))]
-    assert [band is None for band in two.point.bands] == [True, False]
-    assert one.point.median == pytest.approx(0.5)
-    assert (none.point, none.trials, none.random_trials) == (None, None, 1)
-    assert cell_curve(cell).valid_words == (
-        "from 17 random trials: valid up to 1 trial (95 % band), 2 trials (80 % band)"
-    )
+def test_a_curve_knows_its_valid_range_and_what_its_trials_cost(make_cell):
+    one = cell_curve(searched(make_cell(), *scored(*np.linspace(0.1, 0.9, 17))))
+    assert (one.seconds(1), one.seconds(2), one.curve.valid) == (60.0, 120.0, (1, 2))
+    first, second = one.curve.at([1, 2])
+    assert first.median == pytest.approx(0.5)
+    assert [band is None for band in second.bands] == [True, False]
+    assert one.valid_words == "from 17 random trials: valid up to 1 trial (95 % band), 2 trials (80 % band)"
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import pytest
 from seqeval.metrics import classification_report
 from sklearn import metrics as sk
 
-from meltpoint.reports.class_tables import class_document, class_rows, confusion_rows
-from meltpoint.reports.statistics.finals_scores import class_scores
+from meltpoint.reports.statistics.finals_scores import class_document, class_rows, class_scores, confusion_rows
 from meltpoint.sweeps.ledger.predictions import ScoredExamples, read_scored
 
 LABELS = ("a", "b", "c")

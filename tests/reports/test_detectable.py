@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm, permutation_test, t
 
-from meltpoint.reports.statistics.detectable import (
+from meltpoint.reports.statistics.sample_sizes import (
     least_difference,
     least_examples,
     seeds_for,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
-from meltpoint.reports.analyses.core.agreement import (
+from meltpoint.reports.analyses.genres import (
     count_file,
     count_terms,
     distribution,

@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meltpoint.reports.html.curves import LINE_POINTS, MOST_SIMULATED, cost_charts, tuning_charts
 from meltpoint.reports.html.errors import _right_of, disagreements, errors_of
+from meltpoint.reports.html.front import LINE_POINTS, MOST_SIMULATED, cost_charts, tuning_charts
 from meltpoint.reports.html.page import row_shares
 from meltpoint.reports.html.trials import MOST_CURVES, thinned, trial_rows
-from meltpoint.reports.statistics.cell_curves import cell_curve
 from meltpoint.reports.statistics.cost import trade_offs
-from meltpoint.reports.statistics.tuning_curves import MOST_TRIALS
+from meltpoint.reports.statistics.tuning_curves import MOST_TRIALS, cell_curve
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path, read_scored
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise

@@ -16,7 +16,7 @@ from meltpoint.reports.cards.card import usage
 from meltpoint.reports.cards.cell_card import cell_card
 from meltpoint.reports.results import results_of
 from meltpoint.reports.statistics.finals_scores import StoredScores
-from meltpoint.reports.statistics.mean_interval import MeanInterval, mean_interval, run_interval
+from meltpoint.reports.statistics.hierarchical_bootstrap import MeanInterval, mean_interval, run_interval
 from meltpoint.reports.tables import markdown
 from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meltpoint.reports.statistics.example_statistics import SCORERS, scorer, written_out
-from meltpoint.reports.statistics.holm import counts_of, resampled
+from meltpoint.reports.statistics.resampling import counts_of, resampled
 from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import METRICS

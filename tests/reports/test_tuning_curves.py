@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from meltpoint.reports.statistics.tuning_curves import (
     LEVELS,
-    LOWEST,
     TuningCurve,
     bounds,
     distribution_bands,
@@ -168,10 +167,6 @@ def test_the_worst_ranking_is_not_below_the_bound_and_the_best_is_the_other(name
 
 def test_an_error_has_no_largest_value():
     assert [bounds(name) for name in METRICS if METRICS[name].lower_is_better] == [(math.inf, 0.0)] * 2
-
-
-def test_every_metric_with_another_lowest_value_exists():
-    assert set(LOWEST) <= set(METRICS)
 
 
 def test_a_table_shows_powers_of_two_and_the_last_valid_number_of_trials():

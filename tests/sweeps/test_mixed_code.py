@@ -18,7 +18,7 @@ import yaml
 from rich.console import Console
 
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_table
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column
+from meltpoint.reports.analyses.core.output import AnalysisTable, Column
 from meltpoint.reports.matrix import AT_CAP, matrix
 from meltpoint.reports.notes import notes
 from meltpoint.reports.report import report

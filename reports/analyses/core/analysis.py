@@ -8,8 +8,7 @@ from pathlib import Path
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.files import replacing, write_atomically
-from meltpoint.reports.analyses.core.figures import Panel, draw
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column
+from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Panel, draw
 from meltpoint.reports.notes import code_notes
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
