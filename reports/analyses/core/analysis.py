@@ -8,7 +8,7 @@ from pathlib import Path
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.files import replacing, write_atomically
-from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Panel, draw
+from meltpoint.reports.analyses.core.output import AnalysisTable, Panel, draw
 from meltpoint.reports.notes import code_notes
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -16,15 +16,6 @@ from meltpoint.sweeps.specification.cells import data_spec, word_of
 from meltpoint.tasks import get
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import DataSpec
-
-CELL_COLUMNS = (Column("encoder"), Column("mode"), Column("task"))
-
-
-def cell_values(cell: CellSummary) -> tuple[str, str, str]:
-    """The cell's values of `CELL_COLUMNS`; a variant stands in brackets behind its mode."""
-    head = cell.header
-    return head.encoder, f"{head.mode} ({head.variant})" if head.variant else head.mode, head.task
-
 
 FORMATS = ("md", "csv", "tex", "svg", "png")
 
