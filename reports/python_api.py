@@ -195,7 +195,7 @@ def tune(
         SweepFailedError: it ended with status 1 or by a signal; `error.sweep` has what finished.
         KeyboardInterrupt: it was interrupted.
     """
-    from meltpoint.reports.tuning import name_of, splits_of, write_splits
+    from meltpoint.reports.tuning_data import name_of, splits_of, write_splits
     from meltpoint.sweeps.ledger.ledger import DATA
 
     parts, place = splits_of(data, test, dev), str(storage)

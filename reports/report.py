@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.tables import MAKERS, files_of
 from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.sweeps.storage.files import StoragePath, write
 
 
 def report(
@@ -53,37 +49,3 @@ def kept_files(results: SweepResults) -> dict[str, str]:
                 err=True,
             )
     return files
-
-
-def renew_page(
-    read: Callable[[], SweepSummary], path: StoragePath, beside: str | None = None, dashboard: str | None = None,
-    tell: Callable[[str], None] = tell, wait: Callable[[float], None] = time.sleep,
-) -> SweepSummary:  # fmt: skip
-    """Write a sweep's page, again and again while a process drives it; a reader sees the old page or the new one.
-
-    The page asks the browser to load it again as long as it will be renewed; the last one does not.
-
-    Args:
-        read: gives the sweep as it is now.
-        path: the file.
-        beside, dashboard: as for `report`.
-        tell: takes a line whenever the page was written.
-        wait: waits some seconds between two pages.
-
-    Returns:
-        The sweep as it ended.
-
-    Raises:
-        ValueError: as `report`, or a file of the sweep is damaged.
-    """
-    from meltpoint.reports.html.page import DASHBOARD, RENEWAL_SECONDS, html
-    from meltpoint.reports.status_view import progress_line
-
-    while True:
-        summary = read()
-        is_running = summary.state == "running"
-        write(path, html(results_of(summary, beside), dashboard or DASHBOARD, renewed=is_running))
-        tell(f"{path}  {progress_line(summary)}")
-        if not is_running:
-            return summary
-        wait(RENEWAL_SECONDS)

@@ -34,7 +34,7 @@ from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import notes, searched_again, searched_less
 from meltpoint.reports.papers import paper_score
 from meltpoint.reports.report_json import document_text
-from meltpoint.reports.results import SweepResults
+from meltpoint.reports.results import SweepResults, TuningGain, ran_nowhere
 from meltpoint.reports.statistics.cost import PARETO_NOTE, cost_notes, cost_rows, pareto_rows
 from meltpoint.reports.statistics.finals_scores import (
     CLASS_HEADS,
@@ -44,7 +44,6 @@ from meltpoint.reports.statistics.finals_scores import (
     confusion_rows,
 )
 from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
-from meltpoint.reports.tuning import TuningGain, ran_nowhere
 from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary

@@ -102,9 +102,6 @@ def report(
     ] = None,
     beside: Beside = None, storage: Storage = "runs",
     out: Annotated[Path | None, typer.Option(help="A file to write; else standard output.")] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="html: written again until the sweep ends; to --out, or its report.html.")
-    ] = False,
     margin: Annotated[
         float | None, typer.Option(help="Points within which modes are level; the sweep's own otherwise.")
     ] = None,
@@ -116,18 +113,13 @@ def report(
     ] = False,
 ) -> None:  # fmt: skip
     """The report of a sweep, whatever has finished so far: md, csv, json, tex, or html, a page with everything."""
-    if table_format is not TableFormat.html and (watch or dashboard):
-        raise ValueError(f"{'--watch' if watch else '--dashboard'} is for pages alone; write --format html.")
-    from meltpoint.reports.report import renew_page
+    if table_format is not TableFormat.html and dashboard:
+        raise ValueError("--dashboard is for pages alone; write --format html.")
     from meltpoint.reports.report import report as make
     from meltpoint.sweeps.command_line.option_values import margin_of
-    from meltpoint.sweeps.storage.files import readable_storage, sweep_folder, write
+    from meltpoint.sweeps.storage.files import write
 
     level = None if margin is None else margin_of(margin)
-    if watch:
-        place = out or sweep_folder(readable_storage(storage), name) / "report.html"
-        renew_page(lambda: read_view(name, storage), place, beside, dashboard, lambda line: tell(line, err=True))
-        return
     summary = read_view(name, storage)
     if table_format is None and out is None and (explain or sys.stdout.isatty()):
         from meltpoint.reports.results import results_of

@@ -202,16 +202,6 @@ def test_a_cell_is_opened_from_its_bar_and_its_setting_copied(shown: Browser, pa
     assert shown.run("return document.querySelector('#cell-2 .buttons [role=status]').textContent") == "Copied."
 
 
-def test_open_cells_outlive_a_renewal(shown: Browser, summary: SweepSummary, tmp_path: Path) -> None:
-    path = tmp_path / "renewed.html"
-    path.write_text(html(results_of(summary), renewed=True), encoding="utf-8")
-    shown.show(path, 1300)
-    shown.run("document.getElementById('cell-4').open = true")
-    shown.wait_for("sessionStorage.length === 1")
-    shown.driver.refresh()
-    assert shown.run("return [...document.querySelectorAll('details.cell[open]')].map((one) => one.id)") == ["cell-4"]
-
-
 def test_ten_thousand_trials_are_built_in_ten_seconds_open_in_two_and_take_five_megabytes(
     shown: Browser, tmp_path: Path
 ) -> None:

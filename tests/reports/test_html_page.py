@@ -22,7 +22,7 @@ from meltpoint.reports.html.cell_sections import best_setting, cell_section
 from meltpoint.reports.html.front import cards, front_tables, rounded_up, use_of, warnings_by_kind
 from meltpoint.reports.html.page import breakable, embedded, html, page_of, prose
 from meltpoint.reports.html.trials import space_of
-from meltpoint.reports.report import kept_files, renew_page, report
+from meltpoint.reports.report import kept_files, report
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import STAR
 from meltpoint.search_spaces import documents
@@ -310,28 +310,6 @@ def test_a_running_sweep_without_a_result_has_a_page(make_cell: MakeCell, make_s
     page = report(make_sweep(make_cell(search=()), state="running"), "html")
     assert "There are no finals yet." in page
     assert "No trial has finished yet." in page
-
-
-def test_a_followed_page_asks_to_be_loaded_again_until_the_sweep_ends(
-    make_cell: MakeCell, make_sweep: MakeSweep, tmp_path: Path
-) -> None:
-    cell = make_cell(finals=[(0.8, 0.8)] * 2)
-    seen: list[str] = []
-    states = iter(["running", "running", "done"])
-    file = tmp_path / "page.html"
-    waits: list[float] = []
-
-    def read() -> SweepSummary:
-        if file.exists():
-            seen.append(file.read_text(encoding="utf-8"))
-        found: SweepSummary = make_sweep(cell, state=next(states))
-        return found
-
-    renew_page(read, file, tell=lambda line: None, wait=waits.append)
-    seen.append(file.read_text(encoding="utf-8"))
-    assert ['<meta http-equiv="refresh"' in page for page in seen] == [True, True, False]
-    assert len(waits) == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"], "no temporary file is left"
 
 
 def test_the_page_is_kept_beside_the_tables_once_every_cell_is_done(make_cell: MakeCell, make_sweep: MakeSweep) -> None:

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from meltpoint.adapters.training.epochs import EpochResult, best_epoch
+from meltpoint.reports.results import gain_in_words
 from meltpoint.reports.statistics.comparison import Comparison
 from meltpoint.reports.statistics.cost import Point, pareto
-from meltpoint.reports.tuning import gain_in_words
 from meltpoint.sweeps.driver.cell_endings import place_tags
 from meltpoint.sweeps.results.guards import _against
 from meltpoint.sweeps.results.kept_results import Baseline
