@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint import tasks
-from meltpoint.tasks.core.carving import parse_slice
+from meltpoint.tasks.core.carving import carve, parse_slice
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check, read_split
 from meltpoint.tasks.core.splits import data_warnings, dev_sample_size, fingerprint, load_training_data, sample
@@ -48,9 +48,9 @@ def test_carving_divides_the_split_as_python_slices_do(start, stop):
             parse_slice(written)
     elif wanted in ([], MANY):
         with pytest.raises(ValueError, match=r"is empty|leaves nothing"):
-            parse_slice(written).carve(MANY)
+            carve(parse_slice(written), MANY)
     else:
-        rest, carved = parse_slice(written).carve(MANY)
+        rest, carved = carve(parse_slice(written), MANY)
         assert carved == wanted
         assert rest == [example for example in MANY if example not in wanted]
 
