@@ -40,7 +40,7 @@ EXAMPLES = {
     "replacing": ["bert-base=minilm"], "overrides": {"epochs": 3, "dropout": {"uniform": [0.0, 0.3]}},
     "test_from": "{from: train, fraction: 0.1, seed: 0}",
 }  # fmt: skip
-"""What to write for arguments that are given as tables or mappings."""
+"""Examples of arguments that are tables or mappings."""
 TERMINAL_CLAIMS = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 """Variables by which a notebook's kernel says that output goes to a terminal."""
 ENUMS: Mapping[str, type[StrEnum]] = {"searcher": SearcherName, "cache_overflow": Overflow}

@@ -60,7 +60,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to do for a task.
+    """A recommendation for a task.
 
     Attributes:
         task, metric, split: of the scores.
@@ -118,7 +118,7 @@ class Recommendation:
 
     @property
     def needs(self) -> str:
-        """What would make a provisional recommendation sure, in words; "" where it is not provisional or not known."""
+        """The sizes that would make a provisional recommendation sure; "" if it is not provisional or they are not known."""
         known = self.comparison
         if self.certainty != "provisional" or known is None:
             return ""

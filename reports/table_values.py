@@ -189,7 +189,7 @@ class EncoderBlock:
 
     The row of baselines stands among the ensembles, which it is like: without a mode.
 
-    A task's own metric comes first; the metrics beside it (`Task.beside`) follow. `deltas` are not adjusted yet.
+    A task's own metric comes first; its further metrics (`Task.beside`) follow. `deltas` are not adjusted yet.
     """
 
     encoder: str

@@ -98,7 +98,7 @@ def _values(setting: Mapping[str, Value]) -> str:
 
 
 def _run_lines(record: TrialRecord) -> Iterator[str]:
-    together = f", beside {record.trained_together - 1} others" if record.trained_together > 1 else ""
+    together = f", together with {record.trained_together - 1} others" if record.trained_together > 1 else ""
     attempts = f", attempt {record.attempts}" if record.attempts > 1 else ""
     shared = f", answered by {record.answered_by}" if record.answered_by else ""
     yield f"ran {duration(record.seconds)}{together}{attempts}{shared}"

@@ -1,4 +1,4 @@
-"""The cost of 🔥 over ❄ for each encoder and task, beside the ratio of a lecture.
+"""The cost of 🔥 over ❄ for each encoder and task, next to the ratio of a lecture.
 
 `report` has the table of all costs and the Pareto sets.
 """
@@ -63,4 +63,4 @@ def _seconds_of_a_trial(cell: CellSummary) -> float:
     return cell.cost.search_seconds / sum(record.answered_by is None for record in cell.search)
 
 
-ANALYSIS = Analysis(NAME, "seconds of 🔥 over ❄, per run and per search trial, beside the lecture's ~10×", run)
+ANALYSIS = Analysis(NAME, "seconds of 🔥 over ❄, per run and per search trial; a lecture says ~10×", run)

@@ -2,7 +2,7 @@
 
 Δ = 🔥 − ❄ of each encoder on each task, by the comparisons of the result tables, and its mean over the tasks of a kind.
 The advice is a mode if the adjusted p-value of Δ is below 0.05, `❄ ≈ 🔥` if the interval stays within one point of 0,
-and none otherwise; what would change it stands beside it. If a mode has heads of several sizes on a task, a second
+and `cannot be told` otherwise, with the sizes that would change it. If a mode has heads of several sizes on a task, a second
 table compares many task parameters with few in the same way.
 """
 
@@ -90,7 +90,7 @@ class Pair:
 
 
 MOST_TASKS = 200
-"""Where no number of tasks up to this one would do, none is named."""
+"""The largest number of tasks that is named as enough."""
 
 
 @dataclass(frozen=True)

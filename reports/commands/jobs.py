@@ -89,7 +89,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
     attempt: AttemptNumber = None,
 ) -> None:  # fmt: skip
-    """What a submitted sweep has printed. With -f, status 1 if the job did not end well."""
+    """Print the output of a submitted sweep. With -f, status 1 if the job did not end well."""
     from meltpoint.sweeps.jobs.client import last_attempt
 
     client = _client(address)

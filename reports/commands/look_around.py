@@ -55,7 +55,7 @@ def list_names(
     head: Annotated[str, typer.Option(help="… under this head.")] = "",
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """What there is: encoders, modes, tasks, heads, tricks, spaces, specs, sweeps; `spaces --mode M`: what M tries."""
+    """List encoders, modes, tasks, heads, tricks, spaces, specs, sweeps; `spaces --mode M`: what M tries."""
     if what is Listable.sweeps:
         show_sweeps(storage, as_json)
         return
@@ -91,7 +91,7 @@ def doctor(
     as_json: AsJson = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Also what is well.")] = False,
 ) -> None:  # fmt: skip
-    """What this machine has and lacks, and each node of a cluster (--address), each lack with its remedy."""
+    """Check this machine, and each node of a cluster (--address); each lack comes with its remedy."""
     from meltpoint.reports.screen import show_checks
     from meltpoint.sweeps.machine.doctor import checks, data_folder
     from meltpoint.sweeps.machine.ray_address import RAY

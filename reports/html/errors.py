@@ -36,7 +36,7 @@ class Errors:
 
     Attributes:
         labels: of the matrix; empty where there are too many, or for regression.
-        matrix: gold × predicted, counts over all seeds; a level of colour from 0 to 9 beside each.
+        matrix: gold × predicted, counts over all seeds, each with a level of colour from 0 to 9.
         pairs: (gold, predicted, count) of the most frequent confusions, where labels are too many.
         residuals: (gold, mean prediction over seeds) of regression.
         notes: what the figures are of, and what is left out; or why there are none.

@@ -124,7 +124,7 @@ SCRIPTS = ("charts.js", "trial_table.js", "page.js")
 
 @cache
 def asset(name: str) -> str:
-    """The text of a file beside this module."""
+    """The text of a file in this module's folder."""
     return files("meltpoint.reports.html").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -136,7 +136,7 @@ class StoredScores:
 
 
 def _once(kept: dict[Key, Found | Problem], key: Key, compute: Callable[[], Found]) -> Found:
-    """A result, or the problem with it, computed the first time that it is asked for."""
+    """A result or its problem, computed once, on first use."""
     if key not in kept:
         try:
             kept[key] = compute()
@@ -162,7 +162,7 @@ def check_score(run: ScoredExamples, metric: str, recorded: float, whose: str, t
 
     Args:
         whose: the predictions, in words.
-        tolerance: what the score may differ by beside that (`TrialRecord.dev_tolerance`).
+        tolerance: a further difference that is allowed (`TrialRecord.dev_tolerance`).
 
     Raises:
         Problem: they give another one, or none.

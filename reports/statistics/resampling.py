@@ -36,7 +36,7 @@ Groups = NDArray[np.int64] | None
 CHUNK = 2**20
 """Counts that are in memory at a time: 8 MB."""
 KEPT_CHUNKS = 16
-"""The chunks of one task are asked for cell by cell: 4 000 resamples of 2 000 examples are 8 chunks."""
+"""Chunks of a task that are kept between its cells: 4 000 resamples of 2 000 examples are 8 chunks."""
 
 
 def resampled(score: Scorer, examples: int, resamples: int, name: str, groups: Groups = None) -> Floats:
@@ -68,7 +68,7 @@ def counts_of(examples: int, resamples: int, name: str, groups: Groups = None) -
 
 
 def units_of(examples: int, groups: Groups) -> int:
-    """The number of what is drawn independently: of groups, or of examples where there are none."""
+    """The number of independent units: groups, or examples if there are no groups."""
     return examples if groups is None else int(groups.max()) + 1
 
 

@@ -33,7 +33,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Design:
-    """What was observed: the difference, and the two parts of its variance.
+    """An observed difference, and the two parts of its variance.
 
     Attributes:
         delta: the difference.
@@ -213,8 +213,8 @@ def not_yet(seeds: int, examples: int, needs: Needs) -> str:
     if needs.examples is None:
         return text
     others = needs.with_seeds if needs.with_seeds is not None and needs.with_seeds > seeds else None
-    beside = "" if others is None else f" with {some(_rounded(others), 'seed')}"
-    return f"{text}; no number of seeds would, about {some(_rounded(needs.examples), 'example')}{beside} would"
+    more = "" if others is None else f" with {some(_rounded(others), 'seed')}"
+    return f"{text}; no number of seeds would, about {some(_rounded(needs.examples), 'example')}{more} would"
 
 
 def _rounded(number: int) -> int:

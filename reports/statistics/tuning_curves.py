@@ -73,15 +73,15 @@ class RandomTrials:
 
     @property
     def words(self) -> str:
-        """Where the settings come from: `1 first, 15 random`."""
+        """The origins of the settings: `1 first, 15 random`."""
         return ", ".join(f"{count} {source}" for source, count in self.suggested.items())
 
 
 def random_trials(cell: CellSummary, most: int = MOST_TRIALS) -> RandomTrials:
     """The random trials of a cell's search.
 
-    A setting that failed counts as the metric's lowest value: whoever draws it has nothing from that trial. Without
-    it, the curve would be that of a space in which nothing fails.
+    A setting that failed counts as the metric's lowest value, because a search that draws it gets nothing from that
+    trial. Without it, the curve would be that of a space in which nothing fails.
 
     Args:
         cell: a cell of a sweep.

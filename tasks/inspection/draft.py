@@ -1,4 +1,4 @@
-"""The draft of a task file: its keys with guessed values, and remarks for the person who corrects it."""
+"""The draft of a task file: its keys with guessed values, and remarks for you to check."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Draft:
     Attributes:
         keys: key of a task file → value, in the order of the file.
         counts: split → what it holds.
-        remarks: key → what a person should look at there; "" for remarks on the whole.
+        remarks: key → remarks to check there; "" for remarks on the whole file.
     """
 
     keys: dict[str, object] = field(default_factory=dict)
@@ -66,7 +66,7 @@ def draft_of(
         paths: files and folders.
         relative_to: the folder that the task file will lie in.
         named: the task file's own name, without its ending; "" where there is none yet.
-        asked: the columns and the kind that are not to be guessed.
+        asked: the columns and the kind that you named; they are not guessed.
         given: split → its file, in place of `paths`; a test split is carved off train where none is given.
 
     Raises:
@@ -133,7 +133,7 @@ def _roles(place: Place, shape: FileShape, asked: Asked, *, has_label_file: bool
         return shape.roles
     names, rows = list(shape.names), list(shape.rows)
     if has_label_file:
-        # Any label will do to find the texts beside it.
+        # Any label will do to find the texts.
         names, rows = [*names, LABEL], [{**row, LABEL: str(number % 2)} for number, row in enumerate(rows)]
     try:
         return roles_of(names, rows, asked)
@@ -333,7 +333,7 @@ def _by_split(draft: Draft, field_name: str) -> str:
 
 
 def _add_parts(draft: Draft, *, carves_test: bool) -> None:
-    """Carve dev where there is none, and test if asked to; else say what a test would need."""
+    """Carve dev where there is none, and test if `carves_test`; otherwise remark on the missing test."""
     left = draft.counts["train"].examples if "train" in draft.counts else 0
     if "test" not in draft.counts and carves_test:
         test = _part(left, left // 4)

@@ -48,8 +48,8 @@ class FileShape:
         keys: the keys of a task file that its reading needs, such as `delimiter`.
         names: the names of its columns, or their numbers.
         rows: its first rows: column → text, list, or None.
-        remarks: (key of a task file, what a person should know of the guess there).
-        roles: what its columns are for, where its shape says it; else None.
+        remarks: (key of a task file, a remark on the guess there).
+        roles: the roles of its columns, if its shape shows them; otherwise None.
     """
 
     format: str
