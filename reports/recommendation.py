@@ -118,7 +118,7 @@ class Recommendation:
 
     @property
     def needs(self) -> str:
-        """The sizes that would make a provisional recommendation sure; "" if it is not provisional, or they are unknown."""
+        """The sizes that would make a provisional recommendation sure; "" if it is not provisional or not known."""
         known = self.comparison
         if self.certainty != "provisional" or known is None:
             return ""

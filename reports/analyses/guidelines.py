@@ -2,8 +2,8 @@
 
 Δ = 🔥 − ❄ of each encoder on each task, by the comparisons of the result tables, and its mean over the tasks of a kind.
 The advice is a mode if the adjusted p-value of Δ is below 0.05, `❄ ≈ 🔥` if the interval stays within one point of 0,
-and `cannot be told` otherwise, with the sizes that would change it. If a mode has heads of several sizes on a task, a second
-table compares many task parameters with few in the same way.
+and `cannot be told` otherwise, with the sizes that would change it. If a mode has heads of several sizes on a task, a
+second table compares many task parameters with few in the same way.
 """
 
 from __future__ import annotations

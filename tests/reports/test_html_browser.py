@@ -24,8 +24,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.tests.fixed_comparer import FixedComparer
 from meltpoint.tests.reports.conftest import epoch
-from meltpoint.tests.reports.searched_cells import SETTING, MakeCell, MakeSweep, searched
-from meltpoint.tests.reports.stored_sweeps import store_sweep
+from meltpoint.tests.reports.stored_sweeps import SETTING, MakeCell, MakeSweep, searched, store_sweep
 
 LACK = missing()
 AXE = os.environ.get("MELTPOINT_AXE", "")

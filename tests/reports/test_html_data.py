@@ -22,8 +22,7 @@ from meltpoint.sweeps.results.sweep_file import read_sweep, write_sweep
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
-from meltpoint.tests.reports.searched_cells import SETTING, MakeCell, MakeSweep, searched
-from meltpoint.tests.reports.stored_sweeps import store_sweep
+from meltpoint.tests.reports.stored_sweeps import SETTING, MakeCell, MakeSweep, searched, store_sweep
 
 
 @pytest.fixture(scope="module")

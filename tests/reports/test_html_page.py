@@ -29,8 +29,7 @@ from meltpoint.search_spaces import documents
 from meltpoint.sweeps.results.export import best_space
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.tests.fixed_comparer import FixedComparer
-from meltpoint.tests.reports.searched_cells import SETTING, MakeCell, MakeSweep, searched
-from meltpoint.tests.reports.stored_sweeps import store_sweep
+from meltpoint.tests.reports.stored_sweeps import SETTING, MakeCell, MakeSweep, searched, store_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 VENDOR = ROOT / "reports" / "html" / "vendor"
