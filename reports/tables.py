@@ -29,6 +29,7 @@ from meltpoint.reports.formats import (
     searched_names,
     setting_text,
     title,
+    trials_text,
 )
 from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import notes, searched_again, searched_less
@@ -203,12 +204,6 @@ def _cell_row(cell: CellSummary, names: int) -> list[str]:
         NOTHING if best is None or best.best_epoch is None else f"{best.best_epoch} of {len(best.epochs)}",
         spread_text(cell.dev, head.metric), spread_text(cell.test, head.metric), duration(cell.seconds),
     ]  # fmt: skip
-
-
-def trials_text(counts: Mapping[str, int]) -> str:
-    """`14/16 (1 stopped, 1 failed)`: finished of planned, and the states of the others."""
-    others = [f"{counts[state]} {state}" for state in ("stopped", "failed", "running") if counts[state]]
-    return f"{counts['finished']}/{counts['planned']}" + (f" ({', '.join(others)})" if others else "")
 
 
 def _settings(summary: SweepSummary) -> str:

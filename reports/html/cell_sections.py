@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.reports.formats import duration, title, value_text
+from meltpoint.reports.formats import duration, title, trials_text, value_text
 from meltpoint.reports.html.errors import Errors, errors_of
 from meltpoint.reports.html.trials import TrialRows, importances, trial_rows
 from meltpoint.reports.statistics.finals_scores import cell_class_scores, class_rows
-from meltpoint.reports.tables import trials_text
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
