@@ -174,8 +174,7 @@ class LoadedSweep:
         Raises:
             ValueError: another format.
         """
-        from meltpoint.reports.report import report
-        from meltpoint.reports.tables import MAKERS
+        from meltpoint.reports.report import MAKERS, report
         from meltpoint.tasks.core.registry import unknown
 
         if form not in (*MAKERS, "html"):

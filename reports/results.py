@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
 
-from meltpoint.reports.cards.cell_card import cell_card
+from meltpoint.reports.cell_card import cell_card
 from meltpoint.reports.formats import bounds_text, symbol
 from meltpoint.reports.matrix import ENSEMBLE_NOTE
 from meltpoint.reports.papers import PaperTable, paper_table_of, with_paper_numbers

@@ -271,7 +271,7 @@ def train(
     where = str(data_dir.absolute()) if data_dir else None
     done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk), out, transformers)
     if out is not None:
-        from meltpoint.reports.cards.cell_card import trained_card
+        from meltpoint.reports.cell_card import trained_card
         from meltpoint.sweeps.results.export import CARD
         from meltpoint.sweeps.storage.files import write
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.reports.cards.card import EncoderFacts, ModelCard, ScoreRow
 from meltpoint.reports.formats import title
+from meltpoint.reports.model_card import EncoderFacts, ModelCard, ScoreRow
 from meltpoint.reports.statistics.finals_scores import Split, StoredScores
 from meltpoint.reports.statistics.hierarchical_bootstrap import RESAMPLES, MeanInterval, mean_interval, run_interval
 from meltpoint.sweeps.ledger.records import TrialRecord
