@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -42,7 +41,6 @@ from meltpoint.tasks.core.wording import counted, printable, some
 
 if TYPE_CHECKING:  # they import torch, which takes seconds and a table does not need
     from meltpoint.adapters.training.epochs import EpochResult
-    from meltpoint.reports.statistics.explanation import Explanation
     from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
 
@@ -302,16 +300,6 @@ def note_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
         own = dict.fromkeys(modes)
         where = "" if set(own) == every[task] else f", {', '.join(own)}"
         yield f"{task}{where}: {note}"
-
-
-def show_explanation(explanation: Explanation, console: Console) -> None:
-    """Print what a plan's budget can and cannot show: a heading and its lines for each part."""
-    for heading, lines in explanation.sections().items():
-        say(console, heading, style="bold")
-        for line in lines:
-            console.print(Padding(Text(line), (0, 0, 0, 2)))
-    for line in explanation.assumptions:
-        say(console, line, style="dim")
 
 
 def show_epoch(epoch: EpochResult, console: Console) -> None:
