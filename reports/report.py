@@ -174,7 +174,7 @@ def _cost(summary: SweepSummary) -> list[str]:
     heads, *rows = ([*map(_plain, row)] for row in cost_rows(summary))
     parts = ["## Cost", _table_tables(heads, rows, "l" * len(_names(summary)) + "r" * 7), _bullets(cost_notes(summary))]
     heads, *rows = ([*map(_plain, row)] for row in pareto_rows(summary))
-    return [*parts, *([_table_tables(heads, rows, "lllll"), _bullets([PARETO_NOTE])] if rows else [])]
+    return [*parts, *([_table_tables(heads, rows, "llll"), _bullets([PARETO_NOTE])] if rows else [])]
 
 
 def _classes(summary: SweepSummary) -> list[str]:
