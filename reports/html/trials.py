@@ -208,8 +208,8 @@ def importances(cell: CellSummary, axes: Sequence[Axis]) -> tuple[dict[str, floa
             study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=value))
     except ValueError as error:
         return {}, f"No importance: {error}"
-    params = [one.params for one in study.get_trials(deepcopy=False)]
-    having = [axis.name for axis in axes if sum(axis.name in one for one in params) >= FEWEST_TRIALS]
+    trials = study.get_trials(deepcopy=False)
+    having = [axis.name for axis in axes if sum(axis.name in one.params for one in trials) >= FEWEST_TRIALS]
     evaluator = PedAnovaImportanceEvaluator(target_quantile=max(SMALLEST_QUANTILE, FEWEST_ABOVE / len(scored)))
     with warnings.catch_warnings():  # of few trials; the page says the same
         warnings.simplefilter("ignore")

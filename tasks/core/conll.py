@@ -236,7 +236,7 @@ def split_columns(path: Path, text: str) -> ColumnFile:
                 comments += 1
     if not sentences:
         raise ValueError(f"{path} holds no sentence. Replace it with the complete file.")
-    return ColumnFile(sentences, (f"{some(comments, 'line')} with # taken for a comment",) if comments else ())
+    return ColumnFile(sentences, (f"{some(comments, 'line')} with # read as a comment",) if comments else ())
 
 
 def _lines(path: Path, text: str) -> list[str]:

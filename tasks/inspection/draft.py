@@ -248,7 +248,7 @@ def _leave_out_test(draft: Draft) -> None:
     files = draft.keys["files"]
     assert isinstance(files, dict)
     names = files.pop("test", None)
-    draft.remark("files", f"left out, since it is not read so: {names}: {draft.remarks[''].pop()}")
+    draft.remark("files", f"left out, because it cannot be read like train: {names}: {draft.remarks[''].pop()}")
 
 
 def _add_to_value(draft: Draft, value: str, texts: tuple[str, ...], label: str | list[str]) -> None:
@@ -300,7 +300,7 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
         labels = sorted(set(seen) - set(hidden), key=_label_order)
         draft.keys["labels"] = labels
         if len(labels) > 2 and all(map(is_number, labels)) and kind == "sentence_classification":
-            draft.remark("kind", "classes in an order, as stars are, can be kind: ordinal_classification")
+            draft.remark("kind", "ordered classes, such as stars, can be kind: ordinal_classification")
         if labels and all(map(is_number, labels)):
             names = ", ".join(f"{label}: NAME" for label in labels[:3])
             draft.remark("labels", f"numbers can have names, as in labels: {{{names}}}")
@@ -309,7 +309,9 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
             draft.remark("skip_labels", f"{some(sum(seen[one] for one in hidden), 'row')} without a label")
     if any(counts.empty for counts in draft.counts.values()):
         draft.keys["empty"] = "skip"
-        draft.remark("empty", f"rows with an empty text: {_by_split(draft, 'empty')}; refuse and keep are the others")
+        draft.remark(
+            "empty", f"rows with an empty text: {_by_split(draft, 'empty')}; the other choices are refuse and keep"
+        )
 
 
 def _has_label_columns(draft: Draft) -> bool:
@@ -338,14 +340,14 @@ def _add_parts(draft: Draft, *, carves_test: bool) -> None:
     if "test" not in draft.counts and carves_test:
         test = _part(left, left // 4)
         draft.keys["test_from"] = {"from": "train", "fraction": round(test / max(1, left), 4), "seed": 0}
-        draft.remark("test_from", "there is no test split; this part of train is, locked until the finals")
+        draft.remark("test_from", "no test split: this part of train is used, locked until the finals")
         left -= test
     elif "test" not in draft.counts:
         draft.remark("", "no test split: finalists need one, as in test_from: {from: train, fraction: 0.1, seed: 0}")
     if "dev" not in draft.counts:
         dev = _part(left, left // 2)
         draft.keys["dev_from"] = {"from": "train", "fraction": round(dev / left, 4) if left > 1 else 0.5, "seed": 0}
-        draft.remark("dev_from", "there is no dev split; this part of train is, each class with its share")
+        draft.remark("dev_from", "no dev split: this part of train is used, with each class's share")
 
 
 def _part(size: int, most: int) -> int:
