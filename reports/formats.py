@@ -31,7 +31,7 @@ def trials_text(counts: Mapping[str, int]) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """A text as one line of Markdown that is no HTML, heading or quotation; `p < 0.05` stays as it is."""
+    """A text as one line of Markdown, which is not HTML, a heading or a quotation; `p < 0.05` is unchanged."""
     line = re.sub("^(?=[#>])", r"\\", printable(" ".join(text.split())))
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#|\w+;)", "&amp;", line))
 

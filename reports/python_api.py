@@ -42,7 +42,7 @@ EXAMPLES = {
 }  # fmt: skip
 """Examples of arguments that are tables or mappings."""
 TERMINAL_CLAIMS = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
-"""Variables by which a notebook's kernel says that output goes to a terminal."""
+"""Variables by which a notebook's kernel claims that output goes to a terminal."""
 ENUMS: Mapping[str, type[StrEnum]] = {"searcher": SearcherName, "cache_overflow": Overflow}
 
 

@@ -118,7 +118,7 @@ def seeds_note(summary: SweepSummary) -> list[str]:
 
 
 def searches_note(summary: SweepSummary) -> list[str]:
-    """One line that says whether the modes had equal searches, if there are several."""
+    """One line on whether the modes had equal searches, if there are several modes."""
     spec, searches = summary.spec, dict[str, list[str]]()
     for block in spec.products():
         for mode in block.modes:

@@ -98,7 +98,7 @@ def progress_line(summary: SweepSummary) -> str:
 MOST_ERRORS = 20
 """If more trials of a cell failed, those of one cause share a line."""
 SHOWN = 3
-"""The trials that such a line names."""
+"""The number of trials that such a line names."""
 RUNNING_SHOWN = 8
 """The running trials that have a line."""
 

@@ -156,7 +156,7 @@ def dev_gain(record: TrialRecord | None) -> float:
 
 
 def chosen_cells(results: SweepResults, cell: str | None) -> list[RankedCell]:
-    """The cells that a name stands for: one, or all without a name, the best of each task first.
+    """The cells with a name: one, or all without a name, the best of each task first.
 
     Raises:
         ValueError: there is no such cell, or it has no finished trial yet.

@@ -62,7 +62,7 @@ def remove(
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Only the finalists' weights.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False, storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """Remove a sweep's folder, or its weights alone; never one that is driven. MLflow's runs stay."""
+    """Remove a sweep's folder, or only its weights; a running sweep is refused. MLflow's runs stay."""
     from meltpoint.sweeps.results.removal import removable, remove_sweep
     from meltpoint.sweeps.storage.files import readable_storage
 

@@ -1,4 +1,4 @@
-"""The commands on what is there, without a sweep: `new-task`, `features`, `list`, `doctor` and `ui`."""
+"""The commands that need no sweep: `new-task`, `features`, `list`, `doctor` and `ui`."""
 
 from __future__ import annotations
 

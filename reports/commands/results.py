@@ -228,7 +228,7 @@ def predict(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:0.")] = "cpu",
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """Predict each row of a file with a finalist; its columns are kept, the prediction stands behind them."""
+    """Predict each row of a file with a finalist; columns are kept, and the prediction is added after them."""
     from meltpoint.sweeps.results.export import model_folder
     from meltpoint.sweeps.results.prediction_files import format_of
 

@@ -149,7 +149,7 @@ def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
 
 
 def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
-    """Run a sweep, show its table, and end with its status; its results where that is 0."""
+    """Run a sweep and show its table; return its results, or exit with its status if that is not 0."""
     from meltpoint.sweeps.machine.signals import end_now, stoppable
     from meltpoint.sweeps.results.cache import trim
 

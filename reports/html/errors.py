@@ -215,7 +215,7 @@ def _measure(kind: str) -> str:
 
 
 def _right(runs: Sequence[ScoredExamples]) -> NDArray[np.float64]:
-    """For each example how well the seeds do: the share that is right, or minus the mean absolute error."""
+    """The quality of the seeds on each example: the share that is right, or minus the mean absolute error."""
     mean: NDArray[np.float64] = np.mean([_right_of(run) for run in runs], axis=0)
     return mean
 

@@ -35,9 +35,9 @@ from meltpoint.tasks.core.wording import some
 LINE_POINTS = 60
 """Points of a line; the curve is a step function of the number of trials."""
 MOST_NAMED = 4
-"""From so many cells on, notes count them."""
+"""The number of cells from which notes count them instead of naming them."""
 MOST_SIMULATED = 64
-"""Of more random trials the page counts the first so many: their bands take three seconds, those of 256 a minute."""
+"""The most random trials that the page counts, the first ones: their bands take 3 seconds, those of 256 a minute."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _line(one: CellCurve, several: bool) -> dict[str, Any]:
 
 
 def _band(shown: Sequence[CurvePoint], place: int, factor: float) -> list[list[float]]:
-    """(trials, low, high) of the points at which the band says anything."""
+    """(trials, low, high) of the points within the band's valid range."""
     inside = [(point.trials, band) for point in shown if (band := point.bands[place]) is not None]
     return [[round(trials, 4), round(factor * low, 4), round(factor * high, 4)] for trials, (low, high) in inside]
 

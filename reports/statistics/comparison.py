@@ -1,4 +1,4 @@
-"""The difference between two cells with its uncertainty over seeds and examples, and what it allows to say.
+"""The difference between two cells with its uncertainty over seeds and examples, and the conclusion that it allows.
 
 `hierarchical_bootstrap` has the method with its sources, `docs/statistics.md` explains it to users.
 """
@@ -140,7 +140,7 @@ class Comparison:
 
     @property
     def words(self) -> str:
-        """The conclusion in plain words: `fine-tuning is better`, or why it cannot be told and what would tell it."""
+        """The conclusion in plain words: `fine-tuning is better`, or the sizes with which it could be told."""
         sides = (
             (sample_sizes.TUNED, sample_sizes.PUBLISHED)
             if self.about_tuning

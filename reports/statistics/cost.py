@@ -146,7 +146,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def cost_notes(summary: SweepSummary) -> list[str]:
-    """The meaning of the table's figures, and what hardware told of them."""
+    """The meaning of the table's figures, and the counters that they come from."""
     costs = [cell.cost for cell in summary.cells]
     kinds = sorted({kind for cost in costs for kind in cost.peak_memory_kinds})
     sources = sorted({source for cost in costs for source in cost.energy_sources})

@@ -105,7 +105,7 @@ UNADJUSTED = "cannot be told: not adjusted for the other comparisons of its tabl
 
 
 def cell_names(upper: CellKey, lower: CellKey) -> tuple[str, str]:
-    """The two cells by what tells them apart: `fine-tuning`, `fine-tuning with crf`, `crf`, `bert-base`."""
+    """The names of two cells, as short as their difference allows: `fine-tuning`, `fine-tuning with crf`, `crf`."""
     return _name(upper, lower), _name(lower, upper)
 
 
@@ -148,6 +148,6 @@ def not_yet(seeds: int, examples: int, needs: Needs) -> str:
 
 
 def _rounded(number: int) -> int:
-    """Two significant digits: these numbers follow from a variance that is itself a rough figure."""
+    """A number rounded up to two significant digits: it follows from a variance that is itself a rough figure."""
     step: int = 10 ** max(0, len(str(number)) - 2)
     return -(-number // step) * step

@@ -28,7 +28,7 @@ from meltpoint.tasks.core.wording import some
 GPU_SECONDS, CPU_SECONDS = "GPU-seconds", "CPU worker-seconds"
 
 MOST_TRIALS = 256
-"""Of more trials the first so many count: opda's simulation takes minutes and gigabytes for a thousand."""
+"""The most trials that count, the first ones: opda's simulation takes minutes and gigabytes for a thousand."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def bounds(metric: str) -> tuple[float, float]:
 
 @functools.cache
 def simulation_source(count: int) -> np.random.Generator:
-    """The source of opda's simulation for so many trials: equal trials give equal bands in any order of calls.
+    """The source of opda's simulation for a number of trials: equal trials give equal bands in any order of calls.
 
     opda keeps the simulation's result for each generator, so there is one generator for each number of trials.
     """
@@ -193,7 +193,7 @@ def distribution_bands(
 
 @functools.cache
 def largest_k(count: int, level: float) -> float:
-    """The largest number k of trials, not rounded, up to which the band from `count` random trials says anything.
+    """The largest number k of trials, not rounded, up to which the band from `count` random trials is informative.
 
     Beyond it the quantile 0.5^(1/k) is one that the lower band of the distribution does not reach at the best score,
     so that the upper band of the curve is the highest value that the metric can have, whatever the scores are.
@@ -239,7 +239,7 @@ class TuningCurve:
 
     @property
     def valid(self) -> tuple[int, ...]:
-        """For each of `LEVELS` the largest whole number of trials up to which the band says anything."""
+        """For each of `LEVELS` the largest whole number of trials up to which the band is informative."""
         return tuple(valid_trials(len(self.scores), level) for level in LEVELS)
 
     @property
@@ -321,7 +321,7 @@ class CellCurve:
         return text.replace("%", " %")
 
     def seconds(self, trials: float) -> float | None:
-        """The expected cost of so many trials, in the unit of `trials.cost`: the mean of one, times their number."""
+        """The expected cost of a number of trials, in the unit of `trials.cost`: the number times the mean of one."""
         cost = self.trials.cost
         return None if cost is None else trials * cost.seconds
 

@@ -265,7 +265,7 @@ def _add_to_value(draft: Draft, value: str, texts: tuple[str, ...], label: str |
 
 
 def _add_splits(draft: Draft) -> None:
-    """Put the splits in their order, after the column that says them."""
+    """Put the splits in their order, after the split column."""
     names = draft.keys.pop("splits", {})
     assert isinstance(names, dict)
     keys: dict[str, object] = {}
@@ -309,9 +309,7 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
             draft.remark("skip_labels", f"{some(sum(seen[one] for one in hidden), 'row')} without a label")
     if any(counts.empty for counts in draft.counts.values()):
         draft.keys["empty"] = "skip"
-        draft.remark(
-            "empty", f"rows with an empty text: {_by_split(draft, 'empty')}; the other choices are refuse and keep"
-        )
+        draft.remark("empty", f"rows with an empty text: {_by_split(draft, 'empty')}; other choices: refuse, keep")
 
 
 def _has_label_columns(draft: Draft) -> bool:
@@ -351,5 +349,5 @@ def _add_parts(draft: Draft, *, carves_test: bool) -> None:
 
 
 def _part(size: int, most: int) -> int:
-    """The size of a part of so many examples: a tenth, but at least `FEWEST` of them where `most` allows it."""
+    """The size of a part: a tenth of `size` examples, but at least `FEWEST` of them where `most` allows it."""
     return max(1, min(most, max(FEWEST, size // 10)))

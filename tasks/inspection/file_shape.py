@@ -89,7 +89,7 @@ def _doubt(text: str, data: bytes, encoding: str) -> list[str]:
 
 
 def _is_damaged(data: bytes) -> list[str]:
-    """A remark on a file that is UTF-8 but for some bytes: as another encoding, its letters would be wrong."""
+    """A remark on a file that is UTF-8 except for some bytes: in another encoding its letters would be wrong."""
     text = data.decode("utf-8", "replace")
     wrong = text.count("\ufffd")
     right = sum(not character.isascii() for character in text) - wrong
@@ -163,7 +163,7 @@ def _of_table(path: Path, text: str, table: TableShape) -> FileShape:
 
 
 def _fault(path: Path, text: str, separator: str) -> str:
-    """The line that says why a text is no table of cells that may be in quotes, or are not in a tsv; "" if it is."""
+    """The reason why a text is not a table of cells (never quoted in a tsv); "" if it is one."""
     lines = enumerate(text.split("\n"), 1)
     plain = ((number, line.split(separator)) for number, line in lines)
     rows = plain if separator == "\t" else csv_rows(path, io.StringIO(text, newline=""), separator)

@@ -93,7 +93,7 @@ class AnalysisOptions:
         return [(e, t) for e, t in pairs if e in (self.encoders or (e,)) and t in (self.tasks or (t,))]
 
     def encoder_word(self, name: str) -> str:
-        """The word that says where an encoder lies, by its name in the sweep, if there is one."""
+        """The encoder's location, by its name in the sweep; the name itself without a sweep."""
         return name if self.sweep is None else self.sweep.spec.named_encoder(name)
 
     def cells(self, encoder: str, task: str) -> list[CellSummary]:
