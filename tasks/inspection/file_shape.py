@@ -13,8 +13,8 @@ from pathlib import Path
 from meltpoint.tasks.core.conll import SUFFIXES
 from meltpoint.tasks.core.files import without_suffix
 from meltpoint.tasks.core.readers import csv_rows, data_bytes, decoded, records, text_of, with_line_feeds
-from meltpoint.tasks.core.rows import Row, dataset_rows, json_row
-from meltpoint.tasks.core.streams import is_in_quotes
+from meltpoint.tasks.core.rows import json_row
+from meltpoint.tasks.core.streams import Row, dataset_rows, is_in_quotes
 from meltpoint.tasks.core.wording import some
 from meltpoint.tasks.inspection.roles import Roles
 from meltpoint.tasks.inspection.splits import Place
