@@ -27,7 +27,7 @@ Map = Callable[[Tensor], Tensor]
 
 GPU_POSITIONS = 8192
 """Positions of a padded batch up to which a GPU keeps the padding: a training step's time is then that of starting its
-kernels, and attention without padding starts more of them (`docs/log.md`, 2026-11-26)."""
+kernels, and attention without padding starts more of them (`docs/internals/log.md`, 2026-11-26)."""
 
 
 def is_worthwhile(pieces: Tensor) -> bool:

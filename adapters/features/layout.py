@@ -31,7 +31,8 @@ are removed as the least recently used ones."""
 ENCODING_BATCH = 64
 """Rows per batch. Same batch size and order as in `evaluation.evaluate`, so that both compute the same numbers.
 
-The last bits of a row's states depend on the padded length of its batch, and on nothing else in it (docs/log.md).
+The last bits of a row's states depend on the padded length of its batch, and on nothing else in it
+(docs/internals/log.md).
 """
 
 ROWS_PER_SHARD = 128

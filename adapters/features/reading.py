@@ -57,7 +57,7 @@ class Features:
         """The states of some rows, in the given order.
 
         Each row is copied from its slice of the file. That takes 0.65 ms for 32 rows of 7 layers × 25 × 384 in float32,
-        against 0.93 and 1.08 ms for `index_select` and `np.take` over all rows at once (docs/log.md).
+        against 0.93 and 1.08 ms for `index_select` and `np.take` over all rows at once (docs/internals/log.md).
 
         Returns:
             (layers, rows, longest, dim) in the stored type, 0 where padded; `longest` is the largest number of

@@ -72,7 +72,8 @@ class ConditionalRandomField(nn.Module):
     def _likelihood(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         """Log-likelihood of every row, (T, batch).
 
-        A member at a time, for the bundle's promise; all rows at once would take a third of the time (docs/log.md).
+        A member at a time, for the bundle's promise; all rows of eight members at once would take a fifth of the time
+        (docs/internals/log.md).
         """
         found = []
         for member, rows in enumerate(zip(scores, labels, mask, strict=True)):

@@ -176,7 +176,7 @@ LAYERS = Parameter("bilstm.layers", 2, "layers of the BiLSTM", 1, 8, shapes=True
 
 ALL_AT_ONCE = 4
 """Members of a bundle from which a GPU reads them in one recurrence; fewer are faster one by one (measured on an H200
-with 200 and 300 units over 24 to 120 positions; `docs/log.md`, 2026-11-26)."""
+with 200 and 300 units over 24 to 120 positions; `docs/internals/log.md`, 2026-11-26)."""
 
 DIRECTIONS = ("", "_reverse")
 """The endings of torch.nn.LSTM's parameter names, which are kept."""

@@ -105,7 +105,7 @@ def _failed_runs(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
 def _fitted(failed: Sequence[TrialRecord], learnt: Sequence[TrialRecord]) -> str:
     """The words for failed finals whose training loss fell as far as that of others: they learnt.
 
-    Then training and evaluation compute something else: a head's dropout, say (docs/log.md, 2026-11-26).
+    Then training and evaluation compute something else: a head's dropout, say (docs/internals/log.md, 2026-11-26).
     """
     highest = max((final.epochs[-1].train_loss for final in learnt if final.epochs), default=-math.inf)
     seeds = [str(final.seed) for final in failed if final.epochs and final.epochs[-1].train_loss <= highest]

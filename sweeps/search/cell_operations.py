@@ -23,7 +23,7 @@ from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.tasks.core.task import Kind
 
 BEST_EPOCH = 10
-"""Of a trial with patience: the median of 14 on frozen minilm, 5 to 18 (docs/log.md)."""
+"""Of a trial with patience: the median of 14 on frozen minilm, 5 to 18 (docs/internals/log.md)."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def make_room(cell: CellKey) -> None:
     """Give back what trials of another cell left, where memory is scarce.
 
     Else the next trial takes what the last one left. Given back in between, it would have to be found again page by
-    page: a twentieth of a short trial's time (docs/log.md).
+    page: a twentieth of a short trial's time (docs/internals/log.md).
     """
     if _LastOrder.cell not in (None, cell) and limits.memory().scarce:
         release_memory()
@@ -53,7 +53,7 @@ def drop_garbage() -> None:
 def release_memory() -> None:
     """Give the memory back that trials left: neither Python nor malloc does it soon.
 
-    Without this, workers of the 12-cell sweep grew to 10 GB each (docs/log.md).
+    Without this, workers of the 12-cell sweep grew to 10 GB each (docs/internals/log.md).
     """
     drop_garbage()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None

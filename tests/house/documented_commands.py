@@ -40,7 +40,7 @@ def documents() -> Iterator[tuple[str, str]]:
     """(path, text) of each document but the log, whose commands are those of their day."""
     for guide in GUIDES:
         name = guide.relative_to(ROOT).as_posix()
-        if name not in {"docs/log.md", "CHANGELOG.md"}:
+        if name not in {"docs/internals/log.md", "CHANGELOG.md"}:
             yield name, guide.read_text(encoding="utf-8")
 
 

@@ -124,7 +124,7 @@ def test_finals_side_by_side_are_probed_where_they_are_allowed_on_gpus(spec, cel
 
 
 def test_what_was_not_run_on_a_gpu_or_changes_finals_there_is_off():
-    """A limit may change with figures of a GPU in docs/log.md, and this test with it."""
+    """A limit may change with figures of a GPU in docs/internals/log.md, and this test with it."""
     assert not gpu_limits.BUNDLES_FINALS
     assert share_of(0, 80 * GIB) == 1 / 8
     assert share_of(27 * GIB, 80 * GIB) == 1.0, "two would need 81 GiB with half as much again"
