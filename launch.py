@@ -16,8 +16,7 @@ import typer
 from meltpoint.adapters import heap
 from meltpoint.reports.commands.browse import best, cache, compare, remove, show
 from meltpoint.reports.commands.jobs import logs, stop, submit
-from meltpoint.reports.commands.look_around import doctor, features, list_names, ui
-from meltpoint.reports.commands.own_data import new_task
+from meltpoint.reports.commands.look_around import doctor, features, list_names, new_task, ui
 from meltpoint.reports.commands.results import analyse, ensemble, export, predict, report, status, train
 from meltpoint.reports.commands.search import demo, plan, sweep, tune
 from meltpoint.sweeps.command_line.errors import DONE, accept_any_character, forget_no_columns

@@ -9,9 +9,8 @@ from typing import Any
 
 from meltpoint.reports.formats import bounds_text, duration, interval_text, p_text, symbol
 from meltpoint.reports.recommendation import Recommendation
-from meltpoint.reports.results import SweepResults
+from meltpoint.reports.results import NOT_RUN, NOT_YET, SweepResults, TuningGain, ran_nowhere
 from meltpoint.reports.table_values import Delta
-from meltpoint.reports.tuning import NOT_RUN, NOT_YET, TuningGain, ran_nowhere
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.cost import NOTHING, spread_text
 from meltpoint.sweeps.results.summary import SweepSummary, summarise

@@ -24,8 +24,14 @@ UNITS = (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1))
 """(unit, the next smaller unit, seconds of both)."""
 
 
+def trials_text(counts: Mapping[str, int]) -> str:
+    """`14/16 (1 stopped, 1 failed)`: finished of planned, and the states of the others."""
+    others = [f"{counts[state]} {state}" for state in ("stopped", "failed", "running") if counts[state]]
+    return f"{counts['finished']}/{counts['planned']}" + (f" ({', '.join(others)})" if others else "")
+
+
 def markdown_text(text: str) -> str:
-    """A text as one line of Markdown that is no HTML, heading or quotation; `p < 0.05` stays as it is."""
+    """A text as one line of Markdown, which is not HTML, a heading or a quotation; `p < 0.05` is unchanged."""
     line = re.sub("^(?=[#>])", r"\\", printable(" ".join(text.split())))
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#|\w+;)", "&amp;", line))
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from meltpoint.reports.best_settings import RankedCell, best_json, chosen_cells, dev_gain, ranked_cells
 from meltpoint.reports.formats import searched_names
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.table_values import EncoderBlock, TableEntry
+from meltpoint.reports.trial_view import RankedCell, best_json, chosen_cells, dev_gain, ranked_cells
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
@@ -174,8 +174,7 @@ class LoadedSweep:
         Raises:
             ValueError: another format.
         """
-        from meltpoint.reports.report import report
-        from meltpoint.reports.tables import MAKERS
+        from meltpoint.reports.report import MAKERS, report
         from meltpoint.tasks.core.registry import unknown
 
         if form not in (*MAKERS, "html"):

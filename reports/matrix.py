@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import combinations, zip_longest
 
 from meltpoint.adapters.settings import CONSTANT, SCHEDULE
-from meltpoint.reports.differences import EnsembleOf, ModeVariant, RowPair, Split, over_seeds, side_title
 from meltpoint.reports.formats import symbol
 from meltpoint.reports.notes import searched_again, searched_less
 from meltpoint.reports.statistics.comparison import Comparer
@@ -15,12 +14,18 @@ from meltpoint.reports.table_values import (
     Contrasts,
     Delta,
     EncoderBlock,
+    EnsembleOf,
     Matrix,
+    ModeVariant,
+    RowPair,
+    Split,
     TableEntry,
     TableRow,
     in_one_table,
     numbered,
+    over_seeds,
     place_of,
+    side_title,
 )
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import spread_text

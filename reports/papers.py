@@ -10,11 +10,22 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from meltpoint.reports.differences import EnsembleOf, ModeVariant, RowPair, pair_title, side_title
 from meltpoint.reports.formats import QUOTED, signed
 from meltpoint.reports.matrix import matrix
 from meltpoint.reports.statistics.comparison import Comparer
-from meltpoint.reports.table_values import EncoderBlock, Matrix, TableEntry, TableRow, numbered, own_columns
+from meltpoint.reports.table_values import (
+    EncoderBlock,
+    EnsembleOf,
+    Matrix,
+    ModeVariant,
+    RowPair,
+    TableEntry,
+    TableRow,
+    numbered,
+    own_columns,
+    pair_title,
+    side_title,
+)
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader

@@ -40,9 +40,9 @@ EXAMPLES = {
     "replacing": ["bert-base=minilm"], "overrides": {"epochs": 3, "dropout": {"uniform": [0.0, 0.3]}},
     "test_from": "{from: train, fraction: 0.1, seed: 0}",
 }  # fmt: skip
-"""What to write for arguments that are given as tables or mappings."""
+"""Examples of arguments that are tables or mappings."""
 TERMINAL_CLAIMS = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
-"""Variables by which a notebook's kernel says that output goes to a terminal."""
+"""Variables by which a notebook's kernel claims that output goes to a terminal."""
 ENUMS: Mapping[str, type[StrEnum]] = {"searcher": SearcherName, "cache_overflow": Overflow}
 
 
@@ -195,7 +195,7 @@ def tune(
         SweepFailedError: it ended with status 1 or by a signal; `error.sweep` has what finished.
         KeyboardInterrupt: it was interrupted.
     """
-    from meltpoint.reports.tuning import name_of, splits_of, write_splits
+    from meltpoint.reports.tuning_data import name_of, splits_of, write_splits
     from meltpoint.sweeps.ledger.ledger import DATA
 
     parts, place = splits_of(data, test, dev), str(storage)

@@ -16,11 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from meltpoint.reports.differences import Split, over_seeds
 from meltpoint.reports.formats import bounds_text, symbol
 from meltpoint.reports.statistics.comparison import ALPHA, MARGIN, Comparison
-from meltpoint.reports.statistics.holm import holm
-from meltpoint.reports.table_values import Delta, place_of
+from meltpoint.reports.statistics.resampling import holm
+from meltpoint.reports.table_values import Delta, Split, over_seeds, place_of
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
@@ -61,7 +60,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to do for a task.
+    """A recommendation for a task.
 
     Attributes:
         task, metric, split: of the scores.
@@ -119,7 +118,7 @@ class Recommendation:
 
     @property
     def needs(self) -> str:
-        """What would make a provisional recommendation sure, in words; "" where it is not provisional or not known."""
+        """The sizes that would make a provisional recommendation sure; "" if it is not provisional or not known."""
         known = self.comparison
         if self.certainty != "provisional" or known is None:
             return ""

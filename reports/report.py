@@ -1,15 +1,310 @@
-"""A sweep's report in one format, also while the sweep is running."""
+"""A sweep's report as Markdown, CSV, JSON, LaTeX or one HTML page, also while the sweep is running."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from meltpoint.reports.results import SweepResults, results_of
-from meltpoint.reports.tables import MAKERS, files_of
+from meltpoint.reports.findings import (
+    DELTA_HEADS,
+    DELTA_SIDES,
+    GAIN_HEADS,
+    GAIN_SIDES,
+    advice_lines,
+    delta_lines,
+    delta_row,
+    gain_lines,
+    gain_rows,
+    without_defaults,
+)
+from meltpoint.reports.formats import (
+    booktabs,
+    duration,
+    latex_text,
+    markdown_text,
+    marks,
+    searched_names,
+    setting_text,
+    title,
+    trials_text,
+)
+from meltpoint.reports.matrix import members_text
+from meltpoint.reports.notes import notes, searched_again, searched_less
+from meltpoint.reports.papers import paper_score
+from meltpoint.reports.report_json import document_text
+from meltpoint.reports.results import SweepResults, TuningGain, ran_nowhere, results_of
+from meltpoint.reports.statistics.cost import PARETO_NOTE, cost_notes, cost_rows, pareto_rows
+from meltpoint.reports.statistics.finals_scores import (
+    CLASS_HEADS,
+    CLASSES_NOTE,
+    class_rows,
+    class_sections,
+    confusion_rows,
+)
+from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.machine.terminal import tell
-from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.sweeps.storage.files import StoragePath, write
+from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
+from meltpoint.sweeps.results.kept_results import Ensemble
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.sweep_file import CellHeader, mixture_in_words
+from meltpoint.tasks.core.wording import some
+
+
+def latex(results: SweepResults) -> str:
+    """The ❄/🔥 table, also while the sweep is running; footnotes and conclusions are comments below each table."""
+    footnotes = [f"{number}: {text}" for number, text in enumerate(results.table.footnotes, 1)]
+    notes = [
+        *advice_lines(results.recommendations),
+        *footnotes,
+        *delta_lines(results),
+        *gain_lines(results),
+        *results.legend,
+    ]
+    head = "% \\usepackage{booktabs}\n"
+    return head + "\n".join(_table(block, results.summary, notes) for block in results.table.blocks)
+
+
+def _table(block: EncoderBlock, summary: SweepSummary, notes: list[str]) -> str:
+    heads = ["mode", "head", *(f"{task} ({metric})" if metric else task for task, metric in block.tasks)]
+    parts = [[_row(row) for row in rows] for rows in (block.modes, block.ensembles, block.differences)]
+    state = "" if summary.state == "done" else f" ({summary.state})"
+    caption = f"Sweep {summary.name}{state}: {block.encoder}."
+    label = re.sub(r"[^A-Za-z0-9]+", "-", f"{summary.name}-{block.encoder}").strip("-")
+    return booktabs("ll" + "r" * len(block.tasks), [latex_text(head) for head in heads], parts, caption, label, notes)
+
+
+def _row(row: TableRow) -> list[str]:
+    return [latex_text(row.title), latex_text(row.head), *(_shown(shown, row.is_paper) for shown in row.entries)]
+
+
+def _shown(shown: TableEntry, is_paper: bool) -> str:
+    text = latex_text(shown.label)
+    around = r"\textit" if is_paper and shown.split else ""
+    marks = ",".join(map(str, shown.notes))
+    return (f"{around}{{{text}}}" if around else text) + (rf"\textsuperscript{{{marks}}}" if marks else "")
+
+
+COLUMNS = (
+    "sweep", "encoder", "mode", "task", "head", "kind", "metric",
+    "trials_planned", "trials_finished", "trials_stopped", "trials_failed", "trials_running", "trials_missing",
+    "best_dev", "best_trial", "best_epoch", "seeds", "dev_mean", "dev_std", "test_mean", "test_std",
+    "train_examples", "dev_examples", "train_seconds", "setting", "notes", "data_fingerprint", "code_version",
+    "variant", "task_parameters", "paper_score", "paper_split", "paper_source", "paper_quoted",
+    "default_dev_mean", "default_dev_std", "default_test_mean", "default_test_std",
+    "gpu_hours", "energy_joules", "peak_memory_bytes", "trained_parameters", "seconds_of_a_final",
+    "tuning_delta", "tuning_low", "tuning_high", "recommended",
+)  # fmt: skip
+"""The columns of `report.csv`, described in docs/tables.md."""
+
+
+def files_of(results: SweepResults) -> dict[str, str]:
+    """The report files: file name → text."""
+    return {f"report.{form}": make(results) for form, make in MAKERS.items()}
+
+
+def markdown(results: SweepResults) -> str:
+    """The Markdown report: the ❄/🔥 table, what it shows, the cells, the best settings, and the notes."""
+    summary, table = results.summary, results.table
+    parts = [f"# Sweep {_plain(summary.name)}", _bullets(advice_lines(results.recommendations)), _state(summary)]
+    for block in table.blocks:
+        parts += [f"## {_plain(block.encoder)}", _block(block)]
+    parts.append(
+        "\n".join(
+            f"{marks([number])} {markdown_text(text)}.  " for number, text in enumerate(table.footnotes, 1)
+        ).rstrip()
+    )
+    parts += _findings(results)
+    parts += ["## How to read it", _bullets(results.legend)]
+    parts += ["## Cells", _cells(summary), *_cost(summary), "## Best settings", SETTINGS_NOTE, _settings(summary)]
+    parts += [*_classes(summary), "## Notes", _bullets(notes(summary))]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _findings(results: SweepResults) -> list[str]:
+    """The sections on the differences of the table and on what tuning bought; none where there are no scores yet."""
+    parts = []
+    if results.family:
+        rows = [[_plain(text) for text in delta_row(delta)] for delta in results.family]
+        parts += ["## What the table shows", _table_tables(DELTA_HEADS, rows, DELTA_SIDES)]
+    if results.gains:
+        rows = [[_plain(text) for text in row] for row in gain_rows(results.gains)]
+        table = _table_tables(GAIN_HEADS, rows, GAIN_SIDES)
+        parts += ["## What tuning bought", without_defaults(results) if ran_nowhere(results.gains) else table]
+    return parts
+
+
+SETTINGS_NOTE = "The searched parameters only, rounded to three digits; the exported files hold every value exactly."
+
+
+def _state(summary: SweepSummary) -> str:
+    done = sum(cell.is_done for cell in summary.cells)
+    seconds = sum(cell.seconds for cell in summary.cells)
+    return (
+        f"State: {summary.state}; {done} of {some(len(summary.cells), 'cell')} done; {duration(seconds)} of training."
+    )
+
+
+def _block(block: EncoderBlock) -> str:
+    heads = ["mode", "head", *(_plain(f"{task} ({metric})" if metric else task) for task, metric in block.tasks)]
+    rows = [_matrix_row(row) for row in (*block.modes, *block.ensembles, *block.differences)]
+    return _table_tables(heads, rows, "ll" + "r" * len(block.tasks))
+
+
+def _matrix_row(row: TableRow) -> list[str]:
+    return [_plain(row.title), _plain(row.head), *(_shown_tables(shown, row.is_paper) for shown in row.entries)]
+
+
+def _shown_tables(shown: TableEntry, is_paper: bool) -> str:
+    around = "*" if is_paper and shown.split else ""
+    return f"{around}{shown.label}{around}{marks(shown.notes)}"
+
+
+def _cells(summary: SweepSummary) -> str:
+    names = _names(summary)
+    heads = [*names, "head", "trials finished", "best dev", "best epoch", "dev", "test", "training"]
+    rows = [_cell_row(cell, len(names)) for cell in summary.cells]
+    return _table_tables(heads, rows, "l" * len(names) + "lrrrrrr")
+
+
+def _cost(summary: SweepSummary) -> list[str]:
+    """The section on costs: what each cell took, and which cells no other one beats in score and cost."""
+    heads, *rows = ([*map(_plain, row)] for row in cost_rows(summary))
+    parts = ["## Cost", _table_tables(heads, rows, "l" * len(_names(summary)) + "r" * 7), _bullets(cost_notes(summary))]
+    heads, *rows = ([*map(_plain, row)] for row in pareto_rows(summary))
+    return [*parts, *([_table_tables(heads, rows, "llll"), _bullets([PARETO_NOTE])] if rows else [])]
+
+
+def _classes(summary: SweepSummary) -> list[str]:
+    """The section on the classes of each cell; none where no predictions of classes are stored."""
+    parts = []
+    for name, scores in class_sections(summary):
+        rows = [[_plain(text) for text in row] for row in class_rows(scores)]
+        parts += [f"### {_plain(name)}", _table_tables(CLASS_HEADS, rows, "lrrrr")]
+        if matrix := [[_plain(text) for text in row] for row in confusion_rows(scores)]:
+            parts.append(_table_tables(matrix[0], matrix[1:], "l" + "r" * len(scores.labels)))
+    return ["## Classes", CLASSES_NOTE, *parts] if parts else []
+
+
+def _names(summary: SweepSummary) -> list[str]:
+    """The columns that identify a cell."""
+    return ["encoder", "mode", "task", *(["variant"] if summary.has_variants else [])]
+
+
+def _key(head: CellHeader, names: int) -> list[str]:
+    return [_plain(head.encoder), title(head.mode), _plain(head.task), _plain(head.variant)][:names]
+
+
+def _cell_row(cell: CellSummary, names: int) -> list[str]:
+    head, best = cell.header, cell.best
+    return [
+        *_key(head, names), _plain(head.head), trials_text(cell.counts),
+        best_dev_text(best),
+        NOTHING if best is None or best.best_epoch is None else f"{best.best_epoch} of {len(best.epochs)}",
+        spread_text(cell.dev, head.metric), spread_text(cell.test, head.metric), duration(cell.seconds),
+    ]  # fmt: skip
+
+
+def _settings(summary: SweepSummary) -> str:
+    rows, names = [], _names(summary)
+    for cell in summary.cells:
+        head = cell.header
+        text = setting_text(cell.best.setting, searched_names(head)) or "nothing is searched" if cell.best else NOTHING
+        rows.append([*_key(head, len(names)), _plain(text)])
+    return _table_tables([*names, "best setting"], rows, "l" * len(names) + "l")
+
+
+def _table_tables(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> str:
+    rules = ["---:" if side == "r" else "---" for side in align]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, rules, *rows))
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {markdown_text(line)}" for line in lines)
+
+
+def _plain(text: str) -> str:
+    """Text that is safe in a row of a Markdown table."""
+    return markdown_text(text).replace("|", "\\|")
+
+
+def comma_separated(results: SweepResults) -> str:
+    """The CSV report: one line per cell, then one per ensemble; scores are fractions, absent values are empty."""
+    text, summary = io.StringIO(), results.summary
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    gains = {gain.cell.header.key: gain for gain in results.gains}
+    winners = {one.winner.cell.header.key: one.certainty for one in results.recommendations}
+    for cell in summary.cells:
+        key = cell.header.key
+        more = {**_gain_columns(gains.get(key)), "recommended": winners.get(key, "")}
+        writer.writerow(_line(cell, results) | more)
+    for made in summary.ensembles:
+        writer.writerow(_ensemble_line(made, summary))
+    return text.getvalue()
+
+
+def _gain_columns(gain: TuningGain | None) -> dict[str, object]:
+    """The columns on what tuning bought."""
+    bought = gain.comparison if gain else None
+    return {
+        "tuning_delta": bought and bought.delta, "tuning_low": bought and bought.low,
+        "tuning_high": bought and bought.high,
+    }  # fmt: skip
+
+
+def _line(cell: CellSummary, results: SweepResults) -> dict[str, object]:
+    summary, head, best = results.summary, cell.header, cell.best
+    published = paper_score(summary.spec, head, results.paper)
+    inputs = [note for record in ([best] if best else []) for note in record.input_notes]
+    ended = [searched_less(cell.closed_early)] if cell.closed_early else []
+    ended += [searched_again(cell.test_round)] if cell.test_round > 1 else []
+    ended += [mixture_in_words(cell.code_uses, best)] if cell.mixes_code else []
+    versions = [use.version for use in cell.code_uses] or [summary.code]
+    return {
+        "sweep": summary.name, "encoder": head.encoder, "mode": head.mode, "task": head.task, "head": head.head,
+        "kind": head.kind, "metric": head.metric,
+        **{f"trials_{state}": number for state, number in cell.counts.items()},
+        "best_dev": best and best.dev, "best_trial": best and best.id, "best_epoch": best and best.best_epoch,
+        "seeds": " ".join(str(final.seed) for final in cell.finals),
+        "dev_mean": cell.dev and cell.dev.mean, "dev_std": cell.dev and cell.dev.std,
+        "test_mean": cell.test and cell.test.mean, "test_std": cell.test and cell.test.std,
+        "default_dev_mean": cell.default_dev and cell.default_dev.mean,
+        "default_dev_std": cell.default_dev and cell.default_dev.std,
+        "default_test_mean": cell.default_test and cell.default_test.mean,
+        "default_test_std": cell.default_test and cell.default_test.std,
+        "train_examples": head.train_examples, "dev_examples": head.dev_examples, "train_seconds": cell.seconds,
+        "setting": best and json.dumps(best.setting, sort_keys=True),
+        "notes": "; ".join([*head.notes, *inputs, *ended]),
+        "data_fingerprint": head.data_fingerprint, "code_version": "; ".join(versions), "variant": head.variant,
+        "task_parameters": best and best.task_parameters,
+        "paper_score": published and published.score, "paper_split": published and published.split,
+        "paper_source": published and published.source, "paper_quoted": published and published.quoted,
+        "gpu_hours": cell.cost.gpu_hours, "energy_joules": cell.cost.energy_joules,
+        "peak_memory_bytes": cell.cost.peak_memory_bytes, "trained_parameters": cell.cost.trained_parameters,
+        "seconds_of_a_final": cell.cost.seconds_of_a_final,
+    }  # fmt: skip
+
+
+def _ensemble_line(made: Ensemble, summary: SweepSummary) -> dict[str, object]:
+    dev, test = made.spread("dev"), made.spread("test")
+    return {
+        "sweep": summary.name, "encoder": "+".join(made.encoders), "mode": "ensemble", "task": made.task,
+        "head": "+".join(dict.fromkeys(member.head for member in made.members)), "kind": made.kind,
+        "metric": made.metric, "seeds": " ".join(str(seed) for seed in made.members[0].seeds),
+        "dev_mean": dev and dev.mean, "dev_std": dev and dev.std,
+        "test_mean": test and test.mean, "test_std": test and test.std,
+        "notes": "; ".join([members_text(made, summary.name), *made.notes]),
+        "data_fingerprint": made.data_fingerprint, "code_version": "; ".join(made.code_versions) or summary.code,
+    }  # fmt: skip
+
+
+MAKERS: Mapping[str, Callable[[SweepResults], str]] = {
+    "md": markdown, "csv": comma_separated, "json": document_text, "tex": latex,
+}  # fmt: skip
+"""Format → the function that renders it."""
 
 
 def report(
@@ -53,37 +348,3 @@ def kept_files(results: SweepResults) -> dict[str, str]:
                 err=True,
             )
     return files
-
-
-def renew_page(
-    read: Callable[[], SweepSummary], path: StoragePath, beside: str | None = None, dashboard: str | None = None,
-    tell: Callable[[str], None] = tell, wait: Callable[[float], None] = time.sleep,
-) -> SweepSummary:  # fmt: skip
-    """Write a sweep's page, again and again while a process drives it; a reader sees the old page or the new one.
-
-    The page asks the browser to load it again as long as it will be renewed; the last one does not.
-
-    Args:
-        read: gives the sweep as it is now.
-        path: the file.
-        beside, dashboard: as for `report`.
-        tell: takes a line whenever the page was written.
-        wait: waits some seconds between two pages.
-
-    Returns:
-        The sweep as it ended.
-
-    Raises:
-        ValueError: as `report`, or a file of the sweep is damaged.
-    """
-    from meltpoint.reports.html.page import DASHBOARD, RENEWAL_SECONDS, html
-    from meltpoint.reports.status_view import progress_line
-
-    while True:
-        summary = read()
-        is_running = summary.state == "running"
-        write(path, html(results_of(summary, beside), dashboard or DASHBOARD, renewed=is_running))
-        tell(f"{path}  {progress_line(summary)}")
-        if not is_running:
-            return summary
-        wait(RENEWAL_SECONDS)

@@ -6,13 +6,11 @@ import json
 import math
 from typing import Any
 
-from meltpoint.reports.class_tables import class_document
 from meltpoint.reports.findings import without_defaults
 from meltpoint.reports.notes import notes, searched_again, searched_less
-from meltpoint.reports.results import SweepResults
-from meltpoint.reports.statistics.finals_scores import cell_class_scores
+from meltpoint.reports.results import SweepResults, TuningGain, ran_nowhere
+from meltpoint.reports.statistics.finals_scores import cell_class_scores, class_document
 from meltpoint.reports.table_values import Delta
-from meltpoint.reports.tuning import TuningGain, ran_nowhere
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.kept_results import Baseline, Ensemble

@@ -1,4 +1,4 @@
-"""Results of a sweep as one object: summary, matrix, recommendations; the folders of finalists."""
+"""Results of a sweep as one object: summary, matrix, recommendations, the legend; the folders of finalists."""
 
 from __future__ import annotations
 
@@ -6,20 +6,146 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
 
-from meltpoint.reports.cards.cell_card import cell_card
-from meltpoint.reports.differences import Split
-from meltpoint.reports.legend import legend
+from meltpoint.reports.cell_card import cell_card
+from meltpoint.reports.formats import bounds_text, symbol
+from meltpoint.reports.matrix import ENSEMBLE_NOTE
 from meltpoint.reports.papers import PaperTable, paper_table_of, with_paper_numbers
 from meltpoint.reports.recommendation import Recommendation, recommendations
 from meltpoint.reports.statistics.comparison import Comparer, Comparison
-from meltpoint.reports.table_values import Delta, Matrix, place_of, starred
-from meltpoint.reports.tuning import TuningGain, tuning_gains
+from meltpoint.reports.table_values import Delta, Matrix, Split, place_of, starred
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.export import KEPT, Form, export_finalist
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.tasks.core.metrics import is_lower_better
+from meltpoint.tasks.core.scoring import difference_text
+from meltpoint.tasks.core.wording import some
+
+WON = "the published setting won the search"
+NOT_RUN, NOT_YET = "the published setting was not run", "the published setting has not run yet"
+ON_DEV = " on dev, by which the winner was chosen"
+
+
+@dataclass(frozen=True)
+class TuningGain:
+    """A cell's winner against its published setting.
+
+    Attributes:
+        cell: the cell.
+        comparison: winner − published setting; None where they are the same, or the latter has no finals.
+        words: the conclusion.
+    """
+
+    cell: CellSummary
+    comparison: Comparison | None
+    words: str
+
+
+def tuning_gains(summary: SweepSummary, comparer: Comparer) -> list[TuningGain]:
+    """The gain of every cell that has finals, on test where both settings are scored there."""
+    return [_gain(cell, summary, comparer) for cell in summary.cells if cell.finals]
+
+
+def _gain(cell: CellSummary, summary: SweepSummary, comparer: Comparer) -> TuningGain:
+    if not cell.default_finals:
+        return TuningGain(cell, None, NOT_YET if summary.state == "running" else NOT_RUN)
+    if [final.setting for final in cell.default_finals[:1]] == [final.setting for final in cell.finals[:1]]:
+        return TuningGain(cell, None, WON)
+    comparison = comparer.tuning(cell)
+    return TuningGain(cell, comparison, NOT_RUN if comparison is None else gain_in_words(comparison))
+
+
+def gain_in_words(gain: Comparison) -> str:
+    """`tuning bought +1.3 [+0.4, +2.2]`, or that it is not shown to help."""
+    value, where = difference_text(gain.delta, gain.metric), ON_DEV if gain.split == "dev" else ""
+    if gain.low is None or gain.high is None:
+        return f"{value}{where}, no interval: {gain.reason}"
+    text = f"{value} {bounds_text(gain.low, gain.high, gain.metric)}{where}"
+    if not gain.excludes_zero:
+        return f"tuning not shown to help: {text}"
+    return f"tuning bought {text}" if gain.gain > 0 else f"tuning cost {text}: the published setting is better"
+
+
+def ran_nowhere(gains: Sequence[TuningGain]) -> bool:
+    """True if no cell has the published setting's finals."""
+    return all(gain.words in (NOT_RUN, NOT_YET) for gain in gains)
+
+
+SPREAD_NOTE = (
+    "Figures are ×100 (correlations too): the mean ± the sample standard deviation over seeds, on test unless marked "
+    "`dev`. One seed has no deviation."
+)
+DIFFERENCE_NOTE = (
+    "Δ is the difference of two means on the same split, with its 95 % interval from a paired bootstrap over seeds and "
+    "examples: other seeds and other examples of the same kind would mostly give a Δ within it. Another search might "
+    "have found another setting; no interval covers that. Without an interval, ± is the standard error over seeds "
+    "alone, sqrt(s1²/n1 + s2²/n2)."
+)
+HOLM_NOTE = (
+    "Adjusted p: Holm's, over all Δ of the table by each task's own metric; below 0.05 a difference is claimed. The "
+    "intervals are each for itself. "
+    "P(A > B): the probability that one run of A beats one of B on new examples."
+)
+TUNING_NOTE = (
+    "What tuning bought: the winner's finals minus the published setting's, with the same seeds. These intervals are "
+    "each for itself."
+)
+STAR_NOTE = "★ marks the recommended mode of each task; its sentence says how certain that is."
+ENOUGH_SEEDS = 6
+"""The fewest pairs with which an exact two-sided sign-flip test can be below 0.05: 2 / 2⁶ = 0.031."""
+
+
+def legend(summary: SweepSummary, gains: Sequence[TuningGain]) -> list[str]:
+    """The notes of a sweep's table, one line each."""
+    lines = [STAR_NOTE, SPREAD_NOTE, *_errors(summary), DIFFERENCE_NOTE, *searches_note(summary), HOLM_NOTE]
+    lines += [TUNING_NOTE] if gains and not ran_nowhere(gains) else []
+    lines += seeds_note(summary)
+    return lines + ([ENSEMBLE_NOTE] if summary.ensembles else [])
+
+
+def seeds_note(summary: SweepSummary) -> list[str]:
+    """One line that recommends more seeds, if a cell plans fewer than six."""
+    planned = [summary.seeds_of(cell) for cell in summary.cells]
+    if not planned or min(planned) >= ENOUGH_SEEDS:
+        return []
+    fewest = min(planned)
+    return [
+        f"Finals have {some(fewest, 'seed')}: six or more are recommended (--seeds 6), since an exact two-sided "
+        f"sign-flip test on {some(fewest, 'pair')} cannot go below p = {2 ** (1 - fewest):.4g}; six reach 0.031."
+    ]
+
+
+def searches_note(summary: SweepSummary) -> list[str]:
+    """One line on whether the modes had equal searches, if there are several modes."""
+    spec, searches = summary.spec, dict[str, list[str]]()
+    for block in spec.products():
+        for mode in block.modes:
+            searches.setdefault(mode, []).append(f"{some(block.trials, 'setting')} by {spec.searcher_of(block)}")
+    if len(searches) < 2:
+        return []
+    each = {mode: " or ".join(dict.fromkeys(texts)) for mode, texts in searches.items()}
+    if len({*each.values()}) == 1:
+        return [f"The modes have equal searches: {each.popitem()[1]} in a cell."]
+    unequal = ", ".join(f"{symbol(mode)} {text}" for mode, text in each.items())
+    return [
+        f"The modes have unequal searches: {unequal} in a cell. Of more settings the best is better by chance alone."
+    ]
+
+
+def _errors(summary: SweepSummary) -> list[str]:
+    """The note on columns of errors, where there are any."""
+    heads = [cell.header for cell in summary.cells]
+    names = dict.fromkeys(name for head in heads for name in (head.metric, *head.beside) if is_lower_better(name))
+    return (
+        [
+            f"Of {' and '.join(names)} lower is better, so that there a Δ below 0 is for the upper side; they are "
+            "in the unit of the task's scores, not ×100."
+        ]
+        if names
+        else []
+    )
 
 
 @dataclass(frozen=True)

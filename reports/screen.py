@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines
-from meltpoint.reports.formats import duration, listed, marks, symbol
+from meltpoint.reports.formats import duration, listed, marks, symbol, title
 from meltpoint.reports.layout import (
     ScreenColumn,
     mode_column,
@@ -30,7 +29,6 @@ from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import folded_warnings, task_notes, trial_notes, warning_notes
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry, TableRow
-from meltpoint.reports.trial_view import data_lines, note_lines, space_lines
 from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen
@@ -39,11 +37,10 @@ from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
-from meltpoint.tasks.core.wording import printable, some
+from meltpoint.tasks.core.wording import counted, printable, some
 
 if TYPE_CHECKING:  # they import torch, which takes seconds and a table does not need
     from meltpoint.adapters.training.epochs import EpochResult
-    from meltpoint.reports.statistics.explanation import Explanation
     from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
 
@@ -270,14 +267,39 @@ def _show_short_plan(planned: SweepPlan, console: Console) -> None:
     say(console, f"--verbose has {more}each cell and what is searched.", style="dim")
 
 
-def show_explanation(explanation: Explanation, console: Console) -> None:
-    """Print what a plan's budget can and cannot show: a heading and its lines for each part."""
-    for heading, lines in explanation.sections().items():
-        say(console, heading, style="bold")
-        for line in lines:
-            console.print(Padding(Text(line), (0, 0, 0, 2)))
-    for line in explanation.assumptions:
-        say(console, line, style="dim")
+def data_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
+    """One line a task: `sst2: 6 920 examples to train on, 872 of dev, 1 821 of test`."""
+    for task in dict.fromkeys(cell.task for cell in cells):
+        cell = next(one for one in cells if one.task == task)
+        unopened = "no test split" if cell.test_state == "absent" else "test is not opened"
+        test = unopened if cell.test_examples is None else f"{counted(cell.test_examples)} of test"
+        sizes = f"{counted(cell.train_examples)} examples to train on, {counted(cell.dev_examples)} of dev"
+        yield f"{task}: {sizes}, {test}"
+
+
+def space_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
+    """One line for each mode, head and space; with the tasks where a mode has several."""
+    spaces: dict[tuple[str, str, str], list[str]] = {}
+    for cell in cells:
+        ranges = ", ".join(f"{name} {text}" for name, text in cell.searched.items()) or "nothing"
+        spaces.setdefault((cell.mode, cell.head, ranges), []).append(cell.task)
+    modes = [mode for mode, _, _ in spaces]
+    for (mode, head, ranges), tasks in spaces.items():
+        where = f" on {', '.join(dict.fromkeys(tasks))}" if modes.count(mode) > 1 else ""
+        yield f"searched in {title(mode)}, {head}{where}: {ranges}"
+
+
+def note_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
+    """One line for each note of a task; with the modes where not all of its cells have it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for cell in cells:
+        for note in cell.notes:
+            found.setdefault((cell.task, note), []).append(title(cell.mode))
+    every = {task: {title(cell.mode) for cell in cells if cell.task == task} for task, _ in found}
+    for (task, note), modes in found.items():
+        own = dict.fromkeys(modes)
+        where = "" if set(own) == every[task] else f", {', '.join(own)}"
+        yield f"{task}{where}: {note}"
 
 
 def show_epoch(epoch: EpochResult, console: Console) -> None:

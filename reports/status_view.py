@@ -98,7 +98,7 @@ def progress_line(summary: SweepSummary) -> str:
 MOST_ERRORS = 20
 """If more trials of a cell failed, those of one cause share a line."""
 SHOWN = 3
-"""The trials that such a line names."""
+"""The number of trials that such a line names."""
 RUNNING_SHOWN = 8
 """The running trials that have a line."""
 
@@ -159,7 +159,7 @@ def running_lines(running: RunningTrials) -> list[str]:
             state = f"epoch {trial.epoch} of at most {trial.epochs}, dev {trial.metric} {dev}"
         lines.append(f"{trial.name}: {duration(seconds)}, {state}.")
     more = len(running.trials) - len(lines)
-    return [*lines, *([f"{some(more, 'more trial')} beside these."] if more > 0 else [])]
+    return [*lines, *([f"{some(more, 'more trial')}."] if more > 0 else [])]
 
 
 def time_left_in_words(left: TimeLeft) -> str:
@@ -200,7 +200,7 @@ def _finals(cell: CellSummary, planned: int) -> str:
 
 
 def _defaults(cell: CellSummary) -> str:
-    """The finals of the published setting; where that is the best one, it has none beside the cell's finals."""
+    """The finals of the published setting; it has no others than the cell's if it is the best setting."""
     if not cell.default_seeds:
         return "is the best" if cell.default_finals else NOTHING
     return _scores(cell, len(cell.default_finals), cell.default_seeds, cell.default_dev, cell.default_test)

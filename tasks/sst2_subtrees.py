@@ -22,7 +22,7 @@ def _roots(folder: Path, name: str) -> list[Example]:
     return read_roots(folder / "trees" / name)
 
 
-# The treebank's own files. In that repository train.txt is cut off after 1 455 trees; the copy beside it is whole.
+# The treebank's own files. In that repository train.txt is cut off after 1 455 trees; the copy next to it is complete.
 PINNED = PinnedFiles(
     url="https://raw.githubusercontent.com/iron-fe/rntn_on_Spark/c42e0605cdc05ea9526ae4d93ade1d6ced1a562e",
     sha256={

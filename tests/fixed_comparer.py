@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meltpoint.reports.differences import Split, difference
 from meltpoint.reports.statistics.comparison import Comparer, Comparison
+from meltpoint.reports.table_values import Split, difference
 from meltpoint.sweeps.results.summary import CellSummary
 
 

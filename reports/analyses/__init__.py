@@ -1,4 +1,4 @@
-"""The analyses, one module each: those of Peters, Ruder & Smith 2019 (P1), and of what moved a sweep's results.
+"""The analyses, one module each: the tables and figures of Peters, Ruder & Smith 2019 (P1), costs and tuning curves.
 
 A module's name is its name in `meltpoint analyse`. Each exports `ANALYSIS`; shared code is in `core`.
 """
@@ -41,7 +41,7 @@ def analyse(
     name: str, chosen: Sequence[str], storage: StoragePath, *, encoders: Sequence[str] = (), tasks: Sequence[str] = (),
     model: Path | None = None, corpus: Path | None = None, data_dir: str | None = None,
     max_train_examples: int | None = None, out: Path | None = None, formats: Sequence[str] = (),
-    runs: int | None = None, tell: Callable[[str], None] = lambda line: None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> list[Path]:  # fmt: skip
     """Run analyses of a sweep, or of encoders and tasks without a sweep, one after the other.
 
@@ -51,7 +51,6 @@ def analyse(
         storage: the folder of all sweeps, or an object store, which takes `out`.
         out: the output folder; None for `analyses/` in the sweep's folder, or in the storage without a sweep.
         formats: some of `md, csv, tex, svg, png`; all if empty.
-        runs: trainings a source of randomness, for `variance`; None for its default.
 
     Returns:
         The written files.
@@ -77,11 +76,11 @@ def analyse(
         sweep=summarise(ledger) if ledger else None, ledger=ledger,
         out=target, encoders=tuple(encoders), tasks=tuple(tasks),
         model=model, corpus=corpus, data_dir=data_dir, max_train_examples=max_train_examples,
-        formats=tuple(formats) or FORMATS, runs=runs, tell=tell,
+        formats=tuple(formats) or FORMATS, tell=tell,
     )  # fmt: skip
     options.check_names()
     analyses = [get(analysis_name) for analysis_name in chosen]  # after the checks, since they import torch
-    _check_read(analyses, {"model": model, "corpus": corpus, "runs": runs})
+    _check_read(analyses, {"model": model, "corpus": corpus})
     return [path for analysis in analyses for path in analysis.run(options)]
 
 

@@ -9,9 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
-from meltpoint.reports.analyses.core.figures import Line, Panel, in_rows
+from meltpoint.reports.analyses.core.output import (
+    AnalysisTable,
+    Column,
+    Line,
+    Panel,
+    Score,
+    Value,
+    figures,
+    in_rows,
+    points,
+)
 from meltpoint.reports.analyses.core.states import MAX_PIECES, constant, load_inputs, probe, split_states, stages
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.tasks.core.scoring import axis_name, scale
 from meltpoint.tasks.core.task import TrainingData
 from meltpoint.tasks.core.wording import counted, some

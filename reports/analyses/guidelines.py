@@ -2,8 +2,8 @@
 
 Δ = 🔥 − ❄ of each encoder on each task, by the comparisons of the result tables, and its mean over the tasks of a kind.
 The advice is a mode if the adjusted p-value of Δ is below 0.05, `❄ ≈ 🔥` if the interval stays within one point of 0,
-and none otherwise; what would change it stands beside it. If a mode has heads of several sizes on a task, a second
-table compares many task parameters with few in the same way.
+and `cannot be told` otherwise, with the sizes that would change it. If a mode has heads of several sizes on a task, a
+second table compares many task parameters with few in the same way.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from meltpoint.reports.analyses.core.agreement import TaskAgreement
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
-from meltpoint.reports.differences import over_seeds
+from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.reports.statistics.comparison import ALPHA, Comparer, Comparison, adjusted
-from meltpoint.reports.table_values import FROZEN, TUNED
+from meltpoint.reports.table_values import FROZEN, TUNED, over_seeds
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core import kinds
@@ -89,6 +87,74 @@ class Pair:
     def seeds(self) -> str:
         """`5 and 5`: the seeds of `lower` and `upper`."""
         return f"{len(self.lower.finals)} and {len(self.upper.finals)}"
+
+
+MOST_TASKS = 200
+"""The largest number of tasks that is named as enough."""
+
+
+@dataclass(frozen=True)
+class TaskAgreement:
+    """The differences of several tasks, taken as a sample of tasks.
+
+    Attributes:
+        deltas: one per task, fractions; at least one.
+    """
+
+    deltas: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over tasks."""
+        return math.fsum(self.deltas) / len(self.deltas)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Student's 95 % interval of the mean over tasks; None for one task."""
+        from scipy.stats import sem, t  # takes a second to import
+
+        if len(self.deltas) < 2:
+            return None
+        error = float(sem(self.deltas))
+        if error == 0:
+            return self.mean, self.mean
+        low, high = t.interval(1 - ALPHA, len(self.deltas) - 1, loc=self.mean, scale=error)
+        return float(low), float(high)
+
+    @property
+    def above(self) -> int:
+        """The number of tasks whose difference is above 0."""
+        return sum(delta > 0 for delta in self.deltas)
+
+    @property
+    def below(self) -> int:
+        """The number of tasks whose difference is below 0."""
+        return sum(delta < 0 for delta in self.deltas)
+
+    @property
+    def agreeing(self) -> int:
+        """The number of tasks on the side that most are on."""
+        return max(self.above, self.below)
+
+    @property
+    def p_sign(self) -> float:
+        """The exact two-sided sign test over the tasks with a difference; 1 if there are none."""
+        return _sign_test(self.above, self.above + self.below)
+
+    @property
+    def needed_tasks(self) -> int | None:
+        """The number of tasks with which a sign test would be below `ALPHA` if as many in a hundred agreed."""
+        share = self.agreeing / len(self.deltas)
+        if share <= 0.5:
+            return None
+        sizes = range(len(self.deltas), MOST_TASKS + 1)
+        return next((size for size in sizes if _sign_test(math.floor(share * size), size) < ALPHA), None)
+
+
+def _sign_test(above: int, count: int) -> float:
+    from scipy.stats import binomtest  # takes a second to import
+
+    return float(binomtest(above, count).pvalue) if count else 1.0
 
 
 def run(options: AnalysisOptions) -> list[Path]:

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
 from meltpoint.reports.analyses.core.edge import ContinuousSide, DiscreteSide, Edge, Estimate, entropy_bits, information
-from meltpoint.reports.analyses.core.figures import Line, Panel, in_rows
+from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Line, Panel, Value, figures, in_rows
 from meltpoint.reports.analyses.core.states import States, load_inputs, split_states, stages
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Value, figures
 from meltpoint.tasks.core.task import TrainingData
 from meltpoint.tasks.core.wording import some
 

@@ -11,12 +11,20 @@ from pathlib import Path
 
 import numpy as np
 
-from meltpoint.adapters.files import replacing
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
-from meltpoint.reports.analyses.core.figures import BandLine, BandPanel, Shade, draw_bands
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column, Score, Value, figures, points
-from meltpoint.reports.statistics.cell_curves import CellCurve, CurveRow, cell_curve, rows_of
-from meltpoint.reports.statistics.tuning_curves import LEVELS, CurvePoint
+from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
+from meltpoint.reports.analyses.core.output import (
+    AnalysisTable,
+    Column,
+    Line,
+    Panel,
+    Score,
+    Shade,
+    Value,
+    figures,
+    in_rows,
+    points,
+)
+from meltpoint.reports.statistics.tuning_curves import LEVELS, CellCurve, CurvePoint, cell_curve, shown_trials
 
 NAME = "tuning_curves"
 LINE_POINTS = 200
@@ -55,37 +63,31 @@ def run(options: AnalysisOptions) -> list[Path]:
         ValueError: no sweep.
     """
     sweep = options.needed_sweep(NAME)
-    curves = [cell_curve(cell) for encoder, task in options.pairs() for cell in options.cells(encoder, task)]
-    rows = tuple(_values(row) for curve in curves for row in rows_of(curve))
+    curves = [cell_curve(cell) for cell in options.chosen_cells(NAME)]
+    rows = tuple(row for curve in curves for row in _rows(curve))
     table = AnalysisTable(NAME, f"Tuning curves of sweep {sweep.name}", COLUMNS, rows, (*_ranges(curves), *METHOD))
     written = write_table(table, options)
     by_trials, by_seconds = _panels(curves, by_seconds=False), _panels(curves, by_seconds=True)
     for name, panels in ((NAME, by_trials), (f"{NAME}_seconds", by_seconds)):
         if panels:
-            written += _write_figure(name, panels, options)
+            written += write_figure(name, in_rows(panels), options)
     return written
 
 
-def _write_figure(name: str, panels: Sequence[BandPanel], options: AnalysisOptions) -> list[Path]:
-    forms = [form for form in ("svg", "png") if form in options.formats]
-    paths = [options.out / f"{name}.{form}" for form in forms]
-    for path, form in zip(paths, forms, strict=True):
-        with replacing(path) as temporary:
-            temporary.write_bytes(draw_bands(panels, form))
-    return paths
-
-
-def _values(row: CurveRow) -> tuple[Value, ...]:
-    head, point = row.header, row.point
-    wide, narrow = row.valid or (None, None)
-    (low_95, high_95), (low_80, high_80) = (
-        Score.each(band or (None, None), head.metric) for band in (point.bands if point else (None, None))
-    )
-    (median,) = Score.each((point.median if point else None,), head.metric)
-    return (
-        head.encoder, head.mode, head.task, head.variant, head.metric, row.suggested, row.random_trials, wide, narrow,
-        row.trials, row.seconds, row.unit, low_95, low_80, median, high_80, high_95, row.note,
-    )  # fmt: skip
+def _rows(one: CellCurve) -> list[tuple[Value, ...]]:
+    """A row for each of some numbers of trials; one row for a cell without a curve."""
+    head, trials = one.header, one.trials
+    first = (head.encoder, head.mode, head.task, head.variant, head.metric, trials.words, len(trials.scores))
+    note = "; ".join([one.reason] * bool(one.reason) + list(one.notes))
+    if one.curve is None:
+        return [(*first, *(None,) * 4, "", *(None,) * 5, note)]
+    shown, unit = shown_trials(max(one.curve.valid)), trials.cost.unit if trials.cost else ""
+    rows: list[tuple[Value, ...]] = []
+    for k, point in zip(shown, one.curve.at(shown), strict=True):
+        (low_95, high_95), (low_80, high_80) = (Score.each(band or (None, None), head.metric) for band in point.bands)
+        scores = (low_95, low_80, Score(point.median, head.metric), high_80, high_95)
+        rows.append((*first, *one.curve.valid, k, one.seconds(k), unit, *scores, note))
+    return rows
 
 
 def _ranges(curves: Sequence[CellCurve]) -> list[str]:
@@ -93,7 +95,7 @@ def _ranges(curves: Sequence[CellCurve]) -> list[str]:
     return [f"{'.'.join(one.header.key)}: {one.valid_words}." for one in curves if one.curve is not None]
 
 
-def _panels(curves: Sequence[CellCurve], *, by_seconds: bool) -> list[BandPanel]:
+def _panels(curves: Sequence[CellCurve], *, by_seconds: bool) -> list[Panel]:
     """One panel for each encoder, task and unit of the horizontal axis, for cells with a curve."""
     grouped: dict[tuple[str, ...], list[CellCurve]] = {}
     several = len({one.header.encoder for one in curves}) > 1
@@ -104,19 +106,26 @@ def _panels(curves: Sequence[CellCurve], *, by_seconds: bool) -> list[BandPanel]
         heading = f"{one.header.encoder}, {one.header.task}" if several else one.header.task
         grouped.setdefault((heading, unit, one.header.metric), []).append(one)
     return [
-        BandPanel(heading, unit, f"dev {metric}", tuple(_line(one, by_seconds=by_seconds) for one in members))
+        Panel(
+            heading,
+            f"dev {metric}",
+            tuple(_line(one, by_seconds=by_seconds) for one in members),
+            x_name=unit,
+            has_log_x=True,
+        )
         for (heading, unit, metric), members in grouped.items()
     ]
 
 
-def _line(one: CellCurve, *, by_seconds: bool) -> BandLine:
+def _line(one: CellCurve, *, by_seconds: bool) -> Line:
     assert one.curve is not None
     grid = [float(k) for k in np.geomspace(1.0, one.curve.end, LINE_POINTS)]
     shown = one.curve.at(grid)
     scale = one.trials.cost.seconds if by_seconds and one.trials.cost else 1.0
     label = f"{one.header.mode} {one.header.variant}".strip()
     shades = tuple(_shade(shown, place, scale) for place in range(len(LEVELS)))
-    return BandLine(label, tuple(scale * p.trials for p in shown), tuple(p.median for p in shown), shades)
+    x = tuple(scale * point.trials for point in shown)
+    return Line(label, tuple(point.median for point in shown), x=x, shades=shades)
 
 
 def _shade(shown: Sequence[CurvePoint], place: int, scale: float) -> Shade:

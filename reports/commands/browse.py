@@ -44,8 +44,8 @@ def best(
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """The cells of each task by rank, ★ the recommended one, with scores and best setting; --json: every value."""
-    from meltpoint.reports.best_settings import best_json, best_rows, chosen_cells
     from meltpoint.reports.results import results_of
+    from meltpoint.reports.trial_view import best_json, best_rows, chosen_cells
 
     cells = chosen_cells(results_of(read_summary(name, storage)), cell)
     if as_json:
@@ -62,7 +62,7 @@ def remove(
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Only the finalists' weights.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False, storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """Remove a sweep's folder, or its weights alone; never one that is driven. MLflow's runs stay."""
+    """Remove a sweep's folder, or only its weights; a running sweep is refused. MLflow's runs stay."""
     from meltpoint.sweeps.results.removal import removable, remove_sweep
     from meltpoint.sweeps.storage.files import readable_storage
 

@@ -89,7 +89,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
     attempt: AttemptNumber = None,
 ) -> None:  # fmt: skip
-    """What a submitted sweep has printed. With -f, status 1 if the job did not end well."""
+    """Print the output of a submitted sweep. With -f, status 1 if the job did not end well."""
     from meltpoint.sweeps.jobs.client import last_attempt
 
     client = _client(address)
@@ -143,7 +143,7 @@ def _client(address: str | None) -> JobClient:
 
 
 def _variables(names: list[str]) -> dict[str, str]:
-    """The variables of `--env`, by their names alone, so that no value stands in a shell's history.
+    """The variables of `--env`, by their names alone, so that no value is kept in a shell's history.
 
     Raises:
         ValueError: one that is not set here, or is given with its value; the message holds no value.
@@ -161,7 +161,7 @@ def _write(text: str) -> None:
 
 
 def in_words(job: Job) -> str:
-    """A job in a line: what Ray says of it, and when it began."""
+    """A job in a line: its status in Ray, and its start."""
     when = "" if job.started is None else time.strftime(", begun %Y-%m-%d %H:%M", time.localtime(job.started))
     code = f" (exit status {job.exit_code})" if job.exit_code else ""
     why = ""
@@ -173,7 +173,7 @@ def in_words(job: Job) -> str:
 def status_of_job(
     name: str, storage: str, address: str | None, as_json: bool, summarise: Callable[[str, str], SweepSummary]
 ) -> None:
-    """Show what Ray says of a sweep's last job, and the sweep's status.
+    """Show the status of a sweep's last job in Ray, and the sweep's status.
 
     The status is read here where the storage is visible; otherwise by a short job on the cluster.
 
@@ -233,7 +233,7 @@ def _ask_for_status(client: JobClient, name: str, job: Job, as_json: bool) -> No
 
 
 def _say_which_counts(jobs: list[Job]) -> None:
-    """Say that the ledger is right where Ray says that a job failed, as it does of one that outlived its head."""
+    """Note that the ledger is right where Ray reports a failed job, as it does for one that outlived its head."""
     if any(job.status == "FAILED" for job in jobs):
         tell("Where Ray and the table differ, the table is right: it is read from the files of the sweep.")
 

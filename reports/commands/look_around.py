@@ -1,4 +1,4 @@
-"""The commands on what is there, without a sweep: `features`, `list`, `doctor` and `ui`."""
+"""The commands that need no sweep: `new-task`, `features`, `list`, `doctor` and `ui`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ import typer
 
 from meltpoint.reports.commands.results import show_sweeps
 from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
-from meltpoint.sweeps.command_line.options import Address, AsJson, DataDir, Listable, OneEncoder, Storage, TrackingUri
-from meltpoint.sweeps.machine.terminal import Screen, tell
+from meltpoint.sweeps.command_line.options import (
+    Address,
+    AsJson,
+    DataDir,
+    Group,
+    Listable,
+    OneEncoder,
+    Storage,
+    TrackingUri,
+)
+from meltpoint.sweeps.machine.terminal import Screen, show, tell
 
 ANY_ENCODER = "hf:ID"
 """An encoder without spaces of its own."""
@@ -46,7 +55,7 @@ def list_names(
     head: Annotated[str, typer.Option(help="… under this head.")] = "",
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """What there is: encoders, modes, tasks, heads, tricks, spaces, specs, sweeps; `spaces --mode M`: what M tries."""
+    """List encoders, modes, tasks, heads, tricks, spaces, specs, sweeps; `spaces --mode M`: what M tries."""
     if what is Listable.sweeps:
         show_sweeps(storage, as_json)
         return
@@ -82,7 +91,7 @@ def doctor(
     as_json: AsJson = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Also what is well.")] = False,
 ) -> None:  # fmt: skip
-    """What this machine has and lacks, and each node of a cluster (--address), each lack with its remedy."""
+    """Check this machine, and each node of a cluster (--address); each lack comes with its remedy."""
     from meltpoint.reports.screen import show_checks
     from meltpoint.sweeps.machine.doctor import checks, data_folder
     from meltpoint.sweeps.machine.ray_address import RAY
@@ -120,3 +129,22 @@ def ui(
     from meltpoint.sweeps.tracking.dashboard import serve
 
     raise typer.Exit(serve(storage_path(storage), tracking_uri, host, port, name))
+
+
+@exit_on_error()
+def new_task(
+    files: Annotated[list[str], typer.Argument(help="Files of examples, or a folder of them.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", help="The task file to write; else it is printed.")] = None,
+    group: Group = "",
+    as_json: AsJson = False,
+) -> None:
+    """Look at files of examples and write the task file that reads them, for you to correct."""
+    from meltpoint.tasks.inspection import new_task as inspection
+
+    made = inspection.new_task(files, out, group)
+    if as_json:
+        print_json(made.document())
+    elif out is None:
+        show(made.text)
+    if out is not None:
+        tell(f"{out}: guesses; correct what is wrong, then: meltpoint plan --task {out}", err=True)

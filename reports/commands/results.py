@@ -102,9 +102,6 @@ def report(
     ] = None,
     beside: Beside = None, storage: Storage = "runs",
     out: Annotated[Path | None, typer.Option(help="A file to write; else standard output.")] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="html: written again until the sweep ends; to --out, or its report.html.")
-    ] = False,
     margin: Annotated[
         float | None, typer.Option(help="Points within which modes are level; the sweep's own otherwise.")
     ] = None,
@@ -116,18 +113,13 @@ def report(
     ] = False,
 ) -> None:  # fmt: skip
     """The report of a sweep, whatever has finished so far: md, csv, json, tex, or html, a page with everything."""
-    if table_format is not TableFormat.html and (watch or dashboard):
-        raise ValueError(f"{'--watch' if watch else '--dashboard'} is for pages alone; write --format html.")
-    from meltpoint.reports.report import renew_page
+    if table_format is not TableFormat.html and dashboard:
+        raise ValueError("--dashboard is for pages alone; write --format html.")
     from meltpoint.reports.report import report as make
     from meltpoint.sweeps.command_line.option_values import margin_of
-    from meltpoint.sweeps.storage.files import readable_storage, sweep_folder, write
+    from meltpoint.sweeps.storage.files import write
 
     level = None if margin is None else margin_of(margin)
-    if watch:
-        place = out or sweep_folder(readable_storage(storage), name) / "report.html"
-        renew_page(lambda: read_view(name, storage), place, beside, dashboard, lambda line: tell(line, err=True))
-        return
     summary = read_view(name, storage)
     if table_format is None and out is None and (explain or sys.stdout.isatty()):
         from meltpoint.reports.results import results_of
@@ -156,25 +148,9 @@ def export(
         bool, typer.Option("--transformers", help="Also the best finalist as a folder of plain transformers.")
     ] = False,
     onnx: Annotated[bool, typer.Option("--onnx", help="Also the best finalist as an ONNX file (extra onnx).")] = False,
-    optuna: Annotated[
-        Path | None, typer.Option("--optuna", help="Only this: a journal for optuna-dashboard, a study per cell.")
-    ] = None,
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """The best settings, one file per cell; each trains again with `meltpoint train FILE`."""
-    if optuna is not None:
-        others = {"--cell": cell, "--out": out, "--model": model, "--transformers": transformers, "--onnx": onnx}
-        ignored = [option for option, value in others.items() if value]
-        if ignored:
-            raise ValueError(
-                f"--optuna writes one journal of all cells and nothing else; leave out {', '.join(ignored)}."
-            )
-        from meltpoint.reports.tuning import write_journal
-
-        count = write_journal(read_summary(name, storage), optuna)
-        tell(f"{some(count, 'trial')}; open with: optuna-dashboard {optuna}", err=True)
-        tell(optuna)
-        return
     from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.results.export import export_cells
     from meltpoint.sweeps.storage.files import storage_path, sweep_folder
@@ -221,10 +197,9 @@ def analyse(
     data_dir: DataDir = None, max_train_examples: MaxTrainExamples = None,
     out: Annotated[Path | None, typer.Option(help="Where to; analyses/ in the sweep's folder otherwise.")] = None,
     formats: Annotated[list[str] | None, typer.Option("--format", help="md, csv, tex, svg, png; all.")] = None,
-    runs: Annotated[int | None, typer.Option(min=2, help="variance: trainings a source of randomness; 5.")] = None,
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """The papers' analyses, and of what moved the results: of a sweep, or with - of encoders and tasks alone."""
+    """The papers' tables and figures, costs and tuning curves: of a sweep, or with - of encoders and tasks alone."""
     from meltpoint.reports.analyses import analyse as run
     from meltpoint.sweeps.command_line.option_values import encoder_names, split_at_commas, task_names
     from meltpoint.sweeps.storage.files import readable_storage
@@ -233,7 +208,7 @@ def analyse(
         name, split_at_commas(analysis), readable_storage(storage), encoders=encoder_names(encoder or ()),
         tasks=task_names(task or ()), model=model, corpus=corpus,
         data_dir=str(data_dir.absolute()) if data_dir else None, max_train_examples=max_train_examples, out=out,
-        formats=split_at_commas(formats or ()), runs=runs, tell=lambda line: tell(line, err=True),
+        formats=split_at_commas(formats or ()), tell=lambda line: tell(line, err=True),
     )  # fmt: skip
     for path in written:
         tell(path)
@@ -253,7 +228,7 @@ def predict(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:0.")] = "cpu",
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """Predict each row of a file with a finalist; its columns are kept, the prediction stands behind them."""
+    """Predict each row of a file with a finalist; columns are kept, and the prediction is added after them."""
     from meltpoint.sweeps.results.export import model_folder
     from meltpoint.sweeps.results.prediction_files import format_of
 
@@ -296,7 +271,7 @@ def train(
     where = str(data_dir.absolute()) if data_dir else None
     done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk), out, transformers)
     if out is not None:
-        from meltpoint.reports.cards.trained_card import trained_card
+        from meltpoint.reports.cell_card import trained_card
         from meltpoint.sweeps.results.export import CARD
         from meltpoint.sweeps.storage.files import write
 

@@ -18,7 +18,6 @@ from meltpoint.sweeps.command_line.option_values import asked_to_grow, resources
 from meltpoint.sweeps.command_line.options import (
     AsJson,
     CpusPerTrial,
-    Explain,
     GpusPerTrial,
     Group,
     MixCode,
@@ -37,8 +36,6 @@ TUNED_TRIALS, TUNED_SEEDS = 4, 3
 
 if TYPE_CHECKING:
     from meltpoint.reports.results import SweepResults
-    from meltpoint.reports.statistics.explanation import Explanation
-    from meltpoint.sweeps.driver.plan import SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
     from meltpoint.sweeps.ledger.records import CellKey
     from meltpoint.sweeps.on_ray.cluster import Cluster
@@ -152,7 +149,7 @@ def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
 
 
 def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
-    """Run a sweep, show its table, and end with its status; its results where that is 0."""
+    """Run a sweep and show its table; return its results, or exit with its status if that is not 0."""
     from meltpoint.sweeps.machine.signals import end_now, stoppable
     from meltpoint.sweeps.results.cache import trim
 
@@ -173,7 +170,7 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
         end_now(outcome.exit_status)
 
     with stoppable(), _cluster(spec, resources) as cluster:  # Ray starts while Python imports the rest
-        from meltpoint.reports.cards.cell_card import cell_card
+        from meltpoint.reports.cell_card import cell_card
         from meltpoint.reports.report import kept_files
         from meltpoint.reports.results import results_of
         from meltpoint.sweeps.driver.run import Writers
@@ -225,7 +222,7 @@ def _show(outcome: Outcome, resources: Resources, rendered: Sequence[SweepResult
 
 @exit_on_error()
 @with_sweep_options()
-def plan(options: SweepOptions, as_json: AsJson = False, explain: Explain = False, verbose: Verbose = False) -> None:
+def plan(options: SweepOptions, as_json: AsJson = False, verbose: Verbose = False) -> None:
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     from meltpoint.sweeps.command_line.spec_from_options import checked_spec
 
@@ -234,22 +231,12 @@ def plan(options: SweepOptions, as_json: AsJson = False, explain: Explain = Fals
     from meltpoint.sweeps.driver.plan import plan_sweep  # torch, which takes seconds
 
     planned = plan_sweep(spec, resources)
-    explanation = _explanation(planned) if explain else None
     if as_json:
-        print_json(planned.as_json() | ({"explain": explanation.as_json()} if explanation else {}))
+        print_json(planned.as_json())
         return
-    from meltpoint.reports.screen import show_explanation, show_plan
+    from meltpoint.reports.screen import show_plan
 
-    console = Screen()
-    show_plan(planned, console, verbose)
-    if explanation:
-        show_explanation(explanation, console)
-
-
-def _explanation(planned: SweepPlan) -> Explanation:
-    from meltpoint.reports.statistics.explanation import explain  # SciPy, which takes a second
-
-    return explain(planned.cells)
+    show_plan(planned, Screen(), verbose)
 
 
 @exit_on_error(goes_on=True)

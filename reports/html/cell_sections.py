@@ -7,13 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.reports.class_tables import class_rows
-from meltpoint.reports.formats import duration, title, value_text
+from meltpoint.reports.formats import duration, title, trials_text, value_text
 from meltpoint.reports.html.errors import Errors, errors_of
-from meltpoint.reports.html.trials import TrialRows, trial_rows
-from meltpoint.reports.statistics.finals_scores import cell_class_scores
-from meltpoint.reports.statistics.importance import FEWEST_TRIALS, ped_anova, scored_trials, space_of, study_of, told
-from meltpoint.reports.tables import trials_text
+from meltpoint.reports.html.trials import TrialRows, importances, trial_rows
+from meltpoint.reports.statistics.finals_scores import cell_class_scores, class_rows
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
@@ -22,7 +19,6 @@ from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core.scoring import score_text
-from meltpoint.tasks.core.wording import some
 
 
 @dataclass(frozen=True)
@@ -153,21 +149,8 @@ def _seed(final: TrialRecord, setting: str, metric: str) -> Seed:
 
 
 def _importance(cell: CellSummary, trials: TrialRows) -> tuple[tuple[Share, ...], str]:
-    """The importance of each searched hyperparameter by PED-ANOVA, and why figures are missing."""
-    shares: dict[str, float] = {}
-    scored, missing = scored_trials(cell), ""
-    try:
-        if len(scored) < FEWEST_TRIALS:
-            missing = f"No importance yet: {some(len(scored), 'scored trial')}, of at least {FEWEST_TRIALS}."
-        elif len({one.dev for one in scored}) < 2:
-            missing = "No importance: all trials have the same score."
-        elif trials.axes:
-            study = study_of(space_of(cell.header), scored)
-            params = [one.params for one in told(study)]
-            having = [a.name for a in trials.axes if sum(a.name in one for one in params) >= FEWEST_TRIALS]
-            shares = ped_anova(study, having)
-    except ValueError as error:
-        missing = f"No importance: {error}"
+    """The importance of each searched hyperparameter, and why figures are missing."""
+    shares, missing = importances(cell, trials.axes)
     best = cell.best.setting if cell.best else {}
     found = [
         Share(axis.name, axis.range, shares.get(axis.name), _text(best.get(axis.name))) for axis in trials.axes

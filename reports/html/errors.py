@@ -36,7 +36,7 @@ class Errors:
 
     Attributes:
         labels: of the matrix; empty where there are too many, or for regression.
-        matrix: gold × predicted, counts over all seeds; a level of colour from 0 to 9 beside each.
+        matrix: gold × predicted, counts over all seeds, each with a level of colour from 0 to 9.
         pairs: (gold, predicted, count) of the most frequent confusions, where labels are too many.
         residuals: (gold, mean prediction over seeds) of regression.
         notes: what the figures are of, and what is left out; or why there are none.
@@ -215,7 +215,7 @@ def _measure(kind: str) -> str:
 
 
 def _right(runs: Sequence[ScoredExamples]) -> NDArray[np.float64]:
-    """For each example how well the seeds do: the share that is right, or minus the mean absolute error."""
+    """The quality of the seeds on each example: the share that is right, or minus the mean absolute error."""
     mean: NDArray[np.float64] = np.mean([_right_of(run) for run in runs], axis=0)
     return mean
 

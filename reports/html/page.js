@@ -82,19 +82,4 @@
       return done;
     }
   }
-
-  /* Which cells are open outlives the reload of a page that is renewed. */
-  if (document.querySelector('meta[http-equiv="refresh"]')) {
-    const key = `meltpoint ${document.title}`;
-    try {
-      for (const id of JSON.parse(sessionStorage.getItem(key) ?? "[]")) {
-        const node = document.getElementById(id);
-        if (node) node.open = true;
-      }
-      document.querySelectorAll("details.cell").forEach((node) => node.addEventListener("toggle", () => {
-        const open = [...document.querySelectorAll("details.cell[open]")].map((one) => one.id);
-        sessionStorage.setItem(key, JSON.stringify(open));
-      }));
-    } catch { /* a browser without storage for files: the cells are closed again */ }
-  }
 })();

@@ -14,26 +14,32 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from meltpoint.reports.class_tables import CLASS_HEADS
 from meltpoint.reports.findings import GAIN_HEADS, gain_rows, without_defaults
 from meltpoint.reports.formats import duration, marks, percent
 from meltpoint.reports.html.cell_sections import CellSection, cell_section
-from meltpoint.reports.html.curves import Chart, cost_charts, history_charts, tuning_charts
 from meltpoint.reports.html.errors import Disagreements, disagreements
-from meltpoint.reports.html.front import Card, FrontTable, cards, front_tables, warnings_by_kind
+from meltpoint.reports.html.front import (
+    Card,
+    Chart,
+    FrontTable,
+    cards,
+    cost_charts,
+    front_tables,
+    history_charts,
+    tuning_charts,
+    warnings_by_kind,
+)
 from meltpoint.reports.html.trials import MOST_ROWS
 from meltpoint.reports.notes import notes
 from meltpoint.reports.report_json import finite
-from meltpoint.reports.results import SweepResults
+from meltpoint.reports.results import SweepResults, ran_nowhere
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows, pareto_rows
-from meltpoint.reports.tuning import ran_nowhere
+from meltpoint.reports.statistics.finals_scores import CLASS_HEADS
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tasks.core.wording import some
 
 DASHBOARD = "http://127.0.0.1:5000"
 """The address of `meltpoint ui`."""
-RENEWAL_SECONDS = 15
-"""Between two looks of a browser at a page that `report --watch` renews."""
 MOST_WHOLE = 11
 """Columns of a table whose words a page of A4 has room for."""
 WEB_ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
@@ -88,12 +94,11 @@ def row_shares(counts: list[int], most: int = MOST_ROWS) -> list[int]:
     return counts if total <= most else [max(1, count * most // total) for count in counts]
 
 
-def html(results: SweepResults, dashboard: str = DASHBOARD, renewed: bool = False) -> str:
+def html(results: SweepResults, dashboard: str = DASHBOARD) -> str:
     """Render the page.
 
     Args:
         dashboard: the address of MLflow's dashboard, for links to runs.
-        renewed: True if the browser should load the page again after `RENEWAL_SECONDS`.
 
     Raises:
         ValueError: the dashboard's address is no address of the web.
@@ -108,7 +113,7 @@ def html(results: SweepResults, dashboard: str = DASHBOARD, renewed: bool = Fals
         gains=_gains(results), cost_rows=cost_rows(results.summary), cost_notes=cost_notes(results.summary),
         pareto_rows=pareto_rows(results.summary), footnotes=list(enumerate(results.table.footnotes, 1)),
         legend=results.legend, notes=notes(results.summary), dashboard=dashboard.rstrip("/"),
-        renewal=RENEWAL_SECONDS if renewed else None, policy=policy(style, scripts), style=Markup(style),
+        policy=policy(style, scripts), style=Markup(style),
         class_heads=CLASS_HEADS, scripts=[Markup(script) for script in scripts], data=Markup(data),
     )  # fmt: skip
     return text + "\n"
@@ -119,7 +124,7 @@ SCRIPTS = ("charts.js", "trial_table.js", "page.js")
 
 @cache
 def asset(name: str) -> str:
-    """The text of a file beside this module."""
+    """The text of a file in this module's folder."""
     return files("meltpoint.reports.html").joinpath(name).read_text(encoding="utf-8")
 
 

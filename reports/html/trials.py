@@ -1,16 +1,25 @@
-"""A cell's search trials for the page: the rows of its table, the axes of its plots, and which rows each plot draws."""
+"""A cell's search trials for the page: rows of its table, axes and rows of its plots, and each axis's importance.
+
+Importance is PED-ANOVA (Watanabe, Bansal & Hutter 2023, arXiv 2304.10255), by Optuna: a hyperparameter's share of the
+importance for reaching the top quantile of dev. Conditional hyperparameters count by the trials that have them (arXiv
+2601.20800). It assumes trials drawn at random; TPE's crowd where dev was good, so that a hyperparameter that it settled
+early looks unimportant.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from meltpoint.adapters import settings
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.formats import searched_names
-from meltpoint.reports.html.curves import ends
-from meltpoint.reports.statistics.importance import space_of
+from meltpoint.reports.html.front import ends
+from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real, active
+from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
@@ -22,6 +31,10 @@ MOST_ROWS = 12_000
 """Trials in the tables of a page: of about 250 bytes each, so that the page stays below 5 MB."""
 MOST_LINES, MOST_POINTS, MOST_CURVES = 400, 1500, 60
 """Trials in a cell's parallel coordinates, in its plots of single hyperparameters, and among its learning curves."""
+FEWEST_TRIALS = 10
+"""With fewer there is no importance, because the top quantile would be more than half of the trials."""
+FEWEST_ABOVE, SMALLEST_QUANTILE = 5, 0.1
+"""Optuna's advice and default: at least five trials in the top quantile, a tenth of the trials."""
 DIGITS = 6
 """Significant digits of a searched value in tables and plots; the best setting is shown exactly."""
 
@@ -160,8 +173,50 @@ def text_of(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def space_of(header: CellHeader) -> Space:
+    """The space that a cell of `sweep.json` was searched in.
+
+    Raises:
+        ValueError: this version does not know one of its parameters.
+    """
+    allowed = {parameter.name: parameter for parameter in settings.parameters(header.mode, header.head)}
+    document = documents.parse(header.space, "sweep.json")
+    if not isinstance(document, dict):
+        raise ValueError("sweep.json: a cell holds no space; restore the file.")
+    return Space.of(files.parameters_of(document, "sweep.json"), allowed, where="sweep.json")
+
+
+def importances(cell: CellSummary, axes: Sequence[Axis]) -> tuple[dict[str, float], str]:
+    """Axis → its importance, of those that enough finished trials have; and why figures are missing."""
+    scored = [record for record in cell.search if record.status == "finished" and record.dev is not None]
+    if len(scored) < FEWEST_TRIALS:
+        return {}, f"No importance yet: {some(len(scored), 'scored trial')}, of at least {FEWEST_TRIALS}."
+    if len({one.dev for one in scored}) < 2:
+        return {}, "No importance: all trials have the same score."
+    if not axes:
+        return {}, ""
+    import optuna
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize")
+    try:
+        space = space_of(cell.header)
+        for record in scored:
+            params, distributions = space.from_params(record.setting)
+            value = gain(record.metric, record.dev or 0.0)
+            study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=value))
+    except ValueError as error:
+        return {}, f"No importance: {error}"
+    trials = study.get_trials(deepcopy=False)
+    having = [axis.name for axis in axes if sum(axis.name in one.params for one in trials) >= FEWEST_TRIALS]
+    evaluator = PedAnovaImportanceEvaluator(target_quantile=max(SMALLEST_QUANTILE, FEWEST_ABOVE / len(scored)))
+    with warnings.catch_warnings():  # of few trials; the page says the same
+        warnings.simplefilter("ignore")
+        return get_param_importances(study, evaluator=evaluator, params=having), ""
+
+
 def _columns(records: Sequence[TrialRecord], axes: Sequence[Axis]) -> dict[str, list[Any]]:
-    settings = [record.setting for record in records]
     return {
         "number": [record.number + 1 for record in records], "id": [record.id for record in records],
         "status": [record.status for record in records], "from": [record.suggested_by or "" for record in records],
@@ -170,7 +225,7 @@ def _columns(records: Sequence[TrialRecord], axes: Sequence[Axis]) -> dict[str, 
         "seconds": [round(record.seconds, 1) for record in records],
         "run": [record.mlflow_run_id or "" for record in records],
         "error": [" ".join((record.error or "").split())[:200] for record in records],
-        "settings": [[_value(axis, setting) for setting in settings] for axis in axes],
+        "settings": [[_value(axis, record.setting) for record in records] for axis in axes],
     }  # fmt: skip
 
 

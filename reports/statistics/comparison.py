@@ -1,4 +1,4 @@
-"""The difference between two cells with its uncertainty over seeds and examples, and what it allows to say.
+"""The difference between two cells with its uncertainty over seeds and examples, and the conclusion that it allows.
 
 `hierarchical_bootstrap` has the method with its sources, `docs/statistics.md` explains it to users.
 """
@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from meltpoint.reports.statistics import wording
+from meltpoint.reports.statistics import sample_sizes
 from meltpoint.reports.statistics.finals_scores import (
     FinalsScores,
     Problem,
@@ -22,7 +22,7 @@ from meltpoint.reports.statistics.finals_scores import (
     scores_by_seed,
 )
 from meltpoint.reports.statistics.hierarchical_bootstrap import Replicates, Side, estimate, of_models
-from meltpoint.reports.statistics.holm import holm
+from meltpoint.reports.statistics.resampling import holm
 from meltpoint.reports.statistics.sample_sizes import Design, Needs
 from meltpoint.reports.statistics.seed_variance import Prior, failed, prior_of, welch
 from meltpoint.sweeps.ledger.records import CellKey
@@ -140,17 +140,21 @@ class Comparison:
 
     @property
     def words(self) -> str:
-        """The conclusion in plain words: `fine-tuning is better`, or why it cannot be told and what would tell it."""
-        sides = (wording.TUNED, wording.PUBLISHED) if self.about_tuning else wording.names(self.upper, self.lower)
+        """The conclusion in plain words: `fine-tuning is better`, or the sizes with which it could be told."""
+        sides = (
+            (sample_sizes.TUNED, sample_sizes.PUBLISHED)
+            if self.about_tuning
+            else sample_sizes.cell_names(self.upper, self.lower)
+        )
         if self.is_claimed:
-            return wording.better(*(sides if self.gain > 0 else sides[::-1]))
+            return sample_sizes.better(*(sides if self.gain > 0 else sides[::-1]))
         if self.reason:
-            told = wording.untold(self.reason)
+            told = sample_sizes.untold(self.reason)
         elif self.p_holm is None:
-            told = wording.UNADJUSTED
+            told = sample_sizes.UNADJUSTED
         else:
             needs = Needs(self.needed_seeds, self.needed_examples, self.with_seeds)
-            told = wording.not_yet(self.seeds, self.examples, needs)
+            told = sample_sizes.not_yet(self.seeds, self.examples, needs)
         return f"tuning not shown to help: {told}" if self.about_tuning else told
 
 

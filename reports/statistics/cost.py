@@ -10,7 +10,6 @@ from meltpoint.reports.formats import duration, listed, title
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.cost import NOTHING, CellCost
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import counted, some
@@ -75,7 +74,6 @@ class TradeOff:
     Attributes:
         split: test where all of them are scored there, else dev.
         by_run: each with the seconds of one run of its best setting.
-        by_search: each with the seconds of its search.
     """
 
     encoder: str
@@ -83,7 +81,6 @@ class TradeOff:
     metric: str
     split: Split
     by_run: tuple[Point, ...]
-    by_search: tuple[Point, ...]
 
 
 def trade_offs(cells: Sequence[CellSummary]) -> list[TradeOff]:
@@ -97,21 +94,13 @@ def trade_offs(cells: Sequence[CellSummary]) -> list[TradeOff]:
 
 def _trade_off(encoder: str, task: str, cells: Sequence[CellSummary]) -> TradeOff:
     split: Split = "test" if all(cell.test is not None for cell in cells) else "dev"
-    scores = {cell.header.key: score for cell in cells if (score := score_of(cell, split)) is not None}
-    metric, costs = cells[0].header.metric, [(c.cost.seconds_of_a_final or 0.0, c.cost.search_seconds) for c in cells]
-    runs, searches = (
-        tuple(
-            Point(cell.header.key, scores[cell.header.key].mean, cost[which], metric)
-            for cell, cost in zip(cells, costs, strict=True)
-        )
-        for which in (0, 1)
-    )
-    return TradeOff(encoder, task, metric, split, runs, searches)
-
-
-def score_of(cell: CellSummary, split: Split) -> Spread | None:
-    """A cell's mean over seeds on a split."""
-    return cell.test if split == "test" else cell.dev
+    metric = cells[0].header.metric
+    scored = [(cell, cell.test if split == "test" else cell.dev) for cell in cells]
+    points = (
+        Point(cell.header.key, score.mean, cell.cost.seconds_of_a_final or 0.0, metric)
+        for cell, score in scored if score is not None
+    )  # fmt: skip
+    return TradeOff(encoder, task, metric, split, tuple(points))
 
 
 # Tables.
@@ -157,7 +146,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def cost_notes(summary: SweepSummary) -> list[str]:
-    """The meaning of the table's figures, and what hardware told of them."""
+    """The meaning of the table's figures, and the counters that they come from."""
     costs = [cell.cost for cell in summary.cells]
     kinds = sorted({kind for cost in costs for kind in cost.peak_memory_kinds})
     sources = sorted({source for cost in costs for source in cost.energy_sources})
@@ -177,11 +166,8 @@ def cost_notes(summary: SweepSummary) -> list[str]:
 def pareto_rows(summary: SweepSummary) -> list[list[str]]:
     """The Pareto sets as text: the heads, then a row for each encoder × task with several cells."""
     groups = [group for group in trade_offs(summary.cells) if len(group.by_run) > 1]
-    rows = [
-        [group.encoder, group.task, group.split, pareto_text(group.by_run), pareto_text(group.by_search)]
-        for group in groups
-    ]
-    return [["encoder", "task", "split", "score against one run", "score against the search"], *rows]
+    rows = [[group.encoder, group.task, group.split, pareto_text(group.by_run)] for group in groups]
+    return [["encoder", "task", "split", "score against one run"], *rows]
 
 
 def pareto_text(points: Sequence[Point]) -> str:

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from meltpoint.reports.statistics.ranking_statistics import Runs, Scorer, average_precision, ranker, roc_auc
+from meltpoint.reports.statistics.resampling import Runs, Scorer, average_precision, ranker, roc_auc
 from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.tasks.core.metrics import Floats, spans, split_labels
 
@@ -45,7 +45,7 @@ def scorer(metric: str, runs: Runs) -> Scorer:
 
 
 def written_out(metric: str, runs: Runs) -> Scorer:
-    """The metric on each resample, one by one, for metrics of one's own: slow, and right for all."""
+    """The metric on each resample, one by one, for your own metrics: slow, and right for all."""
 
     def score(counts: Floats) -> Floats:
         drawn = [np.repeat(np.arange(len(row)), row.astype(np.int64)) for row in counts]

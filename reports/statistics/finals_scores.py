@@ -1,4 +1,4 @@
-"""Scores of finals by example, and by class.
+"""Scores of finals by example and by class, and the tables of classes.
 
 Computed by scikit-learn, and of spans by `tasks.core.metrics`. Nothing is read of a test split but what the finalists
 predicted when it was opened for them.
@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from meltpoint.reports.formats import percent, title
 from meltpoint.reports.statistics.example_statistics import scorer
-from meltpoint.reports.statistics.holm import resampled, units_of
+from meltpoint.reports.statistics.resampling import resampled, units_of
 from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path, read_scored
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
-from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core import kinds
@@ -135,7 +136,7 @@ class StoredScores:
 
 
 def _once(kept: dict[Key, Found | Problem], key: Key, compute: Callable[[], Found]) -> Found:
-    """A result, or the problem with it, computed the first time that it is asked for."""
+    """A result or its problem, computed once, on first use."""
     if key not in kept:
         try:
             kept[key] = compute()
@@ -161,7 +162,7 @@ def check_score(run: ScoredExamples, metric: str, recorded: float, whose: str, t
 
     Args:
         whose: the predictions, in words.
-        tolerance: what the score may differ by beside that (`TrialRecord.dev_tolerance`).
+        tolerance: a further difference that is allowed (`TrialRecord.dev_tolerance`).
 
     Raises:
         Problem: they give another one, or none.
@@ -301,3 +302,55 @@ def confusion_counts(run: ScoredExamples, labels: Sequence[str]) -> NDArray[np.i
     places = np.array([labels.index(label) for label in run.labels], dtype=np.int64)
     gold, predicted = (places[side.astype(np.int64)] for side in (run.gold, run.predicted))
     return np.asarray(confusion_matrix(gold, predicted, labels=range(len(labels))), dtype=np.int64)
+
+
+MOST_CLASSES = 12
+"""A matrix of more classes is not printed; the JSON has every one."""
+CLASS_HEADS = ("class", "precision", "recall", "F1", "examples")
+CLASSES_NOTE = (
+    "Means over the finals, ×100. A row of a confusion matrix is a gold class, a column what was predicted: examples, "
+    "the mean over the finals."
+)
+
+
+def class_sections(summary: SweepSummary) -> list[tuple[str, ClassScores]]:
+    """(title, classes) of each cell with stored predictions of classes, in the order of the cells."""
+    found = ((cell, cell_class_scores(cell, summary.folder)) for cell in summary.cells)
+    return [(_title(cell, scores), scores) for cell, scores in found if scores is not None]
+
+
+def _title(cell: CellSummary, scores: ClassScores) -> str:
+    head = cell.header
+    words = [head.encoder, title(head.mode), head.task, head.variant]
+    return f"{' '.join(word for word in words if word)}, {scores.split}"
+
+
+def class_rows(scores: ClassScores) -> list[list[str]]:
+    """The cells under `CLASS_HEADS`."""
+    return [
+        [row.name, percent(row.precision), percent(row.recall), percent(row.f1), str(row.examples)]
+        for row in scores.rows
+    ]  # fmt: skip
+
+
+def confusion_rows(scores: ClassScores) -> list[list[str]]:
+    """The heads, then a row a gold class; empty where there is no matrix, or it is too large to read."""
+    if scores.confusion is None or len(scores.labels) > MOST_CLASSES:
+        return []
+    heads = ["gold \\ predicted", *scores.labels]
+    rows = zip(scores.labels, scores.confusion, strict=True)
+    return [heads, *([name, *(f"{count:.1f}".removesuffix(".0") for count in row)] for name, row in rows)]
+
+
+def class_document(scores: ClassScores | None) -> dict[str, Any] | None:
+    """The classes for JSON; None where there are none."""
+    if scores is None:
+        return None
+    return {
+        "split": scores.split, "finals": scores.finals,
+        "rows": [
+            {"class": r.name, "precision": r.precision, "recall": r.recall, "f1": r.f1, "examples": r.examples}
+            for r in scores.rows
+        ],
+        "confusion": None if scores.confusion is None else scores.confusion.tolist(),
+    }  # fmt: skip

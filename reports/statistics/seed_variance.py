@@ -81,7 +81,7 @@ class Prior:
         return SeedVariance((self.freedom * self.value + own_freedom * own) / freedom, freedom)
 
     def all_failed(self, runs: int) -> float:
-        """The probability that all of so many runs failed."""
+        """The probability that all runs of a number failed."""
         return float(self.failed_share**runs)
 
 

@@ -21,13 +21,14 @@ from opda.nonparametric import EmpiricalDistribution
 
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.tasks.core.metrics import is_lower_better
+from meltpoint.sweeps.results.sweep_file import CellHeader
+from meltpoint.tasks.core.metrics import is_lower_better, limits
 from meltpoint.tasks.core.wording import some
 
 GPU_SECONDS, CPU_SECONDS = "GPU-seconds", "CPU worker-seconds"
 
 MOST_TRIALS = 256
-"""Of more trials the first so many count: opda's simulation takes minutes and gigabytes for a thousand."""
+"""The most trials that count, the first ones: opda's simulation takes minutes and gigabytes for a thousand."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,15 @@ class RandomTrials:
 
     @property
     def words(self) -> str:
-        """Where the settings come from: `1 first, 15 random`."""
+        """The origins of the settings: `1 first, 15 random`."""
         return ", ".join(f"{count} {source}" for source, count in self.suggested.items())
 
 
 def random_trials(cell: CellSummary, most: int = MOST_TRIALS) -> RandomTrials:
     """The random trials of a cell's search.
 
-    A setting that failed counts as the metric's lowest value: whoever draws it has nothing from that trial. Without
-    it, the curve would be that of a space in which nothing fails.
+    A setting that failed counts as the metric's lowest value, because a search that draws it gets nothing from that
+    trial. Without it, the curve would be that of a space in which nothing fails.
 
     Args:
         cell: a cell of a sweep.
@@ -157,20 +158,16 @@ def sample_notes(trials: RandomTrials, metric: str, missing: int) -> list[str]:
 LEVELS = (0.95, 0.80)
 """Confidence levels of the bands; 80 % is that of the paper's figures and of opda's rule for the number of trials."""
 
-LOWEST = {"matthews": -1.0, "pearson": -1.0, "quadratic_kappa": -1.0, "spearman": -1.0}
-"""Metric → its lowest value, where that is not 0. The highest value of every metric but errors is 1."""
-
 
 def bounds(metric: str) -> tuple[float, float]:
     """The worst and the best value of a metric; an error has no largest value."""
-    if is_lower_better(metric):
-        return math.inf, 0.0
-    return LOWEST.get(metric, 0.0), 1.0
+    low, high = limits(metric)
+    return (high, low) if is_lower_better(metric) else (low, high)
 
 
 @functools.cache
 def simulation_source(count: int) -> np.random.Generator:
-    """The source of opda's simulation for so many trials: equal trials give equal bands in any order of calls.
+    """The source of opda's simulation for a number of trials: equal trials give equal bands in any order of calls.
 
     opda keeps the simulation's result for each generator, so there is one generator for each number of trials.
     """
@@ -196,7 +193,7 @@ def distribution_bands(
 
 @functools.cache
 def largest_k(count: int, level: float) -> float:
-    """The largest number k of trials, not rounded, up to which the band from `count` random trials says anything.
+    """The largest number k of trials, not rounded, up to which the band from `count` random trials is informative.
 
     Beyond it the quantile 0.5^(1/k) is one that the lower band of the distribution does not reach at the best score,
     so that the upper band of the curve is the highest value that the metric can have, whatever the scores are.
@@ -242,7 +239,7 @@ class TuningCurve:
 
     @property
     def valid(self) -> tuple[int, ...]:
-        """For each of `LEVELS` the largest whole number of trials up to which the band says anything."""
+        """For each of `LEVELS` the largest whole number of trials up to which the band is informative."""
         return tuple(valid_trials(len(self.scores), level) for level in LEVELS)
 
     @property
@@ -290,3 +287,72 @@ def shown_trials(last: int) -> list[int]:
     """The numbers of trials of a table: 1, 2, 4, 8, … and the last one."""
     doubling = [2**power for power in range(last.bit_length())]
     return sorted({*doubling, last} if last else set())
+
+
+NOT_RECORDED = "no curve: where the settings come from was not recorded by that version"
+
+
+@dataclass(frozen=True)
+class CellCurve:
+    """A cell's tuning curve, or the reason why there is none.
+
+    Attributes:
+        header: the cell.
+        trials: its random trials.
+        curve: of their scores; None if they allow none.
+        reason: why there is no curve; "" where there is one.
+        notes: what the curve leaves out or assumes, one line each.
+    """
+
+    header: CellHeader
+    trials: RandomTrials
+    curve: TuningCurve | None
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def valid_words(self) -> str:
+        """The valid range: `from 16 random trials: valid up to 1 trial (95 % band), 2 trials (80 % band)`."""
+        if self.curve is None:
+            return self.reason
+        ranges = zip(LEVELS, self.curve.valid, strict=True)
+        parts = [f"{some(last, 'trial') if last else 'none'} ({level:.0%} band)" for level, last in ranges]
+        text = f"from {some(len(self.trials.scores), 'random trial')}: valid up to {', '.join(parts)}"
+        return text.replace("%", " %")
+
+    def seconds(self, trials: float) -> float | None:
+        """The expected cost of a number of trials, in the unit of `trials.cost`: the number times the mean of one."""
+        cost = self.trials.cost
+        return None if cost is None else trials * cost.seconds
+
+
+def cell_curve(cell: CellSummary, most: int = MOST_TRIALS) -> CellCurve:
+    """The tuning curve of a cell, from its random trials alone.
+
+    Args:
+        cell: a cell of a sweep.
+        most: of more random trials the first so many count.
+    """
+    trials = random_trials(cell, most)
+    missing = cell.counts.get("running", 0) + cell.counts.get("missing", 0)
+    notes = tuple(sample_notes(trials, cell.header.metric, missing))
+    if reason := _reason(cell, trials):
+        return CellCurve(cell.header, trials, None, reason, notes)
+    curve = TuningCurve(trials.scores, bounds(cell.header.metric))
+    if not any(curve.valid):
+        count = some(len(trials.scores), "random trial")
+        reason = f"no curve: {count}; `--searcher random` or more trials give one"
+        return CellCurve(cell.header, trials, None, reason, notes)
+    return CellCurve(cell.header, trials, curve, "", notes)
+
+
+def _reason(cell: CellSummary, trials: RandomTrials) -> str:
+    """The reason why the trials of a cell allow no curve, however many they are; "" if they do."""
+    if cell.search and not trials.is_recorded:
+        return NOT_RECORDED
+    if is_lower_better(cell.header.metric):
+        return f"no curve: {cell.header.metric} is an error without a largest value, which the bands need"
+    if trials.stopped:
+        count = some(trials.stopped, "random trial")
+        return f"no curve: {count} stopped early, whose best score is not known; search without early stopping"
+    return ""

@@ -70,8 +70,7 @@ AnalysesArgument = Annotated[
     typer.Argument(
         metavar="ANALYSIS…",
         show_default=False,
-        help="best_epochs, calibration, cost, diagnostic_classifiers, genres, guidelines, importance, "
-        "mutual_information, tuning_curves, variance.",
+        help="cost, diagnostic_classifiers, genres, guidelines, mutual_information, tuning_curves.",
     ),
 ]
 
@@ -134,9 +133,6 @@ JobAddress = Annotated[
     ),
 ]  # fmt: skip
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
-Explain = Annotated[
-    bool, typer.Option("--explain", help="Say what the trials, seeds and examples can and cannot show.")
-]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Each cell, what is searched, and every note.")]
 OneEncoder = Annotated[
     str, typer.Option("--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER or elmo:FOLDER.", show_default=False)

@@ -133,7 +133,6 @@ class CellCost:
         seconds_of_a_final: to train the best setting once and score dev after each epoch: the median over its finals,
             without set-up; its search trial's where there is no final yet. Of trials that train side by side an even
             part of each epoch's time; where hidden states were cached, without computing them.
-        energy_of_a_final: the median of its finals' energy; None where one of them lacks it.
     """
 
     trials: int = 0
@@ -148,7 +147,6 @@ class CellCost:
     peak_memory_kinds: tuple[MemoryKind, ...] = ()
     trained_parameters: int | None = None
     seconds_of_a_final: float | None = None
-    energy_of_a_final: float | None = None
 
     @property
     def seconds(self) -> float:
@@ -172,8 +170,6 @@ def cell_cost(
     known = [joules for record in ran if (joules := energy_of(record)) is not None]
     peaks = [record.peak_memory_bytes for record in ran if record.peak_memory_bytes is not None]
     run_seconds = [seconds_of_a_run(record) for record in finals or ([best] if best else [])]
-    each = [energy_of(final) for final in finals]
-    told = [joules for joules in each if joules is not None]
     return CellCost(
         trials=len(ran), search_seconds=worker_seconds(search), final_seconds=worker_seconds(others),
         gpu_hours=(gpu_seconds(search) + gpu_seconds(others)) / GPU_HOUR_SECONDS,
@@ -184,7 +180,6 @@ def cell_cost(
         peak_memory_kinds=tuple(sorted({record.peak_memory_kind for record in ran if record.peak_memory_kind})),
         trained_parameters=best.trained_parameters if best else None,
         seconds_of_a_final=statistics.median(run_seconds) if run_seconds else None,
-        energy_of_a_final=statistics.median(told) if told and len(told) == len(each) else None,
     )  # fmt: skip
 
 

@@ -16,8 +16,8 @@ from meltpoint.tasks.core.conll import SUFFIXES, ConllLayout, read_columns
 from meltpoint.tasks.core.files import regular
 from meltpoint.tasks.core.readers import NAMED_TWICE, SEPARATORS, Record, named_twice, unreadable
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.rows import check_names, json_rows
-from meltpoint.tasks.core.streams import is_in_quotes, stream_lines, stream_table
+from meltpoint.tasks.core.rows import json_rows
+from meltpoint.tasks.core.streams import check_names, is_in_quotes, stream_lines, stream_table
 from meltpoint.tasks.core.wording import printable
 
 if TYPE_CHECKING:  # it takes half a second to import

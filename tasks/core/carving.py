@@ -65,12 +65,6 @@ class Slice:
             raise ValueError(f"{self.asked_by} {self.text} cuts the group '{both[:40]}' apart. {remedy}.")
         return list(range(first, last))
 
-    def carve(self, examples: list[Example]) -> tuple[list[Example], list[Example]]:
-        """Split the examples into (the rest, the carved part), both in their original order; see `positions`."""
-        chosen = self.positions(examples)
-        first, last = chosen[0], chosen[-1] + 1
-        return examples[:first] + examples[last:], examples[first:last]
-
     def note(self, examples: Sequence[Example]) -> str:
         """The slice for the tables."""
         return self.text

@@ -125,15 +125,6 @@ def _brackets_to_iob2(tags: Sequence[str]) -> list[str]:
     return converted
 
 
-def iob1_to_iob2(tags: Sequence[str]) -> list[str]:
-    """Convert tags to IOB2: the first word of every entity is tagged B-.
-
-    Args:
-        tags: IOB1 or IOB2 tags of one sentence, such as `I-PER`, `B-PER`, `O`.
-    """
-    return to_iob2(tags, "iob1")
-
-
 def read_conll(path: Path, labels: Sequence[str] | Mapping[str, int], layout: ConllLayout) -> ReadExamples:
     """Read the sentences of a column file; `group` is the document's number if the file marks documents.
 
@@ -245,7 +236,7 @@ def split_columns(path: Path, text: str) -> ColumnFile:
                 comments += 1
     if not sentences:
         raise ValueError(f"{path} holds no sentence. Replace it with the complete file.")
-    return ColumnFile(sentences, (f"{some(comments, 'line')} with # taken for a comment",) if comments else ())
+    return ColumnFile(sentences, (f"{some(comments, 'line')} with # read as a comment",) if comments else ())
 
 
 def _lines(path: Path, text: str) -> list[str]:

@@ -103,7 +103,7 @@ class Task:
         name: its module name, which is its name on the command line; a variant's parts follow after a colon.
         kind: one of `KINDS`.
         metric: the key in `metrics.METRICS` that settings are selected by; of errors (MSE) the lowest is best.
-        beside: other keys that tables show in columns of their own, beside the metric's; never selected by.
+        beside: further metrics, which tables show in columns of their own; nothing is selected by them.
         labels: the label names in id order; empty for regression. Sequence labelling uses IOB2 names.
         label_range: lowest and highest score, for regression only.
         folder: the folder under `--data-dir` that holds the original files; absolute for a user's own task.

@@ -14,9 +14,7 @@ from meltpoint.tasks.core.kinds import GROUP, LABEL
 from meltpoint.tasks.core.readers import Record
 from meltpoint.tasks.core.rows import (
     SPLIT,
-    ClassName,
     LabelList,
-    Row,
     as_record,
     cell_names,
     cell_text,
@@ -24,9 +22,9 @@ from meltpoint.tasks.core.rows import (
     numbered_rows,
     read_records,
     value_at,
-    with_class_names,
     with_labels,
 )
+from meltpoint.tasks.core.streams import ClassName, Row, with_class_names
 from meltpoint.tasks.core.task import Example, ReadExamples
 from meltpoint.tasks.core.user_layout import UserFileLayout, UserSplit
 from meltpoint.tasks.core.wording import some

@@ -108,7 +108,7 @@ class UserTask(_Strict):
         name: lower-case letters, digits and `_`; used in tables and file names.
         kind: one of the kinds.
         metric: the metric that settings are selected by; the kind's default if omitted.
-        also: metrics that tables show in columns of their own beside it; nothing is selected by them.
+        also: further metrics, which tables show in columns of their own; nothing is selected by them.
         files: the files of each split, or
         file, split_column, splits: one file, the column that says which split a row is in, and the splits' names, or
         hub: a dataset on the hub.

@@ -1,1 +1,1 @@
-"""Inspection of a person's files: what they hold, and a task file that reads them (`meltpoint new-task`)."""
+"""Inspection of your files: their contents, and a task file that reads them (`meltpoint new-task`)."""

@@ -1,4 +1,4 @@
-"""The draft of a task file: its keys with guessed values, and remarks for the person who corrects it."""
+"""The draft of a task file: its keys with guessed values, and remarks for you to check."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Draft:
     Attributes:
         keys: key of a task file → value, in the order of the file.
         counts: split → what it holds.
-        remarks: key → what a person should look at there; "" for remarks on the whole.
+        remarks: key → remarks to check there; "" for remarks on the whole file.
     """
 
     keys: dict[str, object] = field(default_factory=dict)
@@ -66,7 +66,7 @@ def draft_of(
         paths: files and folders.
         relative_to: the folder that the task file will lie in.
         named: the task file's own name, without its ending; "" where there is none yet.
-        asked: the columns and the kind that are not to be guessed.
+        asked: the columns and the kind that you named; they are not guessed.
         given: split → its file, in place of `paths`; a test split is carved off train where none is given.
 
     Raises:
@@ -133,7 +133,7 @@ def _roles(place: Place, shape: FileShape, asked: Asked, *, has_label_file: bool
         return shape.roles
     names, rows = list(shape.names), list(shape.rows)
     if has_label_file:
-        # Any label will do to find the texts beside it.
+        # Any label will do to find the texts.
         names, rows = [*names, LABEL], [{**row, LABEL: str(number % 2)} for number, row in enumerate(rows)]
     try:
         return roles_of(names, rows, asked)
@@ -248,7 +248,7 @@ def _leave_out_test(draft: Draft) -> None:
     files = draft.keys["files"]
     assert isinstance(files, dict)
     names = files.pop("test", None)
-    draft.remark("files", f"left out, since it is not read so: {names}: {draft.remarks[''].pop()}")
+    draft.remark("files", f"left out, because it cannot be read like train: {names}: {draft.remarks[''].pop()}")
 
 
 def _add_to_value(draft: Draft, value: str, texts: tuple[str, ...], label: str | list[str]) -> None:
@@ -265,7 +265,7 @@ def _add_to_value(draft: Draft, value: str, texts: tuple[str, ...], label: str |
 
 
 def _add_splits(draft: Draft) -> None:
-    """Put the splits in their order, after the column that says them."""
+    """Put the splits in their order, after the split column."""
     names = draft.keys.pop("splits", {})
     assert isinstance(names, dict)
     keys: dict[str, object] = {}
@@ -300,7 +300,7 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
         labels = sorted(set(seen) - set(hidden), key=_label_order)
         draft.keys["labels"] = labels
         if len(labels) > 2 and all(map(is_number, labels)) and kind == "sentence_classification":
-            draft.remark("kind", "classes in an order, as stars are, can be kind: ordinal_classification")
+            draft.remark("kind", "ordered classes, such as stars, can be kind: ordinal_classification")
         if labels and all(map(is_number, labels)):
             names = ", ".join(f"{label}: NAME" for label in labels[:3])
             draft.remark("labels", f"numbers can have names, as in labels: {{{names}}}")
@@ -309,7 +309,7 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
             draft.remark("skip_labels", f"{some(sum(seen[one] for one in hidden), 'row')} without a label")
     if any(counts.empty for counts in draft.counts.values()):
         draft.keys["empty"] = "skip"
-        draft.remark("empty", f"rows with an empty text: {_by_split(draft, 'empty')}; refuse and keep are the others")
+        draft.remark("empty", f"rows with an empty text: {_by_split(draft, 'empty')}; other choices: refuse, keep")
 
 
 def _has_label_columns(draft: Draft) -> bool:
@@ -333,21 +333,21 @@ def _by_split(draft: Draft, field_name: str) -> str:
 
 
 def _add_parts(draft: Draft, *, carves_test: bool) -> None:
-    """Carve dev where there is none, and test if asked to; else say what a test would need."""
+    """Carve dev where there is none, and test if `carves_test`; otherwise remark on the missing test."""
     left = draft.counts["train"].examples if "train" in draft.counts else 0
     if "test" not in draft.counts and carves_test:
         test = _part(left, left // 4)
         draft.keys["test_from"] = {"from": "train", "fraction": round(test / max(1, left), 4), "seed": 0}
-        draft.remark("test_from", "there is no test split; this part of train is, locked until the finals")
+        draft.remark("test_from", "no test split: this part of train is used, locked until the finals")
         left -= test
     elif "test" not in draft.counts:
         draft.remark("", "no test split: finalists need one, as in test_from: {from: train, fraction: 0.1, seed: 0}")
     if "dev" not in draft.counts:
         dev = _part(left, left // 2)
         draft.keys["dev_from"] = {"from": "train", "fraction": round(dev / left, 4) if left > 1 else 0.5, "seed": 0}
-        draft.remark("dev_from", "there is no dev split; this part of train is, each class with its share")
+        draft.remark("dev_from", "no dev split: this part of train is used, with each class's share")
 
 
 def _part(size: int, most: int) -> int:
-    """The size of a part of so many examples: a tenth, but at least `FEWEST` of them where `most` allows it."""
+    """The size of a part: a tenth of `size` examples, but at least `FEWEST` of them where `most` allows it."""
     return max(1, min(most, max(FEWEST, size // 10)))

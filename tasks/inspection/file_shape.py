@@ -13,8 +13,8 @@ from pathlib import Path
 from meltpoint.tasks.core.conll import SUFFIXES
 from meltpoint.tasks.core.files import without_suffix
 from meltpoint.tasks.core.readers import csv_rows, data_bytes, decoded, records, text_of, with_line_feeds
-from meltpoint.tasks.core.rows import Row, dataset_rows, json_row
-from meltpoint.tasks.core.streams import is_in_quotes
+from meltpoint.tasks.core.rows import json_row
+from meltpoint.tasks.core.streams import Row, dataset_rows, is_in_quotes
 from meltpoint.tasks.core.wording import some
 from meltpoint.tasks.inspection.roles import Roles
 from meltpoint.tasks.inspection.splits import Place
@@ -48,8 +48,8 @@ class FileShape:
         keys: the keys of a task file that its reading needs, such as `delimiter`.
         names: the names of its columns, or their numbers.
         rows: its first rows: column → text, list, or None.
-        remarks: (key of a task file, what a person should know of the guess there).
-        roles: what its columns are for, where its shape says it; else None.
+        remarks: (key of a task file, a remark on the guess there).
+        roles: the roles of its columns, if its shape shows them; otherwise None.
     """
 
     format: str
@@ -89,7 +89,7 @@ def _doubt(text: str, data: bytes, encoding: str) -> list[str]:
 
 
 def _is_damaged(data: bytes) -> list[str]:
-    """A remark on a file that is UTF-8 but for some bytes: as another encoding, its letters would be wrong."""
+    """A remark on a file that is UTF-8 except for some bytes: in another encoding its letters would be wrong."""
     text = data.decode("utf-8", "replace")
     wrong = text.count("\ufffd")
     right = sum(not character.isascii() for character in text) - wrong
@@ -163,7 +163,7 @@ def _of_table(path: Path, text: str, table: TableShape) -> FileShape:
 
 
 def _fault(path: Path, text: str, separator: str) -> str:
-    """The line that says why a text is no table of cells that may be in quotes, or are not in a tsv; "" if it is."""
+    """The reason why a text is not a table of cells (never quoted in a tsv); "" if it is one."""
     lines = enumerate(text.split("\n"), 1)
     plain = ((number, line.split(separator)) for number, line in lines)
     rows = plain if separator == "\t" else csv_rows(path, io.StringIO(text, newline=""), separator)

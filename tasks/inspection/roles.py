@@ -8,7 +8,7 @@ from statistics import mean
 
 from meltpoint.tasks.core.kinds import LABEL
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.rows import Row
+from meltpoint.tasks.core.streams import Row
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tasks.inspection.splits import split_word
 from meltpoint.tasks.inspection.text_shape import (
@@ -27,13 +27,13 @@ from meltpoint.tasks.inspection.text_shape import (
 MOST_LABELS = 300
 """The most different values of a column of classes."""
 SHORT = 20
-"""A file of so few rows need not repeat a label."""
+"""A file with at most this many rows need not repeat a label."""
 SEPARATORS = (",", ";", "|")
-"""What stands between several labels in one cell."""
+"""Separators of several labels in one cell."""
 FEWEST_INDICATORS = 3
-"""So many columns of 0 or 1 are a label each; fewer may be anything."""
+"""The fewest columns of 0 or 1 that are taken for a label each."""
 ALIKE = 2.5
-"""Two columns of texts are a pair if the longer has at most so many times the words of the other; else one text."""
+"""The largest ratio of mean lengths of a pair; two columns that differ more are one text, such as title and body."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Roles:
     Attributes:
         columns: key of `columns` → column, or several that are one text.
         split_column: the column that says the split, or "".
-        remarks: which other columns could have been meant.
+        remarks: other columns that could have been meant.
         label_separator: the text between several labels in one cell, or "".
         tag_scheme: the scheme of the tags of spans, or "".
     """
@@ -58,7 +58,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class Asked:
-    """The columns and the kind that are named on the command line; all but the group is guessed where it is empty.
+    """The columns and the kind that you named on the command line; empty ones are guessed, except the group.
 
     Attributes:
         texts: the column of the texts, or the two of pairs.
@@ -79,7 +79,7 @@ GUESS = Asked()
 
 @dataclass(frozen=True)
 class Column:
-    """A column and what its first values are like."""
+    """A column with its first values."""
 
     name: str
     values: tuple[str, ...]
@@ -107,10 +107,10 @@ class Column:
 
 
 def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) -> Roles:
-    """Guess what the columns are for, where it is not asked for.
+    """Guess the roles of the columns that you did not name.
 
     Raises:
-        ValueError: there is no column of texts, or none of labels, or not the one asked for; without the file.
+        ValueError: there is no column of texts or of labels, or not the one that you named; the message omits the file.
     """
     for name in (*asked.texts, *filter(None, [asked.label, asked.group])):
         if name not in names:
@@ -189,7 +189,7 @@ def _is_scalar(name: str, rows: Sequence[Row]) -> bool:
 
 
 def _tagged(names: Sequence[str], rows: Sequence[Row]) -> Roles | None:
-    """The roles of two columns of lists of the same lengths, the one of texts, the other of fewer different tags."""
+    """The roles of a column of lists of words and one of tags, of equal lengths; None without such columns."""
     lists = [name for name in names if all(isinstance(row.get(name), list) for row in rows) and rows]
     words = [name for name in lists if all(isinstance(part, str) for row in rows for part in row[name])]  # type: ignore[attr-defined]
     words.sort(key=lambda name: name.lower() not in WORDS_NAMES)
@@ -211,7 +211,7 @@ def _tagged(names: Sequence[str], rows: Sequence[Row]) -> Roles | None:
 
 
 def _listed_labels(names: Sequence[str], rows: Sequence[Row]) -> str:
-    """The column of lists of labels beside one of texts, or ""."""
+    """The column of lists of labels in a file that also has texts, or ""."""
     lists = [
         name
         for name in names
@@ -221,7 +221,7 @@ def _listed_labels(names: Sequence[str], rows: Sequence[Row]) -> str:
     has_text = any(len(_text(row.get(name)).split()) > 1 for row in rows[:20] for name in names if name not in lists)
     has_label = any(name.rpartition(".")[2].lower() in LABEL_NAMES for name in names if name not in lists)
     if not has_text or (has_label and not named):
-        return ""  # SNLI has the labels of each annotator beside the gold one
+        return ""  # SNLI also has the labels of each annotator
     return (named or lists or [""])[0]
 
 
@@ -238,7 +238,7 @@ def _indicators(columns: Sequence[Column]) -> list[Column]:
 
 
 def _separator(values: Sequence[str]) -> str:
-    """The separator of several short labels in one cell, each of which stands alone elsewhere too; "" of none."""
+    """The separator of several short labels in one cell, most of which also occur alone; "" if there is no such one."""
     for separator in SEPARATORS:
         several = [value.split(separator) for value in values if separator in value]
         alone = {value for value in values if separator not in value}

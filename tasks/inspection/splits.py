@@ -129,7 +129,7 @@ def by_split(places: Sequence[Place]) -> tuple[dict[Split, list[Place]], list[st
         split: Split = "test" if "train" in found else "train"
         found.setdefault(split, []).append(place)
         if len(places) > 1:
-            remarks.append(f"{place.path.name}: its name says no split; taken for {split}")
+            remarks.append(f"{place.path.name}: its name has no split; read as {split}")
     if "train" not in found:
         names = ", ".join(place.path.name for place in places)
         raise ValueError(f"No file of the training split is among {names}. Name it first, such as train.csv.")

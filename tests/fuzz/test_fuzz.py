@@ -29,8 +29,7 @@ from meltpoint.sweeps.worker.recorded import checked_provenance
 from meltpoint.tasks.core import files
 from meltpoint.tasks.core.readers import read_lines
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.rows import parquet_rows
-from meltpoint.tasks.core.streams import stream_table
+from meltpoint.tasks.core.streams import parquet_rows, stream_table
 from meltpoint.tasks.core.user_task import read_task_file
 from meltpoint.tasks.inspection.splits import places_of
 from meltpoint.tests.fuzz import batch, watch

@@ -50,7 +50,7 @@ def test_every_import_of_every_room_runs_downwards() -> None:
         ("adapters", "def late():\n    import mlflow.tracking"),
         ("adapters", "from meltpoint import sweeps"),
         ("search_spaces", "import ray.tune"),
-        ("sweeps", "from meltpoint.reports.tables import markdown"),
+        ("sweeps", "from meltpoint.reports.report import markdown"),
         ("sweeps", "import meltpoint.launch"),
         ("launch", "from meltpoint.benchmarks import job"),
         ("sweeps", "from . import cells"),
@@ -126,7 +126,7 @@ def test_importing_the_door_imports_no_heavy_part() -> None:
             "in the driver",
             "from meltpoint.adapters import heads; from meltpoint.sweeps.driver import run; "
             "from meltpoint.sweeps.tracking import runs; from meltpoint.sweeps.on_ray import experiment; "
-            "from meltpoint.reports import tables; [heads.get(name) for name in heads.names()]",
+            "from meltpoint.reports import report as tables; [heads.get(name) for name in heads.names()]",
             ("transformers", "datasets", "sklearn"),
         ),
         (

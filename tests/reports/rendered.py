@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from meltpoint.reports.report import files_of
 from meltpoint.reports.results import results_of
-from meltpoint.reports.tables import files_of
 from meltpoint.sweeps.results.summary import SweepSummary
 
 

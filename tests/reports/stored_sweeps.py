@@ -1,10 +1,12 @@
-"""Finished sweeps on disk that were never trained: simulated finals, their records and predictions."""
+"""Hand-made sweeps with stored predictions, and cells whose trials have settings of a known space."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,9 @@ from meltpoint.benchmarks.simulated_finals import Finals
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path
 from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, write_sweep
+from meltpoint.sweeps.search.selection import best_of
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks import get
@@ -80,3 +84,30 @@ def _write(path: object, run: ScoredExamples, cell: CellHeader) -> None:
             line["probabilities"] = {label: float(label == guessed) for label in labels}
         lines.append(json.dumps(line) + "\n")
     path.write_text("".join(lines), encoding="utf-8")
+
+
+MakeCell = Callable[..., CellSummary]
+MakeSweep = Callable[..., SweepSummary]
+"""The fixtures of `conftest`."""
+
+SPACE = """\
+parameters:
+  learning_rate: {log_uniform: [1.0e-5, 1.0e-4], first: 5.0e-5}
+  dropout: {uniform: [0.0, 0.3]}
+  weight_decay: {fixed: 0.01}
+  epochs: {choice: [2, 4, 3]}
+  schedule: {choice: [constant, slanted_triangular]}
+  slanted_triangular.ratio: {uniform: [16, 64], when: {schedule: [slanted_triangular]}}
+"""
+SETTING = {
+    "learning_rate": 4.25e-5, "dropout": 0.1, "weight_decay": 0.01, "epochs": 3, "schedule": "constant",
+    "slanted_triangular.ratio": 32.0,
+}  # fmt: skip
+
+
+def searched(cell: CellSummary, *changes: Mapping[str, Any]) -> CellSummary:
+    """The cell with `SPACE`, and with changed fields of its search trials in their order; `SETTING` without changes."""
+    updates = [{"setting": SETTING, **(changes[at] if at < len(changes) else {})} for at in range(len(cell.search))]
+    trials = [record.model_copy(update=update) for record, update in zip(cell.search, updates, strict=True)]
+    header = cell.header.model_copy(update={"space": SPACE})
+    return replace(cell, header=header, search=trials, best=best_of(trials))

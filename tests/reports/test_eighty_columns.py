@@ -16,14 +16,13 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from meltpoint.reports.best_settings import best_rows, ranked_cells
 from meltpoint.reports.findings import SweepRow
 from meltpoint.reports.layout import say_lines
 from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_plan, show_rows, show_summary
 from meltpoint.reports.status_view import show_status
 from meltpoint.reports.sweep_comparison import compare_sweeps, lines
-from meltpoint.reports.trial_view import trial_lines
+from meltpoint.reports.trial_view import best_rows, ranked_cells, trial_lines
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tests.reports.stored_sweeps import store_sweep

@@ -11,10 +11,10 @@ import pytest
 from scipy.stats import binomtest, ttest_1samp
 
 from meltpoint.reports.analyses import guidelines
-from meltpoint.reports.analyses.core.agreement import TaskAgreement
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.guidelines import (
     ANALYSIS,
+    TaskAgreement,
     advice,
     agreeing,
     kind_advice,

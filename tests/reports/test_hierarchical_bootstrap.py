@@ -20,7 +20,7 @@ from meltpoint.reports.statistics.hierarchical_bootstrap import (
     probability_better,
     unpaired,
 )
-from meltpoint.reports.statistics.holm import holm
+from meltpoint.reports.statistics.resampling import holm
 from meltpoint.reports.statistics.sample_sizes import Design
 from meltpoint.reports.statistics.seed_variance import (
     LEAST_FREEDOM,

@@ -24,8 +24,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.tests.fixed_comparer import FixedComparer
 from meltpoint.tests.reports.conftest import epoch
-from meltpoint.tests.reports.searched_cells import SETTING, MakeCell, MakeSweep, searched
-from meltpoint.tests.reports.stored_sweeps import store_sweep
+from meltpoint.tests.reports.stored_sweeps import SETTING, MakeCell, MakeSweep, searched, store_sweep
 
 LACK = missing()
 AXE = os.environ.get("MELTPOINT_AXE", "")
@@ -200,16 +199,6 @@ def test_a_cell_is_opened_from_its_bar_and_its_setting_copied(shown: Browser, pa
     shown.driver.find_element(By.CSS_SELECTOR, "#cell-2 [data-copy^=command]").send_keys(Keys.ENTER)
     shown.wait_for("document.querySelector('#cell-2 .buttons [role=status]').textContent !== ''")
     assert shown.run("return document.querySelector('#cell-2 .buttons [role=status]').textContent") == "Copied."
-
-
-def test_open_cells_outlive_a_renewal(shown: Browser, summary: SweepSummary, tmp_path: Path) -> None:
-    path = tmp_path / "renewed.html"
-    path.write_text(html(results_of(summary), renewed=True), encoding="utf-8")
-    shown.show(path, 1300)
-    shown.run("document.getElementById('cell-4').open = true")
-    shown.wait_for("sessionStorage.length === 1")
-    shown.driver.refresh()
-    assert shown.run("return [...document.querySelectorAll('details.cell[open]')].map((one) => one.id)") == ["cell-4"]
 
 
 def test_ten_thousand_trials_are_built_in_ten_seconds_open_in_two_and_take_five_megabytes(

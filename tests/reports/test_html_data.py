@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meltpoint.reports.html.curves import LINE_POINTS, MOST_SIMULATED, cost_charts, tuning_charts
 from meltpoint.reports.html.errors import _right_of, disagreements, errors_of
+from meltpoint.reports.html.front import LINE_POINTS, MOST_SIMULATED, cost_charts, tuning_charts
 from meltpoint.reports.html.page import row_shares
 from meltpoint.reports.html.trials import MOST_CURVES, thinned, trial_rows
-from meltpoint.reports.statistics.cell_curves import cell_curve
 from meltpoint.reports.statistics.cost import trade_offs
-from meltpoint.reports.statistics.tuning_curves import MOST_TRIALS
+from meltpoint.reports.statistics.tuning_curves import MOST_TRIALS, cell_curve
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path, read_scored
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
@@ -23,8 +22,7 @@ from meltpoint.sweeps.results.sweep_file import read_sweep, write_sweep
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
-from meltpoint.tests.reports.searched_cells import SETTING, MakeCell, MakeSweep, searched
-from meltpoint.tests.reports.stored_sweeps import store_sweep
+from meltpoint.tests.reports.stored_sweeps import SETTING, MakeCell, MakeSweep, searched, store_sweep
 
 
 @pytest.fixture(scope="module")

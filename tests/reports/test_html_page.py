@@ -12,23 +12,24 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
 from meltpoint.reports.formats import p_text
 from meltpoint.reports.html import page
 from meltpoint.reports.html.cell_sections import best_setting, cell_section
 from meltpoint.reports.html.front import cards, front_tables, rounded_up, use_of, warnings_by_kind
 from meltpoint.reports.html.page import breakable, embedded, html, page_of, prose
-from meltpoint.reports.report import kept_files, renew_page, report
+from meltpoint.reports.html.trials import space_of
+from meltpoint.reports.report import kept_files, report
 from meltpoint.reports.results import SweepResults, results_of
-from meltpoint.reports.statistics.importance import importances
 from meltpoint.reports.table_values import STAR
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.results.export import best_space
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.tests.fixed_comparer import FixedComparer
-from meltpoint.tests.reports.searched_cells import SETTING, MakeCell, MakeSweep, searched
-from meltpoint.tests.reports.stored_sweeps import store_sweep
+from meltpoint.tests.reports.stored_sweeps import SETTING, MakeCell, MakeSweep, searched, store_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 VENDOR = ROOT / "reports" / "html" / "vendor"
@@ -269,19 +270,32 @@ def test_the_command_asks_for_a_sweep_whose_only_point_is_the_best_setting(
     assert {name: point[name] for name in setting} == setting
 
 
-def test_importance_is_that_of_the_analysis(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    cell: CellSummary = make_cell(search=tuple(0.5 + number / 100 for number in range(12)))
-    rates = [{"learning_rate": 1e-5 * (1 + number % 7), "dropout": number / 50} for number in range(12)]
-    cell = searched(cell, *({"setting": {**SETTING, **rate}} for rate in rates))
-    shown = cell_section(cell, make_sweep(cell), 100)
-    assert {one.name: one.share for one in shown.importance} == {one.name: one.ped_anova for one in importances(cell)}
-    assert any(one.share for one in shown.importance)
+def searched_at_rates(make_cell: MakeCell, dev: list[float]) -> CellSummary:
+    rates = [{"learning_rate": 1e-5 * (1 + number % 7), "dropout": number / 50} for number in range(len(dev))]
+    return searched(make_cell(search=tuple(dev)), *({"setting": {**SETTING, **rate}} for rate in rates))
 
 
-def test_too_few_trials_have_no_importance_and_that_is_said(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    cell = make_cell(search=(0.5, 0.6))
+def test_importance_is_optunas_on_a_study_made_by_hand(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cell = searched_at_rates(make_cell, [0.5 + number / 100 for number in range(12)])
+    shown = {one.name: one.share for one in cell_section(cell, make_sweep(cell), 100).importance}
+    study = optuna.create_study(direction="maximize")
+    for one in cell.search:
+        params, distributions = space_of(cell.header).from_params(one.setting)
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=one.dev))
+    evaluator = PedAnovaImportanceEvaluator(target_quantile=5 / 12)
+    expected = get_param_importances(study, evaluator=evaluator)
+    assert shown == {**expected, "slanted_triangular.ratio": None}, "fewer than ten trials have that one"
+    assert max(shown, key=lambda name: shown[name] or 0.0) == "dropout", "it alone decides"
+
+
+@pytest.mark.parametrize(("dev", "said"), [
+    ([0.5] * 9, "No importance yet: 9 scored trials, of at least 10."),
+    ([0.5] * 10, "No importance: all trials have the same score."),
+])  # fmt: skip
+def test_without_importance_the_reason_is_said(make_cell: MakeCell, make_sweep: MakeSweep, dev, said) -> None:
+    cell = searched_at_rates(make_cell, dev)
     shown = cell_section(cell, make_sweep(cell), 100)
-    assert shown.importance_missing == "No importance yet: 2 scored trials, of at least 10."
+    assert shown.importance_missing == said
     assert {one.share for one in shown.importance} == {None}
 
 
@@ -295,28 +309,6 @@ def test_a_running_sweep_without_a_result_has_a_page(make_cell: MakeCell, make_s
     page = report(make_sweep(make_cell(search=()), state="running"), "html")
     assert "There are no finals yet." in page
     assert "No trial has finished yet." in page
-
-
-def test_a_followed_page_asks_to_be_loaded_again_until_the_sweep_ends(
-    make_cell: MakeCell, make_sweep: MakeSweep, tmp_path: Path
-) -> None:
-    cell = make_cell(finals=[(0.8, 0.8)] * 2)
-    seen: list[str] = []
-    states = iter(["running", "running", "done"])
-    file = tmp_path / "page.html"
-    waits: list[float] = []
-
-    def read() -> SweepSummary:
-        if file.exists():
-            seen.append(file.read_text(encoding="utf-8"))
-        found: SweepSummary = make_sweep(cell, state=next(states))
-        return found
-
-    renew_page(read, file, tell=lambda line: None, wait=waits.append)
-    seen.append(file.read_text(encoding="utf-8"))
-    assert ['<meta http-equiv="refresh"' in page for page in seen] == [True, True, False]
-    assert len(waits) == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"], "no temporary file is left"
 
 
 def test_the_page_is_kept_beside_the_tables_once_every_cell_is_done(make_cell: MakeCell, make_sweep: MakeSweep) -> None:

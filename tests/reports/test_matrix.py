@@ -12,9 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meltpoint.reports.differences import ModeVariant, difference, difference_of
 from meltpoint.reports.matrix import AT_CAP, HIDDEN, NO_TEST, UNSCORED, matrix
-from meltpoint.reports.table_values import Matrix, TableEntry
+from meltpoint.reports.table_values import Matrix, ModeVariant, TableEntry, difference, difference_of
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import spread
 from meltpoint.tests.fixed_comparer import FixedComparer

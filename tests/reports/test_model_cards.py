@@ -12,12 +12,12 @@ import yaml
 from huggingface_hub import ModelCard
 from scipy import stats
 
-from meltpoint.reports.cards.card import usage
-from meltpoint.reports.cards.cell_card import cell_card
+from meltpoint.reports.cell_card import cell_card
+from meltpoint.reports.model_card import usage
+from meltpoint.reports.report import markdown
 from meltpoint.reports.results import results_of
 from meltpoint.reports.statistics.finals_scores import StoredScores
-from meltpoint.reports.statistics.mean_interval import MeanInterval, mean_interval, run_interval
-from meltpoint.reports.tables import markdown
+from meltpoint.reports.statistics.hierarchical_bootstrap import MeanInterval, mean_interval, run_interval
 from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.tasks.core import kinds

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from meltpoint.reports.legend import searches_note
 from meltpoint.reports.papers import with_paper_numbers
-from meltpoint.reports.results import results_of
+from meltpoint.reports.results import results_of, searches_note
 from meltpoint.reports.screen import show_summary
 from meltpoint.sweeps.results.kept_results import Ensemble, EnsembleMember
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary

@@ -14,9 +14,9 @@ from rich.console import Console
 
 from meltpoint.reports.findings import NO_DEFAULTS, gain_lines
 from meltpoint.reports.html.page import html
+from meltpoint.reports.report import files_of
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.screen import show_summary
-from meltpoint.reports.tables import files_of
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import spread
 from meltpoint.tests.fixed_comparer import FixedComparer

@@ -107,14 +107,6 @@ def wide(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepSummary:
     return make_sweep(*cells)
 
 
-@pytest.mark.parametrize("show", [show_summary, show_status])
-def test_four_tasks_fit_into_eighty_columns_without_a_lost_character(show: Any, wide: SweepSummary) -> None:
-    text = shown(show, wide)
-    assert widest("\n".join(line for line in text.splitlines() if not line.startswith("✗"))) <= 80
-    assert "…" not in text
-    assert "\x1b" not in text
-
-
 def test_four_tasks_stand_side_by_side_at_eighty_columns(wide: SweepSummary) -> None:
     lines = shown(show_summary, wide).splitlines()
     row = next(line for line in lines if line.strip().startswith("❄ feature_extraction"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.reports.tables import COLUMNS
+from meltpoint.reports.report import COLUMNS
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tests.reports.rendered import render
 
@@ -157,7 +157,7 @@ def test_a_sweep_that_has_only_just_begun_can_be_reported(make_cell: MakeCell, m
 
 
 def test_reports_need_no_torch() -> None:
-    code = "import sys, meltpoint.reports.screen, meltpoint.reports.tables; "
+    code = "import sys, meltpoint.reports.screen, meltpoint.reports.report; "
     code += "print(*{'torch', 'ray', 'mlflow', 'transformers'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True, timeout=60)
     assert done.stdout.strip() == ""

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from meltpoint.reports.notes import trial_notes
+from meltpoint.reports.report import comma_separated
 from meltpoint.reports.results import results_of
-from meltpoint.reports.tables import comma_separated
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.driver.planned_work import planned_work

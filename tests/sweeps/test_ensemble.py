@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.training.evaluation import Evaluation
+from meltpoint.reports.report import comma_separated
 from meltpoint.reports.results import results_of
-from meltpoint.reports.tables import comma_separated
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import Predictions, averaged, read_predictions
 from meltpoint.sweeps.ledger.records import TrialRecord

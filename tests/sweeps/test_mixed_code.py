@@ -18,13 +18,12 @@ import yaml
 from rich.console import Console
 
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_table
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column
+from meltpoint.reports.analyses.core.output import AnalysisTable, Column
 from meltpoint.reports.matrix import AT_CAP, matrix
 from meltpoint.reports.notes import notes
-from meltpoint.reports.report import report
+from meltpoint.reports.report import comma_separated, report
 from meltpoint.reports.results import results_of
 from meltpoint.reports.status_view import show_status
-from meltpoint.reports.tables import comma_separated
 from meltpoint.sweeps.driver import driver, opening, plan, running_trial
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.export import export_cells

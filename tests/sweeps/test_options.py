@@ -24,7 +24,7 @@ def names(command: Callable[..., None]) -> list[str]:
 
 def test_sweep_and_plan_have_every_shared_option() -> None:
     assert names(search.sweep) == FIELDS
-    assert names(search.plan) == [*FIELDS, "as_json", "explain", "verbose"]
+    assert names(search.plan) == [*FIELDS, "as_json", "verbose"]
 
 
 def typed(*words: str) -> tuple[int, list[tuple[SweepOptions, bool]]]:

@@ -9,7 +9,7 @@ import pytest
 from meltpoint.adapters import encoders
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.adapters.settings import complete
-from meltpoint.reports.trial_view import data_lines
+from meltpoint.reports.screen import data_lines
 from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, plan_sweep, price_of
 from meltpoint.sweeps.machine import limits

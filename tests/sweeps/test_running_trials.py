@@ -140,7 +140,7 @@ def note() -> Callable[..., RunningTrialNote]:
     return of
 
 
-@pytest.mark.parametrize(("more", "last"), [(0, None), (1, "1 more trial beside these."), (7, "7 more trials beside")])
+@pytest.mark.parametrize(("more", "last"), [(0, None), (1, "1 more trial."), (7, "7 more trials.")])
 def test_of_many_trials_the_longest_are_named_and_the_others_counted(note, more, last):
     running = RunningTrials(noted_at=100.0, trials=tuple(note(number) for number in range(RUNNING_SHOWN + more)))
     lines = running_lines(running)

@@ -1,13 +1,66 @@
-"""Data sets of single sentences in their original layouts: a few rows each, written by hand, odd ones among them.
+"""A data set in its original layout: its files, the task file that reads them, and the expected examples.
 
-No row is of the data sets themselves.
+Sentences: a few rows each, written by hand, odd ones among them. No row is of the data sets themselves.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
-from meltpoint.tests.tasks.layout import Layout, json_lines, zipped
+
+@dataclass(frozen=True)
+class Layout:
+    """A data set as its authors publish it.
+
+    Attributes:
+        files: path → contents.
+        yaml: the task file.
+        train, dev: the expected examples: (texts or words, label's name or score or tags), in order; None where dev is
+            drawn, and `train` then holds those of both.
+        notes: the expected remarks.
+        asked: the files and folders that `new-task` is given.
+        guessed: what `new-task` has to find: keys of the task file with their values.
+    """
+
+    files: Mapping[str, bytes]
+    yaml: str
+    train: list[tuple[object, object]]
+    dev: list[tuple[object, object]] | None = None
+    notes: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    guessed: Mapping[str, object] | None = None
+
+    def write(self, folder: Path) -> str:
+        """Write the files and the task file; returns its path."""
+        for name, contents in self.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(contents)
+        task = folder / "task.yaml"
+        task.write_text(self.yaml, encoding="utf-8")
+        return str(task)
+
+    def yaml_lines(self) -> int:
+        """The number of lines of the task file."""
+        return len(self.yaml.strip().splitlines())
+
+
+def json_lines(*rows: object) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def zipped(name: str, contents: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, contents)
+    return out.getvalue()
+
 
 IMDB = Layout(
     files={
@@ -100,34 +153,6 @@ labels: [alt.atheism, rec.autos]
     asked=("20news-bydate-train", "20news-bydate-test"),
     guessed={"format": "folders", "encoding": "cp1252", "labels": ["alt.atheism", "rec.autos"]},
 )  # fmt: skip
-
-BANKING = Layout(
-    files={
-        "train.csv": (
-            b"text,category\nWhere is my card?,card_arrival\n\"My card\nhas not come, why?\",card_arrival\n"
-            b"What is the rate,exchange_rate\nHow do you set the rate?,exchange_rate\n"
-        ),
-        "test.csv": b"text,category\nIs it here,card_arrival\n",
-    },
-    yaml="""\
-name: banking77
-kind: sentence_classification
-files: {train: train.csv, test: test.csv}
-dev_from: {from: train, fraction: 0.5, seed: 3}
-format: csv
-columns: {text: text, label: category}
-labels: [card_arrival, exchange_rate]
-metric: macro_f1
-""",
-    train=[
-        (("Where is my card?",), "card_arrival"), (("My card\nhas not come, why?",), "card_arrival"),
-        (("What is the rate",), "exchange_rate"), (("How do you set the rate?",), "exchange_rate"),
-    ],
-    notes=("dev = 50 % of train, stratified, seed 3",),
-    asked=("train.csv", "test.csv"),
-    guessed={"format": "csv", "columns": {"text": "text", "label": "category"}},
-)  # fmt: skip
-
 
 KAGGLE = Layout(
     files={
@@ -235,40 +260,6 @@ labels: [DESC, HUM, LOC]
     notes=("dev = train[-2:]",),
     asked=("train_5500.label", "TREC_10.label"),
     guessed={"kind": "sentence_classification", "format": "lines", "encoding": "cp1252"},
-)
-
-AG_NEWS = Layout(
-    files={
-        "train.csv": (
-            b'"3","Wall St. Bears Claw Back (Reuters)","Reuters - Short-sellers, Wall Street\'s band\\of cynics."\n'
-            b'"1","Talks resume","AP - Talks ""resumed"" on Monday."\n'
-            b'"2","Cup final","They won, 2-1, after a long match in the rain."\n'
-            b'"4","New chip","A chip, smaller, and it needs half of the power."\n'
-        ),
-        "test.csv": b'"2","Race","He ran."\n',
-        "classes.txt": b"World\nSports\nBusiness\nSci/Tech\n",
-    },
-    yaml="""\
-name: ag_news
-kind: sentence_classification
-files: {train: train.csv, test: test.csv}
-dev_from: train[-2:]
-format: csv
-header: false
-columns: {label: 0, text: [1, 2]}
-labels: {1: World, 2: Sports, 3: Business, 4: Sci/Tech}
-""",
-    train=[
-        (("Wall St. Bears Claw Back (Reuters) Reuters - Short-sellers, Wall Street's band\\of cynics.",), "Business"),
-        (('Talks resume AP - Talks "resumed" on Monday.',), "World"),
-    ],
-    dev=[
-        (("Cup final They won, 2-1, after a long match in the rain.",), "Sports"),
-        (("New chip A chip, smaller, and it needs half of the power.",), "Sci/Tech"),
-    ],
-    notes=("dev = train[-2:]",),
-    asked=("train.csv", "test.csv"),
-    guessed={"format": "csv", "header": "false", "columns": {"text": ["1", "2"], "label": "0"}},
 )
 
 TWEETS = Layout(

@@ -239,7 +239,7 @@ def test_documents_begin_at_their_marks_and_only_there(tmp_path):
 
 def test_lines_taken_for_comments_are_counted(tmp_path):
     data = load_training_data(DataSpec(written(tmp_path, "# by hand, in 2020\nAnn O\n\n# id = 3\nran O\n")))
-    assert data.notes == ("train: 1 line with # taken for a comment", "dev: 1 line with # taken for a comment")
+    assert data.notes == ("train: 1 line with # read as a comment", "dev: 1 line with # read as a comment")
 
 
 # --- schemes ---

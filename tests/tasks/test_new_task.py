@@ -352,7 +352,7 @@ def test_an_unknown_column_and_a_missing_file_are_one_line(tmp_path):
 def test_a_test_file_without_labels_and_a_broken_row_end_it(tmp_path):
     bare = tmp_path / "test.csv"
     bare.write_text("question\nhow is it\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"left out, since it is not read so.*no column 'topic'"):
+    with pytest.raises(ValueError, match=r"left out, because it cannot be read like train.*no column 'topic'"):
         tuned_draft({"train": table(tmp_path, 60), "test": bare}, "", GUESS)
     with (tmp_path / "train.csv").open("a", encoding="utf-8") as file:
         file.write("one cell\n")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.files import replacing, write_atomically
-from meltpoint.reports.analyses.core.figures import AnyPanel, draw
-from meltpoint.reports.analyses.core.tables import AnalysisTable, Column
+from meltpoint.reports.analyses.core.output import AnalysisTable, Panel, draw
 from meltpoint.reports.notes import code_notes
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -17,21 +16,6 @@ from meltpoint.sweeps.specification.cells import data_spec, word_of
 from meltpoint.tasks import get
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import DataSpec
-
-CELL_COLUMNS = (Column("encoder"), Column("mode"), Column("task"))
-
-
-def cell_values(cell: CellSummary) -> tuple[str, str, str]:
-    """The cell's values of `CELL_COLUMNS`; a variant stands in brackets behind its mode."""
-    head = cell.header
-    return head.encoder, f"{head.mode} ({head.variant})" if head.variant else head.mode, head.task
-
-
-def panel_title(cell: CellSummary) -> str:
-    """The cell's name above a panel, in two lines, which fit its width."""
-    encoder, mode, task = cell_values(cell)
-    return f"{encoder}, {task}\n{mode}"
-
 
 FORMATS = ("md", "csv", "tex", "svg", "png")
 
@@ -49,7 +33,6 @@ class AnalysisOptions:
         data_dir, max_train_examples: as in a sweep; None for the sweep's values.
         out: the output folder.
         formats: some of `FORMATS`.
-        runs: trainings a source of randomness, of the analysis that trains; None for its default.
         tell: a function that reports progress, one line at a time.
     """
 
@@ -63,7 +46,6 @@ class AnalysisOptions:
     data_dir: str | None = None
     max_train_examples: int | None = None
     formats: tuple[str, ...] = FORMATS
-    runs: int | None = None
     tell: Callable[[str], None] = field(default=lambda line: None)
 
     def needed_sweep(self, name: str) -> SweepSummary:
@@ -111,7 +93,7 @@ class AnalysisOptions:
         return [(e, t) for e, t in pairs if e in (self.encoders or (e,)) and t in (self.tasks or (t,))]
 
     def encoder_word(self, name: str) -> str:
-        """The word that says where an encoder lies, by its name in the sweep, if there is one."""
+        """The encoder's location, by its name in the sweep; the name itself without a sweep."""
         return name if self.sweep is None else self.sweep.spec.named_encoder(name)
 
     def cells(self, encoder: str, task: str) -> list[CellSummary]:
@@ -146,7 +128,7 @@ class Analysis:
         name: its module name, which is its name on the command line.
         summary: a one-line description.
         run: (options) → the written files.
-        reads: which of `model`, `corpus` and `runs` it reads; an option that no chosen analysis reads is refused.
+        reads: which of `model` and `corpus` it reads; an option that no chosen analysis reads is refused.
     """
 
     name: str
@@ -169,7 +151,7 @@ def write_table(table: AnalysisTable, options: AnalysisOptions) -> list[Path]:
     return written
 
 
-def write_figure(name: str, rows: Sequence[Sequence[AnyPanel]], options: AnalysisOptions) -> list[Path]:
+def write_figure(name: str, rows: Sequence[Sequence[Panel]], options: AnalysisOptions) -> list[Path]:
     """Write a figure in every requested image format."""
     written = []
     for form in ("svg", "png"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,14 +27,42 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder
 from meltpoint.adapters.features.writing import at_rest
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
-from meltpoint.reports.analyses.core.finalists import needed_finalist, order_for
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.export import order_of
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.finalist_scoring import restore
+from meltpoint.sweeps.worker.work_order import Order
+from meltpoint.sweeps.worker.worker import WEIGHTS
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.scoring import score
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Example, Kind, Label, Task, TrainingData
+
+
+def needed_finalist(options: AnalysisOptions, cell: CellSummary) -> TrialRecord:
+    """The cell's final with stored weights.
+
+    Raises:
+        ValueError: there is none.
+    """
+    assert options.ledger is not None, "a sweep has a folder"
+    final = cell.kept
+    if final is None or not (options.ledger.checkpoint(final.id) / WEIGHTS).exists():
+        name = cell_name(*cell.header.key)
+        raise ValueError(f"Cell '{name}' has no finalist with weights; finish the sweep, or leave its task out.")
+    return final
+
+
+def order_for(options: AnalysisOptions, record: TrialRecord) -> Order:
+    """The order of a finished trial of the sweep, with its data where they lie now; their fingerprint is checked."""
+    assert options.sweep is not None, "records are of a sweep"
+    assert options.ledger is not None, "a sweep has a folder"
+    order = order_of(options.sweep.spec, record, options.ledger)
+    if options.data_dir is not None:
+        order = order.model_copy(update={"data": replace(order.data, data_dir=options.data_dir)})
+    return order
+
 
 States: TypeAlias = NDArray[np.float32]
 

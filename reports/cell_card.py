@@ -1,22 +1,27 @@
-"""The model card of a cell's best finalist."""
+"""The model cards of a cell's best finalist, and of a folder that `train FILE --out FOLDER` wrote."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.reports.cards.card import EncoderFacts, ModelCard, ScoreRow
 from meltpoint.reports.formats import title
+from meltpoint.reports.model_card import EncoderFacts, ModelCard, ScoreRow
 from meltpoint.reports.statistics.finals_scores import Split, StoredScores
-from meltpoint.reports.statistics.mean_interval import RESAMPLES, MeanInterval, mean_interval
+from meltpoint.reports.statistics.hierarchical_bootstrap import RESAMPLES, MeanInterval, mean_interval, run_interval
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.export import Form
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core import kinds, sources
 from meltpoint.tasks.core.scoring import score_text, scores_text
 from meltpoint.tasks.core.wording import counted, some
+
+if TYPE_CHECKING:
+    from meltpoint.sweeps.worker.retrain import Retrained, TrainedModel
+
 
 ONLY_THERE = (
     "Nothing is known of texts of another kind, time or language than those of the data above, nor of groups of people "
@@ -137,3 +142,80 @@ def _provenance(summary: SweepSummary, final: TrialRecord, encoder: EncoderFacts
         threads = some(final.hardware.threads, "thread")
         yield f"Trained on {final.hardware.name} ({final.hardware.device}, {threads}, {final.hardware.precision})."
     yield f"Code: meltpoint {final.code_version}."
+
+
+def trained_card(done: Retrained, form: Form) -> str:
+    """The card of one training run, with its interval over the examples; the sweep's own scores as recorded."""
+    model, order = done.model, done.model.order
+    encoder = EncoderFacts.of(order.located_encoder, model.kind, order.encoder_fingerprint)
+    own: dict[Split, float | None] = {"dev": done.dev, "test": done.test}
+    scores: dict[Split, float] = {split: score for split, score in own.items() if score is not None}
+    found = {
+        split: run_interval(done.predictions[split], done.metric, score, f"{order.task} {split}")
+        for split, score in scores.items() if split in done.predictions
+    }  # fmt: skip
+    rows = [
+        ScoreRow(split, one.examples, in_words(one, done.metric), scores[split]) for split, one in found.items()
+    ]  # fmt: skip
+    return ModelCard(
+        name=cell_name(*order.cell), form=form, encoder=encoder, task=order.task, kind=model.kind,
+        metric=done.metric, mode=order.mode, head=order.head, origin=_run_origin(done, encoder), scores=rows,
+        score_notes=list(_run_score_notes(done, found)), data=list(_run_data(model)), setting=done.setting,
+        limits=[ONLY_THERE, *_run_limits(done, form)], provenance=list(_run_provenance(done, encoder)),
+    ).text()  # fmt: skip
+
+
+def _run_origin(done: Retrained, encoder: EncoderFacts) -> str:
+    order, sweep = done.model.order, done.model.provenance.get("sweep")
+    found = f", found by the sweep `{sweep}`" if sweep else ""
+    kind = kinds.get(done.model.kind).words
+    return (
+        f"{encoder.title}, adapted to {order.task} ({kind}) by {title(order.mode)} with the head `{order.head}`: one "
+        f"training run, seed {done.seed}, of a setting{found}."
+    )
+
+
+def _recorded(facts: Mapping[str, Any], metric: str) -> Iterator[str]:
+    """The mean ± deviation of the sweep's finals of the setting, for each split that has them."""
+    for split in ("dev", "test"):
+        mean, std = facts.get(f"{split}_mean"), facts.get(f"{split}_std")
+        if mean is not None:
+            yield f"{split} {scores_text(mean, std, metric)}"
+
+
+def _run_score_notes(done: Retrained, found: Mapping[Split, MeanInterval]) -> Iterator[str]:
+    if any(one.low is not None for one in found.values()):
+        yield "The interval covers examples alone: one run says nothing of other seeds; a sweep's finalist has both."
+    yield from (f"No interval on {split}: {one.reason}." for split, one in found.items() if one.low is None)
+    finals = done.model.provenance.get("finals") or []
+    if finals:
+        recorded = ", ".join(_recorded(done.model.provenance, done.metric))
+        seeds = some(len(finals), "seed")
+        yield f"The sweep's {seeds} of this setting, mean ± standard deviation as recorded: {recorded}."
+    yield done.comparison()
+    yield "Dev chose setting and epoch, so that its score is too good."
+
+
+def _run_data(model: TrainedModel) -> Iterator[str]:
+    yield f"Task `{model.order.task}`, {kinds.get(model.kind).words}."
+    sizes = f"{some(model.train_examples, 'training example')}, {some(model.dev_examples, 'dev example')}"
+    yield f"{sizes}; fingerprint of both `{model.order.data_fingerprint}`."
+    yield from (f"{note}." for note in (model.provenance.get("data") or {}).get("notes") or ())
+
+
+def _run_limits(done: Retrained, form: Form) -> Iterator[str]:
+    if done.test is None:
+        state = sources.check(done.model.order.data)
+        remedy = {"absent": "there is none", "hidden": "the labels are hidden"}
+        yield f"It has no score on test: {remedy.get(state, '`meltpoint train FILE --test` opens it')}."
+    yield length_limit(done.setting)
+    yield from (f"{note}." for note in done.model.input_notes)
+    yield from precision_limit(form, done.model.precision)
+
+
+def _run_provenance(done: Retrained, encoder: EncoderFacts) -> Iterator[str]:
+    facts = done.model.provenance
+    if facts.get("sweep"):
+        yield f"Setting of the sweep `{facts['sweep']}`, trial `{facts.get('trial')}`."
+    yield f"Encoder {encoder.title}, fingerprint of its files `{encoder.fingerprint}`."
+    yield f"Code: meltpoint {done.model.code}."

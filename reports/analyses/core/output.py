@@ -1,0 +1,246 @@
+"""Tables and figures of the analyses, written as Markdown, CSV, LaTeX, SVG and PNG."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+from meltpoint.reports.formats import COLOURS, MARKERS, booktabs, latex_text, legend, markdown_text, sheet
+from meltpoint.sweeps.results.cost import NOTHING
+from meltpoint.tasks.core.scoring import difference_text, in_points, score_text
+
+Value = str | float | int | None
+
+
+class Score(float):
+    """A score, or a difference of scores, with its metric: errors are shown in the unit of their task's scores.
+
+    Args:
+        value: as it is recorded: a fraction, a correlation or an error.
+    """
+
+    metric: str
+
+    def __new__(cls, value: float, metric: str) -> Score:
+        """The number with its metric."""
+        made = super().__new__(cls, value)
+        made.metric = metric
+        return made
+
+    @classmethod
+    def each(cls, values: Iterable[float | None], metric: str) -> tuple[Score | None, ...]:
+        """Scores of one metric; what is None stays so."""
+        return tuple(None if value is None else cls(value, metric) for value in values)
+
+
+def plain(value: Value) -> str:
+    """A value as text; None is a dash."""
+    return NOTHING if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes:
+        text: formats a value for Markdown and LaTeX; CSV has the unformatted value.
+        is_figure: True to align right.
+    """
+
+    name: str
+    text: Callable[[Value], str] = plain
+    is_figure: bool = False
+
+
+def figures(name: str, form: str) -> Column:
+    """A column of numbers, formatted by a format such as `.3f`, with a typographic minus."""
+
+    def text(value: Value) -> str:
+        return NOTHING if value is None else format(value, form).replace("-", "−")
+
+    return Column(name, text, is_figure=True)
+
+
+def points(name: str, form: str = ".1f") -> Column:
+    """A column of fractions, shown ×100, and of `Score`s, shown as their metrics are."""
+
+    def text(value: Value) -> str:
+        if value is None:
+            return NOTHING
+        if isinstance(value, Score) and not in_points(value.metric):
+            return difference_text(value, value.metric) if form.startswith("+") else score_text(value, value.metric)
+        return format(100 * float(value), form).replace("-", "−")
+
+    return Column(name, text, is_figure=True)
+
+
+@dataclass(frozen=True)
+class AnalysisTable:
+    """A titled table with notes.
+
+    Attributes:
+        name: the name of its files, without the extension.
+        title: a one-line title.
+        notes: explanations below the table, one line each.
+    """
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        assert all(len(row) == len(self.columns) for row in self.rows), f"{self.name}: a row of another width"
+
+    def texts(self) -> list[list[str]]:
+        """The formatted cells of every row."""
+        return [[column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
+
+    def markdown(self) -> str:
+        """The title, the table, and the notes as a list, in Markdown."""
+        heads = [column.name for column in self.columns]
+        rules = ["---:" if column.is_figure else "---" for column in self.columns]
+        lines = [_bars(row) for row in ([_cell(text) for text in row] for row in (heads, *self.texts()))]
+        notes = [f"- {markdown_text(note)}" for note in self.notes]
+        parts = [f"# {self.title}", "\n".join([lines[0], _bars(rules), *lines[1:]]), "\n".join(notes)]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def comma_separated(self) -> str:
+        """The unformatted values as CSV (RFC 4180); None is empty."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(column.name for column in self.columns)
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+    def latex(self) -> str:
+        """A LaTeX `table` for booktabs; the notes are comments below it."""
+        sides = "".join("r" if column.is_figure else "l" for column in self.columns)
+        heads = [latex_text(column.name) for column in self.columns]
+        rows = [[latex_text(text) for text in row] for row in self.texts()]
+        return booktabs(sides, heads, [rows], self.title, self.name, self.notes)
+
+
+def _bars(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def _cell(text: str) -> str:
+    """Text that is safe in a row of a Markdown table."""
+    return markdown_text(text).replace("|", "\\|")
+
+
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)))
+PANEL_INCHES, DOTS_PER_INCH, ACROSS = (3.2, 2.5), 200, 4
+
+
+SHADES = (0.14, 0.26)
+"""Opacity of the bands, from the widest to the narrowest; they lie upon one another."""
+
+
+@dataclass(frozen=True)
+class Shade:
+    """A band between two lines over `x`; it may end before the line that it belongs to."""
+
+    x: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a panel; lines with the same label have the same colour in every panel.
+
+    Attributes:
+        label: its label in the legend.
+        y: one value per layer, from layer 0, or per number of `x`.
+        error: half the length of the error bar at each value, or None.
+        is_reference: True for a reference line, drawn thin and grey, without markers.
+        x: the horizontal places; None for the layers 0, 1, …
+        shades: its bands, the widest first; a line with bands has no markers.
+    """
+
+    label: str
+    y: tuple[float, ...]
+    error: tuple[float, ...] | None = None
+    is_reference: bool = False
+    x: tuple[float, ...] | None = None
+    shades: tuple[Shade, ...] = ()
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes; `y_range` None fits the range to the lines."""
+
+    title: str
+    y_name: str
+    lines: tuple[Line, ...]
+    y_range: tuple[float, float] | None = None
+    x_name: str = "layer"
+    has_log_x: bool = False
+
+
+def in_rows(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
+    """Arrange panels in rows of at most four, the width of a page."""
+    return [panels[start : start + ACROSS] for start in range(0, len(panels), ACROSS)]
+
+
+def draw(rows: Sequence[Sequence[Panel]], form: str) -> bytes:
+    """Draw panels in rows and return the bytes of the file.
+
+    Args:
+        rows: each has at least one panel; shorter rows are padded with empty space.
+        form: "svg" or "png".
+    """
+    columns = max(len(row) for row in rows)
+    width, height = PANEL_INCHES
+    lines = [line for row in rows for panel in row for line in panel.lines]
+    coloured = list(dict.fromkeys(line.label for line in lines if not line.is_reference))
+    with sheet(width * columns, height * len(rows) + 0.3) as figure:
+        places = figure.subplots(len(rows), columns, squeeze=False)
+        for row, across in zip(rows, places, strict=True):
+            for panel, axes in zip_longest(row, across):
+                if panel is None:
+                    axes.set_axis_off()
+                else:
+                    _draw_panel(panel, axes, coloured)
+        legend(figure, list(dict.fromkeys(line.label for line in lines)), columns=min(4, 2 * columns))
+        file = io.BytesIO()
+        figure.savefig(file, format=form, dpi=DOTS_PER_INCH, metadata={"Date": None} if form == "svg" else None)
+    return file.getvalue()
+
+
+def _draw_panel(panel: Panel, axes: Any, labels: Sequence[str]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    axes.set_title(panel.title)
+    axes.set_xlabel(panel.x_name)
+    axes.set_ylabel(panel.y_name)
+    if panel.has_log_x:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))  # most span less than a power of ten
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if panel.y_range is not None:
+        axes.set_ylim(panel.y_range)
+    axes.grid(visible=True, linewidth=0.4, color="0.88")
+    axes.spines[["top", "right"]].set_visible(False)
+    for line in panel.lines:
+        places = range(len(line.y)) if line.x is None else line.x
+        if line.is_reference:
+            axes.plot(places, line.y, color="0.45", linewidth=0.9, linestyle=(0, (1, 1)), label=line.label)
+            continue
+        number = labels.index(line.label) % len(COLOURS)
+        for shade, opacity in zip(line.shades, SHADES, strict=False):
+            axes.fill_between(shade.x, shade.low, shade.high, color=COLOURS[number], alpha=opacity, linewidth=0)
+        axes.errorbar(
+            places, line.y, yerr=line.error, label=line.label, color=COLOURS[number], linewidth=1.3, markersize=3.5,
+            marker="" if line.shades else MARKERS[number], linestyle=DASHES[number], capsize=2, elinewidth=0.8,
+        )  # fmt: skip

@@ -1,1 +1,0 @@
-"""Model cards: the `README.md` of an exported or trained folder."""
