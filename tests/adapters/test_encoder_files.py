@@ -19,7 +19,7 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.families.huggingface import files as _files
-from meltpoint.adapters.families.huggingface import hub
+from meltpoint.adapters.families.huggingface import hub, sentence_files
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.tasks.core.task import Example
 
@@ -75,9 +75,9 @@ def test_each_file_that_is_downloaded_is_in_the_fingerprint_and_no_other(copy: P
         "*.safetensors.index.json",
         "README.md",
         hub.ADAPTER,
-        *hub.sentence_files.DOWNLOADED,
+        *sentence_files.DOWNLOADED,
     }
-    names = [pattern.replace("*", "spiece") for pattern in hub.DOWNLOADED if pattern not in others]
+    names = [pattern.replace("*", "spiece") for pattern in hub.HUB_FILES if pattern not in others]
     found = [print_of(copy)]
     for name in names:
         (copy / name).parent.mkdir(exist_ok=True)

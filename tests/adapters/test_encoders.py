@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 import transformers
+import huggingface_hub
 from huggingface_hub import errors
 
 from meltpoint.adapters import encoders
@@ -122,7 +123,7 @@ def test_the_hub_out_of_reach_gives_one_line_with_the_remedy(tmp_path: Path, mon
     def unreachable(*args: object, **kwargs: object) -> None:
         raise OSError("Name or service not known\nmore talk")
 
-    monkeypatch.setattr(hub, "model_info", unreachable)
+    monkeypatch.setattr(huggingface_hub, "model_info", unreachable)
     with pytest.raises(ValueError, match=r"google-bert.*\(Name or service not known\); .*HF_HOME.*hf:FOLDER") as raised:
         encoders.load(encoders.resolve("bert-base", "sentence_classification"))
     assert "\n" not in str(raised.value)
@@ -138,7 +139,7 @@ def test_what_the_hub_refuses_is_said_in_one_line(error: str, message: str, monk
         raise getattr(errors, error)("no\nreally", response=Mock(headers={}))
 
     monkeypatch.setattr(hub, "_cached", lambda reference: None)
-    monkeypatch.setattr(hub, "model_info", refuse)
+    monkeypatch.setattr(huggingface_hub, "model_info", refuse)
     with pytest.raises(ValueError, match=message) as raised:
         encoders.load(encoders.resolve("hf:some/model@v9", "sentence_classification"))
     assert "\n" not in str(raised.value)
@@ -155,8 +156,8 @@ def test_a_download_takes_the_commit_that_the_hub_names_and_no_pickles(
         return str(tiny_folder("bert"))
 
     monkeypatch.setattr(hub, "_cached", lambda reference: None)
-    monkeypatch.setattr(hub, "model_info", lambda *args, **kwargs: SimpleNamespace(sha="c0ffee"))
-    monkeypatch.setattr(hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "model_info", lambda *args, **kwargs: SimpleNamespace(sha="c0ffee"))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     encoders.load(encoders.resolve("hf:some/model", "sentence_classification"))
     assert asked == [("some/model", "c0ffee")]
 
@@ -168,7 +169,7 @@ def test_a_branch_is_taken_from_the_cache_when_the_hub_is_out_of_reach(
         raise OSError("no network")
 
     monkeypatch.setattr(hub, "_cached", lambda reference: tiny_folder("bert"))
-    monkeypatch.setattr(hub, "model_info", unreachable)
+    monkeypatch.setattr(huggingface_hub, "model_info", unreachable)
     encoder = encoders.load(encoders.resolve("hf:some/model", "sentence_classification"))
     assert encoder.revision == f"some/model@{tiny_folder('bert').name}"
 

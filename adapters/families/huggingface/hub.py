@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from huggingface_hub import errors, model_info, snapshot_download
-
 from meltpoint.adapters.families.huggingface import sentence_files
 from meltpoint.adapters.families.huggingface.files import ADAPTER, BESIDE_WEIGHTS, check_folder
 from meltpoint.adapters.families.reference import EncoderReference
 
 # Only the files that loading needs: a repository may also hold pickles, ONNX and TensorFlow copies of the weights.
 # The encoder's own model card is read for its licence.
-DOWNLOADED = (
+HUB_FILES = (
     *BESIDE_WEIGHTS,
     *sentence_files.DOWNLOADED,
     ADAPTER,
@@ -34,14 +32,20 @@ def snapshot(reference: EncoderReference) -> Path:
     Raises:
         ValueError: the files are not available; one line with the remedy.
     """
+    import huggingface_hub  # slow to import
+    from huggingface_hub import errors
+
     cached = _cached(reference)
     if cached is not None and reference.revision is not None:
         return cached
     what = f"Encoder '{reference.word}': {reference.source}"
     try:
         # This request fails at once without a network, where a download would retry, and log it, for half a minute.
-        commit = model_info(reference.source, revision=reference.revision, timeout=ASK_SECONDS).sha
-        return Path(snapshot_download(reference.source, revision=commit, allow_patterns=list(DOWNLOADED)))
+        commit = huggingface_hub.model_info(reference.source, revision=reference.revision, timeout=ASK_SECONDS).sha
+        folder = huggingface_hub.snapshot_download(
+            reference.source, revision=commit, allow_patterns=list(HUB_FILES)
+        )  # fmt: skip
+        return Path(folder)
     except errors.GatedRepoError as error:
         raise ValueError(f"{what} is gated; accept its terms on the hub and set HF_TOKEN.") from error
     except errors.RepositoryNotFoundError as error:
@@ -61,9 +65,12 @@ def snapshot(reference: EncoderReference) -> Path:
 
 def _cached(reference: EncoderReference) -> Path | None:
     """The folder of a complete copy in the local cache, without network access; None if there is none."""
+    import huggingface_hub
+    from huggingface_hub import errors
+
     try:
-        folder = snapshot_download(
-            reference.source, revision=reference.revision, allow_patterns=list(DOWNLOADED), local_files_only=True
+        folder = huggingface_hub.snapshot_download(
+            reference.source, revision=reference.revision, allow_patterns=list(HUB_FILES), local_files_only=True
         )
         return check_folder(Path(folder))
     except (errors.LocalEntryNotFoundError, errors.HFValidationError, ValueError):

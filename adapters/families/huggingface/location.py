@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from meltpoint.adapters.families.huggingface.files import check_folder
+from meltpoint.adapters.families.huggingface.hub import snapshot
 from meltpoint.adapters.families.reference import EncoderReference
 
 
@@ -20,7 +21,5 @@ def locate(reference: EncoderReference) -> tuple[Path, str]:
     if reference.is_folder:
         folder = check_folder(Path(reference.source))
         return folder, str(folder)
-    from meltpoint.adapters.families.huggingface import hub  # huggingface_hub is slow to import
-
-    folder = check_folder(hub.snapshot(reference))
+    folder = check_folder(snapshot(reference))
     return folder, f"{reference.source}@{folder.name}"
