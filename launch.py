@@ -13,7 +13,7 @@ except ImportError:
 
 import typer
 
-from meltpoint.adapters import heap
+from meltpoint.adapters import process
 from meltpoint.reports.commands.browse import best, cache, compare, remove, show
 from meltpoint.reports.commands.jobs import logs, stop, submit
 from meltpoint.reports.commands.look_around import doctor, features, list_names, ui
@@ -70,11 +70,11 @@ def main() -> None:
     """Run the command line."""
     accept_any_character()
     forget_no_columns()
-    heap.raise_gc_threshold()
+    process.raise_gc_threshold()
     try:
         app()
     finally:
-        heap.freeze_heap()
+        process.freeze_heap()
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from meltpoint.adapters.data.batch import Batch, Row
-from meltpoint.adapters.data.sentence_pooling import SentencePooling
-from meltpoint.adapters.data.tokenizer import Tokenizer
+from meltpoint.adapters.data.input_format import SentencePooling, Tokenizer
 from meltpoint.adapters.head import FamilyHead
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
 

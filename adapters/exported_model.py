@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from meltpoint.adapters import encoders, heads
-from meltpoint.adapters.data.pairing import InputFormat, input_format_of
+from meltpoint.adapters.data.input_format import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.files import replacing
 from meltpoint.adapters.hardware import Precision, resolve_precision

@@ -1,27 +1,37 @@
-"""A finalist exported as a plain folder of Hugging Face transformers, which loads where this project is not installed.
+"""A finalist exported for other tools, which load it without this project: a folder of transformers, or an ONNX file.
 
 ```python
-from transformers import pipeline
+import numpy, onnxruntime, transformers
 
-classify = pipeline("text-classification", "runs/demo/exports/bert-base.fine_tuning.mrpc.transformers")
+folder = "runs/demo/exports/bert-base.fine_tuning.mrpc"
+classify = transformers.pipeline("text-classification", f"{folder}.transformers")
+
+tokenise = transformers.AutoTokenizer.from_pretrained(f"{folder}.onnx")
+inputs = tokenise(["A man eats."], ["Someone eats."], return_tensors="np")
+(logits,) = onnxruntime.InferenceSession(f"{folder}.onnx/model.onnx").run(["logits"], dict(inputs))
 ```
 """
 
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.exported_model import FACTS
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.tasks.core.task import Task
 
 if TYPE_CHECKING:
+    from meltpoint.adapters.families.huggingface.export import OnnxCheck
     from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 
 
@@ -41,12 +51,12 @@ def save_transformers_folder(
     Raises:
         ValueError: transformers has no class for it; one line with the remedy.
     """
-    from meltpoint.adapters.families.huggingface import plain_model  # transformers takes seconds to import
+    from meltpoint.adapters.families.huggingface import export  # transformers takes seconds to import
 
     weights = head_weights(model, task, head, setting)
     folder.mkdir(parents=True, exist_ok=True)
     limit = min(int(setting["max_pieces"]), model.encoder.max_pieces)
-    plain_model.save(folder, model.encoder, task, weights, limit)
+    export.save_plain(folder, model.encoder, task, weights, limit)
     document = {"task": task.name, "metric": task.metric, "mode": mode, "head": head, "setting": dict(setting), **facts}
     (folder / FACTS).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
@@ -77,7 +87,7 @@ def head_weights(model: AdaptedModel, task: Task, head: str, setting: Setting) -
 def _of_native(
     own: Mapping[str, Tensor], native: TransformersHead, task: Task, setting: Setting
 ) -> dict[str, Tensor]:  # fmt: skip
-    from meltpoint.adapters.families.huggingface.plain_model import family_class
+    from meltpoint.adapters.families.huggingface.export import family_class
 
     name, wanted = family_class(native, task)
     weights = {key.removeprefix(_TOP): tensor for key, tensor in own.items()}
@@ -90,7 +100,7 @@ def _of_native(
 
 
 def _of_linear(own: Mapping[str, Tensor], native: TransformersHead, task: Task) -> dict[str, Tensor]:
-    from meltpoint.adapters.families.huggingface.plain_model import family_class
+    from meltpoint.adapters.families.huggingface.export import family_class
 
     name, wanted = family_class(native, task)
     others = [weight for weight in wanted if weight.rpartition(".")[0] != wanted[-1].rpartition(".")[0]]
@@ -101,3 +111,32 @@ def _of_linear(own: Mapping[str, Tensor], native: TransformersHead, task: Task) 
         )
     layer = wanted[-1].rpartition(".")[0]
     return {f"{layer}.{part}": own[f"{_LAST}{part}"] for part in ("weight", "bias")}
+
+
+def save_onnx_folder(
+    folder: Path, model: AdaptedModel, task: Task, mode: str, head: str, setting: Setting, facts: Mapping[str, Any],
+    dev: EncodedSplit,
+) -> OnnxCheck:  # fmt: skip
+    """Write a model as `model.onnx`, whose scores are those of the plain folder of transformers.
+
+    Args:
+        dev: the task's dev split, tokenised; rows of it are scored by torch and by ONNX Runtime, and compared.
+
+    Raises:
+        ValueError: as `save_transformers_folder`; the extra `onnx` is not installed, torch cannot export the model, or
+            the scores differ. Nothing is written then.
+    """
+    from meltpoint.adapters.families.huggingface import export  # transformers takes seconds to import
+
+    export.require_packages()
+    with tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:
+        plain, made = Path(scratch) / "plain", Path(scratch) / export.ONNX_FILE
+        save_transformers_folder(plain, model, task, mode, head, setting, facts)
+        check = export.write_onnx(plain, task.kind, dev, model.encoder.tokenizer.pad_piece, made)
+        document = json.loads((plain / FACTS).read_text(encoding="utf-8")) | {"onnx": asdict(check)}
+        (plain / FACTS).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        folder.mkdir(parents=True, exist_ok=True)
+        beside = [path for path in plain.iterdir() if path.is_file() and ".safetensors" not in path.name]
+        for path in (*beside, *Path(scratch).glob(f"{export.ONNX_FILE}*")):  # large weights lie in a file beside it
+            shutil.copy(path, folder / path.name)
+    return check

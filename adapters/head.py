@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from meltpoint.adapters import objectives
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.data.sentence_pooling import SentencePooling
+from meltpoint.adapters.data.input_format import SentencePooling
 from meltpoint.adapters.hyperparameters import CLASS_WEIGHTS, FOCAL_GAMMA, OF_TARGET, THRESHOLD, Parameter, Setting
-from meltpoint.adapters.layers.bundle import Bundle, keep_members, lanes_of, value
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import Bundle, MemberRng, keep_members, lanes_of, value
 from meltpoint.adapters.objectives import Options
 from meltpoint.tasks.core import kinds as task_kinds
 from meltpoint.tasks.core.kinds import TaskKind

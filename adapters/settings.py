@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from meltpoint.adapters import heads, modes, tricks
-from meltpoint.adapters.data.pairing import CONTEXT, FEATS, INPUT_FORMAT, PAIRING, PREFIX, WORD_TOKENIZER
+from meltpoint.adapters.data.input_format import CONTEXT, FEATS, INPUT_FORMAT, PAIRING, PREFIX, WORD_TOKENIZER
 from meltpoint.adapters.hyperparameters import COMMON, OF_TARGET, Parameter, Setting, Value
 from meltpoint.adapters.multiplier_table import Trick
 from meltpoint.tasks.core import kinds

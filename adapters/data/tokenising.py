@@ -12,11 +12,8 @@ from typing import Any
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.data.document_context import Surroundings, documents
-from meltpoint.adapters.data.pair_statistics import pair_statistics
-from meltpoint.adapters.data.pairing import InputFormat
-from meltpoint.adapters.data.sentence_pooling import Prompts
-from meltpoint.adapters.data.tokenizer import Span, Tokenizer
-from meltpoint.adapters.data.word_tokenizer import separate_words
+from meltpoint.adapters.data.input_format import InputFormat, Prompts, Span, Tokenizer
+from meltpoint.adapters.data.word_tokenizer import pair_statistics, separate_words
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Example, Kind, Label
 

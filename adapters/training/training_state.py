@@ -1,7 +1,7 @@
 """The training state of a trial between two epochs, and its file: taken and put back, it gives the same bits.
 
 Functions of seed, epoch and step are not kept: the order of the data (`data.batching`), the masks of heads'
-dropout (`layers.dropout.MemberRng`), the seed of the encoder's dropout, the schedule and its tricks
+dropout (`layers.bundle.MemberRng`), the seed of the encoder's dropout, the schedule and its tricks
 (`multiplier_table`), which groups are frozen. The step says it.
 """
 
@@ -22,8 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from meltpoint.adapters.files import replacing
-from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
-from meltpoint.adapters.snapshot import Snapshot
+from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
 

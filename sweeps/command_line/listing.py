@@ -7,8 +7,8 @@ from typing import cast
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, settings, tricks
-from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.encoders import EncoderReference
+from meltpoint.adapters.families.reference import FamilyTraits
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.adapters.multiplier_table import Mode, Trick

@@ -12,8 +12,7 @@ from meltpoint.adapters import heads, modes
 from meltpoint.adapters import settings as catalogue
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.layers.affine import Affine
-from meltpoint.adapters.layers.bundle import Bundle
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import Bundle, MemberRng
 from meltpoint.adapters.training.optimisers import StackedAdamW
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tests.adapters.head_cases import DIM, Case, make_batch

@@ -9,7 +9,7 @@ import pytest
 
 from meltpoint.adapters import encoders, modes
 from meltpoint.adapters.compatibility import check_possible
-from meltpoint.adapters.default_head import FamilyTraits
+from meltpoint.adapters.families.reference import FamilyTraits
 from meltpoint.tasks.core.kinds import reading
 from meltpoint.tasks.core.task import KINDS, Kind
 

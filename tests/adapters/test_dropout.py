@@ -7,7 +7,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.layers.dropout import Dropout, MemberRng
+from meltpoint.adapters.layers.bundle import Dropout, MemberRng
 
 CPU = torch.device("cpu")
 SEEDS = st.integers(0, 2**40)

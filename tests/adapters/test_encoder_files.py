@@ -18,8 +18,9 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.encoders import EncoderReference
+from meltpoint.adapters.families.huggingface import configuration
 from meltpoint.adapters.families.huggingface import files as _files
-from meltpoint.adapters.families.huggingface import hub, sentence_files
+from meltpoint.adapters.families.huggingface import files as hub
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.tasks.core.task import Example
 
@@ -75,7 +76,7 @@ def test_each_file_that_is_downloaded_is_in_the_fingerprint_and_no_other(copy: P
         "*.safetensors.index.json",
         "README.md",
         hub.ADAPTER,
-        *sentence_files.DOWNLOADED,
+        *configuration.DOWNLOADED,
     }
     names = [pattern.replace("*", "spiece") for pattern in hub.HUB_FILES if pattern not in others]
     found = [print_of(copy)]

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.families.huggingface.licence import licence_of
+from meltpoint.adapters.families.huggingface.files import licence_of
 
 
 @pytest.fixture(scope="module")

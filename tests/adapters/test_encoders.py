@@ -11,18 +11,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import huggingface_hub
 import pytest
 import torch
 import transformers
-import huggingface_hub
 from huggingface_hub import errors
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.encoders import minilm as minilm_file
-from meltpoint.adapters.families.huggingface import files, hub
-from meltpoint.adapters.families.huggingface.location import locate
+from meltpoint.adapters.families.huggingface import files
+from meltpoint.adapters.families.huggingface.files import locate
 
 Load = Callable[[str], Encoder]
 Folder = Callable[[str], Path]
@@ -118,7 +118,7 @@ def test_pickled_weights_are_refused_with_the_remedy(tiny_folder: Folder, tmp_pa
 
 
 def test_the_hub_out_of_reach_gives_one_line_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(hub, "_cached", lambda reference: None)
+    monkeypatch.setattr(files, "_cached", lambda reference: None)
 
     def unreachable(*args: object, **kwargs: object) -> None:
         raise OSError("Name or service not known\nmore talk")
@@ -138,7 +138,7 @@ def test_what_the_hub_refuses_is_said_in_one_line(error: str, message: str, monk
     def refuse(*args: object, **kwargs: object) -> None:
         raise getattr(errors, error)("no\nreally", response=Mock(headers={}))
 
-    monkeypatch.setattr(hub, "_cached", lambda reference: None)
+    monkeypatch.setattr(files, "_cached", lambda reference: None)
     monkeypatch.setattr(huggingface_hub, "model_info", refuse)
     with pytest.raises(ValueError, match=message) as raised:
         encoders.load(encoders.resolve("hf:some/model@v9", "sentence_classification"))
@@ -155,7 +155,7 @@ def test_a_download_takes_the_commit_that_the_hub_names_and_no_pickles(
         assert not any(fnmatch.fnmatch("pytorch_model.bin", pattern) for pattern in allow_patterns)
         return str(tiny_folder("bert"))
 
-    monkeypatch.setattr(hub, "_cached", lambda reference: None)
+    monkeypatch.setattr(files, "_cached", lambda reference: None)
     monkeypatch.setattr(huggingface_hub, "model_info", lambda *args, **kwargs: SimpleNamespace(sha="c0ffee"))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     encoders.load(encoders.resolve("hf:some/model", "sentence_classification"))
@@ -168,7 +168,7 @@ def test_a_branch_is_taken_from_the_cache_when_the_hub_is_out_of_reach(
     def unreachable(*args: object, **kwargs: object) -> None:
         raise OSError("no network")
 
-    monkeypatch.setattr(hub, "_cached", lambda reference: tiny_folder("bert"))
+    monkeypatch.setattr(files, "_cached", lambda reference: tiny_folder("bert"))
     monkeypatch.setattr(huggingface_hub, "model_info", unreachable)
     encoder = encoders.load(encoders.resolve("hf:some/model", "sentence_classification"))
     assert encoder.revision == f"some/model@{tiny_folder('bert').name}"

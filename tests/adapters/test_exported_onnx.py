@@ -13,9 +13,8 @@ import pytest
 import torch
 import transformers
 
-from meltpoint.adapters.exported_onnx import save_onnx_folder
-from meltpoint.adapters.exported_transformers import save_transformers_folder
-from meltpoint.adapters.families.huggingface import onnx_model
+from meltpoint.adapters.exported_transformers import save_onnx_folder, save_transformers_folder
+from meltpoint.adapters.families.huggingface import export
 
 pytest.importorskip("onnxscript", reason='the extra "onnx" is not installed')
 pytest.importorskip("onnxruntime", reason='the extra "onnx" is not installed')
@@ -50,7 +49,7 @@ def test_the_runtime_gives_the_models_scores_for_texts_of_any_number_and_length(
     trainer = make_trainer("fine_tuning", kind, "native", dev=7, encoder=encoder)
     check = save(trainer, "native", tmp_path)
     assert check.rows >= 7
-    assert check.difference < onnx_model.TOLERANCE
+    assert check.difference < export.TOLERANCE
     assert json.loads((tmp_path / "meltpoint.json").read_text(encoding="utf-8"))["onnx"]["rows"] == check.rows
     assert json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["label2id"]
     assert not list(tmp_path.glob("*.safetensors"))
@@ -68,7 +67,7 @@ def plain_scores(trainer: Any, folder: Path, inputs: dict[str, Any]) -> Any:
 
     plain, task = folder / "plain", trainer.data.task
     save_transformers_folder(plain, trainer.model, task, "fine_tuning", "native", trainer.setting, {})
-    model = onnx_model.auto_class(task.kind).from_pretrained(plain).eval()
+    model = export.auto_class(task.kind).from_pretrained(plain).eval()
     with torch.no_grad():
         return model(**{name: torch.from_numpy(array) for name, array in inputs.items()}).logits.numpy()
 
@@ -77,14 +76,14 @@ def plain_scores(trainer: Any, folder: Path, inputs: dict[str, Any]) -> Any:
 def test_a_file_whose_scores_are_others_is_refused_in_one_line(
     make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer, real = make_trainer("fine_tuning", "sentence_classification", "native"), onnx_model._export
+    trainer, real = make_trainer("fine_tuning", "sentence_classification", "native"), export._export
 
     def export_then_change(model: Any, example: Any, path: Path) -> None:
         real(model, example, path)
         with torch.no_grad():
             model.classifier.bias.add_(1e-3)
 
-    monkeypatch.setattr(onnx_model, "_export", export_then_change)
+    monkeypatch.setattr(export, "_export", export_then_change)
     with pytest.raises(ValueError, match=r"not those of torch \(up to 1\.0e-03 apart, 1e-04 is allowed\)") as refused:
         save(trainer, "native", tmp_path / "folder")
     assert "\n" not in str(refused.value)
@@ -94,7 +93,7 @@ def test_a_file_whose_scores_are_others_is_refused_in_one_line(
 def test_without_the_extra_one_line_says_what_to_install(
     make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_model, "PACKAGES", ("torch", "no_such_exporter"))
+    monkeypatch.setattr(export, "PACKAGES", ("torch", "no_such_exporter"))
     with pytest.raises(ValueError, match=r'ONNX needs no_such_exporter; .*pip install "meltpoint\[onnx\]"'):
         save(make_trainer("fine_tuning", "sentence_classification", "native"), "native", tmp_path / "folder")
     assert not (tmp_path / "folder").exists()

@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
-from meltpoint.adapters.features.budget import Budget, choose
 from meltpoint.adapters.features.entries import entries
 from meltpoint.adapters.features.layout import feature_key
-from meltpoint.adapters.features.reading import needed_bytes, open_features
+from meltpoint.adapters.features.reading import Budget, choose, needed_bytes, open_features
 
 KIND = "sentence_classification"
 ROWS, PIECES, DIM, LAYERS = 20, 10, 32, (0, 1, 2)

@@ -14,7 +14,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import pool
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import KINDS, Kind
 from meltpoint.tests.adapters.head_cases import CUTS, DIM, head_shape, make_batch, small_setting

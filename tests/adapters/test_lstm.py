@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from meltpoint.adapters.layers import lstm
-from meltpoint.adapters.layers.bundle import Bundle
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import Bundle, MemberRng
 from meltpoint.adapters.layers.lstm import (
     BiLSTM,
     Recurrence,

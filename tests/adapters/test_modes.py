@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meltpoint.adapters import heads, modes, settings
-from meltpoint.adapters.default_head import FamilyTraits
+from meltpoint.adapters.families.reference import FamilyTraits
 from meltpoint.adapters.multiplier_table import Phase
 
 # name → (symbol, what the head sees, whether the encoder trains, BERT's head for sentences where none is named)

@@ -15,14 +15,14 @@ from sklearn.linear_model import LogisticRegression
 
 from meltpoint.adapters import heads, settings
 from meltpoint.adapters.data.batching import collate, inputs
-from meltpoint.adapters.data.pair_statistics import STATISTICS, is_number, of_words, pair_statistics
-from meltpoint.adapters.data.pairing import FEATS, InputFormat, input_format_of
+from meltpoint.adapters.data.input_format import FEATS, InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
+from meltpoint.adapters.data.word_tokenizer import STATISTICS, is_number, of_words, pair_statistics
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder, save_folder
 from meltpoint.adapters.features.layout import rows_digest
 from meltpoint.adapters.head import HeadShape
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.adapters.layers.pairs import compared
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.splits import load_training_data

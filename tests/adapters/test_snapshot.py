@@ -8,8 +8,7 @@ from torch import Tensor
 
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.layers import compact_embedding
-from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
-from meltpoint.adapters.snapshot import Snapshot, snapshot
+from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot, snapshot
 
 
 def clones(model: torch.nn.Module) -> dict[str, Tensor]:

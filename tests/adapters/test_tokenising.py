@@ -11,8 +11,8 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meltpoint.adapters.data.input_format import Tokenizer
 from meltpoint.adapters.data.tokenising import encode_split, longest_first, split_windows
-from meltpoint.adapters.data.tokenizer import Tokenizer
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.tasks.core.task import Example
 

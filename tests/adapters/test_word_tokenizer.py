@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from meltpoint.adapters import encoders, settings
-from meltpoint.adapters.data.pairing import InputFormat, input_format_of
+from meltpoint.adapters.data.input_format import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.data.word_tokenizer import default_word_tokenizer, separate_words
 from meltpoint.adapters.encoder import Encoder

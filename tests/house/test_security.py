@@ -69,7 +69,7 @@ def test_only_safetensors_are_loaded() -> None:
 
 
 def test_downloads_name_the_files_that_they_take_and_no_pickle_is_among_them() -> None:
-    from meltpoint.adapters.families.huggingface.hub import HUB_FILES
+    from meltpoint.adapters.families.huggingface.files import HUB_FILES
 
     downloads = found(r"snapshot_download|hf_hub_download")
     assert downloads

@@ -19,9 +19,9 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from meltpoint.adapters.families.huggingface.configuration import supported_config
 from meltpoint.adapters.families.huggingface.files import weight_files
 from meltpoint.adapters.families.huggingface.pretrained import quiet
-from meltpoint.adapters.families.huggingface.supported import supported_config
 from meltpoint.adapters.head import Reads
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind

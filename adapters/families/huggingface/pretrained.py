@@ -13,8 +13,11 @@ import torch
 import transformers
 from torch import nn
 
-from meltpoint.adapters.families.huggingface.files import check_sizes
-from meltpoint.adapters.families.huggingface.supported import supported_config
+from meltpoint.adapters.data.tokenising import PieceTokenizer
+from meltpoint.adapters.families.huggingface import files
+from meltpoint.adapters.families.huggingface.configuration import read_prompts, supported_config
+from meltpoint.adapters.families.huggingface.files import check_sizes, locate
+from meltpoint.adapters.families.reference import EncoderReference
 
 AGAIN = "Copy or download the whole folder again."
 
@@ -135,3 +138,22 @@ def _first_line(error: Exception) -> str:
     """The first line of an error's message, or its type."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def load_tokenizer(reference: EncoderReference) -> PieceTokenizer:
+    """The tokenizer of an encoder's folder, downloaded first if necessary; it gives no segments.
+
+    Its longest input is also that of a configuration that leaves out `max_position_embeddings`, for which transformers
+    has a default.
+
+    Raises:
+        ValueError: the files are not available, or cannot be read; one line with the remedy.
+    """
+    folder, _ = locate(reference)
+    with quiet():
+        tokenizer = read_tokenizer(folder, reference.word)
+        config = supported_config(folder, reference.word)
+    named = files.longest_input(folder)
+    positions = int(getattr(config, "max_position_embeddings", files.UNKNOWN_LENGTH))
+    longest = positions if named is None else min(named, positions)
+    return PieceTokenizer(tokenizer, longest, token_types=False, prompts=read_prompts(folder))

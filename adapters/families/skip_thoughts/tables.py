@@ -26,8 +26,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meltpoint.adapters.data.sentence_pooling import Prompts
-from meltpoint.adapters.data.tokenizer import Span
+from meltpoint.adapters.data.input_format import Prompts, Span
 from meltpoint.adapters.data.word_tokenizer import words_of
 from meltpoint.adapters.families.skip_thoughts.files import EOS
 
