@@ -32,9 +32,7 @@ from meltpoint.tasks.core.task import Kind
 
 Pieces = Literal["first", "all"]
 
-FORMAT = 4
-_KERNELS = ""
-"""The version of the CPU kernels that Meltpoint 0.2 had: entries that it made without them still serve."""
+FORMAT = 5
 """Increased when the files' layout or an encoder's arithmetic changes, so that older entries are never read again; they
 are removed as the least recently used ones."""
 
@@ -64,20 +62,17 @@ class FeatureKey:
             share an entry.
         precision: "fp32" stores float32; "bf16" computes under autocast and stores bfloat16.
         pieces: "all", or only the "first" ones that a linear or mlp head reads: [CLS], or each word's first piece.
-        mended: whether older entries of these rows may be wrong (`Encoder.is_mended`).
     """
 
     encoder_fingerprint: str
     rows_digest: str
     precision: Precision
     pieces: Pieces
-    mended: bool = False
 
     @property
     def id(self) -> str:
         """The entry's name, 16 hex digits. Another version of torch may round differently."""
-        facts = {name: value for name, value in asdict(self).items() if name != "mended" or value}
-        written = json.dumps([FORMAT, torch.__version__, _KERNELS, facts], sort_keys=True)
+        written = json.dumps([FORMAT, torch.__version__, asdict(self)], sort_keys=True)
         return hashlib.sha256(written.encode()).hexdigest()[:16]
 
     @property
@@ -89,7 +84,7 @@ class FeatureKey:
 def feature_key(encoder: Encoder, split: EncodedSplit, kind: Kind, precision: Precision, pieces: Pieces) -> FeatureKey:
     """The key of a split's features; the encoder must still have the weights that it was loaded with."""
     assert all(bool(row.word_starts) == kinds.get(kind).labels_words for row in split.rows), f"rows are not of {kind}"
-    return FeatureKey(encoder.fingerprint, rows_digest(split.rows), precision, pieces, encoder.is_mended(split.rows))
+    return FeatureKey(encoder.fingerprint, rows_digest(split.rows), precision, pieces)
 
 
 def rows_digest(rows: Sequence[Row]) -> str:

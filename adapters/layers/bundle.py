@@ -61,11 +61,6 @@ class MemberRng:
         self._distinct = tuple(dict.fromkeys(seeds))
         self.seed_rows = [self._distinct.index(seed) for seed in seeds]
 
-    @property
-    def member_seed_index(self) -> Tensor:
-        """(T,) int64, `seed_rows` as a tensor."""
-        return torch.tensor(self.seed_rows)
-
     def begin(self, step: int) -> None:
         """Start a training step: its draws are the same whatever was drawn before."""
         self._step, self._call = step, 0
@@ -75,7 +70,7 @@ class MemberRng:
         self._call += 1
 
     def bits(self, shape: Sequence[int], device: torch.device) -> Tensor:
-        """Uniform int16 numbers, (U, *shape), one row a distinct seed, in the order of `member_seed_index`."""
+        """Uniform int16 numbers, (U, *shape), one row a distinct seed, for `seed_rows` to pick from."""
         if device not in self._generators:
             self._generators[device] = torch.Generator(device)
         generator, count = self._generators[device], math.prod(shape)

@@ -99,10 +99,6 @@ class CompactEmbedding(nn.Module):
 
         optimiser.register_step_post_hook(decay)
 
-    def extra_repr(self) -> str:
-        """The table's size, and the number of trained rows."""
-        return f"{self.num_embeddings}, {self.embedding_dim}, trained={len(self.weight)}"
-
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         destination[prefix + "weight"] = self.dense()
 

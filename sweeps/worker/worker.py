@@ -25,8 +25,8 @@ from meltpoint.adapters.layers.compact_embedding import Snapshot
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import bundle_key
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases
 from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.adapters.training.training_state import SharedFirstPhases
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, Outcome
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.specification.code_version import code_version

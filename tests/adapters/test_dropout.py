@@ -27,7 +27,7 @@ def test_a_members_bits_are_those_that_it_draws_alone(seed: int, step: int, neig
     noise = MemberRng([*neighbours, seed])
     noise.begin(step)
     together = noise.bits((3, 5), CPU)
-    assert torch.equal(together[noise.member_seed_index[-1]], draw([seed], step)[0])
+    assert torch.equal(together[noise.seed_rows[-1]], draw([seed], step)[0])
 
 
 @given(st.lists(SEEDS, min_size=2, max_size=2, unique=True), st.integers(0, 10**6))
@@ -40,7 +40,7 @@ def test_another_seed_step_or_call_draws_other_bits(seeds: list[int], step: int)
 
 def test_members_of_one_seed_share_a_draw():
     noise = MemberRng([7, 3, 7])
-    assert noise.member_seed_index.tolist() == [0, 1, 0]
+    assert noise.seed_rows == [0, 1, 0]
     assert noise.bits((4,), CPU).shape == (2, 4)
 
 
@@ -119,7 +119,7 @@ def test_what_is_kept_is_multiplied_and_rounded_once_forward_and_back(
     found = dropout(states)
     found.backward(slopes)
     noise.begin(0)
-    draws = noise.bits((size,), CPU)[noise.member_seed_index].int() + 2**15
+    draws = noise.bits((size,), CPU)[noise.seed_rows].int() + 2**15
     levels = torch.tensor([round(ratio * 2**16) for ratio in ratios])[:, None]
     scale = (1 / (1 - levels.double() / 2**16)).to(torch.promote_types(dtype, torch.float32))
     expected, by_states = ((own.double() * scale * (draws >= levels)).to(dtype) for own in (states, slopes))

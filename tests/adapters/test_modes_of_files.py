@@ -15,7 +15,7 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import save_folder
 from meltpoint.adapters.files import replacing, write_atomically
 from meltpoint.adapters.model import Member, build
-from meltpoint.adapters.training.shared_first_phase import FirstPhaseCheckpoint, write_checkpoint
+from meltpoint.adapters.training.training_state import TrainingState, write_state
 from meltpoint.sweeps.worker.worker import save_weights
 from meltpoint.tasks.core.task import Task
 
@@ -47,9 +47,9 @@ def test_a_file_written_whole_has_the_mode_of_the_umask(tmp_path: Path, umask: i
 
 
 def test_weights_and_stages_have_the_mode_of_the_umask(tmp_path: Path, umask: int):
-    parts = [{"a": torch.zeros(2, 3)} for _ in range(3)]
-    save_weights(parts[0], tmp_path / "checkpoints" / "one")
-    write_checkpoint(tmp_path / "stages" / "one.safetensors", FirstPhaseCheckpoint([], *parts[1:]))
+    tensors = {"a": torch.zeros(2, 3)}
+    save_weights(tensors, tmp_path / "checkpoints" / "one")
+    write_state(tmp_path / "stages" / "one.safetensors", TrainingState(tensors, {}), {})
     assert wrong(tmp_path, umask) == {}
 
 

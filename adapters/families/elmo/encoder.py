@@ -15,41 +15,38 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.unpadding import mapped
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families.elmo import files
 from meltpoint.adapters.families.elmo.characters import AFTER, BEFORE, CharacterCNN, ElmoTokenizer, spelling_of
 from meltpoint.adapters.families.elmo.files import ElmoOptions
-from meltpoint.adapters.families.elmo.language_model import LanguageModel, Start, UniqueIndexSelect
+from meltpoint.adapters.families.elmo.language_model import LanguageModel
 
 
 class ElmoEncoder(Encoder):
     """Peters et al. 2018, section 3: the bidirectional language model.
 
-    Each sentence is read between `<S>` and `</S>`, whose states are not returned.
+    Each sentence is read between `<S>` and `</S>`, whose states are not returned. Every sentence starts from a state of
+    zeros; AllenNLP carries the state of the previous batch over, so that states depend on all batches before.
 
     Args:
         options: the model's sizes.
         fingerprint: sha256 (first 16 hex digits) of its files.
         revision: its folder.
-        carry_state: whether each row starts with the LSTM state in which the row of the same index ended in the
-            previous batch, as in AllenNLP. States then depend on all batches before, so it is off wherever states are
-            cached or compared.
     """
 
     family = "elmo"
     tokenizer: ElmoTokenizer
 
-    def __init__(self, options: ElmoOptions, fingerprint: str, revision: str, carry_state: bool = False) -> None:
+    def __init__(self, options: ElmoOptions, fingerprint: str, revision: str) -> None:
         super().__init__()
         self.options = options
         self.fingerprint, self.revision = fingerprint, revision
-        self.carry_state = carry_state
         self.tokenizer = ElmoTokenizer()
         self.max_pieces = self.tokenizer.max_pieces
         self.dim = 2 * options.lstm.projection_dim
         self.words = CharacterCNN(options.char_cnn, options.lstm.projection_dim)
         self.language_model = LanguageModel(options.lstm)
-        self._carried: list[Start] | None = None
         self.eval()
 
     def forward(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -64,9 +61,7 @@ class ElmoEncoder(Encoder):
         with torch.autocast(vectors.device.type, enabled=False):
             lowest = functional.embedding(order.words(place), vectors)
             inputs = functional.embedding(order.steps(place), vectors)
-            layers, ends = self.language_model(inputs, order.lengths, self._starts(order))
-            if self.carry_state:
-                self._carry(ends, order)
+            layers = self.language_model(inputs, order.lengths)
             return torch.cat([lowest, lowest], -1), *(order.states(layer) for layer in layers)
 
     @property
@@ -89,26 +84,6 @@ class ElmoEncoder(Encoder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / files.FILE).write_text(self.options.model_dump_json(indent=1) + "\n", encoding="utf-8")
         write_weights(folder / files.WEIGHTS, self.words, self.language_model)
-
-    def _starts(self, order: _Order) -> list[Start] | None:
-        """The carried state of each layer, for rows in `order.rows`; zeros for rows beyond the previous batches'."""
-        if not self.carry_state or self._carried is None:
-            return None
-        missing = max(0, len(order.rows) - self._carried[0].output.shape[1])
-        padded = [Start(*(functional.pad(part, (0, 0, 0, missing)) for part in start)) for start in self._carried]
-        return [Start(*(part[:, order.rows] for part in start)) for start in padded]
-
-    def _carry(self, ends: list[Start], order: _Order) -> None:
-        """Keep each row's last state; rows beyond this batch keep their earlier one."""
-        back = order.rows.argsort()
-        carried = [Start(*(part.detach()[:, back] for part in end)) for end in ends]
-        if self._carried is not None:
-            rest = [Start(*(part[:, len(back) :] for part in old)) for old in self._carried]
-            carried = [
-                Start(*(torch.cat(parts, 1) for parts in zip(new, old, strict=True)))
-                for new, old in zip(carried, rest, strict=True)
-            ]
-        self._carried = carried
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +141,12 @@ class _Order:
         step = torch.stack([onward, self._backwards])[:, 1:-1].permute(2, 1, 0)  # (batch, pieces, 2)
         direction = torch.arange(2, device=layer.device)
         place = (direction * steps + step) * batch + self.rows.argsort()[:, None, None]
-        rows = layer.reshape(-1, size)
-        selected: Tensor = UniqueIndexSelect.apply(rows, place.flatten())  # type: ignore[no-untyped-call]
+        flat = place.flatten()
+        selected = mapped(
+            layer.reshape(-1, size),
+            lambda rows: rows.index_select(0, flat),
+            lambda gradient: gradient.new_zeros(2 * steps * batch, size).index_copy_(0, flat, gradient),
+        )
         return selected.view(*self.mask.shape, 2 * size)
 
 

@@ -60,19 +60,28 @@ def has_native_head(folder: Path, kind: Kind) -> bool:
     return read_config(folder)["model_type"] not in WITHOUT_HEAD[kinds.get(kind).labels_words]
 
 
+def read_json(path: Path) -> Any:
+    """A file's JSON value; None if there is no file.
+
+    Raises:
+        ValueError: it is no JSON; one line with the remedy.
+    """
+    try:
+        return parse_json(read_bytes(path)) if path.is_file() else None
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read ({error}); copy or download the encoder again.") from None
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """Read config.json, which must name a model type.
 
     Raises:
         ValueError: it is missing, is no JSON, or names no model type; one line with the remedy.
     """
-    path = folder / "config.json"
+    path = folder / CONFIG
     if not path.is_file():
-        raise ValueError(f"{folder} holds no config.json; pass {_inside(folder)}.")
-    try:
-        config = parse_json(read_bytes(path))
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read ({error}); copy or download the encoder again.") from None
+        raise ValueError(f"{folder} holds no {CONFIG}; pass {_inside(folder)}.")
+    config = read_json(path)
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         remedy = "pass a folder that transformers' save_pretrained wrote."
         raise ValueError(f'{path} names no model type ("model_type": "bert"); {remedy}')
@@ -267,17 +276,8 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _read_json(path: Path, kind: type[Any]) -> Any:
-    """A file's JSON value; None if there is no file.
-
-    Raises:
-        ValueError: it is no JSON, or a value of another kind; one line with the remedy.
-    """
-    if not path.is_file():
-        return None
-    try:
-        value = parse_json(read_bytes(path))
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read ({error}); copy or download the encoder again.") from None
-    if not isinstance(value, kind):
+    """A file's JSON value, which is of a kind; None if there is no file."""
+    value = read_json(path)
+    if value is not None and not isinstance(value, kind):
         raise ValueError(f"{path} is no file of sentence-transformers; copy or download the encoder again.")
     return value

@@ -186,13 +186,6 @@ class HuggingFaceEncoder(Encoder):
         for path in weight_files(folder):
             give_usual_mode(path)
 
-    def is_mended(self, rows: Sequence[Row]) -> bool:
-        """As `Encoder.is_mended`: of RoBERTa's kin, rows with the piece that they take for padding."""
-        if self.separate_above < UNBOUNDED or self._always_masks:
-            return True
-        padding = self._position_padding
-        return padding is not None and any(padding in pieces for row in rows for pieces in row.inputs)
-
     @property
     def layers(self) -> int:
         """Number of layers that `forward` returns, embeddings included."""

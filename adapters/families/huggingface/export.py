@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.families.huggingface.files import weight_files
+from meltpoint.adapters.families.huggingface.files import first_line, weight_files
 from meltpoint.adapters.families.huggingface.native_head import PlainHead, TransformersHead, auto_class, output_layer
 from meltpoint.adapters.families.huggingface.pretrained import quiet
 from meltpoint.adapters.files import give_usual_mode
@@ -183,7 +183,7 @@ def _export(model: Any, example: dict[str, Tensor], path: Path) -> None:
             assert program is not None, "torch gives a program where it writes no file itself"
             program.save(path)
     except Exception as error:  # noqa: BLE001 - the exporter raises errors of many packages
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        reason = first_line(error)[:200]
         raise ValueError(
             f"torch cannot export {type(model).__name__} to ONNX ({reason}); take --transformers."
         ) from None

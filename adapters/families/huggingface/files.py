@@ -18,7 +18,13 @@ from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 
 from meltpoint.adapters.families.huggingface import configuration
-from meltpoint.adapters.families.huggingface.configuration import SENTENCE_FILES, read_config, supported_config
+from meltpoint.adapters.families.huggingface.configuration import (
+    SENTENCE_FILES,
+    TOKENIZER,
+    read_config,
+    read_json,
+    supported_config,
+)
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.tasks.core.files import is_folder, parse_json, parse_yaml, read_bytes
 
@@ -213,8 +219,9 @@ UNKNOWN_LENGTH = 100_000
 
 def longest_input(folder: Path) -> int | None:
     """The longest input of an encoder in pieces, special tokens included; None if its files do not name it."""
-    config, tokenizer = read_config(folder), _tokenizer_config(folder / "tokenizer_config.json")
-    positions, known = config.get("max_position_embeddings"), tokenizer.get("model_max_length")
+    config, tokenizer = read_config(folder), read_json(folder / TOKENIZER)
+    positions = config.get("max_position_embeddings")
+    known = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
     limits = []
     if isinstance(positions, int):
         pad = config.get("pad_token_id") if config.get("model_type") != "mpnet" else 1
@@ -223,16 +230,6 @@ def longest_input(folder: Path) -> int | None:
     if isinstance(known, int | float) and 0 < known < UNKNOWN_LENGTH:
         limits.append(int(known))
     return min(limits, default=None)
-
-
-def _tokenizer_config(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        found = parse_json(read_bytes(path))
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be read ({error}); copy or download the encoder again.") from None
-    return found if isinstance(found, dict) else {}
 
 
 def weights_without_embeddings(folder: Path) -> int:
@@ -321,8 +318,8 @@ def snapshot(reference: EncoderReference) -> Path:
         if cached is not None:
             return cached
         raise ValueError(
-            f"{what} is not in the local cache and the hub cannot be reached ({_reason(error)}); connect once, point "
-            f"HF_HOME at a cache that holds it, or pass a folder as hf:FOLDER."
+            f"{what} is not in the local cache and the hub cannot be reached ({first_line(error)}); connect once, "
+            f"point HF_HOME at a cache that holds it, or pass a folder as hf:FOLDER."
         ) from error
 
 
@@ -340,7 +337,7 @@ def _cached(reference: EncoderReference) -> Path | None:
         return None
 
 
-def _reason(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """The first line of an error's message, or its type."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -16,7 +16,7 @@ from torch import nn
 from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.families.huggingface import files
 from meltpoint.adapters.families.huggingface.configuration import read_prompts, supported_config
-from meltpoint.adapters.families.huggingface.files import check_sizes, locate
+from meltpoint.adapters.families.huggingface.files import check_sizes, first_line, locate
 from meltpoint.adapters.families.reference import EncoderReference
 
 AGAIN = "Copy or download the whole folder again."
@@ -86,7 +86,7 @@ def read_tokenizer(folder: Path, word: str) -> Any:
         )
     except Exception as error:  # tokenizers raises the class Exception itself for a damaged tokenizer.json
         raise ValueError(
-            f"{word}: its tokenizer cannot be read ({_first_line(error)}). Save it again beside the weights."
+            f"{word}: its tokenizer cannot be read ({first_line(error)}). Save it again beside the weights."
         ) from error
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"{word} has no fast tokenizer; save one beside the weights as tokenizer.json.")
@@ -107,7 +107,7 @@ def _read_model(config: Any, folder: Path, word: str, dtype: torch.dtype | Liter
     except MemoryError:
         raise
     except Exception as error:  # a family's code raises whatever comes of a value that it does not know
-        raise ValueError(f"{word}: its weights do not fit its config.json ({_first_line(error)}). {AGAIN}") from error
+        raise ValueError(f"{word}: its weights do not fit its config.json ({first_line(error)}). {AGAIN}") from error
     for name, in_file, expected in sorted(report["mismatched_keys"]):
         shapes = f"{name} is {tuple(in_file)} in the file and {tuple(expected)} by config.json"
         raise ValueError(f"{word}: its weights do not fit its config.json: {shapes}. {AGAIN}")
@@ -132,12 +132,6 @@ def _without_place(model: Any, unexpected: Iterable[str]) -> list[str]:
     buffers = {name for name, _ in model.named_buffers()}
     names = {name: name.removeprefix(f"{model.base_model_prefix}.") for name in unexpected}
     return sorted(n for n, own in names.items() if own.partition(".")[0] in inside and own not in buffers)
-
-
-def _first_line(error: Exception) -> str:
-    """The first line of an error's message, or its type."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def load_tokenizer(reference: EncoderReference) -> PieceTokenizer:
