@@ -138,9 +138,6 @@ Explain = Annotated[
     bool, typer.Option("--explain", help="Say what the trials, seeds and examples can and cannot show.")
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Each cell, what is searched, and every note.")]
-OneEncoder = Annotated[
-    str, typer.Option("--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER or elmo:FOLDER.", show_default=False)
-]
 Beside = Annotated[
     str | None, typer.Option("--beside", help="A paper's table to set beside ours, such as to_tune_or_not.")
 ]

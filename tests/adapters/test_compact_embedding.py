@@ -1,4 +1,4 @@
-"""None"""
+"""The compact table trains as the whole one does, and a snapshot is the state dict of its moment."""
 
 from __future__ import annotations
 

@@ -19,9 +19,7 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.encoders import EncoderReference
-from meltpoint.adapters.families.huggingface import configuration
-from meltpoint.adapters.families.huggingface import files as _files
-from meltpoint.adapters.families.huggingface import files as hub
+from meltpoint.adapters.families.huggingface import configuration, files
 from meltpoint.adapters.families.huggingface.files import licence_of
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.tasks.core.task import Example
@@ -73,14 +71,8 @@ def test_a_moved_folder_has_the_same_fingerprint(copy: Path, tiny_folder: Folder
 
 def test_each_file_that_is_downloaded_is_in_the_fingerprint_and_no_other(copy: Path):
     # The readme is read for the licence alone, an adapter is refused, further modules make no state.
-    others = {
-        "*.safetensors",
-        "*.safetensors.index.json",
-        "README.md",
-        hub.ADAPTER,
-        *configuration.DOWNLOADED,
-    }
-    names = [pattern.replace("*", "spiece") for pattern in hub.HUB_FILES if pattern not in others]
+    others = {"*.safetensors", "*.safetensors.index.json", "README.md", files.ADAPTER, *configuration.DOWNLOADED}
+    names = [pattern.replace("*", "spiece") for pattern in files.HUB_FILES if pattern not in others]
     found = [print_of(copy)]
     for name in names:
         (copy / name).parent.mkdir(exist_ok=True)
@@ -98,9 +90,9 @@ def test_every_file_that_a_tokenizer_of_transformers_reads_is_in_the_fingerprint
     names = transformers.models.auto.tokenization_auto.TOKENIZER_MAPPING_NAMES
     words = {names.get(family) for family in MODEL_FOR_MASKED_LM_MAPPING_NAMES} - {None}
     classes = [getattr(transformers, word, None) for word in words]
-    files = {file for one in classes for file in getattr(one, "vocab_files_names", {}).values()}
-    assert {"tokenizer.json", "vocab.txt"} <= files
-    assert {file for file in files if not any(fnmatch(file, own) for own in _files.BESIDE_WEIGHTS)} <= OTHER_LANGUAGES
+    read = {file for one in classes for file in getattr(one, "vocab_files_names", {}).values()}
+    assert {"tokenizer.json", "vocab.txt"} <= read
+    assert {file for file in read if not any(fnmatch(file, own) for own in files.BESIDE_WEIGHTS)} <= OTHER_LANGUAGES
 
 
 def test_another_activation_is_another_fingerprint_so_cached_states_are_not_read(copy: Path):
@@ -177,9 +169,6 @@ def test_a_licence_is_read_from_the_front_matter_of_the_encoders_own_card(minilm
     ],
 )
 def test_a_card_that_states_no_licence_gives_none(tmp_path: Path, text: str, expected: str | None) -> None:
+    assert licence_of(tmp_path) is None, "there is no card"
     (tmp_path / "README.md").write_bytes(text.encode())
     assert licence_of(tmp_path) == expected
-
-
-def test_a_folder_without_a_card_has_no_licence(tmp_path: Path) -> None:
-    assert licence_of(tmp_path) is None

@@ -165,8 +165,6 @@ def test_the_folder_says_its_labels_its_problem_and_its_longest_input(
 def test_other_families_are_exported_with_their_own_head(
     make_trainer: Make, load_tiny: Callable[[str], Any], tmp_path: Path, family: str
 ):
-    import transformers
-
     trainer = train(make_trainer, "sentence_classification", "native", "fine_tuning", encoder=load_tiny(family))
     save(trainer, "fine_tuning", "native", tmp_path)
     plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
@@ -186,8 +184,6 @@ def test_every_head_that_is_no_class_of_transformers_is_refused_by_its_name(make
 
 @pytest.mark.parametrize("cell", [0, 1, 3], ids=["sentence", "pair", "words"])
 def test_a_pipeline_answers_with_the_tasks_own_labels(saved: list[Saved], cell: int):
-    import transformers
-
     one = saved[cell]
     asked, task = one.examples[0], one.trainer.data.task
     if cell == 3:
@@ -221,11 +217,12 @@ def test_what_transformers_cannot_express_is_refused_in_one_line(
     assert not (tmp_path / "folder").exists()
 
 
-pytest.importorskip("onnxscript", reason='the extra "onnx" is not installed')
-pytest.importorskip("onnxruntime", reason='the extra "onnx" is not installed')
+# --- ONNX: the scores of torch for any batch and length, or a refusal ---
 
 
-def save_exported_onnx(trainer: Any, head: str, folder: Path) -> Any:
+def save_onnx(trainer: Any, head: str, folder: Path) -> Any:
+    for package in ("onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason='the extra "onnx" is not installed')
     facts, task = {"sweep": "tests"}, trainer.data.task
     return save_onnx_folder(
         folder, trainer.model.eval(), task, "fine_tuning", head, trainer.setting, facts, trainer.data.dev
@@ -250,7 +247,7 @@ def test_the_runtime_gives_the_models_scores_for_texts_of_any_number_and_length(
 
     encoder = None if name == "tiny" else deepcopy(request.getfixturevalue("minilm_encoder"))
     trainer = make_trainer("fine_tuning", kind, "native", dev=7, encoder=encoder)
-    check = save_exported_onnx(trainer, "native", tmp_path)
+    check = save_onnx(trainer, "native", tmp_path)
     assert check.rows >= 7
     assert check.difference < export.TOLERANCE
     assert json.loads((tmp_path / "meltpoint.json").read_text(encoding="utf-8"))["onnx"]["rows"] == check.rows
@@ -288,7 +285,7 @@ def test_a_file_whose_scores_are_others_is_refused_in_one_line(
 
     monkeypatch.setattr(export, "_export", export_then_change)
     with pytest.raises(ValueError, match=r"not those of torch \(up to 1\.0e-03 apart, 1e-04 is allowed\)") as refused:
-        save_exported_onnx(trainer, "native", tmp_path / "folder")
+        save_onnx(trainer, "native", tmp_path / "folder")
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "folder").exists()
 
@@ -298,9 +295,7 @@ def test_without_the_extra_one_line_says_what_to_install(
 ) -> None:
     monkeypatch.setattr(export, "PACKAGES", ("torch", "no_such_exporter"))
     with pytest.raises(ValueError, match=r'ONNX needs no_such_exporter; .*pip install "meltpoint\[onnx\]"'):
-        save_exported_onnx(
-            make_trainer("fine_tuning", "sentence_classification", "native"), "native", tmp_path / "folder"
-        )
+        save_onnx(make_trainer("fine_tuning", "sentence_classification", "native"), "native", tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
 
 
@@ -308,5 +303,5 @@ def test_a_head_that_transformers_has_no_class_for_is_refused_before_anything_is
     make_trainer: Make, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match="no class for the head mlp"):
-        save_exported_onnx(make_trainer("fine_tuning", "sentence_classification", "mlp"), "mlp", tmp_path / "folder")
+        save_onnx(make_trainer("fine_tuning", "sentence_classification", "mlp"), "mlp", tmp_path / "folder")
     assert not (tmp_path / "folder").exists()

@@ -137,7 +137,7 @@ def test_an_entry_that_is_there_is_used_whatever_the_budget(make, decide):
     assert decide(Budget(0))[0].key == key
 
 
-ROWS_features_processes = 300  # three shards, five batches
+MANY_ROWS = 300  # three shards, five batches
 PATIENCE_SECONDS = 60
 
 # Rows are the same in every process; `forward` first says that it runs, then waits for what the test wants.
@@ -181,7 +181,7 @@ def child(tiny_folder: Callable[[str], Path], tmp_path: Path) -> Iterator[Callab
         files = [
             str(tiny_folder("bert")),
             str(tmp_path / "cache"),
-            str(ROWS_features_processes),
+            str(MANY_ROWS),
             str(tmp_path / own),
             str(tmp_path / other),
         ]
@@ -211,8 +211,8 @@ def result_of(process: subprocess.Popen[str]) -> tuple[int, float]:
 
 def open_here(cache: Path, load_tiny) -> Features:
     split = EncodedSplit(
-        [Row(n, 0, (2, *[5 + n % 7] * (n % 20 + 2)), (), (), None) for n in range(ROWS_features_processes)],
-        ROWS_features_processes,
+        [Row(n, 0, (2, *[5 + n % 7] * (n % 20 + 2)), (), (), None) for n in range(MANY_ROWS)],
+        MANY_ROWS,
     )
     encoder = load_tiny("bert")
     key = feature_key(encoder, split, "sentence_classification", "fp32", "all")
@@ -226,7 +226,7 @@ def test_two_processes_share_the_shards_encode_each_once_and_hold_the_entry_whil
     # Each one's first pass waits until the other one's has begun: both are at it at the same time.
     first, second = child("one", "two"), child("two", "one")
     done = [result_of(first), result_of(second)]
-    assert sum(passes for passes, _ in done) == -(-ROWS_features_processes // ENCODING_BATCH)
+    assert sum(passes for passes, _ in done) == -(-MANY_ROWS // ENCODING_BATCH)
     assert all(passes > 0 for passes, _ in done)
     assert done[0][1] == done[1][1] != 0
     (folder,) = [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
@@ -254,6 +254,4 @@ def test_a_process_killed_while_it_encodes_a_shard_leaves_it_to_the_others(tmp_p
     here.join(PATIENCE_SECONDS)
     assert entries(tmp_path / "cache")[0].complete
     undisturbed = open_here(tmp_path / "alone", load_tiny)
-    assert torch.equal(
-        opened[0].gather(range(ROWS_features_processes)), undisturbed.gather(range(ROWS_features_processes))
-    )
+    assert torch.equal(opened[0].gather(range(MANY_ROWS)), undisturbed.gather(range(MANY_ROWS)))
