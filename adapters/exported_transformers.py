@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,6 @@ from meltpoint.tasks.core.task import Task
 
 if TYPE_CHECKING:
     from meltpoint.adapters.families.huggingface.export import OnnxCheck
-    from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 
 
 NATIVE, LINEAR, POOLER = "native", "linear", "native.pooler"
@@ -81,15 +80,13 @@ def head_weights(model: AdaptedModel, task: Task, head: str, setting: Setting) -
         name = f"the {native.config.model_type} class of transformers lets the first piece attend to all others"
         raise ValueError(f"{name}, which the finalist's encoder did not; export it with --model.")
     own = {name: parameter.detach()[0].cpu() for name, parameter in model.own_parameters().items()}
-    return _of_linear(own, native, task) if head == LINEAR else _of_native(own, native, task, setting)
-
-
-def _of_native(
-    own: Mapping[str, Tensor], native: TransformersHead, task: Task, setting: Setting
-) -> dict[str, Tensor]:  # fmt: skip
-    from meltpoint.adapters.families.huggingface.export import family_class
+    from meltpoint.adapters.families.huggingface.export import family_class  # transformers takes seconds to import
 
     name, wanted = family_class(native, task)
+    return _of_linear(own, name, wanted) if head == LINEAR else _of_native(own, name, wanted, setting)
+
+
+def _of_native(own: Mapping[str, Tensor], name: str, wanted: Sequence[str], setting: Setting) -> dict[str, Tensor]:
     weights = {key.removeprefix(_TOP): tensor for key, tensor in own.items()}
     if weights.keys() != set(wanted):
         raise ValueError(
@@ -99,17 +96,14 @@ def _of_native(
     return weights
 
 
-def _of_linear(own: Mapping[str, Tensor], native: TransformersHead, task: Task) -> dict[str, Tensor]:
-    from meltpoint.adapters.families.huggingface.export import family_class
-
-    name, wanted = family_class(native, task)
-    others = [weight for weight in wanted if weight.rpartition(".")[0] != wanted[-1].rpartition(".")[0]]
+def _of_linear(own: Mapping[str, Tensor], name: str, wanted: Sequence[str]) -> dict[str, Tensor]:
+    layer = wanted[-1].rpartition(".")[0]
+    others = [weight for weight in wanted if weight.rpartition(".")[0] != layer]
     if others:
         raise ValueError(
             f"{name} has a layer with an activation under its scores ({others[0]}), which the head {LINEAR} was "
             f"trained without; train with --head {NATIVE}, or export it with --model."
         )
-    layer = wanted[-1].rpartition(".")[0]
     return {f"{layer}.{part}": own[f"{_LAST}{part}"] for part in ("weight", "bias")}
 
 

@@ -159,7 +159,8 @@ class Affine(nn.Module):
         if states.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             found: Tensor = _ByMembers.apply(self.bias, self.weight, rows, torch.get_autocast_dtype("cpu"))  # type: ignore[no-untyped-call]
         else:
-            found = _affine(self.bias, self.weight, rows)
+            # The weights come first, so that their gradient comes in their own layout; else autograd would copy it.
+            found = torch.baddbmm(self.bias[:, :, None], self.weight, rows.transpose(1, 2)).transpose(1, 2).contiguous()
         return found[:, :count].reshape(trials, *states.shape[1:-1], outputs)
 
 
@@ -196,12 +197,6 @@ class _ByMembers(torch.autograd.Function):
             if by_rows is not None:
                 by_rows[member] = own @ lowered[member]
         return by_bias, by_weight, by_rows, None
-
-
-def _affine(bias: Tensor, weight: Tensor, rows: Tensor) -> Tensor:
-    """(members, outputs), (members, outputs, inputs), (members, rows, inputs) → (members, rows, outputs)."""
-    # The weights come first, so that their gradient comes in their own layout: autograd would copy it otherwise.
-    return torch.baddbmm(bias[:, :, None], weight, rows.transpose(1, 2)).transpose(1, 2).contiguous()
 
 
 class FeatureDropout(nn.Module):

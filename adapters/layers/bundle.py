@@ -281,8 +281,11 @@ class ByMember(nn.Module):
         assert not list(modules[0].buffers()), "a bundle keeps parameters only"
         own = [dict(module.named_parameters()) for module in modules]
         self.module = modules[0]
-        for name in own[0]:
-            _replace_parameter(self.module, name, _stacked([parameters[name] for parameters in own], bundle))
+        for name, one in own[0].items():
+            drawn = iter([parameters[name].detach() for parameters in own])
+            stacked = bundle.parameter(*one.shape, fill=lambda tensor, _, drawn=drawn: tensor.copy_(next(drawn)))
+            path, _, last = name.rpartition(".")
+            setattr(self.module.get_submodule(path), last, stacked)
         self.dropouts = nn.ModuleList(_replace_dropouts(self.module, bundle))
 
     def forward(self, states: Tensor, *shared: Tensor) -> Tensor:
@@ -331,17 +334,6 @@ class MemberDropout(nn.Module):
             kept = self.dropout(ones)
             self._kept = None if kept is ones else kept
         return states if self._kept is None else states * self._kept[self.member]
-
-
-def _stacked(tensors: Sequence[Tensor], bundle: Bundle) -> nn.Parameter:
-    """The members' first weights as one parameter of the bundle."""
-    own = iter(tensors)
-    return bundle.parameter(*tensors[0].shape, fill=lambda tensor, _: tensor.copy_(next(own).detach()))
-
-
-def _replace_parameter(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
-    path, _, last = name.rpartition(".")
-    setattr(module.get_submodule(path), last, parameter)
 
 
 def _replace_dropouts(module: nn.Module, bundle: Bundle) -> list[MemberDropout]:

@@ -91,7 +91,12 @@ def restore(trainer: Trainer, state: TrainingState) -> None:
     trainer.head_optimiser.load(_part(state, "head"))
     if trainer.encoder_moved:
         assert trainer.encoder_optimiser is not None, "an optimiser has moved the encoder"
-        _load_encoder(trainer.model.encoder, _part(state, "encoder"), facts["decays"])
+        tensors = _part(state, "encoder")
+        with torch.no_grad():
+            for name, own in changing(trainer.model.encoder).items():
+                own.copy_(tensors[name])
+        for path, table in _compact_tables(trainer.model.encoder):
+            table.decay = facts["decays"][path]
         trainer.encoder_optimiser.load_moments(_part(state, "moments"))
     _restore_best(trainer, state)
     if weights := _part(state, "gap/weights"):
@@ -142,14 +147,6 @@ def changing(encoder: nn.Module) -> dict[str, Tensor]:
 
 def _compact_tables(encoder: nn.Module) -> Iterator[tuple[str, CompactEmbedding]]:
     yield from ((path, own) for path, own in encoder.named_modules() if isinstance(own, CompactEmbedding))
-
-
-@torch.no_grad()
-def _load_encoder(encoder: nn.Module, tensors: Mapping[str, Tensor], decays: Mapping[str, float]) -> None:
-    for name, own in changing(encoder).items():
-        own.copy_(tensors[name])
-    for path, table in _compact_tables(encoder):
-        table.decay = decays[path]
 
 
 # The generators that a plug-in may draw from; Meltpoint's own draws are seeded each epoch or step.

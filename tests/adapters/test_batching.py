@@ -23,7 +23,6 @@ from meltpoint.adapters.data.batching import (
     stitch,
     training_batches,
     training_order,
-    with_tensors,
 )
 from meltpoint.tasks.core.task import Kind
 
@@ -240,7 +239,7 @@ def test_the_tensors_of_a_batchs_source_are_mapped_too():
         seen.append(id(tensor))
         return tensor
 
-    mapped = with_tensors(batch, note)
+    mapped = batch.mapped(note)
     tensors = [one for part in (batch, source) for one in vars(part).values() if isinstance(one, torch.Tensor)]
     assert sorted(seen) == sorted(map(id, tensors))
     assert mapped.source is not None
@@ -255,7 +254,7 @@ def test_every_tensor_of_a_batch_is_mapped_and_the_rest_stays():
         seen.append(tensor)
         return tensor.clone()
 
-    mapped = with_tensors(batch, note)
+    mapped = batch.mapped(note)
     tensors = [value for value in vars(batch).values() if isinstance(value, torch.Tensor)]
     assert {id(t) for t in seen} == {id(t) for t in tensors}
     assert mapped.rows == batch.rows

@@ -25,7 +25,7 @@ from meltpoint.adapters.data.batching import evaluation_batches, inputs
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder
-from meltpoint.adapters.features.writing import at_rest
+from meltpoint.adapters.features.reading import at_rest
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.core.finalists import needed_finalist, order_for
 from meltpoint.sweeps.results.summary import CellSummary
