@@ -17,11 +17,10 @@ import pytest
 import torch
 import transformers
 
-from meltpoint.adapters import heads
+from meltpoint.adapters import exported_transformers, heads
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.exported_transformers import head_weights, save_onnx_folder, save_transformers_folder
-from meltpoint.adapters.families.huggingface import export
 from meltpoint.tasks.core.task import Example, Kind
 
 Make = Callable[..., Any]
@@ -249,7 +248,7 @@ def test_the_runtime_gives_the_models_scores_for_texts_of_any_number_and_length(
     trainer = make_trainer("fine_tuning", kind, "native", dev=7, encoder=encoder)
     check = save_onnx(trainer, "native", tmp_path)
     assert check.rows >= 7
-    assert check.difference < export.TOLERANCE
+    assert check.difference < exported_transformers.TOLERANCE
     assert json.loads((tmp_path / "meltpoint.json").read_text(encoding="utf-8"))["onnx"]["rows"] == check.rows
     assert json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["label2id"]
     assert not list(tmp_path.glob("*.safetensors"))
@@ -267,7 +266,7 @@ def plain_scores(trainer: Any, folder: Path, inputs: dict[str, Any]) -> Any:
 
     plain, task = folder / "plain", trainer.data.task
     save_transformers_folder(plain, trainer.model, task, "fine_tuning", "native", trainer.setting, {})
-    model = export.auto_class(task.kind).from_pretrained(plain).eval()
+    model = exported_transformers.auto_class(task.kind).from_pretrained(plain).eval()
     with torch.no_grad():
         return model(**{name: torch.from_numpy(array) for name, array in inputs.items()}).logits.numpy()
 
@@ -276,14 +275,14 @@ def plain_scores(trainer: Any, folder: Path, inputs: dict[str, Any]) -> Any:
 def test_a_file_whose_scores_are_others_is_refused_in_one_line(
     make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer, real = make_trainer("fine_tuning", "sentence_classification", "native"), export._export
+    trainer, real = make_trainer("fine_tuning", "sentence_classification", "native"), exported_transformers._export
 
     def export_then_change(model: Any, example: Any, path: Path) -> None:
         real(model, example, path)
         with torch.no_grad():
             model.classifier.bias.add_(1e-3)
 
-    monkeypatch.setattr(export, "_export", export_then_change)
+    monkeypatch.setattr(exported_transformers, "_export", export_then_change)
     with pytest.raises(ValueError, match=r"not those of torch \(up to 1\.0e-03 apart, 1e-04 is allowed\)") as refused:
         save_onnx(trainer, "native", tmp_path / "folder")
     assert "\n" not in str(refused.value)
@@ -293,7 +292,7 @@ def test_a_file_whose_scores_are_others_is_refused_in_one_line(
 def test_without_the_extra_one_line_says_what_to_install(
     make_trainer: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export, "PACKAGES", ("torch", "no_such_exporter"))
+    monkeypatch.setattr(exported_transformers, "PACKAGES", ("torch", "no_such_exporter"))
     with pytest.raises(ValueError, match=r'ONNX needs no_such_exporter; .*pip install "meltpoint\[onnx\]"'):
         save_onnx(make_trainer("fine_tuning", "sentence_classification", "native"), "native", tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
