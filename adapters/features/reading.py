@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
-from meltpoint.adapters.data.batching import collate, first_places
+from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.entries import bytes_of, describe, entries, hold, locked, make_room
 from meltpoint.adapters.features.layout import ENCODING_BATCH, FeatureKey, Layout, Manifest, Shard, States, layout
@@ -103,26 +103,24 @@ class Features:
         layers: indices of the layers to return, bottom → top.
         dtype: type of the states.
         held: the entry's lock file; the lock is kept as long as this object lives.
-        picks: for each row, the stored positions to return; None for all.
 
     Attributes:
         layers: indices of the encoder's layers, bottom → top.
         dtype: type of the states.
-        lengths: number of positions of each row: its pieces, or its words (or 1) if only first pieces are returned.
+        lengths: number of positions of each row: its pieces, or its words (or 1) if only first pieces are stored.
         bytes: size of the mapped files.
     """
 
     def __init__(
         self, shards: Sequence[tuple[Manifest, States]], layout: Layout, layers: tuple[int, ...], dtype: torch.dtype,
-        held: IO[str], picks: Sequence[Sequence[int]] | None = None,
+        held: IO[str],
     ) -> None:  # fmt: skip
         self.layers, self.dtype = layers, dtype
         self.bytes = sum(states.nbytes for _, states in shards)
-        self.lengths = layout.counts if picks is None else np.array([len(pick) for pick in picks], dtype=np.int64)
+        self.lengths = layout.counts
         self._states = [_select(manifest.layers, layers, states) for manifest, states in shards]
         self._shard_of, self._starts = layout.shard_of, layout.starts
         self._dim = shards[0][0].dim if shards else 0
-        self._picks = picks
         self._held = held
 
     def gather(self, rows: Sequence[int]) -> Tensor:
@@ -142,13 +140,8 @@ class Features:
         into = (out.view(torch.int16) if self.dtype == torch.bfloat16 else out).numpy()
         places = zip(lengths, self._shard_of[chosen].tolist(), self._starts[chosen].tolist(), strict=True)
         for index, (length, shard, start) in enumerate(places):
-            row = into[:, index]
-            if self._picks is None:
-                row[:, :length] = self._states[shard][:, start : start + length]
-            else:
-                row[:, :length] = self._states[shard][:, [start + pick for pick in self._picks[rows[index]]]]
-            if length < shape[2]:
-                row[:, length:] = 0
+            into[:, index, :length] = self._states[shard][:, start : start + length]
+            into[:, index, length:] = 0
         return out
 
 
@@ -182,19 +175,42 @@ def open_features(
     Raises:
         OSError: the folder cannot be written, or has no room.
     """
-    wanted = tuple(sorted(set(layers)))
-    served = _from_all_pieces(folder, key, encoder, split, wanted, note)
-    if served is not None:
-        return served
-    return _Opening(folder, key, encoder, split, kind, wanted, device).run(note)
+    wanted, where = tuple(sorted(set(layers))), layout(split, key.pieces)
+    shards = shards_of(folder, key, encoder, where)
+    opened: dict[int, tuple[Manifest, States]] = {}
+
+    def take(shard: Shard) -> bool:
+        """Open a shard; returns False if it is missing or damaged."""
+        if (found := shard.open(wanted)) is not None:
+            opened[shard.number] = found
+        return found is not None
+
+    def encode_one(shard: Shard, wait: bool) -> None:
+        """Encode a shard unless another process has done it meanwhile or, without `wait`, is doing it."""
+        with locked(shard.path("lock"), wait) as acquired:
+            if not acquired or take(shard):
+                return
+            stored = _with_stored(shard, wanted)
+            with at_rest(encoder, device):
+                shard.write(stored, encode(encoder, split, kind, where.rows(shard.number), stored, key, device))
+            taken = take(shard)
+            assert taken, "a shard that was just written is complete"
+
+    held = hold(folder, key.id)
+    describe(folder / key.id, {**asdict(key), "rows": len(split.rows), "shards": len(shards)}, note)
+    for shard in shards:
+        take(shard)
+    for wait in (False, True):  # first the shards that no other process is encoding, then the others
+        for shard in shards:
+            if shard.number not in opened:
+                encode_one(shard, wait)
+    return Features([opened[shard.number] for shard in shards], where, wanted, key.dtype, held)
 
 
 def needed_bytes(
     folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: Sequence[int]
 ) -> int:  # fmt: skip
     """The number of bytes that `open_features` would write; 0 if nothing is missing. Reads manifests, no states."""
-    if _has_all_pieces(folder, key, encoder, split, layers):
-        return 0
     missing = [shard for shard in shards_of(folder, key, encoder, layout(split, key.pieces)) if not _has(shard, layers)]
     return sum(shard.size_bytes(len(_with_stored(shard, layers))) for shard in missing)
 
@@ -215,88 +231,6 @@ def _with_stored(shard: Shard, layers: Sequence[int]) -> tuple[int, ...]:
     """The wanted layers and those already stored, which are written again so that nobody has to encode them again."""
     manifest = shard.manifest()
     return tuple(sorted({*layers, *(manifest.layers if manifest else ())}))
-
-
-def _has_all_pieces(
-    folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: Sequence[int]
-) -> bool:  # fmt: skip
-    """True if `key` asks for first pieces only and a complete entry with all pieces exists."""
-    whole = replace(key, pieces="all")
-    if key.pieces == "all" or not (folder / whole.id).is_dir():
-        return False
-    return all(_has(shard, layers) for shard in shards_of(folder, whole, encoder, layout(split, "all")))
-
-
-def _from_all_pieces(
-    folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: tuple[int, ...],
-    note: Mapping[str, str],
-) -> Features | None:  # fmt: skip
-    """First pieces from a complete entry with all pieces; None if there is none, or a damaged one."""
-    if not _has_all_pieces(folder, key, encoder, split, layers):
-        return None
-    whole, where = replace(key, pieces="all"), layout(split, "all")
-    held = hold(folder, whole.id)
-    opened = [shard.open(layers) for shard in shards_of(folder, whole, encoder, where)]
-    intact = [shard for shard in opened if shard is not None]
-    if len(intact) < len(opened):
-        return None
-    describe(folder / whole.id, facts(whole, split, where), note)
-    picks = [first_places(row) for row in split.rows]
-    return Features(intact, where, layers, key.dtype, held, picks)
-
-
-def facts(key: FeatureKey, split: EncodedSplit, where: Layout) -> dict[str, str | int]:
-    """The contents of an entry's `entry.json`, without the notes."""
-    return {**asdict(key), "rows": len(split.rows), "shards": len(where.shards)}
-
-
-class _Opening:
-    """One call of `open_features`."""
-
-    def __init__(
-        self, cache: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, kind: Kind,
-        layers: tuple[int, ...], device: torch.device,
-    ) -> None:  # fmt: skip
-        self.cache, self.key, self.encoder, self.split = cache, key, encoder, split
-        self.kind, self.layers, self.device = kind, layers, device
-        self.layout = layout(split, key.pieces)
-        self.shards = shards_of(cache, key, encoder, self.layout)
-        self.opened: dict[int, tuple[Manifest, States]] = {}
-
-    def run(self, note: Mapping[str, str]) -> Features:
-        """Open existing shards, encode those that no other process is encoding, then wait for the others."""
-        held: IO[str] = hold(self.cache, self.key.id)
-        describe(self.cache / self.key.id, facts(self.key, self.split, self.layout), note)
-        for shard in self._missing():
-            self._open(shard)
-        for wait in (False, True):
-            for shard in self._missing():
-                self._encode(shard, wait)
-        ordered = [self.opened[shard.number] for shard in self.shards]
-        return Features(ordered, self.layout, self.layers, self.key.dtype, held)
-
-    def _missing(self) -> Iterator[Shard]:
-        yield from [shard for shard in self.shards if shard.number not in self.opened]
-
-    def _open(self, shard: Shard) -> bool:
-        """Open a shard; returns False if it is missing or damaged."""
-        opened = shard.open(self.layers)
-        if opened is not None:
-            self.opened[shard.number] = opened
-        return opened is not None
-
-    def _encode(self, shard: Shard, wait: bool) -> None:
-        """Encode a shard unless another process has done it meanwhile or, without `wait`, is doing it."""
-        with locked(shard.path("lock"), wait) as acquired:
-            if not acquired or self._open(shard):
-                return
-            layers = _with_stored(shard, self.layers)
-            rows = self.layout.rows(shard.number)
-            with at_rest(self.encoder, self.device):
-                states = encode(self.encoder, self.split, self.kind, rows, layers, self.key, self.device)
-                shard.write(layers, states)
-            opened = self._open(shard)
-            assert opened, "a shard that was just written is complete"
 
 
 DISK_MARGIN_BYTES = 2**30

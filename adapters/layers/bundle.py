@@ -281,11 +281,10 @@ class ByMember(nn.Module):
         assert not list(modules[0].buffers()), "a bundle keeps parameters only"
         own = [dict(module.named_parameters()) for module in modules]
         self.module = modules[0]
-        for name, one in own[0].items():
-            drawn = iter([parameters[name].detach() for parameters in own])
-            stacked = bundle.parameter(*one.shape, fill=lambda tensor, _, drawn=drawn: tensor.copy_(next(drawn)))
+        for name in own[0]:
             path, _, last = name.rpartition(".")
-            setattr(self.module.get_submodule(path), last, stacked)
+            stacked = torch.stack([parameters[name].detach() for parameters in own])
+            setattr(self.module.get_submodule(path), last, nn.Parameter(stacked))
         self.dropouts = nn.ModuleList(_replace_dropouts(self.module, bundle))
 
     def forward(self, states: Tensor, *shared: Tensor) -> Tensor:

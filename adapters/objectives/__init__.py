@@ -133,6 +133,10 @@ def focused(losses: Tensor, gamma: float) -> Tensor:
     return losses if gamma == 0 else (-torch.expm1(-losses)).clamp(min=SMALLEST) ** gamma * losses
 
 
+ALIKE = {"classes": "tags"}
+"""Target → the other one whose objective it has: a class for each word is a tag that knows of no spans."""
+
+
 @cache
 def of(target: str) -> Objective:
     """The objective of a target.
@@ -140,4 +144,5 @@ def of(target: str) -> Objective:
     Raises:
         ValueError: there is none.
     """
-    return cast(Objective, registry.load(sys.modules[__name__], target, "target of a kind of task").OBJECTIVE)
+    name = ALIKE.get(target, target)
+    return cast(Objective, registry.load(sys.modules[__name__], name, "target of a kind of task").OBJECTIVE)
