@@ -99,7 +99,7 @@ class ExportedModel:
 
         Raises:
             ValueError: a text does not fit the task's kind, a single string is passed instead of a list, or a model
-                that does not classify is asked for probabilities.
+                that does not classify has no probabilities.
         """
         if probabilities:
             return [dict(zip(self.task.labels, row, strict=True)) for row in self.predict_proba(texts).tolist()]
@@ -256,10 +256,10 @@ def _device(name: str) -> torch.device:
 
 
 def _check(stored: _Stored, weights: Path) -> None:
-    """Refuse facts that are not of the weights beside them, or do not fit together.
+    """Refuse facts of other weights than those next to them, or facts that do not fit together.
 
     Raises:
-        ValueError: another kind, head or mode than the weights were saved with, or what does not go together.
+        ValueError: another kind, head or mode than the weights were saved with, or a head of another kind.
     """
     with safe_open(weights, "pt") as file:
         saved = file.metadata() or {}  # None in folders of older versions

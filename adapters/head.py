@@ -89,7 +89,7 @@ class Head(nn.Module, ABC):
 
     Attributes:
         kinds: the kinds of task that it can serve.
-        hyperparameters: its own, beside the common ones; dotted by the head's (family) name.
+        hyperparameters: its own, besides the common ones; dotted by the head's (family) name.
         summary: one line for `meltpoint list heads`.
         reads: "first" where the scores depend on [CLS] or each word's first subword token only, so that a batch may
             hold no other hidden states; "all" where they depend on every token. The class says what holds for most

@@ -98,7 +98,7 @@ class Mode:
         phases: complete setting → phases of training.
         hyperparameters: those that only this mode has.
         idle_when_constant: those of `hyperparameters` that have no effect with a constant learning rate.
-        first_phase_parameters: those of `hyperparameters` that its first phase depends on, beside rates and lengths.
+        first_phase_parameters: those of `hyperparameters` that its first phase depends on, besides rates and lengths.
         summary: one line for `meltpoint list modes`.
     """
 

@@ -45,7 +45,7 @@ POOLING_KIND, OWN_POOLING = "pooling.kind", "encoder"
 """The hyperparameter and its value by which a sentence is the vector that its encoder was trained to give."""
 
 FEATS = "sentence_vectors.feats"
-"""The hyperparameter by which a pair's word statistics stand beside its vectors (`pair_statistics`)."""
+"""The hyperparameter by which a pair's word statistics stand next to its vectors (`pair_statistics`)."""
 
 INPUT_FORMAT = (PAIRING, CONTEXT, WORD_TOKENIZER, PREFIX)
 """A complete setting names these only where they differ from the defaults: most tasks have no choice of them."""

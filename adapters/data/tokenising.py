@@ -183,10 +183,10 @@ def encode_split(
         tokenizer: the encoder's tokenizer.
         max_pieces: the longest input, special tokens included.
         input_format: None for the defaults.
-        sampled_from: what the examples are a sample of, for document context; None where they are no sample.
+        sampled_from: the split that the examples are a sample of, for document context; None for a whole split.
 
     Raises:
-        ValueError: `max_pieces` is more than the encoder takes, or joint pairs are asked for and it cannot encode them.
+        ValueError: `max_pieces` is more than the encoder takes, or the format has joint pairs and it cannot encode them.
     """
     if max_pieces > tokenizer.max_pieces:
         raise ValueError(f"max_pieces is {max_pieces}; this encoder takes at most {tokenizer.max_pieces}.")

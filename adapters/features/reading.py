@@ -63,7 +63,7 @@ def _in_parts(read: Callable[[Sequence[int]], Tensor], rows: Sequence[int]) -> T
     except RuntimeError as error:
         if not is_gpu_out_of_memory(error) or len(rows) == 1:
             raise
-    if torch.cuda.is_available():  # here the error has let go of what the pass had taken
+    if torch.cuda.is_available():  # the error no longer holds the memory of the pass
         torch.cuda.empty_cache()
     half = len(rows) // 2
     return torch.cat([_in_parts(read, rows[:half]), _in_parts(read, rows[half:])], 1)

@@ -71,7 +71,7 @@ class DenseLayer(nn.Module):
 
 
 class DenseNet(Head):
-    """Four dense blocks of four convolutions → maximum over pieces, beside [CLS] → dropout → linear."""
+    """Four dense blocks of four convolutions → maximum over pieces ⊕ [CLS] → dropout → linear."""
 
     kinds = reading("sentence")
     hyperparameters = (GROWTH_RATE, KERNEL_SIZE)

@@ -57,7 +57,7 @@ class PoolingHead(Head):
         """The pooling, and the score layer.
 
         Raises:
-            ValueError: the encoder's own pooling is asked for, and it has none.
+            ValueError: the setting takes the encoder's own pooling, and the encoder has none.
         """
         self.kind, self.pair = bundle.choice(KIND), bundle.choice(PAIR)
         self.pool = self._pooling(self.kind)

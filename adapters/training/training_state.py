@@ -55,7 +55,7 @@ class TrainingState:
 
 
 def state_of(trainer: Trainer) -> TrainingState:
-    """The state of a bundle of one that has ended an epoch and goes on; valid until its next step."""
+    """The state of a bundle of one that has ended an epoch and trains on; valid until its next step."""
     (trial,) = trainer.trials
     parts: dict[str, Mapping[str, Tensor]] = {"head": trainer.head_optimiser.state()}
     if trainer.encoder_moved:
@@ -193,7 +193,7 @@ def write_state(path: Path, state: TrainingState, about: Mapping[str, Any]) -> N
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """The JSON beside a file's state, without reading the tensors; the file may still be damaged.
+    """The JSON next to a file's state, without reading the tensors; the file may still be damaged.
 
     Raises:
         DamagedStateError: its header cannot be read.

@@ -87,7 +87,7 @@ def find_groups(model: nn.Module, states: Sequence[Tensor]) -> dict[str, int]:
 
     A layer has the parameters, of those in lists of modules, that its output is the first to depend on, whether the
     family keeps them in one list or (XLM, FlauBERT) in one for each part of a layer. Outside lists, those that the
-    first layer's output depends on lie below or beside it (also DeBERTa's relative positions, which every layer
+    first layer's output depends on lie below or next to it (also DeBERTa's relative positions, which every layer
     reads), the rest above (ModernBERT's final norm).
 
     Args:

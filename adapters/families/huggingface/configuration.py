@@ -2,10 +2,10 @@
 
 `pipeline("text-classification", FOLDER)` on the folder of a bare encoder puts a new, random classifier on it and
 answers with confident labels; only a table of missing weights says so. A configuration with no labels leaves that
-classifier without outputs, so that the pipeline fails. `AutoModel` reads the folder as before, and whoever passes
-`num_labels` to train a classifier of their own gets one.
+classifier without outputs, so that the pipeline fails. `AutoModel` reads the folder as before, and `num_labels`
+still gives you a classifier to train.
 
-sentence-transformers puts `modules.json`, `1_Pooling/config.json` and prompts beside an encoder.
+sentence-transformers puts `modules.json`, `1_Pooling/config.json` and prompts next to an encoder.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files that `read_files` found beside an encoder."""
+    """Write the files that `read_files` found next to an encoder."""
     for name, contents in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(contents)

@@ -57,7 +57,7 @@ class HuggingFaceEncoder(Encoder):
 
     Attributes:
         separate_above: the length of a batch, in pieces, above which rows of one length are read at a time: 0 where
-            padding changes the states beside it (FNet, ConvBERT).
+            padding changes the states next to it (FNet, ConvBERT).
     """
 
     family = "hf"
@@ -165,7 +165,7 @@ class HuggingFaceEncoder(Encoder):
         return tuple(layer if layer.shape[1] <= length else layer[:, :length] for layer in states)  # BigBird's blocks
 
     def _choose_attention(self, length: int) -> None:
-        """Let BigBird attend as a fresh one does at this length; its own change to full attention is for ever."""
+        """Let BigBird attend as a fresh model does at this length; its own change to full attention is permanent."""
         if getattr(self.model.config, "attention_type", None) != "block_sparse":
             return
         with torch.random.fork_rng(devices=[]):  # it makes modules anew, with the old ones' weights

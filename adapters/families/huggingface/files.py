@@ -36,9 +36,9 @@ BESIDE_WEIGHTS = (
     "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.txt", "vocab.json", "merges.txt", "*.model", *SENTENCE_FILES,
 )  # fmt: skip
-"""The files that loading reads beside the weights; any of them may affect the states, or a sentence's vector."""
+"""The files that loading reads besides the weights; any of them may affect the states, or a sentence's vector."""
 ADAPTER = "adapter_config.json"
-"""The file of peft, and of the library adapters, beside weights that are of no use without their base."""
+"""The file of peft, and of the library adapters, with weights that are of no use without their base."""
 WIDTHS = {"hidden_size", "d_model", "dim", "emb_dim", "n_embd"}
 """Names in configurations of the size of a hidden state, which some tensor has as its length."""
 SIZES = re.compile("layers?$|size$|dim$|heads$")
@@ -62,7 +62,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 FileName = Annotated[str, Field(pattern=r"^[^/\\\x00]*\.safetensors$", max_length=200)]
-"""A file beside the index: no path, which could lead elsewhere."""
+"""A file in the folder of the index; a path could lead elsewhere."""
 
 
 class _WeightIndex(BaseModel):
@@ -80,7 +80,7 @@ def check_folder(folder: Path) -> Path:
     """
     if not is_folder(folder):
         raise ValueError(f"There is no folder {folder}; pass the folder of an encoder, or a hub id, as hf:… .")
-    if (folder / ADAPTER).is_file():  # also beside a whole encoder: transformers would put it on, where peft is there
+    if (folder / ADAPTER).is_file():  # with a whole encoder too: transformers would apply it if peft is installed
         raise ValueError(
             f"{folder} holds an adapter ({ADAPTER}), which is not read; merge it into its encoder (peft's "
             "merge_and_unload()), save_pretrained() that and its tokenizer in a folder of their own, and pass it."

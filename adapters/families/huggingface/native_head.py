@@ -61,7 +61,7 @@ class GivenStates(nn.Module):
         if not isinstance(self.pooler, nn.Linear):
             pooled: Tensor = self.pooler(states)
             return pooled
-        pooled = self.pooler(states[:, 0])  # ALBERT's is the dense layer alone, its tanh a module beside it
+        pooled = self.pooler(states[:, 0])  # ALBERT's is the dense layer alone, its tanh another module
         return pooled if self.pooler_activation is None else self.pooler_activation(pooled)
 
 
