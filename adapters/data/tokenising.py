@@ -186,7 +186,7 @@ def encode_split(
         sampled_from: the split that the examples are a sample of, for document context; None for a whole split.
 
     Raises:
-        ValueError: `max_pieces` is more than the encoder takes, or the format has joint pairs and it cannot encode them.
+        ValueError: `max_pieces` is more than the encoder takes, or the pairs are joint and it cannot encode them.
     """
     if max_pieces > tokenizer.max_pieces:
         raise ValueError(f"max_pieces is {max_pieces}; this encoder takes at most {tokenizer.max_pieces}.")
