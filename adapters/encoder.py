@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from meltpoint.adapters.data.batch import Batch, Row
-from meltpoint.adapters.data.sentence_pooling import SentencePooling
-from meltpoint.adapters.data.tokenizer import Tokenizer
+from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.input_format import SentencePooling, Tokenizer
 from meltpoint.adapters.head import FamilyHead
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
 
@@ -89,10 +88,6 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write weights and tokenizer in the family's released format, to be loaded as `family:FOLDER`."""
-
-    def is_mended(self, rows: Sequence[Row]) -> bool:
-        """True if states of these rows that were cached before 2026-11-27 may be wrong: they depended on the batch."""
-        return False
 
     def compact_pieces(self, pieces: Iterable[int]) -> CompactEmbedding | None:
         """Restrict the trained embedding table to the pieces of the training data; the others only decay.

@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from meltpoint.adapters import encoders, heads
-from meltpoint.adapters.data.pairing import InputFormat, input_format_of
+from meltpoint.adapters.data.input_format import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.files import replacing
 from meltpoint.adapters.hardware import Precision, resolve_precision
@@ -99,7 +99,7 @@ class ExportedModel:
 
         Raises:
             ValueError: a text does not fit the task's kind, a single string is passed instead of a list, or a model
-                that does not classify is asked for probabilities.
+                that does not classify has no probabilities.
         """
         if probabilities:
             return [dict(zip(self.task.labels, row, strict=True)) for row in self.predict_proba(texts).tolist()]
@@ -147,7 +147,9 @@ class ExportedModel:
         Raises:
             ValueError: as `predict_proba`.
         """
-        result = self._evaluate_with_probabilities(texts)
+        if not self.gives_probabilities:
+            raise ValueError(f"a model of {self.task.of_kind.words} gives no probabilities; use predict.")
+        result = self._evaluate(texts)
         shares = np.array(result.probabilities, dtype=np.float64).reshape(len(texts), len(self.task.labels))
         return self.named(result.predictions), shares
 
@@ -155,13 +157,9 @@ class ExportedModel:
         """Predictions of label ids as label names."""
         names = self.task.labels
         if self.task.of_kind.has_labels:
-            return [[name for name, has in zip(names, p, strict=True) if has] for p in map(_listed, predictions)]
+            rows = [p for p in predictions if isinstance(p, list)]  # a number a label
+            return [[name for name, has in zip(names, row, strict=True) if has] for row in rows]
         return [[names[i] for i in p] if isinstance(p, list) else names[int(p)] for p in predictions]
-
-    def _evaluate_with_probabilities(self, texts: Sequence[Text]) -> Evaluation:
-        if not self.gives_probabilities:
-            raise ValueError(f"a model of {self.task.of_kind.words} gives no probabilities; use predict.")
-        return self._evaluate(texts)
 
     def _evaluate(self, texts: Sequence[Text]) -> Evaluation:
         if isinstance(texts, str):
@@ -187,11 +185,6 @@ class ExportedModel:
             return Example(str(index), words=parts)
         wanted = {"sentence": "a string", "words": "a list of words", "pair": "a pair of strings"}
         raise ValueError(f"text {index} is {text!r}; {kind.words} takes {wanted[kind.input]}.")
-
-
-def _listed(prediction: Prediction) -> list[int]:
-    assert isinstance(prediction, list), "a prediction of several labels has a number a label"
-    return prediction
 
 
 def save_folder(
@@ -228,7 +221,11 @@ def load_folder(folder: str | Path, device: str = "cpu") -> ExportedModel:
         stored = _Stored.model_validate(parse_json(read_bytes(path / FACTS)))
         weights = load_file(path / HEAD)
         _check(stored, path / HEAD)
-        task, mode, head = _task(stored), stored.mode, stored.head
+        mode, head = stored.mode, stored.head
+        task = Task(  # what predictions need, without data
+            name=stored.task, kind=stored.kind, metric=stored.metric, folder="", readers={}, labels=stored.labels,
+            label_range=stored.label_range, conll_columns=stored.conll_columns,
+        )  # fmt: skip
         setting = complete(stored.setting, mode, head)
         precision = resolve_precision(stored.precision, place.type)
     except (OSError, ValueError, SafetensorError) as error:
@@ -259,10 +256,10 @@ def _device(name: str) -> torch.device:
 
 
 def _check(stored: _Stored, weights: Path) -> None:
-    """Refuse facts that are not of the weights beside them, or do not fit together.
+    """Refuse facts of other weights than those next to them, or facts that do not fit together.
 
     Raises:
-        ValueError: another kind, head or mode than the weights were saved with, or what does not go together.
+        ValueError: another kind, head or mode than the weights were saved with, or a head of another kind.
     """
     with safe_open(weights, "pt") as file:
         saved = file.metadata() or {}  # None in folders of older versions
@@ -273,16 +270,12 @@ def _check(stored: _Stored, weights: Path) -> None:
         raise ValueError(f"its head, {stored.head}, does not serve {kinds.get(stored.kind).words}")
 
 
-def _known_kind(name: str) -> str:
-    return kinds.get(name).name
-
-
 class _Stored(BaseModel):
     """The keys of `meltpoint.json` that loading reads; it has others, and folders of older versions lack the family."""
 
     model_config = ConfigDict(extra="allow")
 
-    kind: Annotated[str, AfterValidator(_known_kind)]
+    kind: Annotated[str, AfterValidator(lambda name: kinds.get(name).name)]
     task: str
     metric: str
     labels: tuple[str, ...]
@@ -293,11 +286,3 @@ class _Stored(BaseModel):
     precision: Literal["auto", "bf16", "fp32"]
     encoder_family: str = "hf"
     conll_columns: tuple[int, int] | None = None
-
-
-def _task(stored: _Stored) -> Task:
-    """The task with the attributes that predictions need, without data."""
-    return Task(
-        name=stored.task, kind=stored.kind, metric=stored.metric, folder="", readers={}, labels=stored.labels,
-        label_range=stored.label_range, conll_columns=stored.conll_columns,
-    )  # fmt: skip

@@ -37,9 +37,8 @@ class Hardware:
 def is_gpu_out_of_memory(error: BaseException) -> bool:
     """True if a GPU's memory was too small: for torch's own tensors, or for a workspace of NVIDIA's libraries.
 
-    The libraries take their memory beside torch's allocator, and torch passes their status on as a RuntimeError. On an
-    H100 with 1.8 GiB left it was `cublasCreate` that failed, once the tensors had taken the rest
-    (docs/internals/log.md).
+    The libraries allocate without torch, which passes their status on as a RuntimeError. On an H100 with 1.8 GiB left,
+    `cublasCreate` failed once the tensors had taken the rest (docs/internals/log.md).
     """
     is_library = isinstance(error, RuntimeError) and _LIBRARY_ALLOCATION.search(str(error)) is not None
     return is_library or isinstance(error, torch.OutOfMemoryError)

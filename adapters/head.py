@@ -13,10 +13,9 @@ from torch import Tensor, nn
 
 from meltpoint.adapters import objectives
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.data.sentence_pooling import SentencePooling
+from meltpoint.adapters.data.input_format import SentencePooling
 from meltpoint.adapters.hyperparameters import CLASS_WEIGHTS, FOCAL_GAMMA, OF_TARGET, THRESHOLD, Parameter, Setting
-from meltpoint.adapters.layers.bundle import Bundle, keep_members, lanes_of, value
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import Bundle, MemberRng, keep_members, lanes_of, value
 from meltpoint.adapters.objectives import Options
 from meltpoint.tasks.core import kinds as task_kinds
 from meltpoint.tasks.core.kinds import TaskKind
@@ -90,7 +89,7 @@ class Head(nn.Module, ABC):
 
     Attributes:
         kinds: the kinds of task that it can serve.
-        hyperparameters: its own, beside the common ones; dotted by the head's (family) name.
+        hyperparameters: its own, besides the common ones; dotted by the head's (family) name.
         summary: one line for `meltpoint list heads`.
         reads: "first" where the scores depend on [CLS] or each word's first subword token only, so that a batch may
             hold no other hidden states; "all" where they depend on every token. The class says what holds for most

@@ -107,7 +107,7 @@ OF_TARGET: Mapping[str, tuple[Parameter, ...]] = {
     "label": (CLASS_WEIGHTS, FOCAL_GAMMA),
     "labels": (FOCAL_GAMMA, THRESHOLD),
 }
-"""What is predicted (`TaskKind.target`) → the hyperparameters of its loss and predictions."""
+"""Target of a kind (`TaskKind.target`) → the hyperparameters of its loss and predictions."""
 
 COMMON = (
     Parameter("learning_rate", 1e-3, "peak learning rate of the top layer group", 0.0, 1.0),

@@ -14,9 +14,9 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Seeds, Setting
-from meltpoint.adapters.layers.dropout import MemberRng
-from meltpoint.adapters.layers.pooling import ScalarMix
-from meltpoint.adapters.snapshot import Snapshot, snapshot
+from meltpoint.adapters.layers.affine import ScalarMix
+from meltpoint.adapters.layers.bundle import MemberRng
+from meltpoint.adapters.layers.compact_embedding import Snapshot, snapshot
 from meltpoint.tasks.core.task import Task
 
 

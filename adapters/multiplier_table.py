@@ -1,17 +1,23 @@
 """Adaptation as a table of learning-rate multipliers: layer groups (rows) × steps (columns).
 
 The mode determines the phases and whether the encoder's rows are masked, each trick gives factors, and all are
-multiplied, so that the order of tricks does not matter. A multiplier is exactly 0 only for a frozen group.
+multiplied, so that the order of tricks does not matter. A multiplier is exactly 0 only for a frozen group. A mode also
+names the heads that it takes where none is named, by the kind of task and the traits of the encoder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
-from meltpoint.adapters.default_head import DefaultHeads
 from meltpoint.adapters.hyperparameters import Parameter, Setting
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.kinds import Input
+from meltpoint.tasks.core.task import Kind
+
+if TYPE_CHECKING:
+    from meltpoint.adapters.families.reference import EncoderReference, FamilyTraits
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,54 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class DefaultHead:
+    """A head's name, and the source of the choice for `plan`."""
+
+    name: str
+    source: str
+
+
+SENTENCE_VECTORS = DefaultHead(
+    "sentence_vectors", "a linear classifier on one vector a sentence: Kiros et al. 2015, section 3"
+)
+"""The head of encoders without a state for each word, in every mode."""
+
+
+@dataclass(frozen=True)
+class DefaultHeads:
+    """The default heads of a mode.
+
+    Attributes:
+        joint: kind of task → the head of an encoder that takes a pair as one input, as BERT does.
+        single: the same for an encoder that reads one sentence at a time, as ELMo does, where it is another head.
+        pooled: the head that comes before all others for sentences and pairs of an encoder that was trained to give one
+            vector a sentence, or None.
+        native: kind of task → the head that comes before `joint` where transformers builds one on the encoder, or None.
+    """
+
+    joint: Mapping[Kind, DefaultHead]
+    single: Mapping[Kind, DefaultHead] = field(default_factory=dict)
+    pooled: DefaultHead | None = None
+    native: Mapping[Kind, DefaultHead] | None = None
+
+    def of(self, encoder: EncoderReference | FamilyTraits, kind: Kind) -> DefaultHead:
+        """The head for an encoder and a kind of task."""
+        if not encoder.has_words:
+            return SENTENCE_VECTORS
+        if self.pooled is not None and encoder.has_pooling and not kinds.get(kind).labels_words:
+            return self.pooled
+        if self.native is not None and encoder.has_native_head(kind):
+            return self.native[kind]
+        return self.joint[kind] if encoder.joins_pairs else self.single.get(kind, self.joint[kind])
+
+
+def by_kind(labels: DefaultHead, sentences: DefaultHead, pairs: DefaultHead) -> Mapping[Kind, DefaultHead]:
+    """Kind of task → head: by what its examples hold, whatever is predicted of them."""
+    heads: Mapping[Input, DefaultHead] = {"words": labels, "sentence": sentences, "pair": pairs}
+    return {kind: heads[kinds.get(kind).input] for kind in kinds.names()}
+
+
+@dataclass(frozen=True)
 class Mode:
     """A way to adapt an encoder, such as fine-tuning.
 
@@ -44,7 +98,7 @@ class Mode:
         phases: complete setting → phases of training.
         hyperparameters: those that only this mode has.
         idle_when_constant: those of `hyperparameters` that have no effect with a constant learning rate.
-        first_phase_parameters: those of `hyperparameters` that its first phase depends on, beside rates and lengths.
+        first_phase_parameters: those of `hyperparameters` that its first phase depends on, besides rates and lengths.
         summary: one line for `meltpoint list modes`.
     """
 

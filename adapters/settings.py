@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from meltpoint.adapters import heads, modes, tricks
-from meltpoint.adapters.data.pairing import CONTEXT, FEATS, INPUT_FORMAT, PAIRING, PREFIX, WORD_TOKENIZER
+from meltpoint.adapters.data.input_format import CONTEXT, FEATS, INPUT_FORMAT, PAIRING, PREFIX, WORD_TOKENIZER
 from meltpoint.adapters.hyperparameters import COMMON, OF_TARGET, Parameter, Setting, Value
 from meltpoint.adapters.multiplier_table import Trick
 from meltpoint.tasks.core import kinds
@@ -94,7 +94,7 @@ def objective_parameters(head: str, kind: Kind | None = None) -> tuple[Parameter
 
 
 def first_phase_parameters(mode: str, head: str) -> tuple[Parameter, ...]:
-    """The hyperparameters that a first phase with a frozen encoder depends on, beside its rates and lengths."""
+    """The hyperparameters that a first phase with a frozen encoder depends on, besides rates and lengths."""
     excluded = {"learning_rate", "epochs", PATIENCE, ENCODER_DROPOUT}
     common = [parameter for parameter in COMMON if parameter.name not in excluded]
     mode_parameters = modes.get(mode).first_phase_parameters

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -158,17 +160,13 @@ class Batch:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """The same batch with `function` applied to each of its tensors, its source's too."""
+        moved: dict[str, Any] = {
+            own.name: function(tensor) for own in fields(self) if isinstance(tensor := getattr(self, own.name), Tensor)
+        }
+        return replace(self, source=None if self.source is None else self.source.mapped(function), **moved)
+
     def to(self, device: torch.device) -> Batch:
         """The same batch with every tensor on `device`."""
-
-        def move(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.to(device, non_blocking=True)
-
-        return replace(
-            self, pieces=self.pieces.to(device, non_blocking=True),
-            piece_mask=self.piece_mask.to(device, non_blocking=True), segments=move(self.segments),
-            word_starts=move(self.word_starts), word_mask=move(self.word_mask), labels=move(self.labels),
-            states=move(self.states), places=move(self.places), parts=move(self.parts), cuts=move(self.cuts),
-            statistics=move(self.statistics),
-            source=None if self.source is None else self.source.to(device), source_places=move(self.source_places),
-        )  # fmt: skip
+        return self.mapped(lambda tensor: tensor.to(device, non_blocking=True))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -277,7 +276,7 @@ def prefetched(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch
 
 def _send(batch: Batch, device: torch.device, stream: torch.cuda.Stream) -> Batch:
     """Start the copy; `non_blocking` copies are asynchronous only from pinned memory."""
-    pinned = with_tensors(batch, Tensor.pin_memory)
+    pinned = batch.mapped(Tensor.pin_memory)
     with torch.cuda.stream(stream):
         return pinned.to(device)
 
@@ -291,13 +290,4 @@ def _arrived(batch: Batch, device: torch.device, stream: torch.cuda.Stream) -> B
         tensor.record_stream(current)
         return tensor
 
-    return with_tensors(batch, used_here)
-
-
-def with_tensors(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
-    """A batch with `function` applied to each of its tensors, its source's too; fields that are None stay None."""
-    fields: dict[str, Any] = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
-    moved: dict[str, Any] = {name: function(v) for name, v in fields.items() if isinstance(v, Tensor)}
-    if batch.source is not None:
-        moved["source"] = with_tensors(batch.source, function)
-    return dataclasses.replace(batch, **moved)
+    return batch.mapped(used_here)

@@ -81,11 +81,11 @@ def documents(
 
 
 def documents_fingerprint(*splits: tuple[Sequence[Example], Sequence[Example] | None]) -> str:
-    """sha256 (first 16 hex digits) of what decides sentences' context beside themselves.
+    """sha256 (first 16 hex digits) of everything that decides the context of sentences.
 
     Args:
-        splits: the sentences of each split, and what they are a sample of, as in `documents`. Of whole splits it is
-            the runs of consecutive sentences, each other's context; of a sample also its places and the words around.
+        splits: the sentences of each split, and the split that they are a sample of, as in `documents`. For whole
+            splits the runs of consecutive sentences count; for a sample also its places and the words around it.
     """
     parts: list[object] = []
     for examples, sampled_from in splits:
@@ -96,7 +96,7 @@ def documents_fingerprint(*splits: tuple[Sequence[Example], Sequence[Example] | 
 
 
 def _places(examples: Sequence[Example], sampled_from: Sequence[Example]) -> list[int]:
-    """The place of each example in the split that it was sampled of."""
+    """The index of each example in the split that it was sampled from."""
     places = {example.id: place for place, example in enumerate(sampled_from)}
     return [places[example.id] for example in examples]
 

@@ -23,7 +23,7 @@ MULTIPLE = 8
 """Lengths are rounded up to a multiple: a GPU's matrix units take eight numbers of 16 bits at a time."""
 
 MOST_COUNTED = 2000
-"""Training examples that lengths are counted on; the percentile of so many has ten longer ones beside it."""
+"""Training examples that lengths are counted on; ten of so many are longer than the percentile."""
 
 
 def sample_of(examples: Sequence[Example], in_documents: bool) -> list[Example]:

@@ -12,11 +12,8 @@ from typing import Any
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.data.document_context import Surroundings, documents
-from meltpoint.adapters.data.pair_statistics import pair_statistics
-from meltpoint.adapters.data.pairing import InputFormat
-from meltpoint.adapters.data.sentence_pooling import Prompts
-from meltpoint.adapters.data.tokenizer import Span, Tokenizer
-from meltpoint.adapters.data.word_tokenizer import separate_words
+from meltpoint.adapters.data.input_format import InputFormat, Prompts, Span, Tokenizer
+from meltpoint.adapters.data.word_tokenizer import pair_statistics, separate_words
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Example, Kind, Label
 
@@ -186,10 +183,10 @@ def encode_split(
         tokenizer: the encoder's tokenizer.
         max_pieces: the longest input, special tokens included.
         input_format: None for the defaults.
-        sampled_from: what the examples are a sample of, for document context; None where they are no sample.
+        sampled_from: the split that the examples are a sample of, for document context; None for a whole split.
 
     Raises:
-        ValueError: `max_pieces` is more than the encoder takes, or joint pairs are asked for and it cannot encode them.
+        ValueError: `max_pieces` is more than the encoder takes, or the pairs are joint and it cannot encode them.
     """
     if max_pieces > tokenizer.max_pieces:
         raise ValueError(f"max_pieces is {max_pieces}; this encoder takes at most {tokenizer.max_pieces}.")

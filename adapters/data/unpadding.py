@@ -111,13 +111,12 @@ class Unpadded:
 
     def pad(self, states: Tensor) -> Tensor:
         """(rounded pieces, …) → (batch, pieces, …), 0 where padded."""
-        rows: Tensor = _Picked.apply(states, self.rows_of, self._real_pieces_of)  # type: ignore[no-untyped-call]
+        rows = mapped(states, self.rows_of, self._real_pieces_of)
         return rows.view(-1, self.longest, *states.shape[1:])
 
     def unpad(self, states: Tensor) -> Tensor:
         """(batch, pieces, …) → (rounded pieces, …)."""
-        pieces: Tensor = _Picked.apply(states.flatten(0, 1), self.pieces_of, self.rows_of)  # type: ignore[no-untyped-call]
-        return pieces
+        return mapped(states.flatten(0, 1), self.pieces_of, self.rows_of)
 
     def key_mask(self) -> Tensor:
         """(batch, 1, 1, pieces) bool, True on real pieces."""
@@ -147,24 +146,18 @@ class Unpadded:
         return pieces
 
 
-class _Picked(torch.autograd.Function):
-    """A mapping of rows whose gradient is picked by the inverse one; torch's own scatters it, which a GPU sorts for."""
+def mapped(rows: Tensor, onward: Map, back: Map) -> Tensor:
+    """`onward(rows)`, whose gradient is mapped by `back`; torch's own would scatter it, which a GPU sorts for."""
+    return _Mapped.apply(rows, onward, back)  # type: ignore[no-any-return, no-untyped-call]
 
+
+class _Mapped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, onward: Map, back: Map) -> Tensor:
-        """`onward(rows)`.
-
-        Args:
-            ctx: autograd's.
-            rows: (rows, …).
-            onward: the mapping.
-            back: its inverse, for the gradient.
-        """
         ctx.back = back
         return onward(rows)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        """`back(gradient)`, of the shape of the rows."""
         return ctx.back(gradient), None, None

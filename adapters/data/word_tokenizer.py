@@ -1,4 +1,4 @@
-"""Word tokenizers of texts that are not tokenised.
+"""Word tokenizers of texts that are not tokenised, and six statistics of a pair's words.
 
 ELMo was pretrained on the One Billion Word Benchmark (Chelba et al. 2013), which was tokenised by Moses' rules: "good."
 there is the two words "good" and ".", and "don't" is "don" and "'t". `moses` is those rules in sacremoses, which needs
@@ -8,15 +8,21 @@ no data files. They know English abbreviations ("Mr.", "U.S."), and also split t
 applies them, without NLTK and punkt's learned abbreviations: inside a text, a period ends a sentence if a capital
 letter follows and the word before is neither an initial nor one of the titles below. Texts that are tokenised already,
 as in most data sets, stay unchanged. Nothing is lower-cased.
+
+Kiros et al. 2015 put the statistics next to a pair's sentence vectors ("+ feats"). They are like those of Socher et al.
+2011, section 4 (three of numbers and their difference in length), as the released `eval_msrp.py` of Skip-thoughts
+defines them, over words of the Penn Treebank. According to that file, a logistic regression on them alone has an
+accuracy of about 73.2 on MRPC.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters.data.pairing import WordTokenizer
+from meltpoint.adapters.data.input_format import WordTokenizer
 
 if TYPE_CHECKING:
     from sacremoses import MosesTokenizer
@@ -94,3 +100,42 @@ def _end_of_sentence(match: re.Match[str]) -> str:
     if word.endswith(".") or not word or (abbreviated and not last):
         return match[0]
     return f"{word} . {after}"
+
+
+STATISTICS = 6
+"""How many numbers `pair_statistics` gives."""
+
+
+def pair_statistics(first: str, second: str) -> tuple[float, ...]:
+    """The statistics of a pair of texts; see `of_words`."""
+    return of_words(words_of(first), words_of(second))
+
+
+def of_words(first: Sequence[str], second: Sequence[str]) -> tuple[float, ...]:
+    """The statistics of a pair of word lists.
+
+    Returns:
+        1 where the sets of numbers are equal; 1 where they are and there is one; 1 where one contains the other; the
+        share of the first sentence's distinct words that the second has, and the reverse; the mean of the two ratios
+        of their lengths. The released code divides by zero for a sentence without words: here its share is 0, and the
+        ratio of lengths is taken as if it had one word.
+    """
+    one, two = set(first), set(second)
+    numbers_one, numbers_two = set(filter(is_number, one)), set(filter(is_number, two))
+    same, shared = numbers_one == numbers_two, len(one & two)
+    length, other = max(1, len(first)), max(1, len(second))
+    return (
+        float(same), float(same and bool(numbers_one)), float(numbers_one <= numbers_two or numbers_two <= numbers_one),
+        shared / max(1, len(one)), shared / max(1, len(two)), (length / other + other / length) / 2,
+    )  # fmt: skip
+
+
+def is_number(word: str) -> bool:
+    """True where Python 2's `float`, which the released code asks, reads a word as a number, "nan" and "1e5" too."""
+    if not word.isascii() or "_" in word:
+        return False
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

@@ -12,18 +12,15 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from meltpoint.adapters.data.sentence_pooling import SentencePooling
-from meltpoint.adapters.default_head import FamilyTraits
-from meltpoint.adapters.families.huggingface import sizes
-from meltpoint.adapters.families.huggingface.files import check_folder
+from meltpoint.adapters.data.input_format import SentencePooling, Tokenizer
+from meltpoint.adapters.families.huggingface import files
+from meltpoint.adapters.families.huggingface.configuration import read_config, read_pooling, unread_pooling
+from meltpoint.adapters.families.huggingface.files import check_folder, licence_of, locate
 from meltpoint.adapters.families.huggingface.files import fingerprint as files_fingerprint
-from meltpoint.adapters.families.huggingface.licence import licence_of
-from meltpoint.adapters.families.huggingface.location import locate
-from meltpoint.adapters.families.huggingface.sentence_files import read_pooling, unread_pooling
-from meltpoint.adapters.families.huggingface.supported import read_config
 from meltpoint.adapters.families.reference import (
     HUB_ID,
     EncoderReference,
+    FamilyTraits,
     check_short_name,
     encoder_word,
     unknown_encoder,
@@ -33,7 +30,6 @@ from meltpoint.tasks.core.files import exists, expanded
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
-    from meltpoint.adapters.data.tokenizer import Tokenizer
     from meltpoint.adapters.encoder import Encoder
     from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 
@@ -64,7 +60,7 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
 
     Args:
         word: a name, `hf:ID`, `hf:ID@REVISION`, `hf:FOLDER`, `elmo:FOLDER` or `skipthoughts:FOLDER`; before each of
-            them there may be a short name (`families.short_names`), which the reference does not have.
+            them there may be a short name (`families.reference`), which the reference does not have.
         kind: the kind of task it is for; `bert-base` is cased for sequence labelling.
 
     Raises:
@@ -138,7 +134,7 @@ def weights_without_embeddings(reference: EncoderReference) -> int:
     """The number of weights that a forward pass multiplies by, without embedding tables."""
     if reference.family in FAMILIES:
         return cast(int, _family(reference.family).weights_without_embeddings(reference))
-    return sizes.weights_without_embeddings(locate(reference)[0])
+    return files.weights_without_embeddings(locate(reference)[0])
 
 
 def state_size(reference: EncoderReference) -> int:
@@ -149,14 +145,14 @@ def state_size(reference: EncoderReference) -> int:
     """
     if reference.family in FAMILIES:
         return cast(int, _family(reference.family).state_size(reference))
-    return sizes.state_size(locate(reference)[0])
+    return files.state_size(locate(reference)[0])
 
 
 def longest_input(reference: EncoderReference) -> int | None:
     """The longest input of an encoder in pieces, without loading it; None if its files do not name one."""
     if reference.family in FAMILIES:
         return cast(int, _family(reference.family).longest_input(reference))
-    return sizes.longest_input(locate(reference)[0])
+    return files.longest_input(locate(reference)[0])
 
 
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:
@@ -167,7 +163,9 @@ def load_tokenizer(reference: EncoderReference) -> Tokenizer:
     """
     if reference.family in FAMILIES:
         return cast("Tokenizer", _family(reference.family).load_tokenizer(reference))
-    from meltpoint.adapters.families.huggingface.tokenizer import load  # transformers takes seconds to import
+    from meltpoint.adapters.families.huggingface.pretrained import (
+        load_tokenizer as load,  # transformers takes seconds to import
+    )
 
     return load(reference)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from meltpoint.adapters.data.sentence_pooling import SentencePooling
+from meltpoint.adapters.data.input_format import SentencePooling
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.tasks.core.task import Kind
 

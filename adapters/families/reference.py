@@ -1,4 +1,4 @@
-"""Reference of an encoder: its short name, its location, and the refusal of an unknown one."""
+"""Reference of an encoder: its short name, its location, its traits, and the refusal of an unknown one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from meltpoint.adapters.data.sentence_pooling import SentencePooling
-from meltpoint.adapters.families.huggingface import supported
+from meltpoint.adapters.data.input_format import SentencePooling
+from meltpoint.adapters.families.huggingface import configuration
 from meltpoint.tasks.core.files import expanded, is_folder
 from meltpoint.tasks.core.task import Kind
 
@@ -50,6 +50,26 @@ def check_short_name(text: str, named: list[str]) -> None:
         )
     if found["name"] in named:
         raise ValueError(f"--encoder {text}: '{found['name']}' is an encoder's own name; take another one.")
+
+
+@dataclass(frozen=True)
+class FamilyTraits:
+    """The traits that all encoders of a family have, for those whose files lie elsewhere.
+
+    Attributes:
+        joins_pairs, has_words: as in `EncoderReference`.
+        has_pooling: whether it was trained to give one vector a sentence, and its files say how, as all-MiniLM's do.
+        of_transformers: whether transformers builds classification heads on it.
+    """
+
+    joins_pairs: bool = True
+    has_words: bool = True
+    has_pooling: bool = False
+    of_transformers: bool = True
+
+    def has_native_head(self, kind: Kind) -> bool:
+        """True for the families of transformers; few of them have none, and their files say so."""
+        return self.of_transformers
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +114,7 @@ class EncoderReference:
         """
         if self.family != "hf":
             return False
-        return not self.is_folder or supported.has_native_head(Path(self.source), kind)
+        return not self.is_folder or configuration.has_native_head(Path(self.source), kind)
 
     @property
     def family(self) -> str:

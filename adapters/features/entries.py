@@ -94,7 +94,7 @@ def remove(cache: Path, entry_id: str) -> bool:
 
 
 def make_room(cache: Path, entry_id: str) -> bool:
-    """Delete an entry that nobody asked for to be deleted; False if it stays, for whatever reason."""
+    """Delete an entry to make room; False if it stays, for whatever reason."""
     try:
         return remove(cache, entry_id)
     except OSError:

@@ -1,25 +1,97 @@
-"""Opening and reading of frozen states."""
+"""Frozen states: encoded where the cache lacks them, opened and read, within the cache's size limit.
+
+Where features do not fit, old entries are evicted; if that does not suffice, they are stored in bf16, or the encoder
+runs in each batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from meltpoint.adapters.data.batch import EncodedSplit
-from meltpoint.adapters.data.batching import first_places
+from meltpoint.adapters.data.batch import Batch, EncodedSplit
+from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.entries import describe, hold, locked
-from meltpoint.adapters.features.layout import FeatureKey, Layout, layout
-from meltpoint.adapters.features.shards import Manifest, Shard, States
-from meltpoint.adapters.features.writing import at_rest, encode
+from meltpoint.adapters.features.entries import bytes_of, describe, entries, hold, locked, make_room
+from meltpoint.adapters.features.layout import ENCODING_BATCH, FeatureKey, Layout, Manifest, Shard, States, layout
+from meltpoint.adapters.hardware import is_gpu_out_of_memory
 from meltpoint.tasks.core.task import Kind
+
+
+def encode(
+    encoder: Encoder, split: EncodedSplit, kind: Kind, rows: Sequence[int], layers: Sequence[int], key: FeatureKey,
+    device: torch.device,
+) -> Iterator[Tensor]:  # fmt: skip
+    """Yield the hidden states of rows, batch by batch, without gradients or dropout.
+
+    Args:
+        encoder: in evaluation mode on the device (`at_rest`).
+        rows: the rows of whole batches of `ENCODING_BATCH`, in the layout's order.
+        layers: indices of the encoder's layers, bottom → top.
+
+    Yields:
+        (layers, positions of all rows of the batch, dim) in the key's type, on the CPU.
+    """
+    top = encoder.layers - 1
+
+    def read(rows: Sequence[int]) -> Tensor:
+        batch = collate(split.rows, rows, encoder.tokenizer.pad_piece, kind).to(device)
+        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=key.precision == "bf16"):
+            found = {top: encoder.read_top(batch)} if tuple(layers) == (top,) else dict(enumerate(encoder.read(batch)))
+        return torch.stack([_positions(found[layer], batch, key).to(key.dtype) for layer in layers]).cpu()
+
+    for start in range(0, len(rows), ENCODING_BATCH):
+        yield _in_parts(read, rows[start : start + ENCODING_BATCH])
+
+
+def _in_parts(read: Callable[[Sequence[int]], Tensor], rows: Sequence[int]) -> Tensor:
+    """The states that `read` gives of some rows, (layers, positions, dim); by halves where a GPU's memory is too small.
+
+    Raises:
+        RuntimeError: it is too small for one row (`is_gpu_out_of_memory`).
+    """
+    try:
+        return read(rows)
+    except RuntimeError as error:
+        if not is_gpu_out_of_memory(error) or len(rows) == 1:
+            raise
+    if torch.cuda.is_available():  # the error no longer holds the memory of the pass
+        torch.cuda.empty_cache()
+    half = len(rows) // 2
+    return torch.cat([_in_parts(read, rows[:half]), _in_parts(read, rows[half:])], 1)
+
+
+@contextmanager
+def at_rest(encoder: Encoder, device: torch.device) -> Iterator[None]:
+    """Put the encoder in evaluation mode on a device; its mode and device are restored afterwards."""
+    training, home = encoder.training, next(encoder.parameters()).device
+    encoder.to(device).eval()
+    try:
+        yield
+    finally:
+        encoder.to(home).train(training)
+
+
+def _positions(states: Tensor, batch: Batch, key: FeatureKey) -> Tensor:
+    """(batch, pieces, dim) → (positions, dim): all real pieces, or the first ones (`batching.first_places`)."""
+    if key.pieces == "all":
+        return states[batch.piece_mask]
+    if batch.word_starts is None or batch.word_mask is None:
+        first = states[:, 0]
+        if batch.cuts is None:
+            return first
+        second = states[torch.arange(len(batch), device=states.device), batch.cuts]
+        return torch.stack([first, second], 1).flatten(0, 1)
+    rows = torch.arange(len(batch), device=states.device)[:, None].expand_as(batch.word_starts)
+    return states[rows[batch.word_mask], batch.word_starts[batch.word_mask]]
 
 
 class Features:
@@ -31,26 +103,24 @@ class Features:
         layers: indices of the layers to return, bottom → top.
         dtype: type of the states.
         held: the entry's lock file; the lock is kept as long as this object lives.
-        picks: for each row, the stored positions to return; None for all.
 
     Attributes:
         layers: indices of the encoder's layers, bottom → top.
         dtype: type of the states.
-        lengths: number of positions of each row: its pieces, or its words (or 1) if only first pieces are returned.
+        lengths: number of positions of each row: its pieces, or its words (or 1) if only first pieces are stored.
         bytes: size of the mapped files.
     """
 
     def __init__(
         self, shards: Sequence[tuple[Manifest, States]], layout: Layout, layers: tuple[int, ...], dtype: torch.dtype,
-        held: IO[str], picks: Sequence[Sequence[int]] | None = None,
+        held: IO[str],
     ) -> None:  # fmt: skip
         self.layers, self.dtype = layers, dtype
         self.bytes = sum(states.nbytes for _, states in shards)
-        self.lengths = layout.counts if picks is None else np.array([len(pick) for pick in picks], dtype=np.int64)
+        self.lengths = layout.counts
         self._states = [_select(manifest.layers, layers, states) for manifest, states in shards]
         self._shard_of, self._starts = layout.shard_of, layout.starts
         self._dim = shards[0][0].dim if shards else 0
-        self._picks = picks
         self._held = held
 
     def gather(self, rows: Sequence[int]) -> Tensor:
@@ -70,13 +140,8 @@ class Features:
         into = (out.view(torch.int16) if self.dtype == torch.bfloat16 else out).numpy()
         places = zip(lengths, self._shard_of[chosen].tolist(), self._starts[chosen].tolist(), strict=True)
         for index, (length, shard, start) in enumerate(places):
-            row = into[:, index]
-            if self._picks is None:
-                row[:, :length] = self._states[shard][:, start : start + length]
-            else:
-                row[:, :length] = self._states[shard][:, [start + pick for pick in self._picks[rows[index]]]]
-            if length < shape[2]:
-                row[:, length:] = 0
+            into[:, index, :length] = self._states[shard][:, start : start + length]
+            into[:, index, length:] = 0
         return out
 
 
@@ -110,19 +175,42 @@ def open_features(
     Raises:
         OSError: the folder cannot be written, or has no room.
     """
-    wanted = tuple(sorted(set(layers)))
-    served = _from_all_pieces(folder, key, encoder, split, wanted, note)
-    if served is not None:
-        return served
-    return _Opening(folder, key, encoder, split, kind, wanted, device).run(note)
+    wanted, where = tuple(sorted(set(layers))), layout(split, key.pieces)
+    shards = shards_of(folder, key, encoder, where)
+    opened: dict[int, tuple[Manifest, States]] = {}
+
+    def take(shard: Shard) -> bool:
+        """Open a shard; returns False if it is missing or damaged."""
+        if (found := shard.open(wanted)) is not None:
+            opened[shard.number] = found
+        return found is not None
+
+    def encode_one(shard: Shard, wait: bool) -> None:
+        """Encode a shard unless another process has done it meanwhile or, without `wait`, is doing it."""
+        with locked(shard.path("lock"), wait) as acquired:
+            if not acquired or take(shard):
+                return
+            stored = _with_stored(shard, wanted)
+            with at_rest(encoder, device):
+                shard.write(stored, encode(encoder, split, kind, where.rows(shard.number), stored, key, device))
+            taken = take(shard)
+            assert taken, "a shard that was just written is complete"
+
+    held = hold(folder, key.id)
+    describe(folder / key.id, {**asdict(key), "rows": len(split.rows), "shards": len(shards)}, note)
+    for shard in shards:
+        take(shard)
+    for wait in (False, True):  # first the shards that no other process is encoding, then the others
+        for shard in shards:
+            if shard.number not in opened:
+                encode_one(shard, wait)
+    return Features([opened[shard.number] for shard in shards], where, wanted, key.dtype, held)
 
 
 def needed_bytes(
     folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: Sequence[int]
 ) -> int:  # fmt: skip
     """The number of bytes that `open_features` would write; 0 if nothing is missing. Reads manifests, no states."""
-    if _has_all_pieces(folder, key, encoder, split, layers):
-        return 0
     missing = [shard for shard in shards_of(folder, key, encoder, layout(split, key.pieces)) if not _has(shard, layers)]
     return sum(shard.size_bytes(len(_with_stored(shard, layers))) for shard in missing)
 
@@ -145,83 +233,87 @@ def _with_stored(shard: Shard, layers: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted({*layers, *(manifest.layers if manifest else ())}))
 
 
-def _has_all_pieces(
-    folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: Sequence[int]
-) -> bool:  # fmt: skip
-    """True if `key` asks for first pieces only and a complete entry with all pieces exists."""
-    whole = replace(key, pieces="all")
-    if key.pieces == "all" or not (folder / whole.id).is_dir():
+DISK_MARGIN_BYTES = 2**30
+"""Kept free on the disk for weights, records and the tracking store, which are written at the same time."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The limits of the cache.
+
+    Attributes:
+        bytes: largest total size of all entries.
+        overflow: the alternative for features that do not fit: "bf16" stores float32 features in bfloat16, at half the
+            size; "on_the_fly" runs the encoder in each batch.
+        disk_margin_bytes: space to keep free on the disk.
+    """
+
+    bytes: int
+    overflow: Literal["on_the_fly", "bf16"] = "on_the_fly"
+    disk_margin_bytes: int = DISK_MARGIN_BYTES
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The decision about caching a split's features.
+
+    Attributes:
+        key: the entry to open; None to run the encoder in each batch.
+        words: one line for the trial's notes.
+    """
+
+    key: FeatureKey | None
+    words: str
+
+
+def choose(
+    folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: Sequence[int], budget: Budget
+) -> Decision:  # fmt: skip
+    """Make room for an entry, or choose the alternative.
+
+    The least recently used entries are removed first, except those that a process has open. Two workers that begin
+    different entries at the same moment do not see each other's, so that the budget can be exceeded by one entry.
+    """
+    needed = needed_bytes(folder, key, encoder, split, layers)
+    if _make_room(folder, key, needed, budget):
+        return Decision(key, f"features: cached in {key.precision}" + (f", {_size(needed)} to write" if needed else ""))
+    free = _size(free_bytes(folder))
+    short = f"{_size(needed)} in {key.precision} do not fit ({_size(budget.bytes)} allowed, {free} free)"
+    if budget.overflow == "bf16" and key.precision == "fp32":
+        smaller = choose(folder, replace(key, precision="bf16"), encoder, split, layers, budget)
+        return Decision(smaller.key, f"features: {short}; {smaller.words.removeprefix('features: ')}")
+    return Decision(None, f"features: {short}; the encoder runs in each batch")
+
+
+def _make_room(folder: Path, key: FeatureKey, needed: int, budget: Budget) -> bool:
+    """Remove entries until the needed bytes fit; removes nothing if that could not suffice."""
+    if needed == 0:
+        return True
+    kept = bytes_of(folder / key.id)
+    if needed + kept > budget.bytes:
         return False
-    return all(_has(shard, layers) for shard in shards_of(folder, whole, encoder, layout(split, "all")))
+    others = [entry for entry in entries(folder) if entry.id != key.id]
+    if needed > free_bytes(folder) - budget.disk_margin_bytes + sum(entry.bytes for entry in others):
+        return False
+    used = kept + sum(entry.bytes for entry in others)
+    for entry in others:
+        if _fits(folder, used + needed, needed, budget):
+            break
+        if make_room(folder, entry.id):
+            used -= entry.bytes
+    return _fits(folder, used + needed, needed, budget)
 
 
-def _from_all_pieces(
-    folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: tuple[int, ...],
-    note: Mapping[str, str],
-) -> Features | None:  # fmt: skip
-    """First pieces from a complete entry with all pieces; None if there is none, or a damaged one."""
-    if not _has_all_pieces(folder, key, encoder, split, layers):
-        return None
-    whole, where = replace(key, pieces="all"), layout(split, "all")
-    held = hold(folder, whole.id)
-    opened = [shard.open(layers) for shard in shards_of(folder, whole, encoder, where)]
-    intact = [shard for shard in opened if shard is not None]
-    if len(intact) < len(opened):
-        return None
-    describe(folder / whole.id, facts(whole, split, where), note)
-    picks = [first_places(row) for row in split.rows]
-    return Features(intact, where, layers, key.dtype, held, picks)
+def _fits(folder: Path, total: int, needed: int, budget: Budget) -> bool:
+    return total <= budget.bytes and needed <= free_bytes(folder) - budget.disk_margin_bytes
 
 
-def facts(key: FeatureKey, split: EncodedSplit, where: Layout) -> dict[str, str | int]:
-    """The contents of an entry's `entry.json`, without the notes."""
-    return {**asdict(key), "rows": len(split.rows), "shards": len(where.shards)}
+def free_bytes(folder: Path) -> int:
+    """The free bytes of the disk that the folder is, or will be, on."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
 
 
-class _Opening:
-    """One call of `open_features`."""
-
-    def __init__(
-        self, cache: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, kind: Kind,
-        layers: tuple[int, ...], device: torch.device,
-    ) -> None:  # fmt: skip
-        self.cache, self.key, self.encoder, self.split = cache, key, encoder, split
-        self.kind, self.layers, self.device = kind, layers, device
-        self.layout = layout(split, key.pieces)
-        self.shards = shards_of(cache, key, encoder, self.layout)
-        self.opened: dict[int, tuple[Manifest, States]] = {}
-
-    def run(self, note: Mapping[str, str]) -> Features:
-        """Open existing shards, encode those that no other process is encoding, then wait for the others."""
-        held: IO[str] = hold(self.cache, self.key.id)
-        describe(self.cache / self.key.id, facts(self.key, self.split, self.layout), note)
-        for shard in self._missing():
-            self._open(shard)
-        for wait in (False, True):
-            for shard in self._missing():
-                self._encode(shard, wait)
-        ordered = [self.opened[shard.number] for shard in self.shards]
-        return Features(ordered, self.layout, self.layers, self.key.dtype, held)
-
-    def _missing(self) -> Iterator[Shard]:
-        yield from [shard for shard in self.shards if shard.number not in self.opened]
-
-    def _open(self, shard: Shard) -> bool:
-        """Open a shard; returns False if it is missing or damaged."""
-        opened = shard.open(self.layers)
-        if opened is not None:
-            self.opened[shard.number] = opened
-        return opened is not None
-
-    def _encode(self, shard: Shard, wait: bool) -> None:
-        """Encode a shard unless another process has done it meanwhile or, without `wait`, is doing it."""
-        with locked(shard.path("lock"), wait) as acquired:
-            if not acquired or self._open(shard):
-                return
-            layers = _with_stored(shard, self.layers)
-            rows = self.layout.rows(shard.number)
-            with at_rest(self.encoder, self.device):
-                states = encode(self.encoder, self.split, self.kind, rows, layers, self.key, self.device)
-                shard.write(layers, states)
-            opened = self._open(shard)
-            assert opened, "a shard that was just written is complete"
+def _size(count: int) -> str:
+    """A number of bytes as text."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -40,38 +40,30 @@ def get(word: str, kind: Kind | None = None) -> type[Head]:
 
 
 def parameters() -> tuple[Parameter, ...]:
-    """Every head's own hyperparameters, each once.
+    """Every head's own hyperparameters, each once."""
+    return declared_in([*__path__, str(Path(__file__).parents[1] / "layers")])
 
-    They are read from the text of the heads and of their layers, so that torch is not imported. Only where a file
-    declares one in another way than by plain values are the heads imported.
+
+def declared_in(folders: Iterable[str]) -> tuple[Parameter, ...]:
+    """Every `Parameter(…)` in the text of the folders' files, by name, without an import of torch.
+
+    Raises:
+        ValueError: one is not made of plain values; one line with the file and its line.
     """
-    found = declared_in([*__path__, str(Path(__file__).parents[1] / "layers")])
-    if found is None:
-        return tuple(dict.fromkeys(parameter for name in names() for parameter in get(name).hyperparameters))
-    return found
-
-
-def declared_in(folders: Iterable[str]) -> tuple[Parameter, ...] | None:
-    """Every `Parameter(…)` in the text of the folders' files, by name; None where one is not made of plain values."""
     found: dict[str, Parameter] = {}
-    for path in sorted(path for folder in folders for path in Path(folder).glob("*.py")):
-        declared = () if path.name == "__init__.py" else _declared(path.read_text(encoding="utf-8"))
-        if declared is None:
-            return None
-        found |= {parameter.name: parameter for parameter in declared}
+    for path in sorted(path for folder in folders for path in Path(folder).glob("[!_]*.py")):
+        try:
+            found |= {own.name: own for own in _declared(path.read_text(encoding="utf-8"))}
+        except ValueError as error:
+            raise ValueError(f"{path}: write a Parameter's values as they are ({error}).") from None
     return tuple(found[name] for name in sorted(found))
 
 
 @lru_cache(maxsize=256)
-def _declared(text: str) -> tuple[Parameter, ...] | None:
-    """Every `Parameter(…)` in a file's text; None where one is not made of plain values."""
-    found = []
-    for node in ast.walk(ast.parse(text)) if " Parameter(" in text else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == Parameter.__name__:
-            try:
-                values = [ast.literal_eval(value) for value in node.args]
-                named = {str(word.arg): ast.literal_eval(word.value) for word in node.keywords}
-            except ValueError:
-                return None
-            found.append(Parameter(*values, **named))
-    return tuple(found)
+def _declared(text: str) -> tuple[Parameter, ...]:
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)] if " Parameter(" in text else []
+    return tuple(
+        Parameter(*map(ast.literal_eval, call.args), **{str(w.arg): ast.literal_eval(w.value) for w in call.keywords})
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id == Parameter.__name__
+    )

@@ -20,11 +20,10 @@ from torch.nn import functional
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.adapters.layers.affine import Affine, Maxout
+from meltpoint.adapters.layers.affine import Affine, Maxout, highest, lowest, mean, pool_rows
 from meltpoint.adapters.layers.attention import AttentivePooling, attend_to_itself
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.lstm import BiLSTM
-from meltpoint.adapters.layers.pooling import highest, lowest, mean, pool_rows
 from meltpoint.tasks.core.kinds import reading
 
 HIDDEN_SIZE = Parameter(

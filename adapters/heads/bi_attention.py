@@ -1,8 +1,8 @@
 """Bi-attention without parameters between a pair's sentences (Peters, Ruder & Smith 2019, appendix A: ELMo fine-tuned).
 
 "We first computed the bi-attention between all words in both sentences, then applied the same 'enhanced' pooling
-operation as in (Chen et al., 2017) before predicting with a softmax": every state is set beside what it is aligned
-with in the other sentence, their difference and their product, and both sentences are pooled by maximum and mean.
+operation as in (Chen et al., 2017) before predicting with a softmax": every state is joined with its alignment
+in the other sentence, their difference and their product, and both sentences are pooled by maximum and mean.
 
 `bi_attention.attend: false` is table 3's "w/o bi-attn.": nothing of one sentence meets the other before the score
 layer, so each sentence's plain states are pooled. It costs a fine-tuned ELMo 5 to 42 points (dev, four tasks).

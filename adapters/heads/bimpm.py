@@ -3,8 +3,8 @@
 arXiv 1907.05338, experiment C, stacks it on BERT for similarity.
 
 Sizes, the tanh and the width of the prediction layer are the authors'; without its first BiLSTM (`bimpm.first_bilstm`)
-it is the paper's variant that does as well on BERT. It compares words, so it helps where what decides is which words of
-the two sentences agree. It is slow: every piece meets every piece of the other sentence, l times in each direction.
+it is the paper's variant that does as well on BERT. It compares words, so it helps where the words that the two
+sentences share decide. It is slow: every piece meets every piece of the other sentence, l times in each direction.
 """
 
 from __future__ import annotations

@@ -19,10 +19,9 @@ from torch.nn import functional
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.adapters.layers.affine import Affine, Scores, first_states
+from meltpoint.adapters.layers.affine import Affine, Scores, first_states, highest, pool_rows
 from meltpoint.adapters.layers.attention import GroupedConvolution, windows
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
-from meltpoint.adapters.layers.pooling import highest, pool_rows
 from meltpoint.tasks.core.kinds import reading
 
 GROWTH_RATE = Parameter("densenet.growth_rate", 32, "channels that each convolution adds", 1, 1024, shapes=True)
@@ -72,7 +71,7 @@ class DenseLayer(nn.Module):
 
 
 class DenseNet(Head):
-    """Four dense blocks of four convolutions → maximum over pieces, beside [CLS] → dropout → linear."""
+    """Four dense blocks of four convolutions → maximum over pieces ⊕ [CLS] → dropout → linear."""
 
     kinds = reading("sentence")
     hyperparameters = (GROWTH_RATE, KERNEL_SIZE)

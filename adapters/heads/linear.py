@@ -10,7 +10,7 @@ from meltpoint.adapters.layers.affine import Scores, first_states
 from meltpoint.adapters.layers.bundle import Bundle
 
 BERT_STD = 0.02
-"""Standard deviation of BERT's own initial weights (Devlin et al. 2019's code; truncation makes no odds here)."""
+"""Standard deviation of BERT's own initial weights (Devlin et al. 2019's code; truncation makes no difference here)."""
 
 
 class Linear(Head):

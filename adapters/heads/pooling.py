@@ -17,13 +17,21 @@ import torch
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.data.pairing import OWN_POOLING, PAIRING, Pairing, is_separate
+from meltpoint.adapters.data.input_format import OWN_POOLING, PAIRING, Pairing, is_separate
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.adapters.layers.affine import Scores
+from meltpoint.adapters.layers.affine import (
+    Pooling,
+    Scores,
+    first,
+    first_and_last,
+    highest,
+    mean,
+    normalised,
+    pool_rows,
+)
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.adapters.layers.pairs import PARTS, compared
-from meltpoint.adapters.layers.pooling import Pooling, first, first_and_last, highest, mean, normalised, pool_rows
 from meltpoint.tasks.core.kinds import reading
 
 KIND = Parameter(
@@ -49,7 +57,7 @@ class PoolingHead(Head):
         """The pooling, and the score layer.
 
         Raises:
-            ValueError: the encoder's own pooling is asked for, and it has none.
+            ValueError: the setting takes the encoder's own pooling, and the encoder has none.
         """
         self.kind, self.pair = bundle.choice(KIND), bundle.choice(PAIR)
         self.pool = self._pooling(self.kind)

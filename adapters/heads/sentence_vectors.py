@@ -4,7 +4,7 @@ A sentence is its vector u, the state of its first piece. A pair, whose sentence
 [|u − v|; u ∗ v] (Kiros et al. 2015, section 3.2, after Tai et al. 2015) or [u; v; |u − v|; u ∗ v] (Wang et al. 2018,
 section 4). It helps where the encoder was trained to put meaning into one vector; two sentences never see each other.
 
-Six statistics of a pair's words may stand beside its vectors (`feats`; `pair_statistics`): combine-skip + feats of
+Six statistics of a pair's words may stand next to its vectors (`feats`; `pair_statistics`): combine-skip + feats of
 Kiros et al. 2015, section 3.3, for MRPC.
 
 On it is a linear classifier without dropout (Kiros et al.), or one hidden layer of 512 tanh units (GLUE's baselines,
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.data.pair_statistics import STATISTICS
+from meltpoint.adapters.data.word_tokenizer import STATISTICS
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise

@@ -14,6 +14,7 @@ from torch import Tensor
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.layers.affine import mean, pool_rows
 from meltpoint.adapters.layers.attention import Transformer
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.matching import (
@@ -24,7 +25,6 @@ from meltpoint.adapters.layers.matching import (
     Prediction,
     read_both,
 )  # fmt: skip
-from meltpoint.adapters.layers.pooling import mean, pool_rows
 from meltpoint.tasks.core.kinds import reading
 
 LAYERS = Parameter("sim_transformer.layers", 1, "layers of the transformer", 1, 12, shapes=True)

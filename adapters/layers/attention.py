@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.layers.affine import Affine, exact
+from meltpoint.adapters.layers.affine import Affine, exact, pool_rows
 from meltpoint.adapters.layers.bundle import Bundle, shares
-from meltpoint.adapters.layers.pooling import pool_rows
 
 
 def attend_to_itself(states: Tensor, mask: Tensor) -> Tensor:

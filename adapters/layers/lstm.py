@@ -12,29 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from meltpoint.adapters.data.unpadding import mapped
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.bundle import Bundle
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 """torch.nn.LSTM's (input, recurrent, input bias, recurrent bias) of one direction, each with a leading dimension T:
 (T, 4 * hidden, inputs), (T, 4 * hidden, hidden), and twice (T, 4 * hidden). Gates: input, forget, cell, output."""
-
-
-class Reversal(torch.autograd.Function):
-    """Rows permuted by an involution; the backward pass picks rows too, where `gather`'s scatters single elements."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, rows: Tensor, order: Tensor) -> Tensor:
-        """Pick rows, (N, size), by (N,) positions that undo themselves."""
-        ctx.save_for_backward(order)
-        return rows.index_select(0, order)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
-        """The same rows picked from the gradient."""
-        (order,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return gradient.index_select(0, order), None
 
 
 def reversal(mask: Tensor) -> Tensor:
@@ -56,7 +40,11 @@ def reverse(states: Tensor, order: Tensor) -> Tensor:
     bundles, positions, batch, size = states.shape
     member = torch.arange(bundles, device=order.device)[:, None, None]
     flat = ((member * positions + order) * batch + torch.arange(batch, device=order.device)).flatten()
-    return Reversal.apply(states.reshape(-1, size), flat).view(states.shape)  # type: ignore[no-any-return, no-untyped-call]
+
+    def pick(rows: Tensor) -> Tensor:  # an involution: the gradient is picked alike
+        return rows.index_select(0, flat)
+
+    return mapped(states.reshape(-1, size), pick, pick).view(states.shape)
 
 
 def member_by_member(inputs: Tensor, weights: Weights) -> Tensor:

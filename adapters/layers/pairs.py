@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.unpadding import mapped
 from meltpoint.adapters.layers.affine import exact
 from meltpoint.adapters.layers.bundle import lanes_of, shares
 
@@ -56,10 +56,12 @@ def _sentence(states: Tensor, inside: Tensor, lengths: Tensor, longest: int) -> 
     there = (start + index).clamp(max=pieces - 1) + row * pieces  # (bundles, batch, longest)
     back = (torch.arange(pieces, device=device) - start).clamp(0, longest - 1) + row * longest
     own = index < lengths[..., None]
-    picked: Tensor = _Picked.apply(  # type: ignore[no-untyped-call]
-        states.reshape(-1, dim), there.flatten(), own.expand(bundles, -1, -1).reshape(-1, 1),
-        back.flatten(), inside.expand(bundles, -1, -1).reshape(-1, 1),
-    )  # fmt: skip
+    is_real, has_gone = (part.expand(bundles, -1, -1).reshape(-1, 1) for part in (own, inside))
+    picked = mapped(
+        states.reshape(-1, dim),
+        lambda rows: rows.index_select(0, there.flatten()).mul_(is_real),
+        lambda gradient: gradient.index_select(0, back.flatten()).mul_(has_gone),
+    )
     return Sentence(picked.view(bundles, rows, longest, dim), index < lengths[..., None].clamp(min=1))
 
 
@@ -82,32 +84,6 @@ def side_by_side(one: Sentence, two: Sentence) -> Sentence:
     states = [functional.pad(own.states, (0, 0, 0, longest - own.states.shape[2])) for own in (one, two)]
     masks = [functional.pad(own.mask, (0, longest - own.mask.shape[2])) for own in (one, two)]
     return Sentence(torch.cat(states, 1), torch.cat(masks, 1))
-
-
-class _Picked(torch.autograd.Function):
-    """Some rows, each at most once; the backward pass picks rows too, where `gather`'s scatters single elements."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, rows: Tensor, there: Tensor, own: Tensor, back: Tensor, inside: Tensor) -> Tensor:
-        """(N, size) → (M, size).
-
-        Args:
-            ctx: autograd's.
-            rows: the rows to pick from.
-            there: (M,), which row each one is.
-            own: (M, 1) bool; the others are 0.
-            back: (N,), where each row went.
-            inside: (N, 1) bool, whether it went anywhere.
-        """
-        ctx.save_for_backward(back, inside)
-        return rows.index_select(0, there).mul_(own)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
-        """Each row's gradient is that of the row that it became."""
-        back, inside = ctx.saved_tensors  # type: ignore[attr-defined]
-        return gradient.index_select(0, back).mul_(inside), None, None, None, None
 
 
 def enhance(one: Sentence, two: Sentence) -> tuple[Sentence, Sentence]:

@@ -5,9 +5,8 @@ Peters, Ruder & Smith 2019, §3.2 and appendix A.1; the mix is Peters et al. 201
 
 from typing import Literal
 
-from meltpoint.adapters.default_head import DefaultHead, DefaultHeads, by_kind
 from meltpoint.adapters.hyperparameters import Parameter, Setting
-from meltpoint.adapters.multiplier_table import Mode, Phase
+from meltpoint.adapters.multiplier_table import DefaultHead, DefaultHeads, Mode, Phase, by_kind
 from meltpoint.tasks.core.kinds import reading
 
 LAYERS = Parameter(

@@ -3,9 +3,8 @@
 Peters, Ruder & Smith 2019, §3.2 and appendix A.2; Devlin et al. 2018, §3.2.
 """
 
-from meltpoint.adapters.default_head import DefaultHead, DefaultHeads, by_kind
 from meltpoint.adapters.hyperparameters import Setting
-from meltpoint.adapters.multiplier_table import Mode, Phase, top_layer
+from meltpoint.adapters.multiplier_table import DefaultHead, DefaultHeads, Mode, Phase, by_kind, top_layer
 
 
 def phases(setting: Setting) -> tuple[Phase, ...]:

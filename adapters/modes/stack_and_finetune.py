@@ -4,9 +4,8 @@
 the five tried there.
 """
 
-from meltpoint.adapters.default_head import DefaultHead, DefaultHeads, by_kind
 from meltpoint.adapters.hyperparameters import Parameter, Setting
-from meltpoint.adapters.multiplier_table import Mode, Phase, top_layer
+from meltpoint.adapters.multiplier_table import DefaultHead, DefaultHeads, Mode, Phase, by_kind, top_layer
 from meltpoint.tasks.core.kinds import reading
 
 EPOCHS = Parameter("stack_and_finetune.stack_epochs", 2, "epochs of the first phase, the encoder frozen", 1, 1000)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options, by_member
+from meltpoint.adapters.objectives import PLAIN, Limits, Objective, Options, by_member
 from meltpoint.tasks.core.metrics import Prediction
 
 

@@ -11,8 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from meltpoint.adapters.objectives._cross_entropy import cross_entropy, focused
-from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options, by_member
+from meltpoint.adapters.objectives import PLAIN, Limits, Objective, Options, by_member, cross_entropy, focused
 from meltpoint.tasks.core.metrics import Prediction
 
 

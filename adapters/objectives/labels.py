@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from meltpoint.adapters.objectives._cross_entropy import focused
-from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options, by_member
+from meltpoint.adapters.objectives import PLAIN, Limits, Objective, Options, by_member, focused
 from meltpoint.tasks.core.metrics import Prediction
 
 

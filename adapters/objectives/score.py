@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options
+from meltpoint.adapters.objectives import PLAIN, Limits, Objective, Options
 from meltpoint.tasks.core.metrics import Prediction
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from meltpoint.adapters.objectives._cross_entropy import IGNORED, cross_entropy
-from meltpoint.adapters.objectives._objective import PLAIN, Limits, Objective, Options
+from meltpoint.adapters.objectives import IGNORED, PLAIN, Limits, Objective, Options, cross_entropy
 from meltpoint.tasks.core.metrics import Prediction
 
 

@@ -43,17 +43,13 @@ class SplitInputs:
         Args:
             frozen: whether the encoder is frozen and has not been trained, so that the cache stands for it.
         """
-        frozen = frozen and self.frozen_states is not None
-        key = id(split), frozen
+        cache = self.frozen_states if frozen else None
+        key = id(split), cache is not None
         if key not in self._opened:
-            self._opened[key] = self._open_cached(split) if frozen else inputs(split)
+            first_pieces = self.model.head.reads == "first"
+            features = None if cache is None else cache.open(self.model, split, self.task, first_pieces)
+            self._opened[key] = inputs(split) if features is None else inputs(split, features, first_pieces)
         return self._opened[key]
-
-    def _open_cached(self, split: EncodedSplit) -> Inputs:
-        assert self.frozen_states is not None
-        first_pieces = self.model.head.reads == "first"
-        features = self.frozen_states.open(self.model, split, self.task, first_pieces)
-        return inputs(split) if features is None else inputs(split, features, first_pieces)
 
 
 EVALUATION_BATCH = 64  # rows; sorted by length, so little of it is padding

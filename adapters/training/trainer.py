@@ -17,10 +17,9 @@ from meltpoint.adapters import modes
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import Inputs, prefetched, training_batches
 from meltpoint.adapters.hardware import Hardware, resolve_precision
-from meltpoint.adapters.layers.compact_embedding import pieces_of
+from meltpoint.adapters.layers.compact_embedding import Snapshot, pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
-from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.epochs import EpochResult, best_epoch
 from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation, FrozenStates, SplitInputs, evaluate
 from meltpoint.adapters.training.optimisers import ADAM_RULES, AdamRule, EncoderAdamW, StackedAdamW

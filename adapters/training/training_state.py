@@ -1,7 +1,9 @@
-"""The training state of a trial between two epochs, and its file: taken and put back, it gives the same bits.
+"""The training state of a trial between two epochs, its file, and the first phases that trials share in such files.
+
+A state that is taken and put back gives the same bits.
 
 Functions of seed, epoch and step are not kept: the order of the data (`data.batching`), the masks of heads'
-dropout (`layers.dropout.MemberRng`), the seed of the encoder's dropout, the schedule and its tricks
+dropout (`layers.bundle.MemberRng`), the seed of the encoder's dropout, the schedule and its tricks
 (`multiplier_table`), which groups are frozen. The step says it.
 """
 
@@ -11,7 +13,8 @@ import hashlib
 import json
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +24,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from meltpoint.adapters.features.entries import locked
 from meltpoint.adapters.files import replacing
-from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
-from meltpoint.adapters.snapshot import Snapshot
+from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot
+from meltpoint.adapters.settings import first_phase_parameters
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.adapters.training.trial_state import Outcome
+from meltpoint.adapters.tricks import reduce_on_plateau
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class TrainingState:
 
 
 def state_of(trainer: Trainer) -> TrainingState:
-    """The state of a bundle of one that has ended an epoch and goes on; valid until its next step."""
+    """The state of a bundle of one that has ended an epoch and trains on; valid until its next step."""
     (trial,) = trainer.trials
     parts: dict[str, Mapping[str, Tensor]] = {"head": trainer.head_optimiser.state()}
     if trainer.encoder_moved:
@@ -85,7 +91,12 @@ def restore(trainer: Trainer, state: TrainingState) -> None:
     trainer.head_optimiser.load(_part(state, "head"))
     if trainer.encoder_moved:
         assert trainer.encoder_optimiser is not None, "an optimiser has moved the encoder"
-        _load_encoder(trainer.model.encoder, _part(state, "encoder"), facts["decays"])
+        tensors = _part(state, "encoder")
+        with torch.no_grad():
+            for name, own in changing(trainer.model.encoder).items():
+                own.copy_(tensors[name])
+        for path, table in _compact_tables(trainer.model.encoder):
+            table.decay = facts["decays"][path]
         trainer.encoder_optimiser.load_moments(_part(state, "moments"))
     _restore_best(trainer, state)
     if weights := _part(state, "gap/weights"):
@@ -138,14 +149,6 @@ def _compact_tables(encoder: nn.Module) -> Iterator[tuple[str, CompactEmbedding]
     yield from ((path, own) for path, own in encoder.named_modules() if isinstance(own, CompactEmbedding))
 
 
-@torch.no_grad()
-def _load_encoder(encoder: nn.Module, tensors: Mapping[str, Tensor], decays: Mapping[str, float]) -> None:
-    for name, own in changing(encoder).items():
-        own.copy_(tensors[name])
-    for path, table in _compact_tables(encoder):
-        table.decay = decays[path]
-
-
 # The generators that a plug-in may draw from; Meltpoint's own draws are seeded each epoch or step.
 
 
@@ -190,7 +193,7 @@ def write_state(path: Path, state: TrainingState, about: Mapping[str, Any]) -> N
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """The JSON beside a file's state, without reading the tensors; the file may still be damaged.
+    """The JSON next to a file's state, without reading the tensors; the file may still be damaged.
 
     Raises:
         DamagedStateError: its header cannot be read.
@@ -236,3 +239,96 @@ def _digest(tensors: Mapping[str, Tensor], words: str) -> str:
         digest.update(f"{name} {own.dtype} {tuple(own.shape)}".encode())
         digest.update(own.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+# First phases that several trials share: trained once, then continued by each (Hippo's "stage tree"). Two trials share
+# one if everything that it depends on is the same; it is looked up by the digest of that.
+
+MOST_BYTES = 256 * 10**6
+"""Size of the folder: ten first phases of a bilstm. Each serves the trials of one search, soon after it was trained."""
+
+
+class SharedFirstPhases:
+    """A folder of first-phase checkpoints, one file each; workers of several machines may share it."""
+
+    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
+        self.folder, self.most_bytes = folder, most_bytes
+
+    def epochs(self, trainer: Trainer, facts: Mapping[str, object]) -> Iterator[list[Outcome]]:
+        """A trial's epochs, those of the first phase out of the folder where another trial has trained it.
+
+        Args:
+            trainer: a bundle of one, before its first step or put where a state was taken (`training_state`).
+            facts: the rest that the first phase depends on: encoder, data, documents, metric, mode, head, code.
+        """
+        plan = trainer.trials[0].table.plan
+        is_shared = len(plan.phases) > 1 and not plan.phases[0].encoder_trains
+        if is_shared and trainer.step < plan.first_phase_steps:
+            yield from self._first_phase(trainer, first_phase_key(trainer, facts))
+        yield from trainer.epochs()
+
+    def _first_phase(self, trainer: Trainer, key: str) -> Iterator[list[Outcome]]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{key}.safetensors"
+        lock = path.with_suffix(".lock")
+        with locked(lock, wait=False) as mine:
+            if mine:
+                yield from self._read_or_train(trainer, path)
+        if not mine:  # a second trial helps the first one to encode, waits, and continues from its checkpoint
+            open_frozen_states(trainer)
+            with locked(lock, wait=True):
+                yield from self._read_or_train(trainer, path)
+
+    def _read_or_train(self, trainer: Trainer, path: Path) -> Iterator[list[Outcome]]:
+        """The first phase's epochs, without those that the trainer has already; the caller holds its lock."""
+        try:
+            state, had = read_state(path), len(trainer.trials[0].results)
+        except (DamagedStateError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+        else:
+            restore(trainer, state)
+            for result in trainer.trials[0].results[had:]:
+                yield [(0, result)]
+            return
+        # The gap rule may end the phase earlier than planned, so the plan is looked at after every epoch.
+        while trainer.active and trainer.step < trainer.trials[0].table.plan.first_phase_steps:
+            yield trainer.epoch()
+        if trainer.active:
+            write_state(path, state_of(trainer), {})
+            self._make_room(path)
+
+    def _make_room(self, newest: Path) -> None:
+        """Remove the oldest checkpoints until the rest fit; the newest one stays."""
+        found = []
+        for path in self.folder.glob("*.safetensors"):
+            with suppress(FileNotFoundError):  # another worker makes room too
+                found.append((path == newest, path.stat().st_mtime, path.stat().st_size, path))
+        used = sum(size for _, _, size, _ in found)
+        for is_newest, _, size, path in sorted(found):
+            if used <= self.most_bytes or is_newest:
+                return
+            used -= size
+            path.unlink(missing_ok=True)
+
+
+def open_frozen_states(trainer: Trainer) -> None:
+    """Open the hidden states that a frozen phase reads; workers encode missing ones together."""
+    for split in (trainer.data.train, trainer.data.dev):
+        trainer.inputs.open(split, frozen=True)
+
+
+def first_phase_key(trainer: Trainer, facts: Mapping[str, object]) -> str:
+    """A digest of all that a first phase depends on: its rates as numbers, so that any two ways to them share it.
+
+    Rates that follow dev are not known beforehand: their rule stands for them.
+    """
+    (trial,) = trainer.trials
+    table, setting = trial.table, trial.member.setting
+    rates = [table.learning_rate(table.plan.groups - 1, step) for step in range(table.plan.first_phase_steps)]
+    shaping = first_phase_parameters(str(facts["mode"]), str(facts["head"]))
+    own: dict[str, object] = {parameter.name: setting.get(parameter.name, parameter.default) for parameter in shaping}
+    seeds = {} if trial.member.separate is None else {"seeds": asdict(trial.member.separate)}
+    plateau = {own.name: setting[own.name] for own in reduce_on_plateau.TRICK.hyperparameters if own.name in setting}
+    own |= {**plateau, **seeds, "seed": trial.member.seed}
+    parts = {**facts, **own, "rates": rates, "precision": trainer.precision}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

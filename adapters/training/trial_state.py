@@ -16,9 +16,9 @@ from meltpoint.adapters import modes, tricks
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.batching import steps_per_epoch
 from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.layers.compact_embedding import Snapshot
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable, Plan
-from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.epochs import EpochResult, best_epoch
 from meltpoint.adapters.training.optimisers import StackedAdamW
 from meltpoint.adapters.tricks import reduce_on_plateau

@@ -2,7 +2,7 @@
 
 Helps where nothing says how long a task model should train. The name, the factor and the wait are those of AllenNLP's
 configuration (esim_elmo.jsonnet, `reduce_on_plateau`), in which patience ends training. After which epochs the rate
-falls depends on dev: the training loop notes it in the plan (`patience.plateaus`), of which this is a pure function.
+falls depends on dev: the training loop notes it in the plan (`trial_state.plateaus`), of which this is a pure function.
 """
 
 from meltpoint.adapters.hyperparameters import Parameter, Setting

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, settings, tricks
-from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.encoders import EncoderReference
-from meltpoint.adapters.head import Head
+from meltpoint.adapters.families.reference import FamilyTraits
 from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.adapters.multiplier_table import Mode, Trick
 from meltpoint.search_spaces import documents, files
@@ -20,6 +19,9 @@ from meltpoint.sweeps.specification.spec_files import SpecFile
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import KINDS, SPLITS, HubSource, Kind, Task
+
+if TYPE_CHECKING:
+    from meltpoint.adapters.head import Head  # torch, which takes seconds
 
 Row = dict[str, object]
 

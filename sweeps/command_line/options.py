@@ -134,9 +134,6 @@ JobAddress = Annotated[
 ]  # fmt: skip
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Each cell, what is searched, and every note.")]
-OneEncoder = Annotated[
-    str, typer.Option("--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER or elmo:FOLDER.", show_default=False)
-]
 Beside = Annotated[
     str | None, typer.Option("--beside", help="A paper's table to set beside ours, such as to_tune_or_not.")
 ]

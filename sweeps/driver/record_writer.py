@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from meltpoint.adapters.features.budget import free_bytes
+from meltpoint.adapters.features.reading import free_bytes
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.closing import opened_trials, read_rounds

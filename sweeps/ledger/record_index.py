@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from pydantic_core import from_json, to_json
 
-from meltpoint.adapters import heap
+from meltpoint.adapters import process
 from meltpoint.sweeps.ledger.lazy_record import (
     COMMON,
     CommonValues,
@@ -277,7 +277,7 @@ def _collector_off() -> Iterator[None]:
     try:
         yield
     finally:
-        if heap.is_command_process():
-            heap.freeze_heap()
+        if process.is_command_process():
+            process.freeze_heap()
         if was_on:
             gc.enable()

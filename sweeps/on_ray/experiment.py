@@ -26,7 +26,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher, SearchGenerator
 
-from meltpoint.adapters import heap
+from meltpoint.adapters.process import freeze_heap, raise_gc_threshold
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.on_ray.room import may_grow, trials_on
 from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, Driver, Trainable, train_on_ray
@@ -72,8 +72,8 @@ def run_on_tune(driver: Driver, trainable: Trainable = train_on_ray, unfit: set[
         trainable: runs an order in a worker.
         unfit: ids of the nodes that get no orders; those that refuse one are added.
     """
-    heap.raise_gc_threshold()
-    heap.freeze_heap()
+    raise_gc_threshold()
+    freeze_heap()
     for name in ("ray", "ray.tune"):  # failures are in the ledger and on the screen, in one line each
         logging.getLogger(name).setLevel(logging.CRITICAL)
     unfit = set() if unfit is None else unfit

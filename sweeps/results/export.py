@@ -204,8 +204,7 @@ def export_finalist(
 def _save(folder: Path, form: Form, order: Order, trainer: Trainer, facts: Mapping[str, Any]) -> None:
     # Imported here because they take seconds, and every sweep imports this module.
     from meltpoint.adapters.exported_model import save_folder
-    from meltpoint.adapters.exported_onnx import save_onnx_folder
-    from meltpoint.adapters.exported_transformers import save_transformers_folder
+    from meltpoint.adapters.exported_transformers import save_onnx_folder, save_transformers_folder
 
     described = (folder, trainer.model, trainer.data.task, order.mode, order.head, order.setting)
     if form == "model":

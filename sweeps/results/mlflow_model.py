@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters.quiet_logging import quiet_logger
+from meltpoint.adapters.process import quiet_logger
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.export import CARD, export_finalist

@@ -16,7 +16,7 @@ from meltpoint.adapters import encoders, heads, modes
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.hyperparameters import Setting, Value
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.adapters.settings import PATIENCE, complete
 from meltpoint.sweeps.specification.cells import OpenCell

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from meltpoint.adapters import encoders, heads, modes
-from meltpoint.adapters.data.pairing import (
+from meltpoint.adapters.data.input_format import (
     CONTEXT,
     OWN_POOLING,
     POOLING_KIND,
@@ -28,6 +28,7 @@ from meltpoint.adapters.data.pairing import (
     WORD_TOKENIZER,
     InputFormat,
     Prefix,
+    Tokenizer,
     WordTokenizer,
     input_format_of,
 )
@@ -40,7 +41,6 @@ from meltpoint.tasks.core.wording import counted, some
 
 if TYPE_CHECKING:
     from meltpoint.adapters.data.batch import EncodedSplit
-    from meltpoint.adapters.data.tokenizer import Tokenizer
 
 
 EPOCHS, PATIENCE, BATCH = "epochs", "patience", "batch_size"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meltpoint.adapters import encoders, heads, modes
-from meltpoint.adapters.data.pairing import OWN_POOLING, POOLING_KIND, WORD_TOKENIZER
+from meltpoint.adapters.data.input_format import OWN_POOLING, POOLING_KIND, WORD_TOKENIZER
 from meltpoint.adapters.data.word_tokenizer import default_word_tokenizer
-from meltpoint.adapters.default_head import DefaultHead
 from meltpoint.adapters.encoders import EncoderReference
+from meltpoint.adapters.multiplier_table import DefaultHead
 from meltpoint.search_spaces.ranges import Fixed
 from meltpoint.search_spaces.space import Space
 from meltpoint.tasks.core import kinds

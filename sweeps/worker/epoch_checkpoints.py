@@ -16,7 +16,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from meltpoint.adapters.features.budget import free_bytes
+from meltpoint.adapters.features.reading import free_bytes
 from meltpoint.adapters.training.epochs import SavingRule
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.training_state import (

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from meltpoint.adapters import heads
 from meltpoint.adapters.data.document_context import documents_fingerprint
-from meltpoint.adapters.data.pairing import input_format_of
+from meltpoint.adapters.data.input_format import input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.training.evaluation import Evaluation

@@ -13,9 +13,8 @@ import torch
 
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.lengths import cut_notes
-from meltpoint.adapters.features.budget import Budget, choose
 from meltpoint.adapters.features.layout import feature_key
-from meltpoint.adapters.features.reading import Features, open_features
+from meltpoint.adapters.features.reading import Budget, Features, choose, open_features
 from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.adapters.training.trial_state import EncodedData

@@ -13,7 +13,6 @@ import torch
 from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.compatibility import check_possible
 from meltpoint.adapters.exported_model import save_folder
-from meltpoint.adapters.exported_transformers import head_weights, save_transformers_folder
 from meltpoint.adapters.families.reference import encoder_word, short_name
 from meltpoint.adapters.hardware import Precision, claim_device
 from meltpoint.adapters.hyperparameters import Setting
@@ -152,6 +151,8 @@ def retrain(
             check_test(order)
         trainer = training([order], claim_device(int(order.cpus), order.gpus))
         if plain:  # refused before hours of training, not after
+            from meltpoint.adapters.exported_transformers import head_weights  # transformers takes seconds to import
+
             head_weights(trainer.model, trainer.data.task, order.head, order.setting)
         for ((_, result),) in trainer.epochs():
             if isinstance(result, NotFiniteError):
@@ -235,6 +236,8 @@ def _keep(order: Order, trained: Trainer, out: Path, facts: Mapping[str, Any], p
     """Write a trained model to a folder that loads without the data, the setting's file or the original encoder."""
     facts, model, task = {**facts, "code": code_version()}, trained.model, trained.data.task
     if plain:
+        from meltpoint.adapters.exported_transformers import save_transformers_folder  # as above
+
         save_transformers_folder(out, model, task, order.mode, order.head, order.setting, facts)
         return
     save_folder(out, model, task, order.mode, order.head, order.setting, trained.precision, facts)

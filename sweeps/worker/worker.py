@@ -16,17 +16,17 @@ from torch import Tensor
 
 from meltpoint.adapters import encoders, heads
 from meltpoint.adapters.data.document_context import documents_fingerprint
-from meltpoint.adapters.data.pairing import InputFormat, input_format_of
+from meltpoint.adapters.data.input_format import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.budget import free_bytes
+from meltpoint.adapters.features.reading import free_bytes
 from meltpoint.adapters.hardware import Hardware, claim_device, is_gpu_out_of_memory, resolve_precision
+from meltpoint.adapters.layers.compact_embedding import Snapshot
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import bundle_key
-from meltpoint.adapters.snapshot import Snapshot
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases
 from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.adapters.training.training_state import SharedFirstPhases
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, Outcome
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.specification.code_version import code_version

@@ -17,7 +17,7 @@ from tokenizers import ByteLevelBPETokenizer, SentencePieceUnigramTokenizer
 
 from meltpoint.adapters import encoders, heads, settings
 from meltpoint.adapters.data.batch import EncodedSplit
-from meltpoint.adapters.data.pairing import InputFormat, input_format_of
+from meltpoint.adapters.data.input_format import InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import feature_key

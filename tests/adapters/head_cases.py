@@ -15,7 +15,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.families.huggingface.native_head import TransformersHead
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Setting, Value
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.adapters.training.optimisers import StackedAdamW
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.data.pairing import CONTEXT, PAIRING
+from meltpoint.adapters.data.input_format import CONTEXT, PAIRING
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import CLASS_WEIGHTS, COMMON, FOCAL_GAMMA, THRESHOLD, Value
 from meltpoint.adapters.layers.affine import first_states

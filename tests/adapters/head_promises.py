@@ -73,7 +73,7 @@ PROMISES = (
     ),
     Promise(
         "a row's scores depend neither on padding nor on the other rows",
-        "mask with `lanes_of(batch.piece_mask, batch.lanes)`, or pool with `layers.pooling.pool_rows`; no batch "
+        "mask with `lanes_of(batch.piece_mask, batch.lanes)`, or pool with `layers.affine.pool_rows`; no batch "
         "normalisation.",
         head_checks.rows_and_padding,
     ),

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from meltpoint.adapters.layers.attention import Transformer, TransformerLayer, positions
-from meltpoint.adapters.layers.bundle import Bundle
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import Bundle, MemberRng
 
 TRIALS, DIM, HEADS, FEED_FORWARD = 2, 8, 2, 12
 

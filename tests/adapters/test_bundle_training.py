@@ -14,10 +14,10 @@ import torch
 
 from meltpoint.adapters import heads
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.adapters.training import shared_first_phase
+from meltpoint.adapters.training import training_state
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases, first_phase_key
 from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.adapters.training.training_state import SharedFirstPhases, first_phase_key
 from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.tasks.core.task import KINDS, Kind
 from meltpoint.tests.adapters.devices import cpu_bits
@@ -208,13 +208,13 @@ def test_who_finds_a_first_phase_under_way_helps_to_encode_and_goes_on_from_it(
     begun = first_phases.epochs(first, FACTS)
     next(begun)  # the first epoch; the first phase is its own until the second one ends
     opened, found = threading.Event(), []
-    look = shared_first_phase.open_frozen_states
+    look = training_state.open_frozen_states
 
     def watched(trainer: Trainer) -> None:
         look(trainer)
         opened.set()
 
-    monkeypatch.setattr(shared_first_phase, "open_frozen_states", watched)
+    monkeypatch.setattr(training_state, "open_frozen_states", watched)
     # Its own steps would draw from the first one's random numbers.
     goes_on = islice(first_phases.epochs(second, FACTS), 2)
     waiting = threading.Thread(target=lambda: found.extend(told(second, goes_on)[0]))

@@ -13,8 +13,7 @@ from torch import Tensor
 from torchcrf import CRF
 
 from meltpoint.adapters.heads.crf import ConditionalRandomField
-from meltpoint.adapters.layers.bundle import Bundle
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import Bundle, MemberRng
 
 LABELS = 3
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.batching import collate, stitch
 from meltpoint.adapters.data.document_context import documents, documents_fingerprint
-from meltpoint.adapters.data.pairing import InputFormat
+from meltpoint.adapters.data.input_format import InputFormat
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import feature_key

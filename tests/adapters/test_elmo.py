@@ -75,18 +75,7 @@ def expected(fixture: Path, number: int, sentence: int) -> Numbers:
     return np.concatenate([forward, backward], -1)
 
 
-def test_the_top_layer_is_the_authors_for_all_sentences_with_the_state_carried_over(fixture: Path):
-    encoder = load(fixture)
-    encoder.carry_state = True
-    lists = json.loads((fixture / "sentences.json").read_text(encoding="utf-8"))
-    for sentence in range(10):
-        found = read(encoder, *(own[sentence] for own in lists))
-        for number in range(3):
-            difference = found[number][-1] - expected(fixture, number, sentence)
-            assert np.abs(difference).max() < 1e-6, (number, sentence)
-
-
-def test_first_sentences_are_the_authors_without_a_state_too_and_later_ones_are_not(fixture: Path):
+def test_first_sentences_are_the_authors_and_later_ones_lack_the_state_that_they_carry_over(fixture: Path):
     encoder = load(fixture)
     for number, own in enumerate(json.loads((fixture / "sentences.json").read_text(encoding="utf-8"))):
         first, second = read(encoder, own[0], own[1])
@@ -168,11 +157,10 @@ class Slow:
             read.append(output)
         return read, (output, memory)
 
-    def sentence(self, words: list[str], states: dict[str, Any] | None = None) -> list[Numbers]:
-        """Every layer; `states` holds what each direction of each layer begins with, and then what it ended with."""
+    def sentence(self, words: list[str]) -> list[Numbers]:
+        """Every layer."""
         edges = [[258, 256, 259], *([258, *word.encode()[:48], 259] for word in words), [258, 257, 259]]
         vectors = [self.word(characters) for characters in edges]
-        states = {} if states is None else states
         zeros = np.zeros(self.lstm["projection_dim"]), np.zeros(self.lstm["dim"])
         layers = [[np.stack(vectors)] * 2]
         for number in range(self.lstm["n_layers"]):
@@ -180,7 +168,7 @@ class Slow:
             for direction in (0, 1):
                 inputs = [*layers[-1][direction]][:: -1 if direction else 1]
                 cell = f"RNN_{direction}/RNN/MultiRNNCell/Cell{number}/LSTMCell"
-                found, states[cell] = self.direction(inputs, cell, states.get(cell, zeros))
+                found, _ = self.direction(inputs, cell, zeros)
                 if number and self.lstm["use_skip_connections"]:
                     found = [one + two for one, two in zip(found, inputs, strict=True)]
                 both.append(np.stack(found)[:: -1 if direction else 1])
@@ -210,17 +198,7 @@ def test_every_layer_is_what_the_equations_say(make_elmo: Callable[..., Path], c
         assert [count > 100 for count in slow.clipped] == [bool(changed["cell_clip"])] * 2
 
 
-def test_a_carried_state_is_that_of_the_same_row_whatever_the_batches_sizes(elmo_folder: Path):
-    encoder, slow = load(elmo_folder), Slow(elmo_folder)
-    encoder.carry_state = True
-    states: list[dict[str, Any]] = [{}, {}, {}]
-    for sentences in (SENTENCES[:2], SENTENCES[2:5], SENTENCES[1:2], SENTENCES[2:4][::-1], SENTENCES[:3]):
-        for number, found in enumerate(read(encoder, *sentences)):
-            wanted = slow.sentence(sentences[number].split(), states[number])
-            assert max(np.abs(one - two).max() for one, two in zip(found, wanted, strict=True)) < 2e-5
-
-
-def test_without_a_carried_state_a_sentence_is_always_given_the_same(elmo: Encoder):
+def test_a_sentence_is_always_given_the_same(elmo: Encoder):
     first = read(elmo, SENTENCES[0])[0]
     read(elmo, *SENTENCES)
     assert all(np.array_equal(one, two) for one, two in zip(first, read(elmo, SENTENCES[0])[0], strict=True))

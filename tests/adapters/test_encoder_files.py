@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,8 +19,8 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.encoders import EncoderReference
-from meltpoint.adapters.families.huggingface import files as _files
-from meltpoint.adapters.families.huggingface import hub
+from meltpoint.adapters.families.huggingface import configuration, files
+from meltpoint.adapters.families.huggingface.files import licence_of
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.tasks.core.task import Example
 
@@ -70,14 +71,8 @@ def test_a_moved_folder_has_the_same_fingerprint(copy: Path, tiny_folder: Folder
 
 def test_each_file_that_is_downloaded_is_in_the_fingerprint_and_no_other(copy: Path):
     # The readme is read for the licence alone, an adapter is refused, further modules make no state.
-    others = {
-        "*.safetensors",
-        "*.safetensors.index.json",
-        "README.md",
-        hub.ADAPTER,
-        *hub.sentence_files.DOWNLOADED,
-    }
-    names = [pattern.replace("*", "spiece") for pattern in hub.DOWNLOADED if pattern not in others]
+    others = {"*.safetensors", "*.safetensors.index.json", "README.md", files.ADAPTER, *configuration.DOWNLOADED}
+    names = [pattern.replace("*", "spiece") for pattern in files.HUB_FILES if pattern not in others]
     found = [print_of(copy)]
     for name in names:
         (copy / name).parent.mkdir(exist_ok=True)
@@ -95,9 +90,9 @@ def test_every_file_that_a_tokenizer_of_transformers_reads_is_in_the_fingerprint
     names = transformers.models.auto.tokenization_auto.TOKENIZER_MAPPING_NAMES
     words = {names.get(family) for family in MODEL_FOR_MASKED_LM_MAPPING_NAMES} - {None}
     classes = [getattr(transformers, word, None) for word in words]
-    files = {file for one in classes for file in getattr(one, "vocab_files_names", {}).values()}
-    assert {"tokenizer.json", "vocab.txt"} <= files
-    assert {file for file in files if not any(fnmatch(file, own) for own in _files.BESIDE_WEIGHTS)} <= OTHER_LANGUAGES
+    read = {file for one in classes for file in getattr(one, "vocab_files_names", {}).values()}
+    assert {"tokenizer.json", "vocab.txt"} <= read
+    assert {file for file in read if not any(fnmatch(file, own) for own in files.BESIDE_WEIGHTS)} <= OTHER_LANGUAGES
 
 
 def test_another_activation_is_another_fingerprint_so_cached_states_are_not_read(copy: Path):
@@ -125,3 +120,55 @@ def test_other_weights_are_another_fingerprint(copy: Path):
         next(model.parameters()).add_(1)
     model.save_pretrained(copy)
     assert print_of(copy) != before
+
+
+@pytest.fixture(scope="module")
+def folder(load_tiny: Callable[[str], Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved encoder."""
+    place: Path = tmp_path_factory.mktemp("encoder") / "encoder"
+    load_tiny("bert").save(place)
+    return place
+
+
+@pytest.mark.parametrize("task", ["text-classification", "token-classification", "zero-shot-classification"])
+def test_no_classification_pipeline_answers_with_a_random_classifier(folder: Path, task: str) -> None:
+    more = {"candidate_labels": ["a", "b"]} if task.startswith("zero") else {}
+    with pytest.raises((ValueError, IndexError)):
+        transformers.pipeline(task, str(folder))("the ship came home", **more)
+
+
+def test_whoever_trains_a_classifier_on_it_names_the_labels_and_gets_one(folder: Path) -> None:
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3)
+    assert model.classifier.out_features == 3
+
+
+def test_its_states_are_the_encoders(folder: Path, load_tiny: Callable[[str], Any]) -> None:
+    ours, again = load_tiny("bert"), encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification"))
+    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in ours.state_dict().items())
+    assert transformers.AutoModel.from_pretrained(folder).config.hidden_size == 32
+    assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"] == {}
+
+
+def test_a_licence_is_read_from_the_front_matter_of_the_encoders_own_card(minilm: Path) -> None:
+    assert licence_of(minilm) == "apache-2.0"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("---\nlicense: mit\n---\n# A model", "mit"),
+        ("---\nlicense: |\n  mit`.\n\n  ## Limits\n\n  None.\n---\n", "mit'. ## Limits None."),
+        (f"---\nlicense: {'mit ' * 100}\n---\n", ("mit " * 25)),
+        ("\ufeff---\r\nlicense: mit\r\n---\r\n", "mit"),
+        ("# A model\n\nlicense: mit", None),
+        ("---\nlicense: mit\n", None),
+        ("---\nlicense: [mit]\n---\n", None),
+        ("---\n{: broken\n---\n", None),
+        ("---\n- a list\n---\n", None),
+        ("", None),
+    ],
+)
+def test_a_card_that_states_no_licence_gives_none(tmp_path: Path, text: str, expected: str | None) -> None:
+    assert licence_of(tmp_path) is None, "there is no card"
+    (tmp_path / "README.md").write_bytes(text.encode())
+    assert licence_of(tmp_path) == expected

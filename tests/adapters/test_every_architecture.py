@@ -20,8 +20,8 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.families.huggingface.configuration import UNFIT
 from meltpoint.adapters.families.huggingface.encoder import HuggingFaceEncoder
-from meltpoint.adapters.families.huggingface.supported import UNFIT
 from meltpoint.tasks.core.task import Example
 from meltpoint.tests.adapters.conftest import word_piece_tokenizer
 

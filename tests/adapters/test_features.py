@@ -121,18 +121,6 @@ def test_first_pieces_are_those_that_a_linear_head_reads(tmp_path, encoder, kind
     assert all(torch.equal(states_of(features, row), expected[row]) for row in range(150))
 
 
-@pytest.mark.parametrize("kind", ["sentence_classification", "sequence_labelling"])
-def test_an_entry_with_all_pieces_serves_the_first_ones_and_nothing_is_encoded(tmp_path, encoder, kind):
-    split = make_split(kind, 150)
-    open_all(tmp_path, encoder, split, kind)
-    key = feature_key(encoder, split, kind, "fp32", "first")
-    assert needed_bytes(tmp_path, key, encoder, split, (2,)) == 0
-    features = open_all(tmp_path, encoder, split, kind, pieces="first", layers=(2,))
-    assert len(entries(tmp_path)) == 1
-    expected = direct(encoder, split, kind, pieces="first")
-    assert all(torch.equal(states_of(features, row), expected[row][2:]) for row in range(150))
-
-
 def test_bf16_features_are_the_autocast_states_within_bf16_rounding(tmp_path, encoder, split):
     expected = direct(encoder, split, "sentence_classification", "bf16")
     features = open_all(tmp_path, encoder, split, precision="bf16")

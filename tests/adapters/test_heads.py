@@ -14,7 +14,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import pool
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import KINDS, Kind
 from meltpoint.tests.adapters.head_cases import CUTS, DIM, head_shape, make_batch, small_setting
@@ -55,12 +55,13 @@ def test_the_hyperparameters_read_from_the_files_text_are_those_of_the_classes()
     assert heads.declared_in([*heads.__path__, *layers.__path__]) == found, "without a torch import"
 
 
-def test_a_hyperparameter_of_no_plain_values_is_not_read_from_the_text(tmp_path):
+def test_a_hyperparameter_of_no_plain_values_is_refused_with_its_file(tmp_path):
     path = tmp_path / "own.py"
     path.write_text('SIZE = Parameter("own.size", 3, "units", 1, 9)\n', encoding="utf-8")
     assert heads.declared_in([str(tmp_path)]) == (Parameter("own.size", 3, "units", 1, 9),)
     path.write_text('SIZE = Parameter("own.size", len("abc"), "units", 1, 9)\n', encoding="utf-8")
-    assert heads.declared_in([str(tmp_path)]) is None
+    with pytest.raises(ValueError, match=r"own\.py: write a Parameter's values as they are"):
+        heads.declared_in([str(tmp_path)])
 
 
 def test_every_hyperparameter_is_there_once_and_dotted_by_its_family():

@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from meltpoint.adapters.layers import lstm
-from meltpoint.adapters.layers.bundle import Bundle
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import Bundle, MemberRng
 from meltpoint.adapters.layers.lstm import (
     BiLSTM,
     Recurrence,
-    Reversal,
     Weights,
     all_at_once,
     member_by_member,
@@ -40,8 +38,9 @@ def test_the_recurrences_gradient_is_that_of_finite_differences():
 
 
 def test_the_reversals_gradient_is_that_of_finite_differences():
-    rows = torch.randn(5, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(Reversal.apply, (rows, torch.tensor([2, 1, 0, 4, 3])))
+    states = torch.randn(1, 5, 2, 2, dtype=torch.float64, requires_grad=True)
+    order = reversal(torch.tensor([[[True] * 5, [True] * 3 + [False] * 2]]))
+    assert torch.autograd.gradcheck(lambda given: reverse(given, order), states)
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -11,10 +11,17 @@ from torch import Tensor
 from meltpoint.adapters import heads
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import HeadShape
-from meltpoint.adapters.layers.bundle import Bundle
-from meltpoint.adapters.layers.cosines import best_cosines, products
-from meltpoint.adapters.layers.dropout import MemberRng
-from meltpoint.adapters.layers.matching import MATCHINGS, Matching, Side, by_members, ends, match
+from meltpoint.adapters.layers.bundle import Bundle, MemberRng
+from meltpoint.adapters.layers.matching import (
+    MATCHINGS,
+    Matching,
+    Side,
+    best_cosines,
+    by_members,
+    ends,
+    match,
+    products,
+)
 from meltpoint.adapters.layers.pairs import sentences
 
 TRIALS, ROWS, SIZE, PERSPECTIVES = 2, 3, 4, 3

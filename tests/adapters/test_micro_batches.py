@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.data.batching import inputs, training_batches
-from meltpoint.adapters.features import writing
+from meltpoint.adapters.features import reading
 from meltpoint.tasks.core.task import Kind
 
 Make = Callable[..., Any]
@@ -149,21 +149,21 @@ class SmallGpu:
 @pytest.mark.parametrize("most", [1, 3, 10])
 def test_states_that_do_not_fit_at_once_are_encoded_by_halves_in_the_same_order(most):
     gpu = SmallGpu(most)
-    found = writing._in_parts(gpu.read, list(range(10)))
+    found = reading._in_parts(gpu.read, list(range(10)))
     assert found.flatten().tolist() == [float(row) for row in range(10) for _ in range(2)]
     assert sum(gpu.passes) == 10
 
 
 def test_a_row_that_does_not_fit_by_itself_is_out_of_memory():
     with pytest.raises(torch.OutOfMemoryError):
-        writing._in_parts(SmallGpu(0).read, [1, 2])
+        reading._in_parts(SmallGpu(0).read, [1, 2])
 
 
 def test_a_library_that_got_no_memory_is_one_too_and_another_error_is_not():
     for said in ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "cuDNN error: NO"):
         gpu = SmallGpu(3, RuntimeError(said))
         if "ALLOC" in said:
-            assert len(writing._in_parts(gpu.read, list(range(10))).flatten()) == 20
+            assert len(reading._in_parts(gpu.read, list(range(10))).flatten()) == 20
         else:
             with pytest.raises(RuntimeError, match="cuDNN error"):
-                writing._in_parts(gpu.read, list(range(10)))
+                reading._in_parts(gpu.read, list(range(10)))

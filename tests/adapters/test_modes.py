@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
+
 import pytest
 
-from meltpoint.adapters import heads, modes, settings
-from meltpoint.adapters.default_head import FamilyTraits
+from meltpoint.adapters import encoders, heads, modes, settings
+from meltpoint.adapters.compatibility import check_possible
+from meltpoint.adapters.families.reference import FamilyTraits
 from meltpoint.adapters.multiplier_table import Phase
+from meltpoint.tasks.core.kinds import reading
+from meltpoint.tasks.core.task import KINDS, Kind
 
 # name → (symbol, what the head sees, whether the encoder trains, BERT's head for sentences where none is named)
 FACTS = {
@@ -54,3 +60,58 @@ def test_stack_and_finetune_has_a_frozen_phase_with_its_own_length_and_rate_firs
 def test_an_unknown_mode_names_the_near_misses():
     with pytest.raises(ValueError, match=r"Unknown mode 'fine_tunning'. Did you mean fine_tuning\?"):
         modes.get("fine_tunning")
+
+
+BERT, ELMO = FamilyTraits(), FamilyTraits(joins_pairs=False, of_transformers=False)
+POOLED = FamilyTraits(has_pooling=True)
+SENTENCES = FamilyTraits(joins_pairs=False, has_words=False, of_transformers=False)
+PAPERS = {
+    ("feature_extraction", BERT): ("bilstm", "bcn", "esim", "esim"),
+    ("feature_extraction", ELMO): ("bilstm_crf", "bcn", "esim", "esim"),
+    ("feature_extraction", POOLED): ("bilstm", "pooling", "pooling", "pooling"),
+    ("fine_tuning", BERT): ("native", "native", "native", "native"),
+    ("fine_tuning", FamilyTraits(of_transformers=False)): ("linear", "linear", "linear", "linear"),
+    ("fine_tuning", POOLED): ("native", "native", "native", "native"),
+    ("fine_tuning", ELMO): ("crf", "pooling", "bi_attention", "bi_attention"),
+    ("stack_and_finetune", BERT): ("bilstm", "highway_lstm", "sim_transformer", "sim_transformer"),
+    ("stack_and_finetune", POOLED): ("bilstm", "highway_lstm", "sim_transformer", "sim_transformer"),
+    ("stack_and_finetune", ELMO): ("bilstm_crf", "highway_lstm", "sim_transformer", "sim_transformer"),
+}
+"""Of sequence labelling, sentence classification, pair classification, pair regression: appendix A and section 3.2 of
+Peters, Ruder & Smith 2019; experiments A, B and C of arXiv 1907.05338; section 5 of Reimers & Gurevych 2019."""
+STUDIED: tuple[Kind, ...] = ("sequence_labelling", "sentence_classification", "pair_classification", "pair_regression")
+
+
+@pytest.mark.parametrize(("mode", "traits"), PAPERS)
+def test_the_default_heads_are_those_of_the_papers(mode: str, traits: FamilyTraits) -> None:
+    found = [modes.get(mode).default_heads.of(traits, kind) for kind in STUDIED]
+    assert tuple(head.name for head in found) == PAPERS[mode, traits]
+    assert all("2019" in head.source or "arXiv" in head.source for head in found)
+
+
+@pytest.mark.parametrize("mode", modes.names())
+def test_one_vector_a_sentence_gets_a_linear_classifier_in_every_mode(mode: str) -> None:
+    kinds = [kind for kind in KINDS if kind not in reading("words")]
+    assert {modes.get(mode).default_heads.of(SENTENCES, kind).name for kind in kinds} == {"sentence_vectors"}
+
+
+@pytest.mark.parametrize(("mode", "kind"), list(itertools.product(modes.names(), KINDS)))
+def test_a_default_head_can_be_combined_with_its_encoder(mode: str, kind: Kind, tiny_folder, elmo_folder: Path) -> None:
+    for word in (f"hf:{tiny_folder('bert')}", f"elmo:{elmo_folder}"):
+        reference = encoders.resolve(word, kind)
+        check_possible(reference, modes.get(mode).default_heads.of(reference, kind).name, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_traits_by_a_word_choose_as_the_reference_does(kind: Kind, elmo_folder: Path) -> None:
+    word = f"elmo:{elmo_folder}"
+    for mode in map(modes.get, modes.names()):
+        by_word, by_files = encoders.traits("elmo"), encoders.resolve(word, kind)
+        assert mode.default_heads.of(by_word, kind) == mode.default_heads.of(by_files, kind)
+
+
+@pytest.mark.parametrize("head", ["linear", "mlp", "sentence_vectors"])
+def test_a_head_that_reads_the_first_word_for_the_sentence_is_refused_on_elmo(head: str, elmo_folder: Path) -> None:
+    reference = encoders.resolve(f"elmo:{elmo_folder}", "sentence_classification")
+    with pytest.raises(ValueError, match=r"that of the first word, not of the sentence; take --head .*pooling"):
+        check_possible(reference, head, "sentence_classification")

@@ -236,7 +236,7 @@ def test_an_encoder_of_transformers_has_a_native_head_before_it_is_there():
 def test_the_families_without_a_head_are_those_that_transformers_lacks():
     from transformers.models.auto import modeling_auto
 
-    from meltpoint.adapters.families.huggingface.supported import UNFIT, WITHOUT_HEAD
+    from meltpoint.adapters.families.huggingface.configuration import UNFIT, WITHOUT_HEAD
 
     known = set(modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES) - UNFIT.keys() - {"bart", "mbart", "mvp"}
     assert known - set(modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES) == WITHOUT_HEAD[False]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from meltpoint.adapters import heads, objectives
 from meltpoint.adapters.head import HeadShape
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.adapters.objectives import Options
 from meltpoint.adapters.settings import complete, parameters
 from meltpoint.tasks.core.task import KINDS

@@ -17,7 +17,7 @@ from torch import Tensor
 from meltpoint.adapters import settings as catalogue
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import collate, evaluation_batches, inputs, training_batches
-from meltpoint.adapters.data.pairing import InputFormat
+from meltpoint.adapters.data.input_format import InputFormat
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import Pieces, feature_key

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from meltpoint.adapters.layers.pooling import ScalarMix
+from meltpoint.adapters.layers.affine import ScalarMix
 
 
 def random_mix(layers: int, trials: int) -> ScalarMix:

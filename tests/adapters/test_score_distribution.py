@@ -14,7 +14,7 @@ from scipy import optimize, special
 from meltpoint.adapters import heads
 from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.heads.sentence_vectors import ScoreDistribution
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.tests.adapters.head_cases import CUTS, DIM, make_batch
 
 

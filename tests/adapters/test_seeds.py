@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.hyperparameters import Seeds
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.adapters.model import Member
-from meltpoint.adapters.training.shared_first_phase import first_phase_key
 from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.adapters.training.training_state import first_phase_key
 from meltpoint.tests.adapters.devices import cpu_bits
 
 Make = Callable[..., Any]

@@ -17,14 +17,13 @@ from meltpoint.adapters import encoders, heads
 from meltpoint.adapters.compatibility import check_own_pooling, check_possible
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
-from meltpoint.adapters.data.pairing import InputFormat, input_format_of
-from meltpoint.adapters.data.sentence_pooling import Prompts, SentencePooling
+from meltpoint.adapters.data.input_format import InputFormat, Prompts, SentencePooling, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.families.huggingface.sentence_files import OLD_KEYS, read_pooling, read_prompts
+from meltpoint.adapters.families.huggingface.configuration import OLD_KEYS, read_pooling, read_prompts
 from meltpoint.adapters.head import HeadShape
-from meltpoint.adapters.layers.dropout import MemberRng
-from meltpoint.adapters.layers.pooling import mean, pool_rows
+from meltpoint.adapters.layers.affine import mean, pool_rows
+from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.tasks.core.task import Example, Kind
 
 Folder = Callable[[str], Path]

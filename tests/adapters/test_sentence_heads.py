@@ -17,12 +17,19 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.layers import attention
-from meltpoint.adapters.layers.affine import Affine, Maxout, elementwise
+from meltpoint.adapters.layers.affine import (
+    Affine,
+    Maxout,
+    elementwise,
+    first_and_last,
+    highest,
+    lowest,
+    mean,
+    pool_rows,
+)
 from meltpoint.adapters.layers.attention import AttentivePooling, GroupedConvolution, attend_to_itself, windows
-from meltpoint.adapters.layers.bundle import Bundle
-from meltpoint.adapters.layers.dropout import MemberRng
+from meltpoint.adapters.layers.bundle import Bundle, MemberRng
 from meltpoint.adapters.layers.lstm import BiLSTM
-from meltpoint.adapters.layers.pooling import first_and_last, highest, lowest, mean, pool_rows
 from meltpoint.adapters.training.optimisers import StackedAdamW
 from meltpoint.tasks.core.task import Kind
 

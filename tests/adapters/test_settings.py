@@ -1,16 +1,72 @@
-"""Settings: equal trials complete to the same mapping, and what has no place is refused."""
+"""Hyperparameters: a checked value is of the parameter's type and within its limits, or is refused in one line."""
 
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters import heads, modes, settings
-from meltpoint.adapters.hyperparameters import Value
+from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.adapters.training.optimisers import ADAM_RULES
+
+RATE = Parameter("rate", 0.5, "a share", 0.0, 1.0)
+COUNT = Parameter("count", 3, "a number of things", 1, 10)
+SWITCH = Parameter("switch", False, "on or off")
+WORD = Parameter("word", "red", "a colour", choices=("red", "blue"))
+EVERYTHING = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.integers(10**300, 10**400), st.floats(), st.text(max_size=4),
+    st.sampled_from(["red", "blue"]), st.lists(st.integers(), max_size=2),
+)  # fmt: skip
+
+
+@given(st.sampled_from([RATE, COUNT, SWITCH, WORD]), EVERYTHING)
+def test_a_checked_value_is_equal_of_the_right_type_and_within_limits_or_a_value_error(own: Parameter, value: object):
+    refused = ""
+    try:
+        checked = own.check(value)
+    except ValueError as error:
+        refused = str(error)
+    if refused:
+        assert refused.startswith(f"{own.name} is ")
+        assert "\n" not in refused
+        return
+    assert checked == value
+    assert type(checked) is type(own.default)
+    assert isinstance(checked, str) or own.minimum <= checked <= own.maximum
+    assert not isinstance(checked, str) or checked in own.choices
+
+
+@pytest.mark.parametrize("own", settings.all_parameters(), ids=lambda own: own.name)
+def test_every_default_is_allowed_and_every_parameter_says_what_it_is(own: Parameter):
+    assert own.check(own.default) == own.default
+    assert own.help
+
+
+def test_a_whole_number_may_be_written_as_a_float_and_the_other_way_round():
+    assert COUNT.check(4.0) == 4
+    assert type(COUNT.check(4.0)) is int
+    assert type(RATE.check(1)) is float
+
+
+REFUSED = [
+    (RATE, [True, False, math.nan, math.inf, -0.1, 1.1, "0.5", None, 10**400], "a number from 0 to 1"),
+    (COUNT, [True, 0, 11, 2.5, math.nan, "3"], "a whole number from 1 to 10"),
+    (SWITCH, [0, 1, "true", None], "true or false"),
+    (WORD, ["green", "", True, 1], "red or blue"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("own", "value", "domain"), [(own, one, said) for own, values, said in REFUSED for one in values]
+)
+def test_a_value_outside_the_domain_is_refused_and_the_domain_named(own: Parameter, value: object, domain: str):
+    with pytest.raises(ValueError, match=rf"^{own.name} is .*; it takes {domain}\.$"):
+        own.check(value)
+
 
 CELLS = list(itertools.product(modes.names(), heads.names()))
 
@@ -31,13 +87,6 @@ def test_a_head_brings_its_own_parameters_and_no_other_heads():
     names = {own.name for own in settings.parameters("fine_tuning", "mlp")}
     assert "mlp.hidden_size" in names
     assert not any(name.startswith("bilstm.") for name in names)
-
-
-def test_feature_extraction_has_no_keys_for_an_encoder_that_trains():
-    names = {own.name for own in settings.parameters("feature_extraction", "bilstm")}
-    assert "slanted_triangular.ratio" in names
-    absent = ("encoder_dropout", "discriminative_rates", "gradual_unfreezing", "stack_and_finetune")
-    assert not any(name.startswith(absent) for name in names)
 
 
 @pytest.mark.parametrize("key", ["encoder_dropout", "discriminative_rates", "gradual_unfreezing.epochs_per_group"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +10,8 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meltpoint.adapters.data.input_format import Tokenizer
 from meltpoint.adapters.data.tokenising import encode_split, longest_first, split_windows
-from meltpoint.adapters.data.tokenizer import Tokenizer
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.tasks.core.task import Example
 
@@ -168,19 +167,3 @@ def test_no_window_of_even_words_is_tiny(words: int, room: int):
     assert [index for window in windows for index in window] == list(range(words))
     assert all(len(window) <= room for window in windows)
     assert len(windows) == 1 or min(map(len, windows)) >= room // 2
-
-
-@given(st.lists(st.integers(1, 12), max_size=80))
-def test_windows_of_uneven_words_keep_to_the_room(sizes: list[int]):
-    windows = split_windows(sizes, 12)
-    assert [index for window in windows for index in window] == list(range(len(sizes)))
-    assert all(0 < sum(sizes[index] for index in window) <= 12 for window in windows)
-
-
-def test_a_thousand_sentences_are_tokenised_well_under_a_second(minilm_encoder: Encoder, shared: Path):
-    lines = (shared / "data/sst2/stsa.binary.train").read_text(encoding="utf-8").splitlines()[:1000]
-    examples = [Example(str(number), (line[2:],), label=0) for number, line in enumerate(lines)]
-    start = time.perf_counter()
-    split = encode_split("sentence_classification", examples, minilm_encoder.tokenizer, 128)
-    assert time.perf_counter() - start < 0.8
-    assert (len(split.rows), split.truncated) == (1000, 0)

@@ -259,17 +259,6 @@ def test_each_step_uses_the_tables_learning_rates(make_trainer: Make):
 # --- dropout ---
 
 
-def test_encoder_dropout_acts_in_training_only(make_trainer: Make):
-    trainer = make_trainer(encoder_dropout=0.5, dropout=0.0)
-    modes_seen: list[tuple[bool, bool]] = []
-    dropout = next(m for m in trainer.model.encoder.modules() if isinstance(m, torch.nn.Dropout))
-    dropout.register_forward_hook(
-        lambda module, inputs, output: modes_seen.append((trainer.model.training, torch.equal(inputs[0], output)))
-    )
-    train(trainer)
-    assert set(modes_seen) == {(True, False), (False, True)}
-
-
 def test_encoder_dropout_rests_while_the_encoder_is_frozen(make_trainer: Make):
     trainer = make_trainer("stack_and_finetune", epochs=1, stack_and_finetune__stack_epochs=1, encoder_dropout=0.5)
     dropout = next(m for m in trainer.model.encoder.modules() if isinstance(m, torch.nn.Dropout))

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
-from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases
 from meltpoint.adapters.training.training_state import (
     DamagedStateError,
+    SharedFirstPhases,
     read_about,
     read_state,
     restore,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from meltpoint.adapters.multiplier_table import Phase, Plan
 from meltpoint.adapters.settings import complete, first_phase_parameters
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.adapters.training.shared_first_phase import SharedFirstPhases, first_phase_key
+from meltpoint.adapters.training.training_state import SharedFirstPhases, first_phase_key
 from meltpoint.adapters.training.trial_state import is_over, plateaus
 from meltpoint.tasks.core.task import Example
 from meltpoint.tests.adapters.devices import cpu_bits, cpu_draws

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, is_worthwhile, places_of, rounded
-from meltpoint.adapters.families.huggingface.attention import attend_unpadded, attention_forward
-from meltpoint.adapters.families.huggingface.cls_only import attend_first
+from meltpoint.adapters.families.huggingface.attention import attend_first, attend_unpadded, attention_forward
 
 
 def unpadded_of(lengths: list[int]) -> Unpadded:

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
 
-from meltpoint.adapters import encoders, settings
-from meltpoint.adapters.data.pairing import InputFormat, input_format_of
+from meltpoint.adapters import encoders, heads, settings
+from meltpoint.adapters.data.batching import collate, inputs
+from meltpoint.adapters.data.input_format import FEATS, InputFormat, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
-from meltpoint.adapters.data.word_tokenizer import default_word_tokenizer, separate_words
+from meltpoint.adapters.data.word_tokenizer import (
+    STATISTICS,
+    default_word_tokenizer,
+    is_number,
+    of_words,
+    pair_statistics,
+    separate_words,
+)
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.exported_model import load_folder, save_folder
 from meltpoint.adapters.families.elmo.characters import piece_of
-from meltpoint.adapters.features.layout import feature_key
+from meltpoint.adapters.features.layout import feature_key, rows_digest
+from meltpoint.adapters.head import HeadShape
+from meltpoint.adapters.layers.bundle import MemberRng
+from meltpoint.adapters.layers.pairs import compared
 from meltpoint.search_spaces.space import Space
-from meltpoint.tasks.core.task import Example
+from meltpoint.tasks.core.locked import open_test
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec, Example
+from meltpoint.tests.adapters.head_cases import CUTS, DIM, make_batch
 
 MOSES = InputFormat(word_tokenizer="moses")
 KIND = "sentence_classification"
@@ -91,3 +113,144 @@ def test_a_complete_setting_is_found_in_a_space_that_searches_what_it_leaves_out
     space = Space.of({"word_tokenizer": {"choice": ["moses", "whitespace"]}}, allowed)
     assert space.trimmed(settings.complete({}, "feature_extraction", "bcn")) == {"word_tokenizer": "whitespace"}
     assert space.from_params({})[0] == {"word_tokenizer": "whitespace"}
+
+
+ON = {FEATS: True}
+WORDS = ("ships", "came", "home", "3.5", "3", "1,000", "3", "-2", ".", "nan")
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "wanted"),
+    [("ships came home", "ships came", (1, 0, 1, 2 / 3, 1, (3 / 2 + 2 / 3) / 2)),
+     ("3 ships", "3 ships", (1, 1, 1, 1, 1, 1)),
+     ("3 ships", "the ships", (0, 0, 1, 1 / 2, 1 / 2, 1)),
+     ("3 ships", "4 ships", (0, 0, 0, 1 / 2, 1 / 2, 1)),
+     ("3 3 of 4", "4 of 3", (1, 1, 1, 1, 1, (4 / 3 + 3 / 4) / 2)),
+     ("", "ships", (1, 0, 1, 0, 0, 1)),
+     ("", "", (1, 0, 1, 0, 0, 1))],
+)  # fmt: skip
+def test_small_pairs_have_the_numbers_counted_by_hand(one: str, two: str, wanted: tuple[float, ...]):
+    assert of_words(one.split(), two.split()) == pytest.approx(wanted)
+
+
+def by_loops(one: list[str], two: list[str]) -> list[float]:
+    """The six numbers of the released `eval_msrp.py`, word by word and without sets."""
+    words_one, words_two = list(dict.fromkeys(one)), list(dict.fromkeys(two))
+    numbers_one, numbers_two = ([word for word in words if is_number(word)] for words in (words_one, words_two))
+    inside = all(number in numbers_two for number in numbers_one)
+    around = all(number in numbers_one for number in numbers_two)
+    common = sum(word in words_two for word in words_one)
+    lengths = 0.5 * (len(one) / len(two) + len(two) / len(one))
+    equal = inside and around
+    return [
+        1.0 if equal else 0.0, 1.0 if equal and len(numbers_one) > 0 else 0.0, 1.0 if inside or around else 0.0,
+        common / len(words_one), common / len(words_two), lengths,
+    ]  # fmt: skip
+
+
+@given(*[st.lists(st.sampled_from(WORDS), min_size=1, max_size=8)] * 2)
+def test_they_are_those_of_the_released_code_by_plain_loops(one: list[str], two: list[str]):
+    assert of_words(one, two) == pytest.approx(by_loops(one, two))
+    assert len(of_words(one, two)) == STATISTICS
+
+
+@given(*[st.lists(st.sampled_from(WORDS), max_size=8)] * 2)
+def test_turned_round_a_pair_has_its_two_shares_turned_round_and_the_others_unchanged(one: list[str], two: list[str]):
+    first, second = of_words(one, two), of_words(two, one)
+    assert second == (*first[:3], first[4], first[3], pytest.approx(first[5]))
+    assert all(0 <= number <= 1 for number in first[:5])
+    assert first[5] >= 1
+
+
+def test_numbers_are_what_python_2_reads_as_a_float():
+    assert all(map(is_number, ["3", "3.5", ".5", "-2", "+1", "1e5", "nan", "inf"]))
+    assert not any(map(is_number, ["", "1,000", "1_000", "3rd", "$3", "\u0663", "ships"]))
+
+
+def test_words_are_the_treebanks_whatever_encoder_reads_the_texts():
+    assert pair_statistics("He said, it isn't 3.", "He said it is n't 3 .")[:3] == (1, 1, 1)
+    assert pair_statistics("They came home.", "They came home !")[3] == 3 / 4
+
+
+def pairs(*texts: tuple[str, str]) -> list[Example]:
+    return [Example(str(number), texts=pair, label=number % 2) for number, pair in enumerate(texts)]
+
+
+PAIRS = pairs(("3 ships came home.", "ships came home"), ("the film", "a quiet film of 3"), ("London", "Paris"))
+
+
+def test_rows_carry_them_where_the_setting_asks_and_the_encoder_reads_the_same_pieces(
+    load_tiny: Callable[..., Encoder],
+):
+    kind, tokenizer = "pair_classification", load_tiny("bert").tokenizer
+    plain = encode_split(kind, PAIRS, tokenizer, 32, InputFormat(pairing="separate"))
+    asked = encode_split(kind, PAIRS, tokenizer, 32, input_format_of(ON, joint_pairs=False))
+    assert [row.statistics for row in plain.rows] == [()] * 3
+    assert [row.statistics for row in asked.rows] == [pair_statistics(*example.texts) for example in PAIRS]
+    assert rows_digest(asked.rows) == rows_digest(plain.rows)  # cached features are shared
+    for first_pieces in (False, True):
+        batch = collate(inputs(asked, None, first_pieces).rows, [2, 0], 0, kind, encoded=True)
+        rows = [asked.rows[2].statistics, asked.rows[0].statistics]
+        torch.testing.assert_close(batch.statistics, torch.tensor(rows))
+    assert collate(plain.rows, [0], 0, kind).statistics is None
+
+
+@pytest.mark.parametrize("form", ["kiros", "glue"])
+def test_the_head_scores_them_beside_the_vectors(form: str):
+    shape, setting = HeadShape("pair_classification", DIM, 4), {"sentence_vectors.pair": form, "dropout": 0.0, **ON}
+    head = heads.get("sentence_vectors")(shape, [setting], MemberRng([0])).eval()
+    states, batch = make_batch("pair_classification")
+    cuts = torch.stack([states[:, row, cut] for row, cut in enumerate(CUTS.tolist())], 1)
+    vectors = torch.cat([compared(states[:, :, 0], cuts, form), batch.statistics[None]], -1)
+    torch.testing.assert_close(head(states, batch), head.scores.linear(vectors))
+
+
+def test_a_single_sentence_has_none():
+    head = heads.get("sentence_vectors")(HeadShape("sentence_classification", DIM, 4), [ON], MemberRng([0]))
+    states, batch = make_batch("sentence_classification")
+    assert batch.statistics is None
+    assert head(states, batch).shape == (1, 3, 4)
+
+
+def test_they_are_off_by_default_and_a_setting_names_them_only_where_they_are_on():
+    words = ("feature_extraction", "sentence_vectors")
+    assert settings.complete({FEATS: False}, *words) == settings.complete({}, *words)
+    assert FEATS not in settings.complete({}, *words)
+    assert settings.complete(ON, *words)[FEATS] is True
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_no_vector_knows_is_learned_from_them(make_trainer: Callable[..., Any], kept_states: Any, cached: bool):
+    """Labels say whether two numbers are equal that the length limit cuts off, so that all vectors are alike."""
+    start = "the old ships came home and the quiet film"
+    texts = [(f"{start} {number}", f"{start} {number + other}") for number in range(8) for other in (0, 1)]
+    examples = [Example(str(n), texts=pair, label=1 - n % 2) for n, pair in enumerate(texts)]
+    words, best = ("feature_extraction", "pair_classification", "sentence_vectors"), {}
+    for feats in (False, True):
+        trainer = make_trainer(
+            *words, train=examples, dev=examples, epochs=30, learning_rate=3e-2, dropout=0.0, max_pieces=8,
+            frozen_states=kept_states if cached else None, **{FEATS: feats},
+        )  # fmt: skip
+        best[feats] = max(result.dev["accuracy"] for result in trainer.results())
+    assert best == {False: 0.5, True: 1.0}
+
+
+def test_an_exported_model_computes_them_of_new_texts(
+    load_tiny: Callable[[str], Encoder], make_trainer: Callable[..., Any], tmp_path: Path
+):
+    words = ("feature_extraction", "sentence_vectors")
+    trainer = make_trainer(words[0], "pair_classification", words[1], dev=12, **{FEATS: True})
+    save_folder(tmp_path, trainer.model, trainer.data.task, *words, trainer.setting, "fp32", {})
+    wanted = trainer.score(trainer.data.dev, trainer.data.dev_examples).predictions
+    found = load_folder(tmp_path).predict([example.texts for example in trainer.data.dev_examples])
+    assert found == [trainer.data.task.labels[number] for number in wanted]
+
+
+def test_alone_they_reach_the_accuracy_that_the_released_code_names_on_mrpc(shared: Path):
+    """`eval_msrp.py`: "These alone should give the same result from their paper (~73.2 Acc)": logistic regression."""
+    spec = DataSpec("mrpc", str(shared / "data"))
+    data = load_training_data(spec)
+    train, test = [*data.train, *data.dev], open_test(spec).examples
+    found, wanted = (numpy.array([pair_statistics(*example.texts) for example in part]) for part in (train, test))
+    model = LogisticRegression().fit(found, [example.label for example in train])
+    assert model.score(wanted, [example.label for example in test]) == pytest.approx(0.732, abs=0.01)

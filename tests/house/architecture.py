@@ -18,11 +18,9 @@ ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports", "launch", "b
 
 SUB_ROOMS: Mapping[str, tuple[str, ...]] = {
     "adapters": (
-        "hyperparameters", "files", "quiet_logging", "heap", "hardware", "data", "layers", "objectives",
-        "head", "encoder",
-        "snapshot", "heads", "default_head", "multiplier_table", "modes", "tricks", "families", "encoders",
-        "compatibility", "settings", "model", "features", "training", "exported_model", "exported_transformers",
-        "exported_onnx",
+        "hyperparameters", "files", "process", "hardware", "data", "layers", "objectives", "head", "encoder", "heads",
+        "families", "multiplier_table", "modes", "tricks", "encoders", "compatibility", "settings", "model", "features",
+        "training", "exported_model", "exported_transformers",
     ),
     "sweeps": (
         "storage", "ledger", "specification", "search", "machine", "tracking", "worker", "on_ray", "jobs", "results",

@@ -69,12 +69,12 @@ def test_only_safetensors_are_loaded() -> None:
 
 
 def test_downloads_name_the_files_that_they_take_and_no_pickle_is_among_them() -> None:
-    from meltpoint.adapters.families.huggingface.hub import DOWNLOADED
+    from meltpoint.adapters.families.huggingface.files import HUB_FILES
 
-    downloads = found(r"snapshot_download|hf_hub_download")
+    downloads = found(r"(.*\.)?(snapshot_download|hf_hub_download)")
     assert downloads
     assert all("allow_patterns" in call[2] for call in downloads)
-    endings = {name.rpartition(".")[2] for name in DOWNLOADED}
+    endings = {name.rpartition(".")[2] for name in HUB_FILES}
     assert endings <= {"json", "txt", "safetensors", "model", "md"}
 
 

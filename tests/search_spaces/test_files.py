@@ -9,7 +9,7 @@ import pytest
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, settings
-from meltpoint.adapters.default_head import FamilyTraits
+from meltpoint.adapters.families.reference import FamilyTraits
 from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.build import EarlyStopping
 from meltpoint.search_spaces.documents import SHIPPED

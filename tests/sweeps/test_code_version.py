@@ -146,7 +146,7 @@ def moved(path: str, to: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("path", "to"),
     [
-        ("adapters/layers/dropout.py", "adapters/other_room/dropout.py"),
+        ("adapters/layers/bundle.py", "adapters/other_room/dropout.py"),
         ("adapters/training/epochs.py", "adapters/results.py"),
         ("adapters/files.py", "tasks/core/other_files.py"),
         ("adapters/families/elmo", "adapters/characters"),
@@ -160,7 +160,7 @@ def test_a_moved_file_leaves_the_version_as_it_is(path, to):
 
 def test_a_moved_file_whose_imports_were_not_adjusted_makes_another_version():
     to = "adapters/other_room/dropout.py"
-    sources = {to if name == "adapters/layers/dropout.py" else name: text for name, text in SOURCES.items()}
+    sources = {to if name == "adapters/layers/bundle.py" else name: text for name, text in SOURCES.items()}
     assert digest(sources) != OF_TODAY
 
 
@@ -178,7 +178,7 @@ def test_every_folder_that_lists_its_files_is_known_as_a_registry():
 
 
 def test_two_files_that_exchange_their_contents_make_another_version():
-    one, two = "adapters/layers/dropout.py", "adapters/layers/pooling.py"
+    one, two = "adapters/layers/bundle.py", "adapters/layers/affine.py"
     assert digest({**SOURCES, one: SOURCES[two], two: SOURCES[one]}) != OF_TODAY
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from meltpoint.adapters import encoders, modes
-from meltpoint.adapters.families.huggingface import hub
+from meltpoint.adapters.families.huggingface import files
 from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.command_line.demo import demo_spec
 from meltpoint.sweeps.specification.cells import OpenCell, cell_space, open_cells
@@ -37,7 +37,7 @@ def pooled(tiny_encoder: str, tmp_path: Path) -> Path:
 @pytest.fixture
 def on_hub(pooled: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The same encoder as one of the hub's, which is downloaded when it is opened."""
-    monkeypatch.setattr(hub, "snapshot", lambda reference: pooled)
+    monkeypatch.setattr(files, "snapshot", lambda reference: pooled)
     return "hf:some/encoder"
 
 

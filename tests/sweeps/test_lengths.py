@@ -13,7 +13,7 @@ import pytest
 from meltpoint import tasks
 from meltpoint.adapters import encoders, settings
 from meltpoint.adapters.data import lengths
-from meltpoint.adapters.data.pairing import InputFormat
+from meltpoint.adapters.data.input_format import InputFormat
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.sweeps.driver.opening import asked_sweep, differences, settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from meltpoint.adapters import heap
+from meltpoint.adapters import process
 from meltpoint.sweeps.ledger import record_index
 from meltpoint.sweeps.ledger.lazy_record import LazyRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -264,7 +264,7 @@ def test_reading_records_keeps_garbage_from_the_collector_in_a_commands_own_proc
     before = gc.get_threshold()
     try:
         if is_a_commands:
-            heap.raise_gc_threshold()
+            process.raise_gc_threshold()
         model = Model()
         model.itself = model  # type: ignore[attr-defined]
         gone = weakref.ref(model)

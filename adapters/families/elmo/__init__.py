@@ -8,16 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters.default_head import FamilyTraits
 from meltpoint.adapters.families.elmo import files
 from meltpoint.adapters.families.elmo.files import check_folder, digested, weights_file
 from meltpoint.adapters.families.huggingface.files import digest_of
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families.reference import EncoderReference, FamilyTraits
 from meltpoint.tasks.core.files import expanded
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
-    from meltpoint.adapters.data.tokenizer import Tokenizer
+    from meltpoint.adapters.data.input_format import Tokenizer
     from meltpoint.adapters.encoder import Encoder
 
 
@@ -64,9 +63,9 @@ def fingerprint(reference: EncoderReference) -> str:
 
 def weights_without_embeddings(reference: EncoderReference) -> int:
     """The number of weights that a forward pass multiplies by: all matrices except the character embeddings."""
-    from meltpoint.adapters.families.elmo import weights  # imports h5py, which is needed for ELMo only
+    from meltpoint.adapters.families.elmo import encoder  # imports h5py, which is needed for ELMo only
 
-    return weights.weights_without_embeddings(weights_file(Path(reference.source)))
+    return encoder.weights_without_embeddings(weights_file(Path(reference.source)))
 
 
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:

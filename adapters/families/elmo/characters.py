@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.data.sentence_pooling import Prompts
-from meltpoint.adapters.data.tokenizer import Span
+from meltpoint.adapters.data.input_format import Prompts, Span
 from meltpoint.adapters.families.elmo.files import WORD_LENGTH, CharacterOptions
 
 Spelling = tuple[int, ...]

@@ -2,50 +2,51 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import h5py
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.unpadding import mapped
 from meltpoint.adapters.encoder import Encoder, LayerGroup
-from meltpoint.adapters.families.elmo import files, weights
+from meltpoint.adapters.families.elmo import files
 from meltpoint.adapters.families.elmo.characters import AFTER, BEFORE, CharacterCNN, ElmoTokenizer, spelling_of
 from meltpoint.adapters.families.elmo.files import ElmoOptions
-from meltpoint.adapters.families.elmo.language_model import LanguageModel, Start, UniqueIndexSelect
+from meltpoint.adapters.families.elmo.language_model import LanguageModel
 
 
 class ElmoEncoder(Encoder):
     """Peters et al. 2018, section 3: the bidirectional language model.
 
-    Each sentence is read between `<S>` and `</S>`, whose states are not returned.
+    Each sentence is read between `<S>` and `</S>`, whose states are not returned. Every sentence starts from a state of
+    zeros; AllenNLP carries the state of the previous batch over, so that states depend on all batches before.
 
     Args:
         options: the model's sizes.
         fingerprint: sha256 (first 16 hex digits) of its files.
         revision: its folder.
-        carry_state: whether each row starts with the LSTM state in which the row of the same index ended in the
-            previous batch, as in AllenNLP. States then depend on all batches before, so it is off wherever states are
-            cached or compared.
     """
 
     family = "elmo"
     tokenizer: ElmoTokenizer
 
-    def __init__(self, options: ElmoOptions, fingerprint: str, revision: str, carry_state: bool = False) -> None:
+    def __init__(self, options: ElmoOptions, fingerprint: str, revision: str) -> None:
         super().__init__()
         self.options = options
         self.fingerprint, self.revision = fingerprint, revision
-        self.carry_state = carry_state
         self.tokenizer = ElmoTokenizer()
         self.max_pieces = self.tokenizer.max_pieces
         self.dim = 2 * options.lstm.projection_dim
         self.words = CharacterCNN(options.char_cnn, options.lstm.projection_dim)
         self.language_model = LanguageModel(options.lstm)
-        self._carried: list[Start] | None = None
         self.eval()
 
     def forward(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -60,9 +61,7 @@ class ElmoEncoder(Encoder):
         with torch.autocast(vectors.device.type, enabled=False):
             lowest = functional.embedding(order.words(place), vectors)
             inputs = functional.embedding(order.steps(place), vectors)
-            layers, ends = self.language_model(inputs, order.lengths, self._starts(order))
-            if self.carry_state:
-                self._carry(ends, order)
+            layers = self.language_model(inputs, order.lengths)
             return torch.cat([lowest, lowest], -1), *(order.states(layer) for layer in layers)
 
     @property
@@ -84,27 +83,7 @@ class ElmoEncoder(Encoder):
         """Write `options.json` and `weights.hdf5`, to be loaded as `elmo:FOLDER`."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / files.FILE).write_text(self.options.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        weights.write(folder / files.WEIGHTS, self.words, self.language_model)
-
-    def _starts(self, order: _Order) -> list[Start] | None:
-        """The carried state of each layer, for rows in `order.rows`; zeros for rows beyond the previous batches'."""
-        if not self.carry_state or self._carried is None:
-            return None
-        missing = max(0, len(order.rows) - self._carried[0].output.shape[1])
-        padded = [Start(*(functional.pad(part, (0, 0, 0, missing)) for part in start)) for start in self._carried]
-        return [Start(*(part[:, order.rows] for part in start)) for start in padded]
-
-    def _carry(self, ends: list[Start], order: _Order) -> None:
-        """Keep each row's last state; rows beyond this batch keep their earlier one."""
-        back = order.rows.argsort()
-        carried = [Start(*(part.detach()[:, back] for part in end)) for end in ends]
-        if self._carried is not None:
-            rest = [Start(*(part[:, len(back) :] for part in old)) for old in self._carried]
-            carried = [
-                Start(*(torch.cat(parts, 1) for parts in zip(new, old, strict=True)))
-                for new, old in zip(carried, rest, strict=True)
-            ]
-        self._carried = carried
+        write_weights(folder / files.WEIGHTS, self.words, self.language_model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,8 +141,12 @@ class _Order:
         step = torch.stack([onward, self._backwards])[:, 1:-1].permute(2, 1, 0)  # (batch, pieces, 2)
         direction = torch.arange(2, device=layer.device)
         place = (direction * steps + step) * batch + self.rows.argsort()[:, None, None]
-        rows = layer.reshape(-1, size)
-        selected: Tensor = UniqueIndexSelect.apply(rows, place.flatten())  # type: ignore[no-untyped-call]
+        flat = place.flatten()
+        selected = mapped(
+            layer.reshape(-1, size),
+            lambda rows: rows.index_select(0, flat),
+            lambda gradient: gradient.new_zeros(2 * steps * batch, size).index_copy_(0, flat, gradient),
+        )
         return selected.view(*self.mask.shape, 2 * size)
 
 
@@ -177,5 +160,94 @@ def load(folder: Path, fingerprint: str) -> ElmoEncoder:
     with torch.device("meta"):  # initial weights would be overwritten, and drawing them would advance the generator
         encoder = ElmoEncoder(read, fingerprint, str(folder))
     encoder.to_empty(device="cpu")
-    weights.read(files.weights_file(folder), encoder.words, encoder.language_model)
+    read_weights(files.weights_file(folder), encoder.words, encoder.language_model)
     return encoder
+
+
+CHARACTERS = "char_embed"
+BROKEN = (OSError, RuntimeError, KeyError, TypeError, AttributeError, UnicodeDecodeError, OverflowError, MemoryError)
+"""What h5py raises for damaged files."""
+
+
+def read_weights(path: Path, words: CharacterCNN, language_model: LanguageModel) -> None:
+    """Load every parameter from a file.
+
+    Raises:
+        ValueError: it is no HDF5 file, lacks a weight, or has one of another shape; one line.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            for name, place in _places(words, language_model):
+                _fill(place, name, file.get(name), path)
+    except BROKEN as error:
+        raise ValueError(f"{path} is no readable HDF5 file; copy it from ELMo's release again.") from error
+
+
+def _fill(place: Tensor, name: str, dataset: object, path: Path) -> None:
+    """Copy one HDF5 data set into a parameter."""
+    if not isinstance(dataset, h5py.Dataset):
+        raise ValueError(f"{path} lacks {name}, which options.json asks for; take both files from one release.")
+    if dataset.shape != tuple(place.shape) or dataset.dtype.kind != "f":
+        raise ValueError(
+            f"{path}: {name} is {dataset.shape} of {dataset.dtype}, and options.json asks for numbers of "
+            f"{tuple(place.shape)}; take both files from one release."
+        )
+    with torch.no_grad():
+        place.copy_(torch.from_numpy(dataset[...].astype(np.float32, copy=False)))
+
+
+def write_weights(path: Path, words: CharacterCNN, language_model: LanguageModel) -> None:
+    """Write every parameter, as float32, under the released names."""
+    with h5py.File(path, "w") as file:
+        for name, place in _places(words, language_model):
+            file.create_dataset(name, data=place.detach().float().cpu().contiguous().numpy())
+
+
+def weights_without_embeddings(path: Path) -> int:
+    """The number of weights that a forward pass multiplies by: all matrices except the character embeddings.
+
+    Raises:
+        ValueError: it is no HDF5 file, or a truncated one; one line.
+    """
+    sizes: list[int] = []
+
+    def count(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset) and len(item.shape) > 1 and name != CHARACTERS:
+            sizes.append(math.prod(item.shape))
+
+    try:
+        with h5py.File(path, "r") as file:
+            file.visititems(count)
+    except BROKEN as error:
+        raise ValueError(f"{path} is no readable HDF5 file; copy it from ELMo's release again.") from error
+    return sum(sizes)
+
+
+def _places(words: CharacterCNN, language_model: LanguageModel) -> Iterator[tuple[str, Tensor]]:
+    """Yield (name in the file, view of the parameter in the file's shape) for every parameter.
+
+    The names are those that `allennlp.modules.elmo` and `elmo_lstm` read. Dense layers are transposed, since
+    TensorFlow computes x W.
+    """
+    yield CHARACTERS, words.characters.detach()
+    for number, filters in enumerate(words.convolutions):
+        weight, bias = (filters.get_parameter(name).detach() for name in ("weight", "bias"))
+        yield f"CNN/W_cnn_{number}", weight.permute(2, 1, 0)[None]  # (1, width, characters, filters)
+        yield f"CNN/b_cnn_{number}", bias
+    for number, highway in enumerate(words.highways):
+        for gate in ("carry", "transform"):
+            yield from _dense(f"CNN_high_{number}", f"_{gate}", highway.get_submodule(gate))
+    yield from _dense("CNN_proj", "_proj", words.projection)
+    for number, layer in enumerate(language_model.layers):
+        kernel, projection = (layer.get_parameter(name).detach() for name in ("kernel", "projection"))
+        for direction, bias_name in enumerate(("forward_bias", "backward_bias")):
+            cell = f"RNN_{direction}/RNN/MultiRNNCell/Cell{number}/LSTMCell"
+            yield f"{cell}/W_0", kernel[direction]
+            yield f"{cell}/B", layer.get_parameter(bias_name).detach()
+            yield f"{cell}/W_P_0", projection[direction]
+
+
+def _dense(group: str, ending: str, layer: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield (name in the file, view) of a dense layer's weight and bias."""
+    yield f"{group}/W{ending}", layer.get_parameter("weight").detach().T
+    yield f"{group}/b{ending}", layer.get_parameter("bias").detach()

@@ -18,13 +18,6 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from meltpoint.adapters.families.elmo.files import LstmOptions
 
 
-class Start(NamedTuple):
-    """The LSTM state before the first step: output (G, batch, size) and memory (G, batch, cells)."""
-
-    output: Tensor
-    memory: Tensor
-
-
 class Clips(NamedTuple):
     """The largest absolute values of a memory cell and of an output; infinity for no clipping."""
 
@@ -51,9 +44,9 @@ class ProjectedLSTM(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, inputs: Tensor, kernel: Tensor, bias: Tensor, projection: Tensor, start: Start | None,
-        lengths: Sequence[int], clips: Clips, keeps: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        ctx: FunctionCtx, inputs: Tensor, kernel: Tensor, bias: Tensor, projection: Tensor, lengths: Sequence[int],
+        clips: Clips, keeps: bool,
+    ) -> Tensor:  # fmt: skip
         """Run every LSTM over its rows.
 
         Args:
@@ -62,15 +55,13 @@ class ProjectedLSTM(torch.autograd.Function):
             kernel: (G, inputs + size, 4 * cells).
             bias: (G, 4 * cells).
             projection: (G, cells, size).
-            start: the state before the first step; None for zeros; it gets no gradient.
             lengths: of the rows, the longest first; the first one is `steps`.
             clips: limits of memory and output.
             keeps: whether to keep all memories for the backward pass (autograd is always off inside a function, so that
                 it cannot be found out here).
 
         Returns:
-            The output of every step, (G, steps, batch, size), 0 beyond a row's end; and, without a gradient, each
-            row's last output and memory, (G, batch, size) and (G, batch, cells).
+            The output of every step, (G, steps, batch, size), 0 beyond a row's end.
         """
         groups, steps, batch, width = inputs.shape
         cells, size = projection.shape[1:]
@@ -80,8 +71,6 @@ class ProjectedLSTM(torch.autograd.Function):
         across = kernel[:, width:]
         outputs = inputs.new_zeros(groups, steps + 1, batch, size)
         memory = inputs.new_zeros(groups, steps + 1 if keeps else 1, batch, cells)
-        if start is not None:
-            outputs[:, 0], memory[:, 0] = start
         for step, rows in enumerate(active):
             gate = gates[:, step, :rows]
             gate.flatten(2).baddbmm_(outputs[:, step, :rows], across)
@@ -91,16 +80,13 @@ class ProjectedLSTM(torch.autograd.Function):
             now.clamp_(-clips.memory, clips.memory)
             projected = torch.bmm(now.tanh().mul_(outer), projection)
             torch.clamp(projected, -clips.output, clips.output, out=outputs[:, step + 1, :rows])
-        ends, row = torch.tensor(lengths, device=inputs.device), torch.arange(batch, device=inputs.device)
-        last = outputs[:, ends, row], memory[:, ends * keeps, row]
         ctx.save_for_backward(inputs, kernel, projection, gates, memory, outputs)
         ctx.active, ctx.clips = active, clips  # type: ignore[attr-defined]
-        ctx.mark_non_differentiable(*last)
-        return outputs[:, 1:], *last
+        return outputs[:, 1:]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Backpropagation through time; each weight's gradient is one product over all steps, at the end."""
         inputs, kernel, projection, gates, memory, outputs = ctx.saved_tensors  # type: ignore[attr-defined]
         clips: Clips = ctx.clips  # type: ignore[attr-defined]
@@ -128,11 +114,11 @@ class ProjectedLSTM(torch.autograd.Function):
         flat, needs = scores.flatten(3).flatten(1, 2), ctx.needs_input_grad  # type: ignore[attr-defined]
         into = torch.bmm(flat, kernel[:, :width].transpose(1, 2)).view_as(inputs) if needs[0] else None
         if not any(needs[1:4]):
-            return into, *[None] * 7
+            return into, *[None] * 6
         given = torch.cat([inputs, outputs[:, :-1]], -1).flatten(1, 2)
         weights = torch.bmm(given.transpose(1, 2), flat)
         lifting = torch.bmm(produced.flatten(1, 2).transpose(1, 2), projected.flatten(1, 2))
-        return into, weights, flat.sum(1), lifting, *[None] * 4
+        return into, weights, flat.sum(1), lifting, *[None] * 3
 
 
 _through_sigmoid, _through_tanh = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
@@ -143,25 +129,6 @@ def _sigmoid(gates: Tensor) -> tuple[Tensor, Tensor]:
     """Two adjacent gates, activated in place."""
     one, two = gates.sigmoid_().unbind(2)
     return one, two
-
-
-class UniqueIndexSelect(torch.autograd.Function):
-    """`index_select` of distinct rows, so that the backward pass is a copy instead of an accumulation."""
-
-    @staticmethod
-    def forward(ctx: FunctionCtx, rows: Tensor, places: Tensor) -> Tensor:
-        """(N, size), (M,) → (M, size)."""
-        ctx.save_for_backward(places)
-        ctx.count = len(rows)  # type: ignore[attr-defined]
-        return rows.index_select(0, places)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
-        """Copy each gradient to its row's index."""
-        (places,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        empty = gradient.new_zeros(ctx.count, gradient.shape[1])  # type: ignore[attr-defined]
-        return empty.index_copy_(0, places, gradient), None
 
 
 FORGET_BIAS = 1.0
@@ -186,8 +153,8 @@ class Layer(nn.Module):
         self.backward_bias = nn.Parameter(torch.zeros(4 * cells))
         self.projection = nn.Parameter(torch.randn(2, cells, size) / math.sqrt(cells))
 
-    def forward(self, inputs: Tensor, lengths: Sequence[int], start: Start | None) -> tuple[Tensor, Start]:
-        """(2, steps, batch, size) → (2, steps, batch, size), and the rows' last states.
+    def forward(self, inputs: Tensor, lengths: Sequence[int]) -> Tensor:
+        """(2, steps, batch, size) → (2, steps, batch, size).
 
         On a CPU the directions run one after the other, so that the weights stay in the cache; on a GPU they share each
         matrix product.
@@ -196,14 +163,10 @@ class Layer(nn.Module):
         opened = (bias + bias.new_tensor([0.0, 0.0, FORGET_BIAS, 0.0])[:, None]).flatten(1)
         shares = 1 if inputs.is_cuda else 2
         given = zip(*(part.chunk(shares) for part in (inputs, self.kernel, opened, self.projection)), strict=True)
-        starts = [None] * shares if start is None else [*zip(*(part.chunk(shares) for part in start), strict=True)]
         keeps = torch.is_grad_enabled() and any(one.requires_grad for one in (inputs, *self.parameters()))
-        results = [
-            ProjectedLSTM.apply(*tensors, begin, lengths, self.clips, keeps)  # type: ignore[no-untyped-call]
-            for tensors, begin in zip(given, starts, strict=True)
-        ]
-        read, *last = (torch.cat(parts) for parts in zip(*results, strict=True))
-        return read, Start(*last)
+        return torch.cat(
+            [ProjectedLSTM.apply(*tensors, lengths, self.clips, keeps) for tensors in given]  # type: ignore[no-untyped-call]
+        )
 
 
 class LanguageModel(nn.Module):
@@ -222,27 +185,21 @@ class LanguageModel(nn.Module):
         self.dropout = nn.Dropout(0.0)
         self.skips = options.use_skip_connections
 
-    def forward(
-        self, inputs: Tensor, lengths: Sequence[int], starts: Sequence[Start] | None = None
-    ) -> tuple[list[Tensor], list[Start]]:
+    def forward(self, inputs: Tensor, lengths: Sequence[int]) -> list[Tensor]:
         """Run both directions over rows.
 
         Args:
             inputs: (2, steps, batch, size): the rows' words, and the same reversed within each row.
             lengths: of the rows, the longest first.
-            starts: the initial state of each layer; None for zeros.
 
         Returns:
-            Each layer's states, (2, steps, batch, size), with the second direction's in reversed order; and each
-            layer's last states.
+            Each layer's states, (2, steps, batch, size), with the second direction's in reversed order.
         """
-        states, ends = inputs, []
-        layers = []
+        states, layers = inputs, []
         for number, layer in enumerate(self.layers):
             given = self.dropout(states)
-            states, end = layer(given, lengths, None if starts is None else starts[number])
+            states = layer(given, lengths)
             if self.skips and number:
                 states = states + given
             layers.append(states)
-            ends.append(end)
-        return layers, ends
+        return layers

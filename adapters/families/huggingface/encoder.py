@@ -16,26 +16,25 @@ from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch, Row
 from meltpoint.adapters.data.batching import collate
-from meltpoint.adapters.data.sentence_pooling import Prompts, SentencePooling
+from meltpoint.adapters.data.input_format import Prompts, SentencePooling
 from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, is_worthwhile
 from meltpoint.adapters.encoder import Encoder, LayerGroup
+from meltpoint.adapters.families.huggingface import attention, configuration
 from meltpoint.adapters.families.huggingface import attention as transformers_attention
-from meltpoint.adapters.families.huggingface import cls_only, sentence_files
-from meltpoint.adapters.families.huggingface.files import fingerprint, weight_files
-from meltpoint.adapters.families.huggingface.groups import find_groups
-from meltpoint.adapters.families.huggingface.location import locate
-from meltpoint.adapters.families.huggingface.native_head import TransformersHead
-from meltpoint.adapters.families.huggingface.pretrained import quiet, read
-from meltpoint.adapters.families.huggingface.reading import (
+from meltpoint.adapters.families.huggingface.architecture import (
     UNBOUNDED,
+    find_groups,
     length_of_change,
     longest_input,
     position_padding,
     positions_after_padding,
     rows_to_check,
 )
-from meltpoint.adapters.families.huggingface.supported import leave_without_labels
+from meltpoint.adapters.families.huggingface.configuration import leave_without_labels
+from meltpoint.adapters.families.huggingface.files import fingerprint, locate, weight_files
+from meltpoint.adapters.families.huggingface.native_head import TransformersHead
+from meltpoint.adapters.families.huggingface.pretrained import quiet, read
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact
@@ -58,7 +57,7 @@ class HuggingFaceEncoder(Encoder):
 
     Attributes:
         separate_above: the length of a batch, in pieces, above which rows of one length are read at a time: 0 where
-            padding changes the states beside it (FNet, ConvBERT).
+            padding changes the states next to it (FNet, ConvBERT).
     """
 
     family = "hf"
@@ -166,7 +165,7 @@ class HuggingFaceEncoder(Encoder):
         return tuple(layer if layer.shape[1] <= length else layer[:, :length] for layer in states)  # BigBird's blocks
 
     def _choose_attention(self, length: int) -> None:
-        """Let BigBird attend as a fresh one does at this length; its own change to full attention is for ever."""
+        """Let BigBird attend as a fresh model does at this length; its own change to full attention is permanent."""
         if getattr(self.model.config, "attention_type", None) != "block_sparse":
             return
         with torch.random.fork_rng(devices=[]):  # it makes modules anew, with the old ones' weights
@@ -183,16 +182,9 @@ class HuggingFaceEncoder(Encoder):
             self.model.save_pretrained(folder)
             self.tokenizer.save(folder)
         leave_without_labels(folder)
-        sentence_files.write_files(folder, self._sentence_files)
+        configuration.write_files(folder, self._sentence_files)
         for path in weight_files(folder):
             give_usual_mode(path)
-
-    def is_mended(self, rows: Sequence[Row]) -> bool:
-        """As `Encoder.is_mended`: of RoBERTa's kin, rows with the piece that they take for padding."""
-        if self.separate_above < UNBOUNDED or self._always_masks:
-            return True
-        padding = self._position_padding
-        return padding is not None and any(padding in pieces for row in rows for pieces in row.inputs)
 
     @property
     def layers(self) -> int:
@@ -312,12 +304,12 @@ class HuggingFaceEncoder(Encoder):
         """True if the top layer can be restricted to the first position (`cls_only`)."""
         expected = self.top(batch)[:, 0]
         top = _layer_stack(self.model)[-1]
-        if not cls_only.adopt(top):
+        if not attention.adopt(top):
             return False
         found = self._run_unpadded(batch, replace(unpadded, cls_only=True))[-1]
         is_same = torch.allclose(found, expected, atol=_ROUNDING)
         if not is_same:
-            cls_only.restore(top)
+            attention.restore(top)
         return is_same
 
 
@@ -340,8 +332,8 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
     folder, revision = locate(reference)
     digest = fingerprint(reference, folder)
     model, tokenizer = read(folder, reference.word, torch.float32)
-    pooling, prompts = sentence_files.read_pooling(folder) or reference.pooling, sentence_files.read_prompts(folder)
-    files = sentence_files.read_files(folder)
+    pooling, prompts = configuration.read_pooling(folder) or reference.pooling, configuration.read_prompts(folder)
+    files = configuration.read_files(folder)
     encoder = HuggingFaceEncoder(model, tokenizer, digest, revision, pooling, prompts, files)
     encoder.native = TransformersHead(model.config, folder)
     return encoder

@@ -1,21 +1,32 @@
-"""The files of a Hugging Face encoder: locating, checking and hashing them before anything is loaded."""
+"""The files of a Hugging Face encoder: found in a folder or on the hub, checked, hashed; their sizes and licence.
+
+Nothing is loaded here. Files of the hub come from the local cache if they are complete, else they are downloaded.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
+import yaml
 from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 
-from meltpoint.adapters.families.huggingface.sentence_files import SENTENCE_FILES
-from meltpoint.adapters.families.huggingface.supported import read_config, supported_config
+from meltpoint.adapters.families.huggingface import configuration
+from meltpoint.adapters.families.huggingface.configuration import (
+    SENTENCE_FILES,
+    TOKENIZER,
+    read_config,
+    read_json,
+    supported_config,
+)
 from meltpoint.adapters.families.reference import EncoderReference
-from meltpoint.tasks.core.files import is_folder, parse_json, read_bytes
+from meltpoint.tasks.core.files import is_folder, parse_json, parse_yaml, read_bytes
 
 TOKENIZER_FILES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model",
@@ -25,9 +36,9 @@ BESIDE_WEIGHTS = (
     "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.txt", "vocab.json", "merges.txt", "*.model", *SENTENCE_FILES,
 )  # fmt: skip
-"""The files that loading reads beside the weights; any of them may affect the states, or a sentence's vector."""
+"""The files that loading reads besides the weights; any of them may affect the states, or a sentence's vector."""
 ADAPTER = "adapter_config.json"
-"""The file of peft, and of the library adapters, beside weights that are of no use without their base."""
+"""The file of peft, and of the library adapters, with weights that are of no use without their base."""
 WIDTHS = {"hidden_size", "d_model", "dim", "emb_dim", "n_embd"}
 """Names in configurations of the size of a hidden state, which some tensor has as its length."""
 SIZES = re.compile("layers?$|size$|dim$|heads$")
@@ -51,7 +62,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 FileName = Annotated[str, Field(pattern=r"^[^/\\\x00]*\.safetensors$", max_length=200)]
-"""A file beside the index: no path, which could lead elsewhere."""
+"""A file in the folder of the index; a path could lead elsewhere."""
 
 
 class _WeightIndex(BaseModel):
@@ -69,7 +80,7 @@ def check_folder(folder: Path) -> Path:
     """
     if not is_folder(folder):
         raise ValueError(f"There is no folder {folder}; pass the folder of an encoder, or a hub id, as hf:… .")
-    if (folder / ADAPTER).is_file():  # also beside a whole encoder: transformers would put it on, where peft is there
+    if (folder / ADAPTER).is_file():  # with a whole encoder too: transformers would apply it if peft is installed
         raise ValueError(
             f"{folder} holds an adapter ({ADAPTER}), which is not read; merge it into its encoder (peft's "
             "merge_and_unload()), save_pretrained() that and its tokenizer in a folder of their own, and pass it."
@@ -177,3 +188,172 @@ def verify(reference: EncoderReference, folder: Path) -> str:
             f"{str(reference.sha256)[:16]}; install or download them again."
         )
     return digest
+
+
+STATE_SIZES = ("hidden_size", "dim", "d_model")
+"""The keys of config.json that different model types use for the size of a hidden state."""
+
+
+def state_size(folder: Path) -> int:
+    """The size of a hidden state.
+
+    Raises:
+        ValueError: config.json does not name it.
+    """
+    config = read_config(folder)
+    size = next((config[name] for name in STATE_SIZES if isinstance(config.get(name), int)), None)
+    if size is None:
+        raise ValueError(f"{folder / 'config.json'} names no size of a state ({', '.join(STATE_SIZES)}).")
+    return int(size)
+
+
+RESERVED_POSITIONS = {
+    "camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm",
+    "xlm-roberta", "xlm-roberta-xl", "xmod",
+}  # fmt: skip
+"""Model types that number positions from `pad_token_id + 1`, so that the first position embeddings are never used."""
+
+UNKNOWN_LENGTH = 100_000
+"""Larger values of `model_max_length` mean "unknown"; transformers writes 1e30."""
+
+
+def longest_input(folder: Path) -> int | None:
+    """The longest input of an encoder in pieces, special tokens included; None if its files do not name it."""
+    config, tokenizer = read_config(folder), read_json(folder / TOKENIZER)
+    positions = config.get("max_position_embeddings")
+    known = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
+    limits = []
+    if isinstance(positions, int):
+        pad = config.get("pad_token_id") if config.get("model_type") != "mpnet" else 1
+        is_reserved = config.get("model_type") in RESERVED_POSITIONS
+        limits.append(positions - pad - 1 if is_reserved and isinstance(pad, int) else positions)
+    if isinstance(known, int | float) and 0 < known < UNKNOWN_LENGTH:
+        limits.append(int(known))
+    return min(limits, default=None)
+
+
+def weights_without_embeddings(folder: Path) -> int:
+    """The number of weights that a forward pass multiplies by: all matrices except embeddings, LM head and pooler."""
+    count = 0
+    for path in weight_files(folder):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118 - not iterable itself
+                shape = file.get_slice(name).get_shape()
+                if len(shape) > 1 and "embedding" not in name and not name.startswith(("cls.", "lm_head.", "pooler.")):
+                    count += math.prod(shape)
+    return count
+
+
+CARD = "README.md"
+LONGEST = 100
+"""Characters of a licence that are kept; identifiers of the hub have at most 30."""
+
+
+def licence_of(folder: Path) -> str | None:
+    """The licence in a folder's `README.md`: an identifier of the hub (`apache-2.0`), on one line; None for none."""
+    try:
+        front = parse_yaml(_front_matter(read_bytes(folder / CARD).decode()), yaml.BaseLoader)
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    stated = front.get("license") if isinstance(front, dict) else None
+    return " ".join(stated.replace("`", "'").split())[:LONGEST] or None if isinstance(stated, str) else None
+
+
+def _front_matter(text: str) -> str:
+    """The YAML between the first two lines of three hyphens; empty where a text does not begin with such a line."""
+    lines = text.lstrip("\ufeff").splitlines()
+    if not lines or lines[0].strip() != "---":
+        return ""
+    ends = [number for number, line in enumerate(lines) if number and line.strip() == "---"]
+    return "\n".join(lines[1 : ends[0]]) if ends else ""
+
+
+# Only the files that loading needs: a repository may also hold pickles, ONNX and TensorFlow copies of the weights.
+# The encoder's own model card is read for its licence.
+HUB_FILES = (
+    *BESIDE_WEIGHTS,
+    *configuration.DOWNLOADED,
+    ADAPTER,
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "README.md",
+)
+
+ASK_SECONDS = 20
+"""Timeout of the request for the newest commit; downloads have the hub client's timeouts and retries."""
+
+
+def snapshot(reference: EncoderReference) -> Path:
+    """The folder of a hub encoder in the local cache, named by its commit.
+
+    A cached copy of a given revision is used without network access. Without a revision the newest commit is looked up
+    first, and the cached copy is used if the hub cannot be reached.
+
+    Raises:
+        ValueError: the files are not available; one line with the remedy.
+    """
+    import huggingface_hub  # slow to import
+    from huggingface_hub import errors
+
+    cached = _cached(reference)
+    if cached is not None and reference.revision is not None:
+        return cached
+    what = f"Encoder '{reference.word}': {reference.source}"
+    try:
+        # This request fails at once without a network, where a download would retry, and log it, for half a minute.
+        commit = huggingface_hub.model_info(reference.source, revision=reference.revision, timeout=ASK_SECONDS).sha
+        folder = huggingface_hub.snapshot_download(
+            reference.source, revision=commit, allow_patterns=list(HUB_FILES)
+        )  # fmt: skip
+        return Path(folder)
+    except errors.GatedRepoError as error:
+        raise ValueError(f"{what} is gated; accept its terms on the hub and set HF_TOKEN.") from error
+    except errors.RepositoryNotFoundError as error:
+        raise ValueError(f"{what} is not on the hub, or private; check the id, or set HF_TOKEN.") from error
+    except errors.RevisionNotFoundError as error:
+        raise ValueError(f"{what} has no revision '{reference.revision}' on the hub.") from error
+    except errors.HFValidationError as error:
+        raise ValueError(f"{what} is neither a hub id nor a folder.") from error
+    except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]  # httpx's, whichever the hub uses
+        if cached is not None:
+            return cached
+        raise ValueError(
+            f"{what} is not in the local cache and the hub cannot be reached ({first_line(error)}); connect once, "
+            f"point HF_HOME at a cache that holds it, or pass a folder as hf:FOLDER."
+        ) from error
+
+
+def _cached(reference: EncoderReference) -> Path | None:
+    """The folder of a complete copy in the local cache, without network access; None if there is none."""
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        folder = huggingface_hub.snapshot_download(
+            reference.source, revision=reference.revision, allow_patterns=list(HUB_FILES), local_files_only=True
+        )
+        return check_folder(Path(folder))
+    except (errors.LocalEntryNotFoundError, errors.HFValidationError, ValueError):
+        return None
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, or its type."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def locate(reference: EncoderReference) -> tuple[Path, str]:
+    """The folder with an encoder's files, downloaded first if necessary, and its revision.
+
+    Returns:
+        (folder, revision): the revision is the folder's path, or `ID@COMMIT` for a hub encoder.
+
+    Raises:
+        ValueError: the files are not available; one line with the remedy.
+    """
+    if reference.is_folder:
+        folder = check_folder(Path(reference.source))
+        return folder, str(folder)
+    folder = check_folder(snapshot(reference))
+    return folder, f"{reference.source}@{folder.name}"

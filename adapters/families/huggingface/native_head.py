@@ -19,9 +19,9 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from meltpoint.adapters.families.huggingface.configuration import supported_config
 from meltpoint.adapters.families.huggingface.files import weight_files
 from meltpoint.adapters.families.huggingface.pretrained import quiet
-from meltpoint.adapters.families.huggingface.supported import supported_config
 from meltpoint.adapters.head import Reads
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
@@ -61,7 +61,7 @@ class GivenStates(nn.Module):
         if not isinstance(self.pooler, nn.Linear):
             pooled: Tensor = self.pooler(states)
             return pooled
-        pooled = self.pooler(states[:, 0])  # ALBERT's is the dense layer alone, its tanh a module beside it
+        pooled = self.pooler(states[:, 0])  # ALBERT's is the dense layer alone, its tanh another module
         return pooled if self.pooler_activation is None else self.pooler_activation(pooled)
 
 

@@ -13,8 +13,11 @@ import torch
 import transformers
 from torch import nn
 
-from meltpoint.adapters.families.huggingface.files import check_sizes
-from meltpoint.adapters.families.huggingface.supported import supported_config
+from meltpoint.adapters.data.tokenising import PieceTokenizer
+from meltpoint.adapters.families.huggingface import files
+from meltpoint.adapters.families.huggingface.configuration import read_prompts, supported_config
+from meltpoint.adapters.families.huggingface.files import check_sizes, first_line, locate
+from meltpoint.adapters.families.reference import EncoderReference
 
 AGAIN = "Copy or download the whole folder again."
 
@@ -83,7 +86,7 @@ def read_tokenizer(folder: Path, word: str) -> Any:
         )
     except Exception as error:  # tokenizers raises the class Exception itself for a damaged tokenizer.json
         raise ValueError(
-            f"{word}: its tokenizer cannot be read ({_first_line(error)}). Save it again beside the weights."
+            f"{word}: its tokenizer cannot be read ({first_line(error)}). Save it again beside the weights."
         ) from error
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"{word} has no fast tokenizer; save one beside the weights as tokenizer.json.")
@@ -104,7 +107,7 @@ def _read_model(config: Any, folder: Path, word: str, dtype: torch.dtype | Liter
     except MemoryError:
         raise
     except Exception as error:  # a family's code raises whatever comes of a value that it does not know
-        raise ValueError(f"{word}: its weights do not fit its config.json ({_first_line(error)}). {AGAIN}") from error
+        raise ValueError(f"{word}: its weights do not fit its config.json ({first_line(error)}). {AGAIN}") from error
     for name, in_file, expected in sorted(report["mismatched_keys"]):
         shapes = f"{name} is {tuple(in_file)} in the file and {tuple(expected)} by config.json"
         raise ValueError(f"{word}: its weights do not fit its config.json: {shapes}. {AGAIN}")
@@ -131,7 +134,20 @@ def _without_place(model: Any, unexpected: Iterable[str]) -> list[str]:
     return sorted(n for n, own in names.items() if own.partition(".")[0] in inside and own not in buffers)
 
 
-def _first_line(error: Exception) -> str:
-    """The first line of an error's message, or its type."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+def load_tokenizer(reference: EncoderReference) -> PieceTokenizer:
+    """The tokenizer of an encoder's folder, downloaded first if necessary; it gives no segments.
+
+    Its longest input is also that of a configuration that leaves out `max_position_embeddings`, for which transformers
+    has a default.
+
+    Raises:
+        ValueError: the files are not available, or cannot be read; one line with the remedy.
+    """
+    folder, _ = locate(reference)
+    with quiet():
+        tokenizer = read_tokenizer(folder, reference.word)
+        config = supported_config(folder, reference.word)
+    named = files.longest_input(folder)
+    positions = int(getattr(config, "max_position_embeddings", files.UNKNOWN_LENGTH))
+    longest = positions if named is None else min(named, positions)
+    return PieceTokenizer(tokenizer, longest, token_types=False, prompts=read_prompts(folder))

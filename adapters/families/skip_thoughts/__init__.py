@@ -12,8 +12,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters.default_head import FamilyTraits
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families.reference import EncoderReference, FamilyTraits
 from meltpoint.adapters.families.skip_thoughts.files import (
     FAMILY,
     Variant,
@@ -26,7 +25,7 @@ from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
-    from meltpoint.adapters.data.tokenizer import Tokenizer
+    from meltpoint.adapters.data.input_format import Tokenizer
     from meltpoint.adapters.encoder import Encoder
 
 TRAITS = FamilyTraits(joins_pairs=False, has_words=False, of_transformers=False)

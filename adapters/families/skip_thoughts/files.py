@@ -23,7 +23,7 @@ MODELS = {"uni": ("uni",), "bi": ("bi",), "combine": ("uni", "bi")}
 """Name → the models whose vectors are concatenated, in the order of the authors' `encode`."""
 COMBINE, EOS = "combine", "eos"
 FILE = "variant.txt"
-"""Written by Meltpoint beside the published files when it saves an encoder: the encoder's variant."""
+"""Meltpoint writes it next to the published files when it saves an encoder: the encoder's variant."""
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meltpoint.adapters.data.sentence_pooling import Prompts
-from meltpoint.adapters.data.tokenizer import Span
+from meltpoint.adapters.data.input_format import Prompts, Span
 from meltpoint.adapters.data.word_tokenizer import words_of
+from meltpoint.adapters.families.huggingface.files import first_line
 from meltpoint.adapters.families.skip_thoughts.files import EOS
 
 UNKNOWN, END = "UNK", f"<{EOS}>"
@@ -112,7 +112,7 @@ def read_table(path: Path | str) -> WordVectors:
             f"there is room (docs/encoders.md), or download it again."
         ) from error
     except _BROKEN as error:
-        raise ValueError(f"{path} is no table of word vectors ({_line(error)}); download it again.") from error
+        raise ValueError(f"{path} is no table of word vectors ({first_line(error)}); download it again.") from error
     if table.ndim != 2 or table.dtype.kind != "f":
         raise ValueError(
             f"{path} holds {table.dtype} of shape {table.shape}, not one vector per word; download it again."
@@ -128,11 +128,6 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
         raise ValueError(f"version {version} of NumPy's format")
     shape, _, dtype = readers[version](file)
     return shape, dtype
-
-
-def _line(error: Exception) -> str:
-    """The first line of an exception's message, or its type."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 class _Type:

@@ -25,7 +25,7 @@ from meltpoint.adapters.data.batching import evaluation_batches, inputs
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder
-from meltpoint.adapters.features.writing import at_rest
+from meltpoint.adapters.features.reading import at_rest
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.export import order_of

@@ -1,12 +1,14 @@
-"""The input format of examples: words, pairs encoded jointly or separately, and sentences with document context.
+"""The form in which an encoder is given texts: words, pairs jointly or separately, document context, prefixes, pooling.
 
-Imports no torch: settings are checked in processes that load no encoder.
+Also the interface of tokenizers. Imports no torch: settings are checked, and encoders resolved and listed, in processes
+that load no encoder.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, Protocol, cast
 
 from meltpoint.adapters.hyperparameters import Parameter, Setting
 
@@ -43,7 +45,7 @@ POOLING_KIND, OWN_POOLING = "pooling.kind", "encoder"
 """The hyperparameter and its value by which a sentence is the vector that its encoder was trained to give."""
 
 FEATS = "sentence_vectors.feats"
-"""The hyperparameter by which a pair's word statistics stand beside its vectors (`pair_statistics`)."""
+"""The hyperparameter by which a pair's word statistics stand next to its vectors (`pair_statistics`)."""
 
 INPUT_FORMAT = (PAIRING, CONTEXT, WORD_TOKENIZER, PREFIX)
 """A complete setting names these only where they differ from the defaults: most tasks have no choice of them."""
@@ -58,7 +60,7 @@ class InputFormat:
             if the encoder supports it (ELMo and Skip-thoughts do not).
         context: a sentence to label alone ("sentence"), or with the surrounding text of its document ("document").
         word_tokenizer: what texts pass through before the encoder's own tokenizer: "moses", or nothing ("whitespace").
-        prefix: what is put before each text that is an input of its own (`sentence_pooling.Prompts.text`); a pair that
+        prefix: what is put before each text that is an input of its own (`Prompts.text`); a pair that
             is encoded jointly gets none.
         statistics: whether a pair that is encoded separately comes with statistics of its words (`pair_statistics`).
     """
@@ -97,3 +99,91 @@ def input_format_of(setting: Setting, joint_pairs: bool) -> InputFormat:
     return InputFormat(
         pairing, cast(Context, context), cast(WordTokenizer, words), cast(Prefix, prefix), bool(setting.get(FEATS))
     )
+
+
+PoolingKind = Literal["mean", "cls", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class SentencePooling:
+    """The pooling that an encoder was trained with: the states of a text, special tokens included → one vector.
+
+    Attributes:
+        kind: the mean over all pieces, their maximum, or the first piece's state.
+        normalise: whether the vector is scaled to length 1.
+        longest: the pieces, special tokens included, at which its makers cut a text; None where they name no such.
+    """
+
+    kind: PoolingKind
+    normalise: bool = False
+    longest: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}, normalised" if self.normalise else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prefixes that an encoder was trained with.
+
+    Attributes:
+        named: (name, prefix) of each, such as ("query", "query: ").
+        default: the name of the one that its makers put before every text; "" if there is none.
+    """
+
+    named: tuple[tuple[str, str], ...] = ()
+    default: str = ""
+
+    def text(self, prefix: Prefix) -> str:
+        """The text that is put before each text.
+
+        Args:
+            prefix: "none", "query" or "passage", which sentence-transformers also calls "document" (`query: ` and
+                `passage: ` where the encoder names no other), or "own": the encoder's default; without one its query
+                prefix if passages have one too, as E5's makers advise for tasks other than retrieval; else nothing,
+                since texts without a prefix were trained on as well.
+        """
+        known = dict(self.named)
+        if prefix == "none":
+            return ""
+        if prefix != "own":
+            named = known.get(prefix) or (known.get("document") if prefix == "passage" else "")
+            return named or f"{prefix}: "
+        if self.default:
+            return known.get(self.default, "")
+        return known.get("query", "") if known.get("passage") else ""
+
+
+Span = tuple[int, int]
+"""(start, stop) of consecutive pieces."""
+
+
+class Tokenizer(Protocol):
+    """Text → subword token ids ("pieces"), with the special tokens that the encoder expects.
+
+    Attributes:
+        pad_piece: the piece id of padded positions.
+        max_pieces: the longest input of its encoder, special tokens included.
+        joins_pairs: whether its encoder can take both sentences of a pair as one input.
+        prompts: the prefixes that its encoder was trained with.
+    """
+
+    pad_piece: int
+    max_pieces: int
+    joins_pairs: bool
+    prompts: Prompts
+
+    def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], int]:
+        """(pieces, segments or [], number of pieces cut) of one sentence of at most `limit` pieces."""
+
+    def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], int]:
+        """(pieces, segments or [], each sentence's span, number of pieces cut) of a pair, encoded jointly.
+
+        The longer sentence is truncated first.
+        """
+
+    def word(self, word: str) -> list[int]:
+        """The pieces of one word in the middle of a sentence, without special tokens; never empty."""
+
+    def frame(self, pieces: Sequence[int]) -> tuple[list[int], list[int], int]:
+        """(pieces with special tokens, segments or [], number of special tokens before the first piece)."""

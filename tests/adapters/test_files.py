@@ -1,7 +1,9 @@
-"""Files that are written: their permissions are those that the umask gives, whatever library wrote them."""
+"""Files of the adapters: their locks, and the modes that the umask gives."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -13,11 +15,48 @@ import torch
 from meltpoint.adapters import settings
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import save_folder
-from meltpoint.adapters.files import replacing, write_atomically
+from meltpoint.adapters.features.entries import hold, locked
+from meltpoint.adapters.files import acquire, replacing, write_atomically
 from meltpoint.adapters.model import Member, build
-from meltpoint.adapters.training.shared_first_phase import FirstPhaseCheckpoint, write_checkpoint
+from meltpoint.adapters.training.training_state import TrainingState, write_state
 from meltpoint.sweeps.worker.worker import save_weights
 from meltpoint.tasks.core.task import Task
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Stand for a file system whose flock fails."""
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+
+
+def test_a_lock_that_is_held_is_not_got_and_is_free_again_afterwards(tmp_path):
+    path = tmp_path / "x.lock"
+    with path.open("a") as one, path.open("a") as other:
+        assert acquire(one, shared=False, wait=False)
+        assert not acquire(other, shared=True, wait=False)
+        one.close()
+        assert acquire(other, shared=False, wait=False)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_named_by_its_folder_with_the_remedy(tmp_path, monkeypatch, number):
+    refuse(monkeypatch, number)
+    message = rf"{tmp_path}: its file system has no file locks .* --storage DIR"
+    with pytest.raises(ValueError, match=message), locked(tmp_path / "x.lock", wait=False):
+        pass
+    with pytest.raises(ValueError, match=message):
+        hold(tmp_path, "entry")
+
+
+def test_a_broken_disk_is_an_error_that_names_the_file(tmp_path, monkeypatch):
+    refuse(monkeypatch, errno.EIO)
+    with pytest.raises(OSError, match="Input/output error") as caught, locked(tmp_path / "x.lock", wait=True):
+        pass
+    assert caught.value.filename == str(tmp_path / "x.lock")
+
 
 Load = Callable[[str], Encoder]
 
@@ -47,9 +86,9 @@ def test_a_file_written_whole_has_the_mode_of_the_umask(tmp_path: Path, umask: i
 
 
 def test_weights_and_stages_have_the_mode_of_the_umask(tmp_path: Path, umask: int):
-    parts = [{"a": torch.zeros(2, 3)} for _ in range(3)]
-    save_weights(parts[0], tmp_path / "checkpoints" / "one")
-    write_checkpoint(tmp_path / "stages" / "one.safetensors", FirstPhaseCheckpoint([], *parts[1:]))
+    tensors = {"a": torch.zeros(2, 3)}
+    save_weights(tensors, tmp_path / "checkpoints" / "one")
+    write_state(tmp_path / "stages" / "one.safetensors", TrainingState(tensors, {}), {})
     assert wrong(tmp_path, umask) == {}
 
 

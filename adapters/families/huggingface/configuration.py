@@ -1,0 +1,283 @@
+"""The configuration in an encoder's folder: its architecture, whether that is supported, its pooling of sentences.
+
+`pipeline("text-classification", FOLDER)` on the folder of a bare encoder puts a new, random classifier on it and
+answers with confident labels; only a table of missing weights says so. A configuration with no labels leaves that
+classifier without outputs, so that the pipeline fails. `AutoModel` reads the folder as before, and `num_labels`
+still gives you a classifier to train.
+
+sentence-transformers puts `modules.json`, `1_Pooling/config.json` and prompts next to an encoder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from meltpoint.adapters.data.input_format import PoolingKind, Prompts, SentencePooling
+from meltpoint.adapters.files import write_atomically
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.files import parse_json, read_bytes
+from meltpoint.tasks.core.task import Kind
+
+CONFIG = "config.json"
+NO_LABELS: dict[str, Any] = {"id2label": {}, "label2id": {}}
+
+
+def leave_without_labels(folder: Path) -> None:
+    """Take every label out of an encoder's configuration."""
+    config = parse_json(read_bytes(folder / CONFIG))
+    assert isinstance(config, dict), "transformers has just written it"
+    config.pop("problem_type", None)
+    write_atomically(folder / CONFIG, json.dumps({**config, **NO_LABELS}, indent=2) + "\n")
+
+
+EXAMPLES = "BERT, RoBERTa, ELECTRA, DeBERTa, ModernBERT, …"
+
+# Models that transformers lists with a masked-LM head (XLNet: among decoders), but that have no trainable hidden state
+# of each piece. All other models are judged by their configuration.
+UNFIT = {
+    "funnel": "a funnel, whose upper layers have fewer states than the input has pieces",
+    "ibert": "quantised for integers, which cannot be adapted",
+    "perceiver": "a reader of bytes with one fixed set of states, none of them a piece's",
+    "reformer": "a reversible model for inputs of fixed lengths, whose layers' states have no gradient",
+    "xlnet": "a permutation language model, pretrained to predict pieces in random orders",
+    "xmod": "one that needs each text's language as an input",
+}
+
+MOST_LAYERS = 10_000
+COUNTS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+"""Names in a configuration, whatever its model type calls them, of numbers that are 1 or more."""
+
+WITHOUT_HEAD: dict[bool, set[str]] = {False: {"neomme"}, True: {"neomme", "tapas"}}
+"""For sequence labelling or not: model types that can be adapted, but have no head of their own in transformers."""
+
+
+def has_native_head(folder: Path, kind: Kind) -> bool:
+    """True if transformers has a classification head of a folder's model type for a kind of task."""
+    return read_config(folder)["model_type"] not in WITHOUT_HEAD[kinds.get(kind).labels_words]
+
+
+def read_json(path: Path) -> Any:
+    """A file's JSON value; None if there is no file.
+
+    Raises:
+        ValueError: it is no JSON; one line with the remedy.
+    """
+    try:
+        return parse_json(read_bytes(path)) if path.is_file() else None
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read ({error}); copy or download the encoder again.") from None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read config.json, which must name a model type.
+
+    Raises:
+        ValueError: it is missing, is no JSON, or names no model type; one line with the remedy.
+    """
+    path = folder / CONFIG
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no {CONFIG}; pass {_inside(folder)}.")
+    config = read_json(path)
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        remedy = "pass a folder that transformers' save_pretrained wrote."
+        raise ValueError(f'{path} names no model type ("model_type": "bert"); {remedy}')
+    deep = [
+        name for name, value in config.items() if "layer" in name and isinstance(value, int) and value > MOST_LAYERS
+    ]
+    if deep:  # transformers makes lists of that length
+        raise ValueError(f"{path} has a {deep[0]} of {config[deep[0]]}; copy or download the encoder again.")
+    return config
+
+
+def _inside(folder: Path) -> str:
+    """The folders to pass instead of one without config.json: those of models in it, as a Trainer leaves behind."""
+    found = (path.parent for way in ("*", "snapshots/*") for path in folder.glob(f"{way}/config.json"))
+    models = sorted(inside for inside in found if b'"model_type"' in read_bytes(inside / "config.json"))
+    return " or ".join(map(str, models[:3])) or "a folder that transformers' save_pretrained wrote"
+
+
+def supported_config(folder: Path, word: str) -> Any:
+    """Load the configuration of a folder's model, which must be a text encoder.
+
+    Args:
+        folder: the folder of config.json.
+        word: the encoder's name on the command line, for messages.
+
+    Raises:
+        ValueError: transformers does not know the model, or it is no text encoder; one line that names what it is.
+    """
+    import transformers  # imported here because it takes a second
+    from huggingface_hub.errors import StrictDataclassError
+
+    model_type = read_config(folder)["model_type"]
+    if model_type not in transformers.CONFIG_MAPPING:
+        raise ValueError(
+            f"{word}: its config.json names the model type '{model_type}', which transformers "
+            f"{transformers.__version__} does not know, and code that comes with a model is never run. Name another "
+            f"encoder."
+        )
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (ValueError, OSError, LookupError, TypeError, AttributeError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{word}: its config.json cannot be read ({reason}). Copy or download it again.") from None
+    for name in COUNTS:
+        count = getattr(config, name, None)
+        if isinstance(count, int) and count < 1:
+            raise ValueError(f"{word}: its config.json has a {name} of {count}. Copy or download it again.")
+    if getattr(config, "quantization_config", None):
+        raise ValueError(
+            f"{word} is quantised (quantization_config in its config.json), which cannot be adapted; name the encoder "
+            "that it was made from, or dequantize() it and save_pretrained() it again."
+        )
+    unsupported = _unsupported_kind(config)
+    if unsupported:
+        name = type(config).__name__.removesuffix("Config")
+        raise ValueError(f"{word}: {name} is {unsupported}; Meltpoint adapts encoders ({EXAMPLES}). Name one of those.")
+    return config
+
+
+def _unsupported_kind(config: Any) -> str:
+    """The kind of a model that cannot be adapted, for a message; "" for a text encoder."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+
+    if config.model_type in UNFIT:
+        return UNFIT[config.model_type]
+    if getattr(config, "is_encoder_decoder", False):
+        return "an encoder-decoder model"
+    if getattr(config, "is_decoder", False):
+        return "set up as a decoder here (is_decoder in its config.json)"
+    if any(hasattr(config, part) for part in ("vision_config", "audio_config")):
+        return "a model of images or sound, not of text alone"
+    if type(config) in MODEL_FOR_MASKED_LM_MAPPING:
+        return ""
+    if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return "a decoder, whose states know nothing of the pieces to their right"
+    return "no text encoder (no masked language model)"
+
+
+MODULES, PROMPTS, POOLING_CONFIG = "modules.json", "config_sentence_transformers.json", "config.json"
+SENTENCE_FILES = (MODULES, PROMPTS, f"*_Pooling/{POOLING_CONFIG}")
+"""They decide on sentence vectors and inputs, so they are downloaded, and hashed, with the encoder."""
+TRANSFORMER_CONFIGS, TOKENIZER = "sentence_*_config.json", "tokenizer_config.json"
+DOWNLOADED = (TRANSFORMER_CONFIGS, "[0-9]*_*/*.json")
+"""Further files that are downloaded: they are copied, or say that a folder is none that is read."""
+
+KINDS: dict[str, PoolingKind] = {"mean": "mean", "cls": "cls", "max": "max"}
+OLD_KEYS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
+"""Keys of sentence-transformers before version 5.3, each a boolean; since then `pooling_mode` is a word."""
+READ = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+"""The modules, in their order, whose meaning is known here; what others compute is not."""
+STATES = {
+    "transformer_task": "feature-extraction", "module_output_name": "token_embeddings",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+}  # fmt: skip
+"""What sentence-transformers 6.2 writes of a Transformer whose output is its top layer's states of a text."""
+COPIED = {".json", ".txt", ".safetensors"}
+"""Suffixes of a module's files; no pickles."""
+
+_INSIDE = re.compile(r"[\w-][\w.-]*")
+_POOLING = re.compile(r"[\w-]*_Pooling")
+"""Where sentence-transformers saves a pooling, and `SENTENCE_FILES` finds it."""
+
+
+def read_pooling(folder: Path) -> SentencePooling | None:
+    """The pooling that a folder's files declare; None without such files, or where they declare anything else.
+
+    Raises:
+        ValueError: a file cannot be read; one line with the remedy.
+    """
+    found = _declared(folder)
+    return found if isinstance(found, SentencePooling) else None
+
+
+def unread_pooling(folder: Path) -> str:
+    """The reason why a sentence encoder's own vectors are not read; "" where they are, and for other encoders.
+
+    Raises:
+        ValueError: a file cannot be read; one line with the remedy.
+    """
+    found = _declared(folder)
+    return found if isinstance(found, str) else ""
+
+
+def _declared(folder: Path) -> SentencePooling | str:
+    """The pooling that a folder's files declare, or the reason why it is not read; "" without such files."""
+    parts = _parts(folder)
+    if not parts:
+        return ""
+    names, paths = [name for name, _ in parts], [path for _, path in parts]
+    if names not in READ:
+        return f"its modules are {' → '.join(names)} ({MODULES})"
+    if paths[0] or not _POOLING.fullmatch(paths[1]):
+        return f"its modules do not lie where the encoder does ({MODULES})"
+    pooling = _read_json(folder / paths[1] / POOLING_CONFIG, dict)
+    kind = None if pooling is None else _kind(pooling)
+    if kind is None:
+        return f"its pooling is none of {', '.join(KINDS)} ({paths[1]}/{POOLING_CONFIG})"
+    written = (_read_json(path, dict) for path in sorted(folder.glob(TRANSFORMER_CONFIGS)))
+    transformer: dict[str, Any] = next(written, {})
+    other = next((key for key, value in STATES.items() if transformer.get(key, value) != value), None)
+    if other is not None or transformer.get("processing_kwargs"):
+        return f"it pools other states than the top layer's of a text ({other or 'processing_kwargs'})"
+    if transformer.get("do_lower_case") and not (_read_json(folder / TOKENIZER, dict) or {}).get("do_lower_case"):
+        return f"its texts are lower-cased (do_lower_case), and not by its tokenizer ({TOKENIZER})"
+    longest = transformer.get("max_seq_length")
+    return SentencePooling(kind, "Normalize" in names, longest if isinstance(longest, int) else None)
+
+
+def _parts(folder: Path) -> list[tuple[str, str]]:
+    """The class and the path of each module, in their order; classes that are not sentence-transformers' in full."""
+    modules = [part for part in _read_json(folder / MODULES, list) or [] if isinstance(part, dict)]
+    types = [str(part.get("type", "?")) for part in modules]
+    names = [word.rpartition(".")[2] if word.startswith("sentence_transformers.") else word for word in types]
+    return list(zip(names, (str(part.get("path", "")) for part in modules), strict=True))
+
+
+def _kind(config: dict[str, Any]) -> PoolingKind | None:
+    """The single pooling of a configuration; None for several, for another one, or where prompts are left out of it."""
+    on = [key for key, value in config.items() if key.startswith("pooling_mode_") and value]
+    old = OLD_KEYS.get(on[0]) if len(on) == 1 else None if on else "mean"  # which is also the package's default
+    word = config.get("pooling_mode", old)
+    word = word[0] if isinstance(word, list) and len(word) == 1 else word
+    return KINDS.get(word) if isinstance(word, str) and config.get("include_prompt", True) is not False else None
+
+
+def read_prompts(folder: Path) -> Prompts:
+    """The prompts that a folder's files declare.
+
+    Raises:
+        ValueError: the file cannot be read; one line with the remedy.
+    """
+    config = _read_json(folder / PROMPTS, dict) or {}
+    prompts, default = config.get("prompts"), config.get("default_prompt_name")
+    texts = prompts.items() if isinstance(prompts, dict) else ()
+    named = tuple((name, text) for name, text in texts if isinstance(text, str))
+    return Prompts(named, default if isinstance(default, str) else "")
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """The files that make a sentence encoder of a folder's encoder: path → contents, for `write_files`."""
+    modules = [folder / path for _, path in _parts(folder) if _INSIDE.fullmatch(path)]
+    inside = (path for module in modules for path in module.glob("*") if path.suffix in COPIED)
+    files = (folder / MODULES, folder / PROMPTS, *folder.glob(TRANSFORMER_CONFIGS), *inside)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files if path.is_file()}
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files that `read_files` found next to an encoder."""
+    for name, contents in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(contents)
+
+
+def _read_json(path: Path, kind: type[Any]) -> Any:
+    """A file's JSON value, which is of a kind; None if there is no file."""
+    value = read_json(path)
+    if value is not None and not isinstance(value, kind):
+        raise ValueError(f"{path} is no file of sentence-transformers; copy or download the encoder again.")
+    return value
