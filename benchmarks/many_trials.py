@@ -37,8 +37,8 @@ from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.sweeps.tracking.tracker import Tracker
-from meltpoint.sweeps.worker.events import TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
+from meltpoint.sweeps.worker.outcome import TrialEnded
 
 MOST_TIMES_IDEAL = 1.28
 MOST_CHANGE = 0.10

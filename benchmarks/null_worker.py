@@ -11,8 +11,7 @@ from typing import Any
 
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.on_ray.trainable import Trainable, result_of
-from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
-from meltpoint.sweeps.worker.outcome import TrialOutcome
+from meltpoint.sweeps.worker.outcome import EpochEnded, Event, Started, TrialEnded, TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 EPOCHS = 2  # epoch events per trial

@@ -59,7 +59,7 @@ def submit(
     --mode fine_tuning --task sst2
     """
     from meltpoint.sweeps.command_line.submission import submission
-    from meltpoint.sweeps.jobs.packaging import IMAGE, TREE, WHEEL, find_wheel, large_files
+    from meltpoint.sweeps.jobs.sweep_job import IMAGE, TREE, WHEEL, find_wheel, large_files
 
     asked = submission(options)
     wheel = find_wheel(environment, Path())
@@ -74,7 +74,7 @@ def submit(
     for line in (*asked.spec.missing(), *(large_files(there.tree) if there.tree else ())):
         tell(line, err=True)
     job, attempt = send(client, asked.spec.name, asked.command, asked.storage, there, code_version(), driver_cpus)
-    url = client.server.url
+    url = client.url
     if as_json:
         print_json({"job": job, "sweep": asked.spec.name, "attempt": attempt, "address": url})
         return
@@ -125,7 +125,7 @@ def stop(name: NameArgument, address: JobAddress = None) -> None:
     seconds = time.monotonic() - began
     if not job.is_over:
         pending = "Ray gives up a job that finds no room in 15 minutes" if job.status == "PENDING" else "look again"
-        complain(f"{job.name} is {job.status} after {seconds:.0f} s still; {pending}: {client.server.url}.")
+        complain(f"{job.name} is {job.status} after {seconds:.0f} s still; {pending}: {client.url}.")
         raise typer.Exit(FAILED)
     killed = ", killed, since it did not end by itself" if seconds > STOP_WAIT_SECONDS else ""
     tell(f"{in_words(job)} It took {seconds:.0f} s{killed}.")
@@ -133,13 +133,9 @@ def stop(name: NameArgument, address: JobAddress = None) -> None:
 
 
 def _client(address: str | None) -> JobClient:
-    """The client of a cluster's jobs; an address that does not answer is refused before Ray is imported."""
-    from meltpoint.sweeps.jobs.job_server import find
+    from meltpoint.sweeps.jobs.client import JobClient, url_of
 
-    server = find(address)
-    from meltpoint.sweeps.jobs.client import JobClient
-
-    return JobClient(server)
+    return JobClient(url_of(address))
 
 
 def _variables(names: list[str]) -> dict[str, str]:
@@ -197,7 +193,7 @@ def status_of_job(
     else:
         from meltpoint.reports.status_view import show_status
 
-        tell(in_words(mine[-1]) if mine else f"{client.server.url} has no job of this sweep.")
+        tell(in_words(mine[-1]) if mine else f"{client.url} has no job of this sweep.")
         show_status(summarise(name, visible), Screen())
         _say_which_counts(mine[-1:])
 
@@ -243,4 +239,4 @@ def _as_json(job: Job | None, client: JobClient) -> dict[str, Any] | None:
     if job is None:
         return None
     facts = {"name": job.name, "status": job.status, "exit_code": job.exit_code, "message": job.message}
-    return {**facts, "started": job.started, "ended": job.ended, "address": client.server.url}
+    return {**facts, "started": job.started, "ended": job.ended, "address": client.url}

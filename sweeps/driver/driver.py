@@ -24,9 +24,18 @@ from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.storage.files import cache_folder, scratch_of
 from meltpoint.sweeps.tracking.tracker import Tracker
-from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
-from meltpoint.sweeps.worker.outcome import INTERRUPTED, RETRIES, TOGETHER_AFTER, OutOfMemory, TrialOutcome
+from meltpoint.sweeps.worker.outcome import (
+    INTERRUPTED,
+    RETRIES,
+    TOGETHER_AFTER,
+    EpochEnded,
+    Event,
+    OutOfMemory,
+    Started,
+    TrialEnded,
+    TrialOutcome,
+)
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 NOTE_SECONDS = 20.0

@@ -164,8 +164,6 @@ class Finals:
 
     def _answer(self, proposal: Proposal, source: TrialRecord) -> None:
         self.tracker.begin(proposal, source.code_version, source.started_at)
-        for epoch in source.epochs:
-            self.tracker.epoch(proposal.id, epoch)
         self.ledger.move_checkpoint(source.id, proposal.id)
         changes = {"id": proposal.id, "role": proposal.role, "number": proposal.number, "answered_by": source.id}
         record = source.model_copy(update={**changes, "mlflow_run_id": None, "suggested_by": None})

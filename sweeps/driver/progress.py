@@ -18,7 +18,7 @@ from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
 from meltpoint.sweeps.results.cost import CellWork, TimeLeft, finals_left, seconds_of, time_left
 from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_label, trial_name
-from meltpoint.sweeps.tracking.labels import colour
+from meltpoint.sweeps.tracking.views import colour
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import printable

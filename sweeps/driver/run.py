@@ -38,8 +38,7 @@ from meltpoint.sweeps.specification.cells import fault_lines, length_lines, open
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import StoragePath, storage_folder
-from meltpoint.sweeps.tracking.store_check import check_before_start
-from meltpoint.sweeps.tracking.tracker import Tracker
+from meltpoint.sweeps.tracking.tracker import Tracker, check_before_start
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.tasks.core.wording import printable, some
 

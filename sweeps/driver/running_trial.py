@@ -18,9 +18,8 @@ from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
 from meltpoint.sweeps.search.cell_progress import Proposal, trial_name
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.worker.events import Started
-from meltpoint.sweeps.worker.memory import halved
-from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialOutcome, is_full_disk
+from meltpoint.sweeps.worker.outcome import OutOfMemory, Started, TrialOutcome, is_full_disk
+from meltpoint.sweeps.worker.resources import halved
 from meltpoint.sweeps.worker.work_order import Order
 
 FILE = "memory.json"

@@ -1,4 +1,7 @@
-"""Client of jobs on a cluster: submission, attempts, their state."""
+"""Jobs of a cluster: the way to its dashboard, the attempts at a sweep, and Ray's client of jobs in one-line errors.
+
+Imports Ray with the first client alone: an address where nothing listens is refused before.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from meltpoint.sweeps.jobs import ADDRESS
-from meltpoint.sweeps.jobs.job_server import JobServer
+from meltpoint.sweeps.machine.services import connection_fault
 
 if TYPE_CHECKING:
-    from ray.job_submission import JobDetails
+    from ray.job_submission import JobDetails, JobSubmissionClient
 
 
 SWEEP, STORAGE, ENVIRONMENT, CODE = "meltpoint_sweep", "meltpoint_storage", "meltpoint_environment", "meltpoint_code"
@@ -97,6 +103,7 @@ def last_attempt(sweep: str, jobs: Iterable[Job], number: int | None = None) -> 
     return chosen[0]
 
 
+REMEDY = "name the dashboard of the cluster's head, http://HOST:8265 (ray start --head --include-dashboard=true)"
 POLL_SECONDS = 0.5
 RECONNECT_SECONDS = 60.0
 """How long a cluster may be out of reach before following a log ends."""
@@ -105,29 +112,119 @@ AGENT_SECONDS = 30.0
 """How long a head that has just begun may refuse jobs."""
 
 QUIET_SECONDS = 60.0
-"""How long a log may be silent before it is asked for again: its connection may be gone without a word."""
+"""Seconds of silence after which a log is requested again, since its connection may be gone."""
 
 Write = Callable[[str], None]
+
+
+# The way to a cluster.
+
+
+def url_of(address: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    """The URL of a cluster's dashboard, by the option or the environment.
+
+    Raises:
+        ValueError: neither names one, or it is another kind of address; the message contains no password.
+    """
+    ray_address = environment.get("RAY_ADDRESS", "")
+    text = address or environment.get(ADDRESS) or (ray_address if ray_address.startswith("http") else "")
+    if not text:
+        raise ValueError(f"--address is missing: write http://HOST:8265, the cluster's dashboard, or set {ADDRESS}.")
+    if "@" in text:
+        raise ValueError("--address: write it without user and password; Ray's own token is RAY_AUTH_TOKEN.")
+    url = (text if "://" in text else f"http://{text}").rstrip("/")
+    if not re.fullmatch(r"https?://([\w.-]+|\[[0-9a-fA-F:]+\])(:\d+)?(/[^?#]*)?", url):
+        raise ValueError(f"--address {text}: write http://HOST:8265, the cluster's dashboard, which takes jobs.")
+    return url
+
+
+def token_of(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """The place of Ray's token here, and the token: from where Ray itself reads it; ("", "") if there is none.
+
+    Raises:
+        ValueError: the file cannot be read; the token is not in the message.
+    """
+    if environment.get("RAY_AUTH_TOKEN"):
+        return "RAY_AUTH_TOKEN", environment["RAY_AUTH_TOKEN"].strip()
+    named = environment.get("RAY_AUTH_TOKEN_PATH")
+    path = Path(named).expanduser() if named else Path.home() / ".ray" / "auth_token"
+    if not named and not path.is_file():
+        return "", ""
+    try:
+        return str(path), path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"RAY_AUTH_TOKEN_PATH {path}: cannot be read ({type(error).__name__}).") from None
+
+
+def _client_of(url: str) -> JobSubmissionClient:
+    """Ray's client of a cluster's jobs. A token is sent only to a cluster that asks for it.
+
+    Raises:
+        ValueError: nothing listens there, or the cluster refuses the token; one line with the remedy.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in getproxies():
+        fault = connection_fault(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+        if fault:
+            raise ValueError(f"{url} does not answer ({fault}); {REMEDY}.")
+    from ray.exceptions import AuthenticationError
+
+    try:
+        return _opened(url, {})
+    except AuthenticationError:
+        where, token = token_of()
+    if not token:
+        raise ValueError(
+            f"{url} asks for a token, and there is none here: set RAY_AUTH_TOKEN to the cluster's, or "
+            f"RAY_AUTH_TOKEN_PATH to a file with it."
+        )
+    try:
+        return _opened(url, {"Authorization": f"Bearer {token}"})
+    except AuthenticationError:
+        raise ValueError(f"{url} refuses the token of {where}; put the cluster's own there.") from None
+
+
+def _opened(url: str, headers: dict[str, str]) -> JobSubmissionClient:
+    """Ray's client, which asks the dashboard for its version first."""
+    from ray.job_submission import JobSubmissionClient
+
+    for name in ("dashboard_sdk", "job.sdk"):  # they report every upload and every closed connection
+        logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.ERROR)
+    try:
+        with _address(url):
+            return JobSubmissionClient(url, headers=headers)
+    except (ValueError, LookupError, TypeError):  # the answer is no JSON, or another one
+        raise ValueError(f"{url} answers, but is no Ray dashboard; {REMEDY}.") from None
+
+
+@contextmanager
+def _address(url: str) -> Iterator[None]:
+    """Let the environment name the address: where it names another, Ray's client prefers that to its argument."""
+    before = os.environ.get(ADDRESS)
+    os.environ[ADDRESS] = url
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ADDRESS]
+        else:
+            os.environ[ADDRESS] = before
 
 
 class JobClient:
     """The jobs of one cluster.
 
     Args:
-        server: the job server, which answered.
+        url: the address of the cluster's dashboard, as from `url_of`.
 
     Raises:
-        ValueError: the server refuses, or the parts of Ray that talk to it are not installed.
+        ValueError: it does not answer or refuses, or the parts of Ray that talk to it are not installed.
     """
 
-    def __init__(self, server: JobServer) -> None:
-        self.server = server
-        with self._in_one_line(), _address(server.url):
-            from ray.job_submission import JobSubmissionClient
-
-            for name in ("dashboard_sdk", "job.sdk"):  # they report every upload and every closed connection
-                logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.ERROR)
-            self._client = JobSubmissionClient(server.url, headers=dict(server.headers))
+    def __init__(self, url: str) -> None:
+        self.url = url
+        with self._in_one_line():
+            self._client = _client_of(url)
 
     def jobs(self) -> list[Job]:
         """All jobs that were submitted, those that ended too."""
@@ -244,7 +341,7 @@ class JobClient:
         except Exception as error:  # noqa: BLE001 - plain RuntimeErrors, errors of requests, and Ray's own
             if "ray[default]" in str(error):
                 raise ValueError('Ray\'s job client is not installed here: pip install "meltpoint[cluster]".') from None
-            raise ValueError(f"{self.server.url}: {_first_line(error)}") from None
+            raise ValueError(f"{self.url}: {_first_line(error)}") from None
 
 
 def _sent(send: Callable[[], str], is_last: bool) -> bool:
@@ -256,20 +353,6 @@ def _sent(send: Callable[[], str], is_last: bool) -> bool:
             raise
         return False
     return True
-
-
-@contextmanager
-def _address(url: str) -> Iterator[None]:
-    """Let the environment name the address: where it names another, Ray's client prefers that to its argument."""
-    before = os.environ.get(ADDRESS)
-    os.environ[ADDRESS] = url
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[ADDRESS]
-        else:
-            os.environ[ADDRESS] = before
 
 
 def _first_line(error: Exception) -> str:

@@ -1,17 +1,20 @@
-"""Notes of a running driver, which `status` reads: its state, the trials that run, its part of the cluster."""
+"""Notes of a driver in `drivers/`: the trials that run and its part of the cluster, which `status` reads; and the
+records that it found when it took the sweep over."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, ValidationError
 
 from meltpoint.sweeps.ledger.locks import Claim, latest
-from meltpoint.sweeps.storage.files import StoragePath, contents, write
+from meltpoint.sweeps.storage.files import StoragePath, contents, for_each, write
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.sweeps.storage.object_store import QUICK
+from meltpoint.tasks.core.files import parse_json
 from meltpoint.tasks.core.wording import some
 
 Note = TypeVar("Note", bound=BaseModel)
@@ -90,7 +93,7 @@ class RunningTrials(BaseModel):
 
 
 def note_running(drivers: StoragePath, attempt: int, trials: tuple[RunningTrialNote, ...]) -> None:
-    """Note what a driver's workers have now; see `driver_note.note`."""
+    """Note what a driver's workers have now; see `note`."""
     note(drivers, attempt, ENDING, RunningTrials(noted_at=time.time(), trials=trials))
 
 
@@ -137,10 +140,50 @@ class ClusterPart(BaseModel):
 
 
 def note_part(drivers: StoragePath, attempt: int, part: ClusterPart) -> None:
-    """Note a driver's part; see `driver_note.note`."""
+    """Note a driver's part; see `note`."""
     note(drivers, attempt, PART_ENDING, part)
 
 
 def noted_part(drivers: StoragePath) -> ClusterPart | None:
     """The part of the latest driver; None where it has noted none, or that cannot be read."""
     return noted(drivers, PART_ENDING, ClusterPart)
+
+
+# Records that a driver found when it took over.
+
+INHERITED = ".inherited"
+Inherited = Mapping[int, frozenset[str]]
+"""Number of a driver that took over → the ids of the records that it found."""
+
+
+def inherited(folder: StoragePath) -> Inherited:
+    """The records that each driver found that took a sweep over.
+
+    Raises:
+        ValueError: a file is damaged; the message names it.
+    """
+    return dict(for_each(_ids, [path for path in folder.glob(f"*{INHERITED}") if path.stem.isdecimal()]))
+
+
+def _ids(path: StoragePath) -> tuple[int, frozenset[str]]:
+    try:
+        ids = parse_json(contents(path))
+        if not isinstance(ids, list) or not all(isinstance(trial, str) for trial in ids):
+            raise ValueError("not a list of trials")
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is damaged ({error}); delete it, and records that an older driver wrote too late count as well."
+        ) from None
+    return int(path.stem), frozenset(ids)
+
+
+def is_late(trial: str, attempt: int, found: Inherited) -> bool:
+    """True if a record was written by a driver that had lost the sweep.
+
+    That takes a file system where a rename succeeds out of a folder that another machine has removed.
+
+    Args:
+        attempt: the record's `driver_attempt`; 0 is of a version without leases, and never late.
+        found: of `inherited`.
+    """
+    return attempt > 0 and any(attempt < number and trial not in trials for number, trials in found.items())

@@ -1,14 +1,19 @@
 """The lease on a sweep: one driver at a time on any machine, also where the file system has no locks.
 
-Drivers are numbered. `drivers/000007.json` says who is the seventh; it is made once, by a hard link that fails where
-the name is taken, and never deleted, so the highest number has the sweep. A driver writes files in a folder of its own
+Drivers are numbered. `drivers/000007.json` says who is the seventh; it is created only where it is not there
+(`O_EXCL`), and never deleted, so the highest number has the sweep. A driver writes files in a folder of its own
 (`drivers/000007.staging/`) and renames them into the ledger from there. Who takes over claims the next number and
 removes that folder before it reads the ledger: a rename of the older driver's then fails, wherever it was halted.
 
 A lease is taken over at once where its process has provably ended, else after `SILENCE_SECONDS` without a heartbeat.
 The waiter counts these on its own clock while it looks at the holder's counter: no two machines' clocks are compared.
 
-On an object store the same lease is fenced by conditional writes (`object_lease`).
+On an object store the same lease is fenced by conditional writes (`ObjectLease`). A driver reads a file's version,
+checks that it still has the sweep, and then writes on the condition that the version is the same. Who takes over claims
+the next number, which is a conditional write too, and signs every record anew with that number. So a write of the older
+driver, wherever it was halted and however late it arrives, finds another version and fails; a record that it makes anew
+is not among those that the successor noted, and does not count (`is_late`). Removals and moves of weights have no
+condition: a late one can take away a checkpoint, which is trained again, or the note of a trial that runs.
 """
 
 from __future__ import annotations
@@ -17,15 +22,17 @@ import errno
 import json
 import os
 import shutil
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
 from meltpoint.adapters.files import replacing
+from meltpoint.sweeps.ledger.driver_notes import INHERITED
 from meltpoint.sweeps.ledger.locks import (
     RELEASED,
     STAGING,
@@ -38,8 +45,8 @@ from meltpoint.sweeps.ledger.locks import (
     shut,
     this_process,
 )
-from meltpoint.sweeps.storage.files import StoragePath, contents, for_each
-from meltpoint.tasks.core.files import parse_json
+from meltpoint.sweeps.storage.files import StoragePath, for_each, remove
+from meltpoint.sweeps.storage.object_path import ObjectPath
 
 HEARTBEAT_SECONDS = 5.0
 """How often a lease is renewed; more often where the silence is set to less than ten times that."""
@@ -48,11 +55,9 @@ MISSED_HEARTBEATS = 4
 SILENCE_SECONDS = 300.0
 """How long a lease is silent before another driver takes it. Servers of files fail over in 30 to 120 s (NFS's grace
 period is 90 s), Lustre's recovery lasts up to 5 minutes; in that time nobody else can write either. So a driver that is
-merely cut off keeps its trials, and what a lost machine costs is 5 minutes beside trials of minutes to hours."""
+merely cut off keeps its trials, and what a lost machine costs is 5 minutes, less than most trials take."""
 SILENCE = "MELTPOINT_TAKE_OVER_SECONDS"
 """The environment variable that sets another silence; nothing breaks where two machines have different ones."""
-INHERITED = ".inherited"
-
 Say = Callable[[str], None]
 
 
@@ -74,43 +79,6 @@ def silence_seconds() -> float:
     if not 0 < seconds < float("inf"):
         raise ValueError(f"{SILENCE}={said}: write a number of seconds above 0, as 300.")
     return seconds
-
-
-Inherited = Mapping[int, frozenset[str]]
-"""Number of a driver that took over → the ids of the records that it found."""
-
-
-def inherited(folder: StoragePath) -> Inherited:
-    """The records that each driver found that took a sweep over.
-
-    Raises:
-        ValueError: a file is damaged; the message names it.
-    """
-    return dict(for_each(_ids, [path for path in folder.glob(f"*{INHERITED}") if path.stem.isdecimal()]))
-
-
-def _ids(path: StoragePath) -> tuple[int, frozenset[str]]:
-    try:
-        ids = parse_json(contents(path))
-        if not isinstance(ids, list) or not all(isinstance(trial, str) for trial in ids):
-            raise ValueError("not a list of trials")
-    except ValueError as error:
-        raise ValueError(
-            f"{path} is damaged ({error}); delete it, and records that an older driver wrote too late count as well."
-        ) from None
-    return int(path.stem), frozenset(ids)
-
-
-def is_late(trial: str, attempt: int, found: Inherited) -> bool:
-    """True if a record was written by a driver that had lost the sweep.
-
-    That takes a file system where a rename succeeds out of a folder that another machine has removed.
-
-    Args:
-        attempt: the record's `driver_attempt`; 0 is of a version without leases, and never late.
-        found: of `inherited`.
-    """
-    return attempt > 0 and any(attempt < number and trial not in trials for number, trials in found.items())
 
 
 class Lease:
@@ -138,7 +106,7 @@ class Lease:
         """Shut out all older drivers, and open a folder for this one.
 
         A successor of this one claims its number first and then removes this folder. So either the check below sees the
-        claim, or the successor sees the folder: this one never writes beside it.
+        claim, or the successor sees the folder: this one never writes next to it.
 
         Raises:
             LeaseLostError: another driver has the sweep already.
@@ -287,22 +255,96 @@ class Lease:
                 self.claim.write_beat(beat_text(beats))
 
 
-def acquire(
-    folder: StoragePath, say: Say, has_file_lock: Callable[[], bool] = lambda: False, kind: type[Lease] = Lease
-) -> Lease:  # fmt: skip
+class ObjectLease(Lease):
+    """A sweep's lease in an object store, held by this process; the methods are those of `Lease`."""
+
+    @classmethod
+    def settle(cls, claim: Claim, owner: Owner, took_over: bool) -> Self:
+        """Write the first heartbeat; the claim alone shuts out all older drivers."""
+        claim.write_beat(beat_text(1))
+        lease = cls(claim, owner, took_over)
+        lease.check()
+        return lease
+
+    def is_lost(self) -> bool:
+        """True if another driver has the sweep."""
+        return is_there(self._successor.path)
+
+    @contextmanager
+    def placing(self, path: StoragePath) -> Iterator[Path]:
+        """As in a folder, from a folder of this machine's for temporary files."""
+        with tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:
+            beside = Path(scratch) / path.name
+            yield beside
+            self._replace(path, beside.read_bytes())
+
+    def _replace(self, path: StoragePath, contents: bytes) -> None:
+        """Write a file; once more where an older driver's write came in between."""
+        assert isinstance(path, ObjectPath)
+        while True:
+            before = path.version()
+            self.check()  # after the version was read: whoever takes over now changes it
+            if path.replace_if(before, contents):
+                return
+
+    def move(self, path: StoragePath, target: StoragePath) -> None:
+        """Copy the objects of a folder, then remove them."""
+        assert isinstance(path, ObjectPath)
+        assert isinstance(target, ObjectPath)
+        self.check()
+        files = list(path.files())
+        if not files:
+            raise FileNotFoundError(str(path))
+        for file in files:
+            file.copy_to(target / file.key.removeprefix(f"{path.key}/"))
+        self.remove(path)
+
+    def remove(self, path: StoragePath) -> None:
+        """Remove a file or folder of the sweep, if it is there and can be removed."""
+        self.check()
+        with suppress(OSError):
+            remove(path)
+
+    def inherit(self, trials: Iterable[StoragePath]) -> None:
+        """Sign all records with this driver's number, and write down which they are.
+
+        A write that the driver before has under way is conditional on the version that it knows, and fails after that.
+        """
+        signed = list(trials)
+        for_each(self._sign, signed)
+        self._note_inherited(path.stem for path in signed)
+
+    def _sign(self, path: StoragePath) -> None:
+        """Write a record again with this driver's number; one that is damaged or gone stays so."""
+        assert isinstance(path, ObjectPath)
+        while True:
+            before = path.version()
+            try:
+                record = json.loads(path.read_bytes())
+                record["driver_attempt"] = self.attempt
+            except (FileNotFoundError, ValueError, TypeError):
+                return
+            self.check()
+            if path.replace_if(before, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode()):
+                return
+
+    def _shut(self) -> None:
+        """Nothing: a driver that released its lease writes no more, and the next one's claim shuts it out."""
+
+
+def acquire(folder: StoragePath, say: Say, has_file_lock: Callable[[], bool] = lambda: False) -> Lease:
     """Take a sweep's lease: at once where nobody has it, else once its holder was silent for long.
 
     Args:
         folder: `drivers/` of the sweep.
         say: is told before it waits.
         has_file_lock: tries to take the sweep's file lock, and tells whether this process has it.
-        kind: how it is fenced, which depends on the storage.
 
     Raises:
         ValueError: another process drives the sweep.
         LeaseLostError: this process was halted meanwhile, and another one drives the sweep now.
     """
-    silence = silence_seconds()
+    silence, kind = silence_seconds(), ObjectLease if isinstance(folder, ObjectPath) else Lease
     folder.mkdir(parents=True, exist_ok=True)
     while True:
         before = latest(folder)

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from meltpoint.sweeps.ledger import lease as leases
-from meltpoint.sweeps.ledger import locks
+from meltpoint.sweeps.ledger.driver_notes import inherited, is_late
 from meltpoint.sweeps.ledger.lazy_record import CommonValues, LazyRecord, own_values, shared_values
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
-from meltpoint.sweeps.ledger.locks import LOCK, FileLock, latest
-from meltpoint.sweeps.ledger.object_lease import ObjectLease
+from meltpoint.sweeps.ledger.locks import LOCK, file_lock, latest
 from meltpoint.sweeps.ledger.record_index import RecordIndex
 from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord, reason
 from meltpoint.sweeps.storage.files import (
@@ -176,7 +177,7 @@ class Ledger:
         Raises:
             ValueError: a file is not a record; the message names it.
         """
-        inherited = leases.inherited(self.drivers)
+        found = inherited(self.drivers)
 
         def readable(path: StoragePath) -> TrialRecord | None:
             try:
@@ -192,7 +193,7 @@ class Ledger:
         else:
             paths: list[StoragePath] = sorted(self.trials.glob("*.json"), key=str)
             read = [record for record in for_each(readable, paths) if record is not None]
-        late = [one for one in read if leases.is_late(one.id, one.driver_attempt, inherited)] if inherited else []
+        late = [one for one in read if is_late(one.id, one.driver_attempt, found)] if found else []
         self.left_out = sorted(record.id for record in late)
         kept = [record for record in read if record.id not in set(self.left_out)] if late else read
         return sorted(kept, key=attrgetter("started_at", "id"))
@@ -346,13 +347,10 @@ class Ledger:
         Raises:
             ValueError: another process drives it, or its folder cannot be written.
         """
-        with FileLock.opened(self.folder) as lock:
-            lock.refuse_older_version(self.drivers)
-            kind = Lease if isinstance(self.folder, Path) else ObjectLease
-            lease = leases.acquire(self.drivers, say, lock.take, kind)
+        with file_lock(self.folder) as take_lock:
+            lease = leases.acquire(self.drivers, say, take_lock)
             self.lease = lease
             try:
-                lock.note(lease.owner)
                 if lease.took_over:
                     lease.inherit(self.trials.glob("*.json"))
                 lease.keep_renewing(on_lost or (lambda lost: None))
@@ -368,16 +366,15 @@ class Ledger:
         Where they may not be, two heartbeats are waited for. Nothing but what is shown depends on it.
         """
         claim = None if self.lease is not None else latest(self.drivers)
-        is_locked = self.lease is None and locks.is_held(self.folder)
-        if claim is None or claim.is_free(file_lock_is_free=not is_locked):
-            return is_locked
+        if claim is None or claim.is_free(file_lock_is_free=False):
+            return False
         owner = claim.owner()
         if owner is not None and owner.runs_here():
             return True
         try:
             age = time.time() - claim.beat_path.stat().st_mtime
         except FileNotFoundError:
-            return is_locked
+            return False
         if abs(age) < leases.silence_seconds():
             return True
         heartbeat = leases.HEARTBEAT_SECONDS if owner is None else owner.heartbeat_seconds
@@ -389,3 +386,32 @@ def _is_of_an_empty_sweep(path: StoragePath) -> bool:
     is_half_written = path.name.startswith(".") and path.name.endswith(".tmp")
     is_empty = path.name == DRIVERS or not (path.is_dir() and any(path.iterdir()))
     return is_half_written or path.name in (TASK, DATA) or (path.name in EMPTY_SWEEP and is_empty)
+
+
+# Logs: files of JSON objects, one a line, to which lines are only added.
+
+LAST_MOMENT = 1e11
+"""Seconds since 1970, of the year 5138: later ones are damage, and no calendar has the largest."""
+
+Line = TypeVar("Line", bound=BaseModel)
+
+
+def read_lines(path: StoragePath, line_class: type[Line]) -> list[Line]:
+    """Read a log; empty if it does not exist.
+
+    A line without its end was being written as the power failed, and what it is written before was not done: left out.
+
+    Raises:
+        ValueError: a line is damaged; the message names the file.
+    """
+    try:
+        lines = contents(path).decode("utf-8").split("\n")
+        return [line_class.model_validate_json(line) for line in lines if _is_whole(line)]
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        raise ValueError(f"{path} has a line that is damaged ({reason(error)}); delete that line.") from None
+
+
+def _is_whole(line: str) -> bool:
+    return bool(line.strip()) and not (line[0] == "{" and line[-1] != "}")

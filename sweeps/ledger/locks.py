@@ -1,27 +1,26 @@
-"""Locks of a ledger: its owner, a file lock on one machine, a claim that machines share.
+"""The driver of a sweep: its process, the claim by which it gets the sweep, and a file lock.
 
-A file lock tells at once that a driver in another container under the same kernel has ended. Versions without leases
-had nothing else.
+The file lock tells at once that a driver in another container under the same kernel has ended: its process id cannot be
+looked up. Nothing else depends on it, and a file system without locks has none.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple, Self
+from typing import NamedTuple
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from meltpoint.adapters.files import acquire, append_line, make_folders
+from meltpoint.adapters.files import acquire, make_folders, sync_folder
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.storage.object_path import ObjectPath
 
@@ -142,107 +141,40 @@ def _output(*command: str) -> str:
 
 
 LOCK = "driver.lock"
-CLAIM_SECONDS = 5.0
-"""How long a driver that has the lock may take until it claims the lease, which takes milliseconds. A driver of an
-older version never claims it."""
 
 
-class FileLock:
-    """A sweep's file lock; one that is never had in an object store, which has no locks.
+@contextmanager
+def file_lock(folder: StoragePath) -> Iterator[Callable[[], bool]]:
+    """Yield a function that takes a sweep's file lock, and tells whether this process has it; freed after the block.
 
-    Args:
-        file: the lock's file, open; None where there are no locks.
+    Raises:
+        ValueError: the folder cannot be written.
     """
+    if isinstance(folder, ObjectPath):
+        yield lambda: False
+        return
+    try:
+        make_folders(folder)
+        file = (folder / LOCK).open("a+")
+    except OSError as error:
+        raise ValueError(
+            f"{error.filename or folder} cannot be written ({error.strerror}); let its owner run the sweep, "
+            "or name a folder of yours with --storage DIR."
+        ) from None
 
-    def __init__(self, file: IO[str] | None) -> None:
-        self.file = file
-
-    @classmethod
-    @contextmanager
-    def opened(cls, folder: StoragePath) -> Iterator[Self]:
-        """Open the lock of a sweep's folder; it is freed after the block.
-
-        Raises:
-            ValueError: the folder cannot be written.
-        """
-        if isinstance(folder, ObjectPath):
-            yield cls(None)
-            return
+    def take() -> bool:
         try:
-            make_folders(folder)
-            file = (folder / LOCK).open("a+")
-        except OSError as error:
-            raise ValueError(
-                f"{error.filename or folder} cannot be written ({error.strerror}); let its owner run the sweep, "
-                "or name a folder of yours with --storage DIR."
-            ) from None
-        with file:
-            yield cls(file)
-
-    def take(self) -> bool:
-        """True if this process has the lock, or gets it now; False also where there are no locks."""
-        return self._is_had(where_none=False)
-
-    def note(self, owner: Owner) -> None:
-        """Write into the file who has the lock, where this process has it."""
-        if self.file is not None and self.take():
-            self.file.truncate(0)
-            self.file.write(str(owner))
-            self.file.flush()
-
-    def refuse_older_version(self, drivers: StoragePath) -> None:
-        """Refuse a sweep whose lock is held while nobody has its lease, as a driver of an older version leaves it.
-
-        A driver that was started at the same moment may have the lock and is about to claim the lease: it is given
-        `CLAIM_SECONDS` for that.
-
-        Args:
-            drivers: the folder of the sweep's leases.
-
-        Raises:
-            ValueError: another process drives the sweep.
-        """
-        ends = time.monotonic() + CLAIM_SECONDS
-        while _is_unclaimed(drivers) and not self._is_had(where_none=True):
-            if time.monotonic() > ends:
-                assert self.file is not None
-                self.file.seek(0)
-                raise ValueError(
-                    f"Another process drives this sweep ({self.file.read().strip()}); wait for it, or stop it first."
-                )
-            time.sleep(0.05)
-
-    def _is_had(self, where_none: bool) -> bool:
-        if self.file is None:
-            return where_none
-        try:
-            return acquire(self.file, shared=False, wait=False)
-        except ValueError:  # a file system without locks
-            return where_none
-
-
-def _is_unclaimed(drivers: StoragePath) -> bool:
-    claim = latest(drivers)
-    return claim is None or claim.is_released()
-
-
-def is_held(folder: StoragePath) -> bool:
-    """True if another process has the lock of a sweep's folder. Writes nothing: a copy may be read-only."""
-    path = folder / LOCK
-    if isinstance(path, ObjectPath) or not path.exists():
-        return False
-    with path.open() as file:
-        try:
-            return not acquire(file, shared=True, wait=False)
+            return acquire(file, shared=False, wait=False)
         except ValueError:  # a file system without locks
             return False
+
+    with file:
+        yield take
 
 
 RELEASED = b"released    \n"
 """The last heartbeat of a driver that ended in order."""
 STAGING, GONE = ".staging", ".gone"
-NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
-"""The errors of a file system without hard links: exFAT, some FUSE file systems."""
 
 
 def beat_text(count: int) -> bytes:
@@ -264,7 +196,7 @@ class Claim:
         self.staging = folder / f"{number:06d}{STAGING}"
 
     def owner(self) -> Owner | None:
-        """The process that made it; None if it is damaged, as a crash leaves it where there are no hard links."""
+        """The process that made it; None if it is not wholly there, as a crash leaves it."""
         try:
             return Owner.model_validate_json(self.path.read_bytes())
         except (ValidationError, FileNotFoundError):
@@ -344,35 +276,18 @@ def shut(folders: Iterable[Path]) -> None:
 
 
 def make(claim: Claim, owner: Owner) -> bool:
-    """Make a claim's file, whole, also after a power failure; False if another process was first."""
-    path, text = claim.path, owner.model_dump_json() + "\n"
+    """Make a claim's file; False if another process was first. A crash meanwhile leaves it without an owner."""
+    path, text = claim.path, (owner.model_dump_json() + "\n").encode()
     if isinstance(path, ObjectPath):
-        return path.create(text.encode())
-    beside = path.with_name(f".{owner.token}.tmp")
+        return path.create(text)
     try:
-        append_line(beside, text.rstrip())
-        os.link(beside, path)
-        return True
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
-        return _is_ours(claim, owner)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        return _make_without_links(path, claim, owner, text)
+        return False
+    try:
+        os.write(file, text)
+        os.fsync(file)
     finally:
-        beside.unlink(missing_ok=True)
-
-
-def _is_ours(claim: Claim, owner: Owner) -> bool:
-    """True if a link was made though it was refused: NFS repeats a call whose answer was lost."""
-    found = claim.owner()
-    return found is not None and found.token == owner.token
-
-
-def _make_without_links(path: Path, claim: Claim, owner: Owner, text: str) -> bool:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        return _is_ours(claim, owner)
+        os.close(file)
+    sync_folder(path.parent)
     return True

@@ -30,12 +30,12 @@ from meltpoint.adapters.process import freeze_heap, raise_gc_threshold
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.on_ray.room import may_grow, trials_on
 from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, Driver, Trainable, train_on_ray
-from meltpoint.sweeps.worker.events import EpochEnded
 from meltpoint.sweeps.worker.fitness import elsewhere
 from meltpoint.sweeps.worker.outcome import (
     RESTARTED,
     STOPPED_BY_BUDGET,
     STOPPED_EARLY,
+    EpochEnded,
     TrialOutcome,
     failed,
     is_broken_device,

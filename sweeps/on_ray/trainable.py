@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from meltpoint.search_spaces.space import EarlyStopping
-from meltpoint.sweeps.worker.events import EpochEnded, Event, TrialEnded
-from meltpoint.sweeps.worker.outcome import TrialOutcome, failed
+from meltpoint.sweeps.worker.outcome import EpochEnded, Event, TrialEnded, TrialOutcome, failed
 from meltpoint.sweeps.worker.work_order import WorkOrder
 
 EVENTS = "events"
@@ -80,7 +79,7 @@ def train_on_ray(config: dict[str, Any]) -> None:
     if fault is not None:
         tune.report(refusal(work, fault))
         return
-    from meltpoint.sweeps.worker.memory import drop_garbage, make_room
+    from meltpoint.sweeps.worker.resources import drop_garbage, make_room
     from meltpoint.sweeps.worker.worker import run
 
     make_room(work.first.cell)

@@ -12,8 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.log_lines import LAST_MOMENT
+from meltpoint.sweeps.ledger.ledger import LAST_MOMENT, Ledger
 from meltpoint.sweeps.ledger.records import CellKey, Role, TrialRecord, cell_key
 from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec, check_name
 from meltpoint.sweeps.storage.files import contents

@@ -14,8 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.log_lines import LAST_MOMENT, read_lines
+from meltpoint.sweeps.ledger.ledger import LAST_MOMENT, Ledger, read_lines
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.tasks.core.wording import some
 

@@ -240,7 +240,7 @@ def remove(path: StoragePath) -> None:
 
 
 def rename(path: StoragePath, target: StoragePath) -> None:
-    """Rename a file beside itself; in an object store it is copied, then removed."""
+    """Rename a file within its folder; in an object store it is copied, then removed."""
     if isinstance(path, Path):
         path.replace(str(target))
         return

@@ -107,11 +107,11 @@ class ObjectPath:
         return (self.parent, *self.parent.parents) if self.key else ()
 
     def with_name(self, name: str) -> ObjectPath:
-        """The path beside it with that name."""
+        """The path in the same folder with that name."""
         return self.parent / name
 
     def with_suffix(self, suffix: str) -> ObjectPath:
-        """The path beside it with another ending."""
+        """The path in the same folder with another ending."""
         return self.with_name(self.stem + suffix)
 
     # Reading.

@@ -170,7 +170,7 @@ def in_words(where: str, text: str) -> str:
     """One line on an error, with its remedy; without the request, its headers and signature.
 
     Args:
-        where: the URI of what was asked for.
+        where: the URI of the request.
         text: obstore's message.
     """
     scheme, text = where.partition(":")[0], text.partition("\n\nDebug source")[0]

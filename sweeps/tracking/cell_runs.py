@@ -10,12 +10,11 @@ from mlflow.exceptions import MlflowException
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.tracking import saved_views
-from meltpoint.sweeps.tracking.cell_ending import CellEnding
-from meltpoint.sweeps.tracking.labels import cell_labels, colour, former_label
 from meltpoint.sweeps.tracking.run_contents import (
     COLOUR,
     NOTE,
     STATUS,
+    RunWriter,
     cell_params,
     cell_tags,
     data_input,
@@ -24,8 +23,19 @@ from meltpoint.sweeps.tracking.run_contents import (
     setting_params,
 )
 from meltpoint.sweeps.tracking.run_files import RunFiles
-from meltpoint.sweeps.tracking.run_writer import RunWriter
-from meltpoint.sweeps.tracking.views import FINAL_OF, IS_BEST, ORDER, ROLE, cell_view, cells_view, finals_view
+from meltpoint.sweeps.tracking.views import (
+    FINAL_OF,
+    IS_BEST,
+    ORDER,
+    ROLE,
+    CellEnding,
+    cell_labels,
+    cell_view,
+    cells_view,
+    colour,
+    finals_view,
+    former_label,
+)
 
 MODEL = "model"
 """The folder of a run's files that holds its model."""
@@ -195,22 +205,13 @@ class CellRuns:
         run_id: str = new.info.run_id
         self.addresses[run_id] = new.info.artifact_uri
         self._fill(cell, run_id)
-        for child in self._all(f"tags.`mlflow.parentRunId` = '{kept.info.run_id}'"):
+        for child in self.writer.search(self.experiment, f"tags.`mlflow.parentRunId` = '{kept.info.run_id}'"):
             self.client.set_tag(child.info.run_id, "mlflow.parentRunId", run_id)
         self.client.set_tag(run_id, ROLE, "cell")
         self.client.delete_run(kept.info.run_id)
         self._know(cell, new)
         del self._renewed[cell.key]
         return new
-
-    def _all(self, condition: str) -> list[Run]:
-        found, token = [], None
-        while True:
-            page = self.client.search_runs([self.experiment], condition, max_results=1000, page_token=token)
-            found += list(page)
-            token = page.token
-            if not token:
-                return found
 
     def _files(self, run_id: str, texts: Mapping[str, str], ending: CellEnding) -> None:
         address = self.addresses[run_id]
@@ -245,7 +246,9 @@ class CellRuns:
         if chosen is None:
             return
         cell = self.cells[key]
-        marked = self._all(f"tags.`meltpoint.cell` = '{cell.name}' and tags.`{IS_BEST}` = 'true'")
+        marked = self.writer.search(
+            self.experiment, f"tags.`meltpoint.cell` = '{cell.name}' and tags.`{IS_BEST}` = 'true'"
+        )
         for run in marked:
             if run.info.run_id != chosen:
                 self.client.delete_tag(run.info.run_id, IS_BEST)

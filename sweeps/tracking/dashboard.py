@@ -1,17 +1,22 @@
-"""MLflow's dashboard for a storage's store: an MLflow server as a child process, until Ctrl-C or its parent's end."""
+"""MLflow's dashboard for a storage's store: an MLflow server as a child process, until Ctrl-C or its parent's end.
+
+Beyond this machine it asks for a sign-in: MLflow's basic authentication, with one user."""
 
 from __future__ import annotations
 
 import http.client
 import ipaddress
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
@@ -20,7 +25,72 @@ from meltpoint.sweeps.machine.services import tracking_store
 from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.specification.tracking_uri import default_uri, sqlite_file, without_sign_in
 from meltpoint.sweeps.storage.files import StoragePath, artifacts_folder
-from meltpoint.sweeps.tracking.dashboard_sign_in import check_sign_in, is_loopback, sign_in
+
+PASSWORD, USERNAME, CONFIG = "MLFLOW_AUTH_ADMIN_PASSWORD", "MLFLOW_AUTH_ADMIN_USERNAME", "MLFLOW_AUTH_CONFIG_PATH"
+"""MLflow's own variables: the password and the name (`admin` if not set) of the user who may do everything, and the
+file of a sign-in of one's own, which then says where its users are."""
+MIN_PASSWORD_LENGTH = 12
+"""Shorter passwords are refused by MLflow too."""
+CONFIG_TEXT = """\
+[mlflow]
+default_permission = NO_PERMISSIONS
+database_uri = sqlite:///{database}
+admin_username = admin
+authorization_function = mlflow.server.auth:authenticate_request_basic_auth
+"""
+
+
+def is_loopback(host: str) -> bool:
+    """True if only this machine reaches a server that listens on a host."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_sign_in(host: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Check that whoever reaches a host from another machine has to sign in.
+
+    Raises:
+        ValueError: nobody would have to, or the sign-in cannot be had; one line with the remedy.
+    """
+    if is_loopback(host):
+        return
+    tunnel = "or leave it on 127.0.0.1 and tunnel: ssh -L 5000:localhost:5000 HOST"
+    if not environment.get(CONFIG) and not environment.get(PASSWORD):
+        raise ValueError(
+            f"--host {host} shows the dashboard to everybody who reaches this machine; export {PASSWORD}=… "
+            f"(user 'admin', or {USERNAME}) for a sign-in, {tunnel}."
+        )
+    if not environment.get(CONFIG) and len(environment[PASSWORD]) < MIN_PASSWORD_LENGTH:
+        raise ValueError(f"{PASSWORD} has fewer than {MIN_PASSWORD_LENGTH} characters; take a longer one.")
+    if find_spec("flask_wtf") is None:
+        raise ValueError(
+            f"--host {host}: MLflow's sign-in needs the package Flask-WTF; pip install 'meltpoint[cluster]', {tunnel}."
+        )
+
+
+@contextmanager
+def sign_in(host: str, environment: Mapping[str, str] = os.environ) -> Iterator[dict[str, str]]:
+    """The variables of a server with sign-in; none for a host that only this machine reaches.
+
+    The user is kept in a folder that lasts as long as the block, for this account alone, so that the password is always
+    the one that the environment names now.
+    """
+    if is_loopback(host):
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="meltpoint-sign-in-") as folder:
+        own = Path(folder) / "basic_auth.ini"
+        own.write_text(CONFIG_TEXT.format(database=Path(folder) / "users.db"), encoding="utf-8")
+        yield {
+            CONFIG: environment.get(CONFIG) or str(own),
+            "MLFLOW_FLASK_SERVER_SECRET_KEY": environment.get("MLFLOW_FLASK_SERVER_SECRET_KEY")
+            or secrets.token_hex(32),
+        }
+
 
 START_SECONDS = 120.0
 """Longest wait for the server's first response, which took 10 to 30 s on two cores."""
@@ -31,7 +101,7 @@ STOP_SECONDS = 10.0
 POLL_SECONDS = 0.25
 
 NEWEST = 5
-"""So many sweeps are named when none is asked for."""
+"""The number of sweeps that are named when you name none."""
 
 STANDARD_ERROR = 2
 
@@ -47,7 +117,7 @@ GUARD = """exec 3<&0 </dev/null
 exec 3<&-
 exec "$@"
 """
-"""A shell's script that becomes the command behind it, beside a guard that ends their process group once standard input
+"""A shell script that becomes the command behind it, next to a guard that ends their process group once standard input
 is closed: the kernel closes it with the process that started them, also where that was killed by SIGKILL."""
 
 
@@ -83,7 +153,7 @@ def serve(storage: StoragePath, tracking_uri: str | None, host: str, port: int, 
     check_store(uri)
     check_port(host, port)
     lines = where(uri, address(host, port), name, end="  (Ctrl-C ends it)")
-    with _terminable(), _marked(host, port), sign_in(host) as variables:
+    with _terminable(), sign_in(host) as variables:
         return _run(command(storage, host, port), environment(uri, host, port) | variables, host, port, lines)
 
 
@@ -103,7 +173,7 @@ def where(uri: str, server: str, name: str | None, end: str = "") -> list[str]:
     Raises:
         ValueError: there is no such sweep, or the store does not answer.
     """
-    from meltpoint.sweeps.tracking.deep_links import sweep_fragments, view_fragments  # MLflow, which takes seconds
+    from meltpoint.sweeps.tracking.store import sweep_fragments, view_fragments  # MLflow, which takes seconds
 
     found = list((sweep_fragments(uri) if name is None else view_fragments(uri, name)).items())
     pages = [(title, f"{server.rstrip('/')}/{part}") for title, part in found]
@@ -145,29 +215,9 @@ def check_port(host: str, port: int) -> None:
     except socket.gaierror as error:
         raise ValueError(f"--host {host}: no such address ({error.strerror}); 127.0.0.1 is this machine.") from None
     except OSError as error:
-        raise _unavailable(host, port, error) from None
-
-
-@contextmanager
-def _marked(host: str, port: int) -> Iterator[None]:
-    """Let another `ui` find the port taken while the server, which takes 10 to 30 s, does not listen there yet.
-
-    By the UDP port of the same number, which MLflow does not use, and which the kernel frees with this process.
-
-    Raises:
-        ValueError: another one has it.
-    """
-    family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as mark:
-        try:
-            mark.bind(address)
-        except OSError as error:
-            raise _unavailable(host, port, error) from None
-        yield
-
-
-def _unavailable(host: str, port: int, error: OSError) -> ValueError:
-    return ValueError(f"Port {port} on {host} is not available ({error.strerror}); name another one with --port.")
+        raise ValueError(
+            f"Port {port} on {host} is not available ({error.strerror}); name another one with --port."
+        ) from None
 
 
 def command(storage: StoragePath, host: str, port: int) -> list[str]:

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlflow.entities import Dataset, InputTag, Metric, Param, Run, RunTag
+from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.sweeps.ledger.records import CELL, EpochRecord, TrialRecord, cell_key
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.tracking.labels import axis, colour, is_logarithmic, searched, setting_label
-from meltpoint.sweeps.tracking.views import FINAL_OF, curve
+from meltpoint.sweeps.tracking.views import FINAL_OF, axis, colour, curve, is_logarithmic, searched, setting_label
 
 Key = tuple[str, ...]
 """What MLflow should have one run of: a cell's key, or (a trial's id, the version of the code that runs it)."""
@@ -134,7 +134,7 @@ def ended_at(record: TrialRecord) -> int:
 
 
 def cost_metrics(record: TrialRecord) -> dict[str, float]:
-    """A trial's cost beside its seconds, as far as it is known."""
+    """A trial's cost other than its seconds, as far as it is known."""
     peak, joules, trained = record.peak_memory_bytes, record.energy_joules, record.trained_parameters
     values = {"trained_parameters": trained, "peak_memory_gb": None if peak is None else peak / 1e9}
     values |= {"energy_kj": None if joules is None else joules / 1e3}
@@ -168,3 +168,42 @@ def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
         tags["meltpoint.answered_by"] = record.answered_by
     metrics = [Metric(name, value, when, step) for name, value in values.items()]
     return metrics, [RunTag(name, value) for name, value in tags.items()]
+
+
+class RunWriter:
+    """Reads and writes runs.
+
+    Attributes:
+        client: MLflow's client.
+        begun: run id → when it began, in milliseconds since 1970.
+    """
+
+    def __init__(self, client: MlflowClient) -> None:
+        self.client = client
+        self.begun: dict[str, int] = {}
+
+    def log(self, run_id: str, metrics: list[Metric], params: list[Param], tags: list[RunTag]) -> None:
+        """Write to a run; the client splits batches that are too large."""
+        self.client.log_batch(run_id, metrics=metrics, params=params, tags=tags, synchronous=True)
+
+    def search(self, experiment: str, condition: str = "") -> list[Run]:
+        """The runs of an experiment that meet a condition, the newest first."""
+        runs, token = [], None
+        while True:
+            page = self.client.search_runs(
+                [experiment], condition, max_results=1000, order_by=["attributes.start_time DESC"], page_token=token
+            )
+            runs += list(page)
+            self.begun |= {run.info.run_id: run.info.start_time or 0 for run in page}
+            token = page.token
+            if not token:
+                return runs
+
+    def kill(self, run_id: str, at: int) -> None:
+        """End a run whose trial has no end."""
+        self.log(run_id, [], [], [RunTag(STATUS, "interrupted")])
+        self.end(run_id, "KILLED", at)
+
+    def end(self, run_id: str, status: str, at: int) -> None:
+        """End a run, and not before it began: the clock may have been set back since."""
+        self.client.set_terminated(run_id, status, max(at, self.begun.get(run_id, 0)))

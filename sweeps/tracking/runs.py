@@ -5,28 +5,19 @@ Imported in the writer thread only, because MLflow takes seconds to import.
 
 from __future__ import annotations
 
-import logging
-import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from urllib.parse import urlsplit
-from uuid import uuid4
 
 from mlflow.entities import DatasetInput, Run, RunTag
 from mlflow.exceptions import MlflowException
-from mlflow.tracking import MlflowClient
 
-from meltpoint.adapters.files import acquire, give_usual_mode
 from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
-from meltpoint.sweeps.machine.services import DATABASE_PORTS, connection_fault, server_version
+from meltpoint.sweeps.machine.services import server_version
 from meltpoint.sweeps.search.cell_progress import Proposal, trial_label
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.tracking_uri import is_database, sqlite_file
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking import run_files
-from meltpoint.sweeps.tracking.cell_ending import CellEnding
 from meltpoint.sweeps.tracking.cell_runs import CellRuns, Scores
 from meltpoint.sweeps.tracking.run_contents import (
     DRIVER_ATTEMPT,
@@ -36,6 +27,7 @@ from meltpoint.sweeps.tracking.run_contents import (
     OF_ATTEMPT,
     STATUS,
     Key,
+    RunWriter,
     data_input,
     ended_at,
     ending,
@@ -46,77 +38,9 @@ from meltpoint.sweeps.tracking.run_contents import (
     trial_params,
     trial_tags,
 )
-from meltpoint.sweeps.tracking.run_writer import RunWriter
 from meltpoint.sweeps.tracking.saved_views import tags_of
-from meltpoint.sweeps.tracking.views import IS_BEST, every_view
-
-SPECIFICATION = "mlflow.meltpoint.specification"
-"""The tag by which an experiment is known to be a sweep; the dashboard shows no tag that begins with `mlflow.`."""
-STORE_CODES = {401, 403, 408, 429}
-"""The HTTP statuses below 500 that say nothing about the request: the sign-in, time-outs, and rate limits."""
-
-
-def configure_client() -> None:
-    """Set bounded time-outs and no retries, which the tracker does itself; turn telemetry and logs off.
-
-    MLflow's own retries repeat a `create_run` that has succeeded without an answer, which makes a second run.
-    """
-    os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")  # an overloaded server takes more than 15
-    os.environ.setdefault("PGCONNECT_TIMEOUT", "10")  # libpq's, for databases without a server
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines per trial
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # logs every created table, and tracebacks
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-
-
-def is_about_the_store(error: Exception) -> bool:
-    """True if an error says that the store is away, or lets nobody in, rather than that it refuses one request."""
-    if isinstance(error, MlflowException):
-        status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
-        return status >= 500 or status in STORE_CODES
-    return isinstance(error, OSError)
-
-
-def open_client(uri: str) -> MlflowClient:
-    """MLflow's client; the tables of a new SQLite store are created first, by one process at a time."""
-    path = sqlite_file(uri)
-    _check_database(uri)
-    if path is not None and not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.with_name(f"{path.name}.lock").open("a") as lock:
-            acquire(lock, shared=False, wait=True)
-            if not path.exists():
-                _make_store(uri, path)
-    return MlflowClient(uri)
-
-
-def _check_database(uri: str) -> None:
-    """Check that a database server listens; MLflow's client would try it for an hour, with ever longer pauses.
-
-    Raises:
-        OSError: it does not.
-    """
-    parts = urlsplit(uri)
-    if is_database(uri) and parts.hostname:
-        fault = connection_fault(parts.hostname, parts.port or DATABASE_PORTS[parts.scheme.partition("+")[0].lower()])
-        if fault:
-            raise OSError(fault)
-
-
-def _make_store(uri: str, path: Path) -> None:
-    """Let MLflow create a SQLite store's tables in a temporary file, and rename it.
-
-    If MLflow is killed in one of its dozens of migrations, it cannot open the store again. The permissions are set to
-    those of the umask, since SQLite makes its files writable for their owner only.
-    """
-    for leftover in path.parent.glob(f".{path.name}.*.tmp*"):  # of a killed process, with its journal
-        leftover.unlink()
-    beside = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
-    address, mark, options = uri.partition("?")
-    MlflowClient(f"{address.rpartition('/')[0]}/{beside.name}{mark}{options}").search_experiments(max_results=1)
-    give_usual_mode(beside)
-    beside.rename(path)
+from meltpoint.sweeps.tracking.store import SPECIFICATION, configure_client, is_about_the_store, open_client
+from meltpoint.sweeps.tracking.views import IS_BEST, CellEnding, every_view
 
 
 class Runs:
@@ -216,24 +140,10 @@ class Runs:
 
     # All runs.
 
-    def _search(self, condition: str = "") -> list[Run]:
-        """The experiment's runs that meet a condition, the newest first."""
-        runs, token = [], None
-        while True:
-            page = self.client.search_runs(
-                [self.experiment], condition, max_results=1000, order_by=["attributes.start_time DESC"],
-                page_token=token,
-            )  # fmt: skip
-            runs += list(page)
-            self.writer.begun |= {run.info.run_id: run.info.start_time or 0 for run in page}
-            token = page.token
-            if not token:
-                return runs
-
     def _take_stock(self) -> dict[Key, Run]:
         """Look up all runs: cell, or trial and version of the code → its one run; further ones are removed."""
         groups: dict[Key, list[Run]] = defaultdict(list)
-        for run in self._search():
+        for run in self.writer.search(self.experiment):
             key = identity(run)
             if key is not None:
                 groups[key].append(run)
@@ -283,7 +193,7 @@ class Runs:
     def end_lost(self, records: list[TrialRecord]) -> None:
         """End the runs that still run, of trials without a record."""
         ended = {self.known.get((record.id, record.code_version)) for record in records}
-        for run in self._search("attributes.status = 'RUNNING'"):
+        for run in self.writer.search(self.experiment, "attributes.status = 'RUNNING'"):
             if "meltpoint.trial" in run.data.tags and run.info.run_id not in ended:
                 self.writer.kill(run.info.run_id, milliseconds(time.time()))
 
@@ -299,7 +209,6 @@ class Runs:
             started_at: when it began, in seconds since 1970.
         """
         key = (proposal.id, code)
-        self.logged.pop(proposal.id, None)
         self.cell_of[proposal.id] = proposal.cell
         run_id = self.known.get(key) or (self._find_doubtful(key) if key in self.doubtful else None)
         if run_id is None:
@@ -311,7 +220,11 @@ class Runs:
 
     def _find_doubtful(self, key: Key) -> str | None:
         """The run whose creation has failed, if MLflow made it all the same."""
-        runs = [run for run in self._search(f"tags.`meltpoint.trial` = '{key[0]}'") if identity(run) == key]
+        runs = [
+            run
+            for run in self.writer.search(self.experiment, f"tags.`meltpoint.trial` = '{key[0]}'")
+            if identity(run) == key
+        ]
         return self._only(key, runs).info.run_id if runs else None
 
     def _create(self, proposal: Proposal, code: str, started_at: int) -> str:
@@ -323,6 +236,7 @@ class Runs:
             self.experiment, start_time=started_at, tags=tags, run_name=f"{label} · {trial_label(proposal)}"
         )
         self._unsent(proposal)
+        self.logged[proposal.id] = set()
         run_id: str = run.info.run_id
         self.writer.begun[run_id] = started_at
         return run_id
@@ -337,7 +251,7 @@ class Runs:
         self.client.update_run(run_id, status="RUNNING")
         self.client.set_tag(run_id, STATUS, "running")
         self.client.set_tag(run_id, DRIVER_ATTEMPT, str(self.driver_attempt))
-        self.logged[proposal.id] = {metric.step for metric in self.client.get_metric_history(run_id, LAST_METRIC)}
+        self.logged[proposal.id] = self._steps(run_id)
         data = self.client.get_run(run_id).data
         for tag in OF_ATTEMPT:
             if tag in data.tags:
@@ -345,15 +259,25 @@ class Runs:
         if not data.params:
             self._unsent(proposal)
 
+    def _steps(self, run_id: str) -> set[int]:
+        """The steps of the epochs that MLflow has of a run."""
+        return {metric.step for metric in self.client.get_metric_history(run_id, LAST_METRIC)}
+
     def write(self, trial: str, epochs: list[EpochRecord], record: TrialRecord | None) -> None:
         """Write a trial's updates in one call (with its setting, if it is new), and its end in another.
 
         Args:
             trial: the trial's id.
-            epochs: its epochs; those that MLflow already has are skipped.
+            epochs: its epochs so far, or the last ones; those that MLflow already has are skipped.
             record: the trial's record if it ended, else None.
         """
-        run_id, cell, logged = self.runs[trial], self.cell_of[trial], self.logged.setdefault(trial, set())
+        if record is None and trial not in self.cell_of:  # interrupted before it began
+            return
+        run_id = self.runs[trial]
+        cell = self.cells.cells[record.cell] if record is not None else self.cell_of[trial]
+        if trial not in self.logged:  # a final that an earlier driver trained, and that was scored now
+            self.logged[trial] = self._steps(run_id)
+        logged = self.logged[trial]
         if trial in self.without_data:  # before the setting, the mark of a whole run
             self.client.log_inputs(run_id, [DatasetInput(*data_input(cell))])
             self.without_data.discard(trial)

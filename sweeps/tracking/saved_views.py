@@ -104,7 +104,7 @@ class View:
         group_by: a tag whose equal values fold into one row, with the means of its runs; "" for none.
         folded: values of that tag whose rows are closed at first; those of others are open.
         name_width: of the column of the runs' names, in pixels.
-        charts_a_row: number of charts that stand beside each other.
+        charts_a_row: number of charts side by side.
     """
 
     id: str
@@ -244,7 +244,7 @@ def _charts(view: View) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def _columns_of(section: str, view: View) -> int:
-    """The number of charts beside each other in a section: one of parallel coordinates has the whole width."""
+    """The number of charts side by side in a section; one of parallel coordinates has the whole width."""
     is_wide = any(isinstance(chart, ParallelChart) for chart in view.charts if chart.section == section)
     return 1 if is_wide else view.charts_a_row
 

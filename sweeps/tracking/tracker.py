@@ -1,9 +1,10 @@
-"""Tracking in MLflow by the driver: a background thread writes, so that the driver does not wait for MLflow.
+"""Tracking in MLflow: a projection of the ledger, written by a background thread so that the driver does not wait.
 
-The ledger is authoritative: it has every epoch and the times of every trial that ended. What MLflow does not take stays
-queued in memory and is tried again while the sweep goes on; after a driver that was killed, `catch_up` and `reconcile`
-write what is missing from the ledger's records. Only the end of a sweep waits for MLflow (`reconcile`, `close`), and
-not for long.
+The ledger is authoritative: it has every epoch and the times of every trial that ended. A record can be written to
+MLflow again at any time, since MLflow's run is found by the trial's identity, and what it has already is left out. So
+an outage needs no replay: `Unwritten` keeps of each trial its latest state until MLflow has taken it, and `catch_up`
+and `reconcile` compare MLflow with the ledger's records. Only the end of a sweep waits for MLflow (`reconcile`,
+`close`), and not for long.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
+from meltpoint.sweeps.machine.services import tracking_store
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import redacted, without_sign_in
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.sweeps.tracking.cell_ending import CellEnding
 from meltpoint.sweeps.tracking.saved_views import fragment
-from meltpoint.sweeps.tracking.views import cells_view
-from meltpoint.sweeps.tracking.write_queue import Job, WriteQueue
+from meltpoint.sweeps.tracking.unwritten import Call, Job, Unwritten, begin_of
+from meltpoint.sweeps.tracking.views import CellEnding, cells_view
 from meltpoint.tasks.core.wording import some
 
 if TYPE_CHECKING:
@@ -39,17 +40,40 @@ BUSY_SECONDS = 60.0
 """Longest time that one call may take before MLflow counts as not answering, such as for the tables of a new store."""
 
 ATTEMPTS = 3
-"""How often a write is tried that MLflow refuses while it answers others."""
+"""How often a write is tried that MLflow refuses while it takes others."""
 
 Proposals = Callable[[TrialRecord], Proposal]
 
 
-class Tracker:
-    """A sweep's tracking in MLflow. Updates are queued (`WriteQueue`); `flush` waits for them.
+def check_before_start(uri: str, has_begun: bool) -> str | None:
+    """Check that MLflow's store takes a sweep's runs.
 
-    If MLflow does not answer, the queue is kept and its first job tried again, until MLflow answers. A job that MLflow
-    refuses although it answers (a run that a person deleted) is dropped, so that the others are written; `reconcile`
-    tries it again from the ledger.
+    Args:
+        uri: the tracking URI.
+        has_begun: whether this sweep was started before, so that the store is known to exist. Then a store that does
+            not answer is no reason to stop: a sweep that resumes at night must not wait for you.
+
+    Returns:
+        A line for the user if the store does not answer and the sweep starts all the same, else None.
+
+    Raises:
+        ValueError: it does not answer and the sweep is new; or no later answer would help, since it lets this user not
+            in, has other tables, or its driver package is missing. One line with the remedy.
+    """
+    check = tracking_store(uri)
+    if check.ok:
+        return None
+    if check.is_away and has_begun:
+        return f"MLflow: {check.detail}; the sweep goes on, and MLflow is filled in once it answers."
+    raise ValueError(f"MLflow: {check.detail}; {check.remedy}.")
+
+
+class Tracker:
+    """A sweep's tracking in MLflow. Changes are kept in `Unwritten` until they are written; `flush` waits for them.
+
+    If MLflow does not answer, the same write is tried again until it does. A write that MLflow refuses although it
+    answers (to a run that was deleted) is dropped, so that the others are written; `reconcile` tries it again from the
+    ledger.
 
     Attributes:
         say: shows the user one line.
@@ -68,14 +92,14 @@ class Tracker:
         self.refused: dict[str, str] = {}
         self.trouble: str | None = None
         self._open: Callable[[Runs], object] = lambda runs: None
-        self._queue = WriteQueue()
+        self._unwritten = Unwritten()
         self._failures = 0  # in a row, without an answer
         self._reason = "no answer yet"
         self._is_said_away = False
         self._refused_in_a_row = 0
         self._answered_at = self._ended_at = -math.inf  # `time.monotonic()` of the last answer, and of the first flush
         self._busy_since = math.inf
-        self._back_at: int | None = None  # number of the first job that was queued after MLflow answered again
+        self._behind: set[object] | None = None  # unwritten since before MLflow answered again
         self._deadline = math.inf  # `time.monotonic()` after which no call waits
         self._thread: threading.Thread | None = None
 
@@ -105,16 +129,8 @@ class Tracker:
             code: the version of the code that runs it.
             started_at: when it began, in seconds since 1970.
         """
-        self._queue_begin(proposal, code, started_at, early=True)
+        self._unwritten.begin(begin_of(proposal, code, started_at))
         self._watch()
-
-    def _queue_begin(self, proposal: Proposal, code: str, started_at: float, early: bool) -> None:
-        def begin(runs: Runs) -> None:
-            self.refused.pop(proposal.id, None)
-            runs.begin(proposal, code, started_at)
-
-        self._queue.put(Job(proposal.id, action=begin), early)
-        self._queue.collect(proposal.id)  # to write its setting together with its next updates
 
     def run_of(self, trial: str) -> str | None:
         """The id of a trial's run; None as long as MLflow has not returned it."""
@@ -123,24 +139,25 @@ class Tracker:
 
     def epoch(self, trial: str, epoch: EpochRecord) -> None:
         """Record an epoch's metrics, with its step and time."""
-        self._queue.note(trial, epoch)
+        self._unwritten.epoch(trial, epoch)
         self._watch()
 
     def end(self, record: TrialRecord) -> None:
-        """Record that a trial ended; its record is read again when it is written, if it is a light one."""
-        self._queue.note_end(record)
+        """Record that a trial ended, or was scored; its epochs are those of the record, read when it is written."""
+        self._unwritten.end(record)
         self._watch()
 
     def abandon(self, trial: str) -> None:
-        """Record that a trial was interrupted; its run is reopened when the sweep continues."""
-        now = time.time()
-        self._do(lambda runs: runs.abandon(trial, now), trial)
+        """Record that a trial was interrupted; its run is reopened when the sweep resumes."""
+        self._unwritten.abandon(trial, time.time())
+        self._watch()
 
     def reconcile(self, records: Iterable[TrialRecord], proposals: Proposals) -> None:
         """Write all records that MLflow lacks, and close runs of trials that no longer run."""
         kept = list(records)
         self._do(lambda runs: self._fill_in(self._anew(runs), kept, proposals))
-        self._do(lambda runs: self._end_lost(kept))
+        # From the writer's thread, so that it comes behind the records that are filled in.
+        self._do(lambda _: self._do(lambda runs: runs.end_lost(kept)))
         self.flush()
 
     def describe(self, note: str) -> None:
@@ -170,7 +187,7 @@ class Tracker:
         for scores in cells:  # a job for each, since the end of a sweep waits for MLflow's next answer
             self._do(closing(scores))
         self.flush()
-        self._queue.close()
+        self._unwritten.close()
         if self._thread is not None and self.trouble is None:
             self._thread.join(max(0.0, min(self._until() - time.monotonic(), END_SECONDS)))
 
@@ -194,22 +211,22 @@ class Tracker:
         return views + files
 
     def flush(self) -> None:
-        """Wait until everything queued so far is written, or MLflow has not answered for `END_SECONDS`."""
+        """Wait until everything so far is written, or MLflow has not answered for `END_SECONDS`."""
         if not self._is_writing():
             return
         if self._ended_at == -math.inf:
             self._ended_at = time.monotonic()
             if self._is_said_away:
                 self.say(f"Waiting up to {END_SECONDS:.0f} s for MLflow.")
-        is_written = self._queue.wait_until_empty(self._until)
+        is_written = self._unwritten.wait_until_empty(self._until)
         self.trouble = self._lacks(is_written)
 
     def leave(self) -> None:
-        """Write nothing more, not even what is queued: another driver has the sweep, and its runs."""
-        self._queue.close()
+        """Write nothing more: another driver has the sweep, and its runs."""
+        self._unwritten.close()
 
     def hurry(self, seconds: float) -> None:
-        """Limit all waiting from now on to this time, because the user has asked the sweep to end."""
+        """Limit all waiting from now on to this time, because you asked the sweep to end."""
         self._deadline = time.monotonic() + seconds
 
     def _until(self) -> float:
@@ -221,7 +238,7 @@ class Tracker:
         """One line on the writes that MLflow lacks; None if it has everything."""
         if is_written and not self.refused:
             return None
-        trials = {trial for trial in self.refused if trial} | (set() if is_written else self._queue.trials())
+        trials = {trial for trial in self.refused if trial} | (set() if is_written else self._unwritten.trials())
         reason = next(iter(self.refused.values())) if is_written else self._reason
         lacking = f"not wholly in it: {some(len(trials), 'trial')}" if trials else "the ends of its cells are not in it"
         lacking = lacking if self.runs else "it has nothing of this command"
@@ -230,13 +247,13 @@ class Tracker:
             "fills MLflow in once it answers."
         )
 
-    def _do(self, action: Callable[[Runs], object], trial: str = "") -> None:
+    def _do(self, action: Callable[[Runs], object]) -> None:
         if self._is_writing():  # else no thread would perform it
-            self._queue.put(Job(trial, action=action))
+            self._unwritten.put(action)
             self._watch()
 
     def _is_writing(self) -> bool:
-        return self._thread is not None and not self._queue.is_closed
+        return self._thread is not None and not self._unwritten.is_closed
 
     def _watch(self) -> None:
         """Notice a call that lasts; called by the driver, since the writer waits in that call."""
@@ -252,11 +269,10 @@ class Tracker:
     # The writer's thread.
 
     def _write_all(self) -> None:
-        while job := self._queue.take():
+        while job := self._unwritten.take():
             self._busy_since = time.monotonic()
             try:
-                if job.trial not in self.refused or job.action is not None:
-                    job.write(self._ready())
+                self._write(job)
             except Exception as error:  # noqa: BLE001 - a thread that ended silently would leave the driver waiting
                 self._on_failure(job, error)
             else:
@@ -265,11 +281,13 @@ class Tracker:
             finally:
                 self._busy_since = math.inf
 
-    def _ready(self) -> Runs:
-        """The runs, opened for the first job."""
-        if self.runs is None:
-            self.runs = self._opened()
-        return self.runs
+    def _write(self, job: Job) -> None:
+        if isinstance(job, Call) and job.trial:
+            self.refused.pop(job.trial, None)
+        if isinstance(job, Call) or job.trial not in self.refused:
+            if self.runs is None:
+                self.runs = self._opened()
+            job.write(self.runs)
 
     def _opened(self) -> Runs:
         from meltpoint.sweeps.tracking.runs import Runs
@@ -290,24 +308,23 @@ class Tracker:
         return runs
 
     def _fill_in(self, runs: Runs, records: list[TrialRecord], proposals: Proposals) -> None:
-        """Queue the records that MLflow lacks, or has incomplete."""
+        """Write the records that MLflow lacks, or has incomplete."""
         for record in runs.lacking(records):
-            self._queue_begin(proposals(record), record.code_version, record.started_at, early=False)
-            self._queue.note_end(record, epochs=record.epoch_count)
-
-    def _end_lost(self, records: list[TrialRecord]) -> None:
-        """Queue the end of runs that still run and have no record, behind the records that are filled in."""
-        self._do(lambda runs: runs.end_lost(records))
+            self.refused.pop(record.id, None)
+            self._unwritten.end(record, begin_of(proposals(record), record.code_version, record.started_at))
 
     def _on_answer(self, job: Job) -> None:
-        """A job is done, or refused for good."""
-        self._queue.done(job)
+        """Go on to the next job: this one is done, or refused for good."""
+        self._unwritten.done()
         self._failures, self._answered_at = 0, time.monotonic()
         if not self._is_said_away:
             return
-        self._back_at = self._queue.numbered if self._back_at is None else self._back_at
-        if not self._queue.has_before(self._back_at):
-            self._is_said_away, self._back_at = False, None
+        if self._behind is None:
+            self._behind = self._unwritten.keys()
+        else:
+            self._behind.discard(job if isinstance(job, Call) else job.trial)
+        if not self._behind:
+            self._is_said_away, self._behind = False, None
             everything = "; everything is written" if not self.refused else ""
             self.say(redacted(f"MLflow at {self.uri} answers again{everything}."))
 
@@ -322,17 +339,17 @@ class Tracker:
                 self.refused[job.trial] = _first_line(error)
                 self._on_answer(job)
             else:
-                self._queue.pause(PAUSES[0])
+                self._unwritten.pause(PAUSES[0])
             return
         self._failures += 1
-        self._back_at, self._reason = None, _first_line(error)
+        self._behind, self._reason = None, _first_line(error)
         if self._failures >= 2 and not self._is_said_away:  # one lost connection is not worth a line
             self._say_away()
-        self._queue.pause(min(PAUSES[0] * 2 ** min(self._failures - 1, 20), PAUSES[1]))
+        self._unwritten.pause(min(PAUSES[0] * 2 ** min(self._failures - 1, 20), PAUSES[1]))
 
     def _is_refusal(self, error: Exception) -> bool:
         """True if MLflow answers, so that trying the same again is of no use."""
-        from meltpoint.sweeps.tracking.runs import is_about_the_store
+        from meltpoint.sweeps.tracking.store import is_about_the_store
 
         return self.runs is not None and not is_about_the_store(error) and self.runs.answers()
 

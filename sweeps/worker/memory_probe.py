@@ -15,8 +15,8 @@ from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.hardware import Hardware, claim_device, is_gpu_out_of_memory
 from meltpoint.adapters.training.evaluation import EVALUATION_BATCH
 from meltpoint.adapters.training.trial_state import EncodedData
-from meltpoint.sweeps.worker.memory import release_memory
 from meltpoint.sweeps.worker.outcome import memory_error_in_short
+from meltpoint.sweeps.worker.resources import release_memory
 from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.sweeps.worker.worker import training, warm_encoder
 from meltpoint.tasks.core.task import Kind

@@ -1,7 +1,9 @@
-"""Outcomes of trials: the one value behind every ending, and the number of retries.
+"""Reports of a worker to the driver: the events of a trial, and the one value behind every ending.
 
 A trial without a result failed by an error of its setting, or was lost with its worker, its memory, its disk or its
 input. A lost trial says nothing about its setting: it is tried again, and no study hears of it.
+
+The events of a trial are `Started`, an `EpochEnded` for each epoch, `TrialEnded`. They cross processes pickled.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from safetensors import SafetensorError
 
 from meltpoint.adapters.hardware import DETERMINISM, is_gpu_out_of_memory
 from meltpoint.adapters.training.trainer import OutOfTimeError
-from meltpoint.sweeps.ledger.records import Cause
+from meltpoint.sweeps.ledger.records import Cause, EpochRecord, HardwareRecord
+from meltpoint.sweeps.ledger.resource_use import ResourceUse
 from meltpoint.sweeps.storage.object_store import StoreError
 
 RETRIES: Mapping[Cause, int] = {"setting": 0, "input": 0, "worker": 3, "memory": 2, "disk": 0}
@@ -112,7 +115,7 @@ def lost_worker(text: str) -> TrialOutcome:
         return failed("memory", f"its worker was killed because the machine ran low on memory; {advice}")
     if "its node has died" in text or "node was terminated" in text:
         return failed("worker", "its machine was lost")
-    return failed("worker", "its worker died (killed by a person, a scheduler, or the kernel for memory)")
+    return failed("worker", "its worker died (killed by a user, a scheduler, or the kernel for memory)")
 
 
 def lost_gpu(error: BaseException) -> TrialOutcome:
@@ -169,3 +172,70 @@ def is_full_disk(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         return True
     return any(f"os error {number}" in str(error) for number in NO_ROOM)
+
+
+class _OfTrial(BaseModel):
+    """An event of one trial.
+
+    Attributes:
+        trial: its identity.
+        seconds: of its worker, since it took the order up, by the worker's own clock and without its waits for the
+            driver (`ResourceMeter.seconds`); None where it says nothing of it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    trial: str
+    seconds: float | None = None
+
+
+class Started(_OfTrial):
+    """Data and model are ready, training begins.
+
+    Attributes:
+        trained_together: how many trials train side by side with this one, itself counted.
+        input_notes: what does not fit the encoder's input, a line each.
+        task_parameters, trained_parameters: as in `TrialRecord`.
+        micro_batch_size: as in `TrialRecord`.
+        resumed_after_epochs, seconds_before: as in `TrialRecord`; these epochs are reported next, once more.
+        checkpoint_notes: what was wrong with saved epochs, a line each.
+    """
+
+    hardware: HardwareRecord
+    trained_together: int
+    input_notes: tuple[str, ...]
+    task_parameters: int
+    trained_parameters: int | None = None
+    resumed_after_epochs: int = 0
+    seconds_before: float = 0.0
+    checkpoint_notes: tuple[str, ...] = ()
+    micro_batch_size: int | None = None
+
+
+class EpochEnded(_OfTrial):
+    """An epoch was trained and scored on dev.
+
+    Attributes:
+        score: the task's metric on dev, of an error its negative: higher is better.
+        percent: how much of the trial's own schedule is trained, 0 to 100.
+        resource_use: of this attempt so far; None for an epoch of an earlier one.
+    """
+
+    epoch: EpochRecord
+    score: float
+    percent: float
+    resource_use: ResourceUse | None = None
+
+
+class TrialEnded(_OfTrial):
+    """The worker is done with a trial, whatever happened.
+
+    Attributes:
+        resource_use: of this attempt; None where its worker did not come to train.
+    """
+
+    outcome: TrialOutcome
+    resource_use: ResourceUse | None = None
+
+
+Event = Started | EpochEnded | TrialEnded

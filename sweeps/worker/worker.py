@@ -31,13 +31,15 @@ from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError,
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.storage.files import StoragePath, first_phases_folder, scratch_of, storage_path, storing
-from meltpoint.sweeps.worker import memory
+from meltpoint.sweeps.worker import resources
 from meltpoint.sweeps.worker.epoch_checkpoints import EpochCheckpoints, Resumed
-from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.fitness import FeatureCache, input_notes
-from meltpoint.sweeps.worker.memory import micro_batch_of, release_memory
 from meltpoint.sweeps.worker.outcome import (
     ChangedInputError,
+    EpochEnded,
+    Event,
+    Started,
+    TrialEnded,
     TrialOutcome,
     failed,
     is_broken_device,
@@ -45,7 +47,7 @@ from meltpoint.sweeps.worker.outcome import (
     lost_gpu,
     outcome_of_error,
 )
-from meltpoint.sweeps.worker.resource_meter import ResourceMeter
+from meltpoint.sweeps.worker.resources import ResourceMeter, micro_batch_of, release_memory
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.splits import load_training_data
@@ -200,7 +202,7 @@ def _outcome_of(error: Exception, orders: Sequence[Order]) -> TrialOutcome:
         return outcome_of_error(error)
     first = orders[0]
     try:
-        return memory.outcome_of(error, orders, claim_device(int(first.cpus), first.gpus), encoded_data(first).train)
+        return resources.outcome_of(error, orders, claim_device(int(first.cpus), first.gpus), encoded_data(first).train)
     except Exception:  # noqa: BLE001 - not even the data could be read beside what the GPU lacks
         return outcome_of_error(error)
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from meltpoint.sweeps.driver.opening import asked_sweep, check_same
-from meltpoint.sweeps.ledger import lease, predictions
+from meltpoint.sweeps.ledger import driver_notes, predictions
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.locks import latest
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialDescription, TrialRecord
@@ -130,7 +130,7 @@ def going_on(encoder: str) -> object:
     def read(folder: Path) -> None:
         spec, cells = specification(encoder), cells_of(encoder)
         ledger = Ledger(folder / NAME)
-        lease.inherited(ledger.drivers)
+        driver_notes.inherited(ledger.drivers)
         claim = latest(ledger.drivers)
         if claim is not None:
             claim.is_free(file_lock_is_free=True)

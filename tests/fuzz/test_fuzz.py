@@ -17,7 +17,7 @@ import yaml
 
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.command_line.errors import LONGEST_MESSAGE, shortened
-from meltpoint.sweeps.ledger import lease
+from meltpoint.sweeps.ledger import driver_notes
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import read_predictions
 from meltpoint.sweeps.ledger.records import TrialRecord
@@ -237,7 +237,7 @@ def test_an_index_of_weights_names_files_beside_itself(index: dict, tmp_path: Pa
 def test_a_damaged_list_of_inherited_records_is_named(text: str, tmp_path: Path) -> None:
     (tmp_path / "000002.inherited").write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=r"000002\.inherited is damaged .* delete it"):
-        lease.inherited(tmp_path)
+        driver_notes.inherited(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_ray_and_mlflow_report_nothing_to_their_makers_unless_asked() -> None:
     from meltpoint.sweeps.on_ray.cluster import SETTINGS
 
     assert SETTINGS["RAY_USAGE_STATS_ENABLED"] == "0"
-    assert '"MLFLOW_DISABLE_TELEMETRY", "true"' in SOURCES["sweeps/tracking/runs.py"]
+    assert '"MLFLOW_DISABLE_TELEMETRY", "true"' in SOURCES["sweeps/tracking/store.py"]
 
 
 @pytest.mark.parametrize("source", ["torch.load(path)", "yaml.load(text, Loader=yaml.FullLoader)", "eval(text)"])

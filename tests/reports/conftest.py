@@ -19,8 +19,8 @@ from meltpoint.sweeps.search.selection import best_of, finals_of, spread
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
-from meltpoint.sweeps.worker.events import EpochEnded, Started, TrialEnded
 from meltpoint.sweeps.worker.finalist_scoring import score_finalists
+from meltpoint.sweeps.worker.outcome import EpochEnded, Started, TrialEnded
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert
 

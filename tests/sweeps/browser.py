@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from meltpoint.sweeps.specification.tracking_uri import default_uri
-from meltpoint.sweeps.tracking.deep_links import view_fragments
+from meltpoint.sweeps.tracking.store import view_fragments
 from meltpoint.tests.sweeps import made_up_sweep
 from meltpoint.tests.sweeps.mlflow_server import MlflowServer
 

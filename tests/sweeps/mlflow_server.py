@@ -186,3 +186,11 @@ def proxy(port: int) -> Iterator[Proxy]:
         yield made
     finally:
         made.refuse()
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

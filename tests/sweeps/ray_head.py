@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 
 from meltpoint.sweeps.jobs.client import JobClient
-from meltpoint.sweeps.jobs.job_server import JobServer
 from meltpoint.tests.local_servers import free_ports
 
 START_SECONDS, END_SECONDS = 180.0, 15.0
@@ -36,7 +36,7 @@ def ray_head(token: str, cpus: int = 2) -> Iterator[str]:
             url, process, log = started(Path(folder), token, cpus)
             try:
                 wait_until_it_answers(url, process, log)
-                wait_until_it_takes_jobs(JobServer(url, {"Authorization": f"Bearer {token}"}), process, log)
+                wait_until_it_takes_jobs(url, token, process, log)
                 break
             except AssertionError:
                 end(process)
@@ -91,9 +91,12 @@ def wait_until_it_answers(url: str, process: subprocess.Popen[bytes], log: Path)
     raise AssertionError(log.read_text(encoding="utf-8", errors="replace")[-3000:])
 
 
-def wait_until_it_takes_jobs(server: JobServer, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_until_it_takes_jobs(url: str, token: str, process: subprocess.Popen[bytes], log: Path) -> None:
     """Until a job has run: the part of Ray that takes jobs is up later than the dashboard."""
-    client, deadline = JobClient(server), time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + START_SECONDS
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_TOKEN", token)
+        client = JobClient(url)
     while process.poll() is None and time.monotonic() < deadline:
         try:
             client.submit("first-of-all", "true", {}, {})

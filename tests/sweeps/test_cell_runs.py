@@ -13,9 +13,9 @@ from mlflow.exceptions import MlflowException
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
-from meltpoint.sweeps.tracking.cell_ending import CellEnding
-from meltpoint.sweeps.tracking.deep_links import sweep_fragments, view_fragments
 from meltpoint.sweeps.tracking.runs import Runs
+from meltpoint.sweeps.tracking.store import sweep_fragments, view_fragments
+from meltpoint.sweeps.tracking.views import CellEnding
 
 BEGAN = 1.7e9
 

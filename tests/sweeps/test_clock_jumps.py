@@ -21,8 +21,7 @@ from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.sweeps.worker.events import TrialEnded
-from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialOutcome, failed, lost_worker
+from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialEnded, TrialOutcome, failed, lost_worker
 from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, assert_whole, command, mlflow_runs, records
 

@@ -11,8 +11,7 @@ import pytest
 
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
-from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.log_lines import read_lines
+from meltpoint.sweeps.ledger.ledger import Ledger, read_lines
 from meltpoint.sweeps.results import summary
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search import closing as closing_module

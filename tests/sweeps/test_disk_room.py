@@ -9,7 +9,7 @@ import pytest
 from meltpoint.sweeps.driver import record_writer
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.records import HardwareRecord
-from meltpoint.sweeps.worker.events import Started
+from meltpoint.sweeps.worker.outcome import Started
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tests.sweeps import test_driver
 from meltpoint.tests.sweeps.test_driver import LOST, ended, hand_out, ids, records

@@ -19,13 +19,14 @@ from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.sweeps.worker.events import EpochEnded, TrialEnded
 from meltpoint.sweeps.worker.outcome import (
     INTERRUPTED,
     RESTARTED,
     RETRIES,
     STOPPED_BY_BUDGET,
     STOPPED_EARLY,
+    EpochEnded,
+    TrialEnded,
     TrialOutcome,
     failed,
     is_full_disk,

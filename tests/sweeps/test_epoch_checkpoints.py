@@ -22,7 +22,7 @@ from meltpoint.sweeps.storage.files import local_copy
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.sweeps.storage.object_store import OPTIONAL, StoreError
 from meltpoint.sweeps.worker import epoch_checkpoints, worker
-from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
+from meltpoint.sweeps.worker.outcome import EpochEnded, Event, Started, TrialEnded
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 TIMED = {"train_seconds", "dev_seconds", "finished_at"}

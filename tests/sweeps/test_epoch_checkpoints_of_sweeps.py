@@ -21,7 +21,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.worker import worker
-from meltpoint.sweeps.worker.events import EpochEnded
+from meltpoint.sweeps.worker.outcome import EpochEnded
 from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.test_sweep_failures import workers_of
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, command, mlflow_runs, records, started

@@ -23,7 +23,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
 from meltpoint.sweeps.worker import worker
-from meltpoint.sweeps.worker.events import EpochEnded
+from meltpoint.sweeps.worker.outcome import EpochEnded
 from meltpoint.sweeps.worker.recorded import recorded_dev
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 

@@ -26,8 +26,15 @@ from meltpoint.sweeps.on_ray.experiment import (
     resources_of,
 )
 from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, result_of
-from meltpoint.sweeps.worker.events import EpochEnded, Started, TrialEnded
-from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, STOPPED_EARLY, TrialOutcome, failed
+from meltpoint.sweeps.worker.outcome import (
+    STOPPED_BY_BUDGET,
+    STOPPED_EARLY,
+    EpochEnded,
+    Started,
+    TrialEnded,
+    TrialOutcome,
+    failed,
+)
 
 HARDWARE = HardwareRecord(device="cpu", name="AVX2", threads=1, gpu_share=0.0, precision="fp32", host="here")
 

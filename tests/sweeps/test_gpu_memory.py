@@ -23,9 +23,9 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
 from meltpoint.sweeps.tracking.run_contents import MICRO_BATCH, ending
 from meltpoint.sweeps.worker import memory_probe, worker
-from meltpoint.sweeps.worker.memory import halved, longest_input, micro_batch_of
 from meltpoint.sweeps.worker.memory_probe import Need
 from meltpoint.sweeps.worker.outcome import OutOfMemory, memory_error_in_short
+from meltpoint.sweeps.worker.resources import halved, longest_input, micro_batch_of
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tests.sweeps.one_process import Screen, drive, driver_of, only
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,10 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.sweeps.jobs import job_server, packaging
-from meltpoint.sweeps.jobs.client import STORAGE, SWEEP, Job, attempts, job_name, last_attempt, next_number, number_of
-from meltpoint.sweeps.jobs.packaging import find_wheel, large_files, package_root, tree_files, write_archive
-from meltpoint.tests.local_servers import QuietHandler, served_by
+from meltpoint.sweeps.jobs import sweep_job
+from meltpoint.sweeps.jobs.client import (
+    STORAGE,
+    SWEEP,
+    Job,
+    JobClient,
+    attempts,
+    job_name,
+    last_attempt,
+    next_number,
+    number_of,
+    token_of,
+    url_of,
+)
+from meltpoint.sweeps.jobs.sweep_job import find_wheel, large_files, package_root, tree_files, write_archive
+from meltpoint.tests.local_servers import QuietHandler, free_ports, served_by
 
 SWEEPS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,6}", fullmatch=True)
 JOBS = st.builds(
@@ -115,7 +125,7 @@ def test_equal_trees_give_equal_archives_whenever_and_in_whatever_order_they_wer
 
 
 def test_links_environments_and_large_files_stay_here_and_large_ones_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(packaging, "LARGEST_FILE", 100)
+    monkeypatch.setattr(sweep_job, "LARGEST_FILE", 100)
     root = tmp_path / "root"
     lay(root, {("a.py",): b"1", ("env", "pyvenv.cfg"): b"", ("env", "b.py"): b"2", ("large.bin",): b"0" * 101})
     (root / "linked").symlink_to(tmp_path)
@@ -126,7 +136,7 @@ def test_links_environments_and_large_files_stay_here_and_large_ones_are_named(t
 
 
 def test_an_archive_that_is_too_large_is_refused_with_the_way_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(packaging, "LARGEST_ARCHIVE", 100)
+    monkeypatch.setattr(sweep_job, "LARGEST_ARCHIVE", 100)
     lay(tmp_path / "root", {("a.py",): b"1" * 50, ("b.py",): bytes(range(256))})
     with pytest.raises(ValueError, match=r"too much to send along.*--environment image"):
         write_archive(tmp_path / "a.zip", tmp_path / "root", None, {})
@@ -134,7 +144,7 @@ def test_an_archive_that_is_too_large_is_refused_with_the_way_out(tmp_path, monk
 
 def test_the_packages_own_archive_holds_every_module_and_space_and_nothing_hidden():
     names = {path.relative_to(package_root()).as_posix() for path in tree_files(package_root())}
-    assert {"launch.py", "sweeps/jobs/packaging.py", "search_spaces/fine_tuning.yaml", "tasks/sst2.py"} <= names
+    assert {"launch.py", "sweeps/jobs/sweep_job.py", "search_spaces/fine_tuning.yaml", "tasks/sst2.py"} <= names
     assert not [name for name in names if name.startswith((".", "runs/", "build/")) or "__pycache__" in name]
 
 
@@ -172,15 +182,19 @@ def test_the_only_wheel_of_dist_is_found_and_anything_else_is_refused_by_name(tm
     assert find_wheel("image", tmp_path) is find_wheel("tree", tmp_path) is None
 
 
-# The way to a job server.
+# The way to a cluster.
 
-Answer = Callable[[str | None], tuple[int, str]]
-"""From the Authorization header to status and body."""
+VERSION = json.dumps({"ray_version": "2.60.0"})
+TOKEN = "s3cret-t0ken"
 
 
 @contextmanager
-def serving(answer: Answer) -> Iterator[tuple[str, list[str | None]]]:
-    """A server on this machine; yields its URL and the Authorization headers that it was sent."""
+def serving(answer: Callable[[str | None], tuple[int, str]]) -> Iterator[tuple[str, list[str | None]]]:
+    """A server on this machine; yields its URL and the Authorization headers that it was sent.
+
+    Args:
+        answer: from the Authorization header to status and body.
+    """
     sent: list[str | None] = []
 
     class Handler(QuietHandler):
@@ -193,10 +207,6 @@ def serving(answer: Answer) -> Iterator[tuple[str, list[str | None]]]:
         yield url, sent
 
 
-VERSION = json.dumps({"ray_version": "2.60.0"})
-TOKEN = "s3cret-t0ken"
-
-
 def guarded(header: str | None) -> tuple[int, str]:
     return (200, VERSION) if header == f"Bearer {TOKEN}" else (401 if header is None else 403, "Unauthorized")
 
@@ -204,21 +214,24 @@ def guarded(header: str | None) -> tuple[int, str]:
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch, tmp_path):
     """No proxy, address or token from the environment of the tests; a home without a token."""
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
 
 
-def test_a_token_is_sent_only_to_a_server_that_asks_for_one():
+def test_a_token_is_sent_only_to_a_server_that_asks_for_one(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
     with serving(lambda header: (200, VERSION)) as (url, sent):
-        assert job_server.find(url, {"RAY_AUTH_TOKEN": TOKEN}).headers == {}
-    assert sent == [None]
+        JobClient(url)
+    assert set(sent) == {None}
     with serving(guarded) as (url, sent):
-        found = job_server.find(url, {"RAY_AUTH_TOKEN": TOKEN})
-    assert sent == [None, f"Bearer {TOKEN}"]
-    assert found.headers == {"Authorization": f"Bearer {TOKEN}"}
-    assert TOKEN not in repr(found)
+        JobClient(url)
+    assert sent[0] is None
+    assert set(sent[1:]) == {f"Bearer {TOKEN}"}
+    with serving(lambda header: (200, VERSION)) as (other, reached), serving(lambda _: (302, other)) as (url, _):
+        JobClient(url)
+    assert set(reached) == {None}, "a redirect carries it nowhere"
 
 
 @pytest.mark.parametrize("way", ["variable", "file", "home"])
@@ -227,55 +240,34 @@ def test_the_token_is_found_where_ray_itself_looks_for_it(way, tmp_path):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{TOKEN}\n", encoding="utf-8")
     environment = {"variable": {"RAY_AUTH_TOKEN": TOKEN}, "file": {"RAY_AUTH_TOKEN_PATH": str(path)}, "home": {}}[way]
-    with serving(guarded) as (url, _):
-        assert job_server.find(url, environment).headers["Authorization"] == f"Bearer {TOKEN}"
+    assert token_of(environment)[1] == TOKEN
 
 
-def test_no_token_a_wrong_one_and_a_broken_one_are_refused_and_none_is_shown(tmp_path):
-    with serving(guarded) as (url, _):
-        for environment, said in (
-            ({}, "set RAY_AUTH_TOKEN"),
-            ({"RAY_AUTH_TOKEN": "wr0ng"}, "refuses the token of RAY_AUTH_TOKEN"),
-            ({"RAY_AUTH_TOKEN": "wr0ng\nline"}, "holds no token"),
-            ({"RAY_AUTH_TOKEN_PATH": str(tmp_path / "absent")}, "cannot be read"),
-        ):
-            with pytest.raises(ValueError, match=said) as told:
-                job_server.find(url, environment)
-            assert "wr0ng" not in str(told.value)
-
-
-def test_a_redirect_is_not_followed_since_it_could_carry_the_token_away():
-    with serving(lambda header: (200, VERSION)) as (other, reached):
-        for asks in (lambda header: (302, other), lambda header: (302, other) if header else (401, "")):
-            with serving(asks) as (url, _), pytest.raises(ValueError, match="answers 302"):
-                job_server.find(url, {"RAY_AUTH_TOKEN": TOKEN})
-    assert reached == []
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("RAY_AUTH_TOKEN", "", "set RAY_AUTH_TOKEN"),
+        ("RAY_AUTH_TOKEN", "wr0ng", "refuses the token of RAY_AUTH_TOKEN"),
+        ("RAY_AUTH_TOKEN_PATH", "/absent/token", "cannot be read"),
+    ],
+)
+def test_no_token_a_wrong_one_and_one_that_cannot_be_read_are_refused_and_none_is_shown(monkeypatch, name, value, said):
+    monkeypatch.setenv(name, value)
+    with serving(guarded) as (url, _), pytest.raises(ValueError, match=said) as told:
+        JobClient(url)
+    assert "wr0ng" not in str(told.value)
 
 
 @pytest.mark.parametrize(("status", "body"), [(200, "<html>"), (200, "[]"), (200, '"ray"'), (404, ""), (500, "no")])
-def test_something_that_is_no_ray_dashboard_is_refused(status, body):
-    with serving(lambda header: (status, body)) as (url, _), pytest.raises(ValueError, match="name the dashboard"):
-        job_server.find(url, {})
+def test_something_that_is_no_ray_dashboard_is_refused_in_a_line(status, body):
+    with serving(lambda header: (status, body)) as (url, _), pytest.raises(ValueError, match=url) as told:
+        JobClient(url)
+    assert "\n" not in str(told.value)
 
 
-def test_a_server_that_takes_the_connection_and_never_answers_is_refused_in_time(monkeypatch):
-    monkeypatch.setattr(job_server, "PATIENCE_SECONDS", 0.4)
-    release = threading.Event()
-
-    def hang(header: str | None) -> tuple[int, str]:
-        release.wait(30)
-        return 200, VERSION
-
-    with serving(hang) as (url, _):
-        began = time.monotonic()
-        with pytest.raises(ValueError, match="does not answer"):
-            job_server.find(url, {})
-        assert time.monotonic() - began < 5
-        release.set()
-
-
-def test_the_longest_wait_for_a_server_is_below_ten_seconds():
-    assert job_server.PATIENCE_SECONDS < 10
+def test_an_address_where_nothing_listens_is_refused_with_the_remedy():
+    with pytest.raises(ValueError, match=r"does not answer .*name the dashboard"):
+        JobClient(f"http://127.0.0.1:{free_ports(1)[0]}")
 
 
 @pytest.mark.parametrize(
@@ -290,7 +282,7 @@ def test_the_longest_wait_for_a_server_is_below_ten_seconds():
     ],
 )
 def test_the_option_names_the_address_and_else_rays_own_variables(address, environment, url):
-    assert job_server.url_of(address, environment) == url
+    assert url_of(address, environment) == url
 
 
 @pytest.mark.parametrize(
@@ -306,5 +298,5 @@ def test_the_option_names_the_address_and_else_rays_own_variables(address, envir
 )
 def test_an_address_of_another_kind_is_refused_without_showing_a_password(address, environment, said):
     with pytest.raises(ValueError, match=said) as told:
-        job_server.url_of(address, environment)
+        url_of(address, environment)
     assert "pw0rd" not in str(told.value)

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from meltpoint.launch import app
 from meltpoint.reports.commands import jobs as commands
 from meltpoint.sweeps.jobs.client import JobClient
-from meltpoint.sweeps.jobs.job_server import find
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.sweeps.ray_head import ray_head
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, command, records, roles
@@ -127,7 +126,7 @@ def test_a_sweep_that_nobody_sent_is_refused_with_those_that_were(say):
 @pytest.mark.slow
 def test_a_stopped_sweep_keeps_what_finished_and_the_same_command_goes_on_as_a_new_attempt(say, spec, tmp_path, url):
     storage = tmp_path / "sweeps"
-    client = JobClient(find(url))
+    client = JobClient(url)
     words = submission(spec, storage, name="again", trials=12)
     assert say(*words).exit_code == 0
     wait_for_records(storage, "again", 1, client, "again-1")
@@ -166,7 +165,7 @@ def test_the_package_and_a_space_go_along_and_a_storage_that_only_the_cluster_se
     shown = say("status", "tree")
     assert re.match(r"tree-1: SUCCEEDED, begun [^\n]*\n", shown.stdout)
     assert "tree: done, 1 of 1 cell done." in shown.stdout
-    listed = JobClient(find(url)).jobs()
+    listed = JobClient(url).jobs()
     (job,) = [job for job in listed if job.name == "tree-1"]
     assert "value-of-shown" not in f"{job.metadata} {job.message}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -16,10 +17,10 @@ import pytest
 
 from meltpoint.adapters.files import replacing
 from meltpoint.sweeps.ledger import lease as leases
-from meltpoint.sweeps.ledger import locks as claims
-from meltpoint.sweeps.ledger import locks as owners
+from meltpoint.sweeps.ledger import locks
 from meltpoint.sweeps.ledger.lease import LeaseLostError, acquire
-from meltpoint.sweeps.ledger.locks import Claim, beat_text, this_process
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.locks import Claim, beat_text, latest, this_process
 
 
 def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
@@ -163,7 +164,7 @@ def test_a_folder_that_is_gone_is_named_and_no_other_driver_is_blamed(tmp_path, 
 def test_a_lost_lease_writes_moves_and_removes_nothing_and_names_who_has_it(folder, tmp_path):
     ours = acquire(folder, say=print)
     (tmp_path / "note").write_text("old")
-    claims.make(Claim(folder, 2), ours.owner.model_copy(update={"process": 4711, "token": "t"}))
+    locks.make(Claim(folder, 2), ours.owner.model_copy(update={"process": 4711, "token": "t"}))
     message = r"another driver has taken over this sweep \(process 4711 on"
     with pytest.raises(LeaseLostError, match=message), ours.placing(tmp_path / "note") as beside:
         beside.write_text("new")
@@ -184,7 +185,7 @@ def test_a_driver_that_passed_its_check_before_it_was_halted_writes_nothing_afte
     def write_after_the_take_over() -> None:
         with replacing(tmp_path / "note", ours.staging) as beside:
             beside.write_text("new")
-            claims.shut([ours.staging])
+            locks.shut([ours.staging])
 
     with pytest.raises(FileNotFoundError):
         write_after_the_take_over()
@@ -196,7 +197,7 @@ def test_the_thread_that_renews_a_lease_tells_that_it_was_lost(folder, monkeypat
     ours, told = acquire(folder, say=print), threading.Event()
     ours.keep_renewing(lambda lost: told.set())
     until(lambda: ours.claim.beat() > beat_text(2))
-    claims.make(Claim(folder, 2), ours.owner.model_copy(update={"token": "t"}))
+    locks.make(Claim(folder, 2), ours.owner.model_copy(update={"token": "t"}))
     assert told.wait(10)
 
 
@@ -226,27 +227,11 @@ def test_a_released_lease_is_taken_at_once_and_nothing_is_left_of_its_folder(fol
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
-def test_a_file_system_without_hard_links_has_leases_too(folder, monkeypatch, number):
-    def no_links(*_: object) -> None:
-        raise OSError(number, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", no_links)
+def test_a_number_is_claimed_once(folder):
     ours = acquire(folder, say=print)
-    assert not claims.make(ours.claim, ours.owner.model_copy(update={"token": "t"}))
+    assert not locks.make(ours.claim, ours.owner.model_copy(update={"token": "t"}))
     with pytest.raises(ValueError, match=f"Another process drives this sweep .process {os.getpid()}"):
         acquire(folder, say=print)
-
-
-def test_a_link_whose_answer_was_lost_is_known_by_its_token(folder, monkeypatch):
-    link = os.link
-
-    def repeated(source: Path, target: Path) -> None:
-        link(source, target)
-        raise FileExistsError(errno.EEXIST, "File exists")
-
-    monkeypatch.setattr(os, "link", repeated)
-    assert acquire(folder, say=print).attempt == 1
 
 
 @pytest.mark.usefixtures("quick")
@@ -264,8 +249,143 @@ def test_a_silence_that_is_no_time_is_refused(folder, monkeypatch, said):
 
 
 def test_a_processs_start_is_told_without_proc_too(monkeypatch, tmp_path):
-    monkeypatch.setattr(owners, "PROC", tmp_path)
-    found = owners.look_up(os.getpid())
+    monkeypatch.setattr(locks, "PROC", tmp_path)
+    found = locks.look_up(os.getpid())
     assert found is not None
     assert str(time.localtime().tm_year) in found.started
-    assert owners.look_up(gone_process()) is None
+    assert locks.look_up(gone_process()) is None
+
+
+DRIVES = """
+import sys, time
+from pathlib import Path
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.lease import LeaseLostError
+from meltpoint.sweeps.ledger.records import TrialRecord
+folder, log = Path(sys.argv[1]), open(sys.argv[2], "a")
+ledger = Ledger(folder)
+def record(name):
+    return TrialRecord(
+        id=name, number=0, encoder="e", mode="m", task="t", role="search", seed=0, setting={}, head="h",
+        status="finished", metric="f1", data_fingerprint="d", code_version="1", started_at=0.0, seconds=1.0,
+    )
+def say(*words):
+    print(*words, file=log, flush=True)
+while not (folder / "stop").exists():
+    try:
+        with ledger.driving(say=lambda line: None):
+            ledger.create()
+            found = {one.id for one in ledger.records()}
+            say("began", ledger.attempt, *sorted(found))
+            count = len(found)
+            while not (folder / "stop").exists():
+                ledger.start(record(f"{count:06d}").model_dump(mode="json"))
+                ledger.write(record(f"{count:06d}"))
+                say("wrote", ledger.attempt, f"{count:06d}")
+                count += 1
+    except LeaseLostError as lost:
+        say("lost", str(lost))
+    except ValueError as refused:
+        say("refused", str(refused))
+        time.sleep(0.02)
+"""
+
+
+class Contender:
+    """A process that drives the sweep whenever it may, and logs what it wrote."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.log = folder.parent / f"{number}.log"
+        self.log.touch()
+        environment = {**os.environ, leases.SILENCE: "1"}
+        words = [sys.executable, "-c", DRIVES, str(folder), str(self.log)]
+        self.process = subprocess.Popen(words, env=environment)
+
+    def lines(self, word: str) -> list[list[str]]:
+        split = [line.split() for line in self.log.read_text().splitlines()]
+        return [words[1:] for words in split if words[0] == word]
+
+
+def fight(folder: Path, seconds: float) -> tuple[list[Contender], int]:
+    """Two drivers of one sweep; whichever has it is halted, and woken once the other has taken over."""
+    folder.mkdir()
+    contenders = [Contender(folder, number) for number in range(2)]
+    by_process = {one.process.pid: one for one in contenders}
+    end, turns = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        until(lambda: (claim := latest(folder / "drivers")) and claim.owner() and claim.staging.exists())
+        claim = latest(folder / "drivers")
+        owner = claim.owner()
+        wrote = len(by_process[owner.process].lines("wrote"))
+        until(lambda who=owner.process, had=wrote: len(by_process[who].lines("wrote")) > had + 20)
+        os.kill(owner.process, signal.SIGSTOP)
+        until(lambda number=claim.number: latest(folder / "drivers").number > number)
+        other = next(one for process, one in by_process.items() if process != owner.process)
+        begun = len(other.lines("wrote"))
+        until(lambda who=other, had=begun: len(who.lines("wrote")) > had)
+        os.kill(owner.process, signal.SIGCONT)
+        turns += 1
+        until(lambda count=turns: sum(len(one.lines("lost")) for one in contenders) == count)
+    (folder / "stop").touch()
+    for one in contenders:
+        assert one.process.wait(60) == 0
+    return contenders, turns
+
+
+def assert_fair(folder: Path, contenders: list[Contender], turns: int) -> None:
+    wrote = [(trial, int(attempt)) for one in contenders for attempt, trial in one.lines("wrote")]
+    began = {int(number): set(found) for one in contenders for number, *found in one.lines("began")}
+    ledger = Ledger(folder)
+    records = {record.id: record.driver_attempt for record in ledger.records()}
+    assert len({trial for trial, _ in wrote}) == len(wrote), "no trial was written twice"
+    assert dict(wrote).items() <= records.items(), "what was acknowledged is there, as it was written"
+    late = [t for t, by in records.items() if any(by < number and t not in found for number, found in began.items())]
+    assert (late, ledger.left_out) == ([], [])
+    assert len(began) > turns
+
+
+def test_of_two_drivers_that_fight_for_a_sweep_one_writes_at_a_time(tmp_path):
+    assert_fair(tmp_path / "sweep", *fight(tmp_path / "sweep", seconds=1.0))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_two_drivers_fight_for_a_sweep_for_a_minute(tmp_path):
+    contenders, turns = fight(tmp_path / "sweep", seconds=60.0)
+    print(f"{turns} take-overs, {sum(len(one.lines('wrote')) for one in contenders)} records")
+    assert_fair(tmp_path / "sweep", contenders, turns)
+    assert turns > 10
+
+
+AT_ONCE = 4
+ONCE = """
+import sys, time
+from pathlib import Path
+from meltpoint.sweeps.ledger.ledger import Ledger
+folder = Path(sys.argv[1])
+while not (folder.parent / "go").exists():
+    pass
+try:
+    with Ledger(folder).driving():
+        print("runs", flush=True)
+        sys.stdin.read()
+except ValueError as refused:
+    print(refused)
+"""
+
+
+def test_one_name_that_is_started_several_times_at_the_same_moment_runs_once_and_the_others_say_who_drives(tmp_path):
+    words = [sys.executable, "-c", ONCE, str(tmp_path / "sweep")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
+    started = [subprocess.Popen(words, **pipes) for _ in range(AT_ONCE)]  # type: ignore[call-overload]
+    (tmp_path / "go").touch()
+    said = {one.pid: one.stdout.readline() for one in started}
+    (driver,) = [process for process, line in said.items() if line == "runs\n"]
+    assert all(f"({driver_of(driver)}" in line for process, line in said.items() if process != driver), said
+    for one in started:
+        one.communicate()
+        assert one.returncode == 0
+
+
+def driver_of(process: int) -> str:
+    return f"process {process} on {os.uname().nodename} since "

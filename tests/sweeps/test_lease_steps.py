@@ -25,7 +25,7 @@ TRIALS = ("one", "two", "three")
 DRIVERS = 4
 LAST = DRIVERS
 """The number of one more driver, which comes when the others have ended."""
-STEPS = ("link", "listdir", "mkdir", "open", "rename", "replace", "rmdir", "stat", "unlink")
+STEPS = ("listdir", "mkdir", "open", "rename", "replace", "rmdir", "stat", "unlink")
 """What a driver does to the disk: it may be halted or killed before each."""
 
 

@@ -9,16 +9,12 @@ import math
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import IO
 
 import pytest
 
 from meltpoint.adapters.files import write_atomically
-from meltpoint.sweeps.ledger import lease as leases
-from meltpoint.sweeps.ledger import locks
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
@@ -176,35 +172,6 @@ def test_a_file_system_without_locks_has_one_driver_at_a_time_too(ledger, monkey
         with pytest.raises(ValueError, match="Another process drives"), Ledger(ledger.folder).driving():
             pass
     assert not ledger.is_driven()
-
-
-def test_a_driver_of_a_version_that_had_the_file_lock_alone_is_not_driven_over(ledger):
-    with (ledger.folder / "driver.lock").open("w") as lock:
-        lock.write("process 7 on there")
-        lock.flush()
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert ledger.is_driven()
-        with (
-            pytest.raises(ValueError, match=r"Another process drives this sweep \(process 7 on there\)"),
-            ledger.driving(),
-        ):
-            pass
-    with ledger.driving():
-        pass
-
-
-def test_a_driver_that_has_the_file_lock_and_not_yet_the_lease_is_waited_for_and_named(ledger, monkeypatch):
-    def claims(seconds: float) -> None:
-        leases.acquire(ledger.drivers, say=pytest.fail)
-
-    monkeypatch.setattr(locks, "time", SimpleNamespace(monotonic=time.monotonic, sleep=claims, strftime=time.strftime))
-    with (ledger.folder / "driver.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with (
-            pytest.raises(ValueError, match=rf"Another process drives this sweep \(process {os.getpid()} on "),
-            Ledger(ledger.folder).driving(),
-        ):
-            pass
 
 
 def test_records_and_notes_say_which_driver_wrote_them(ledger, proposal, make_record):

@@ -20,7 +20,7 @@ os.environ["RAY_memory_usage_threshold"] = str((memory.total - memory.available 
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import SETTINGS, Cluster
 from meltpoint.sweeps.on_ray.trainable import result_of
-from meltpoint.sweeps.worker.events import TrialEnded
+from meltpoint.sweeps.worker.outcome import TrialEnded
 from meltpoint.sweeps.worker.outcome import TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tasks.core.task import DataSpec

@@ -19,7 +19,7 @@ from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.tests.short_connections import short_connections
-from meltpoint.tests.sweeps.mlflow_server import MlflowServer, Proxy, mlflow_server, proxy
+from meltpoint.tests.sweeps.mlflow_server import MlflowServer, Proxy, mlflow_server, proxy, until
 
 TRIALS = 6
 CUTS = 4
@@ -122,13 +122,6 @@ class Sweep:
         experiment = client.get_experiment_by_name(self.tracker.sweep).experiment_id
         assert {run.info.status for run in client.search_runs([experiment])} == {"FINISHED"}
         assert self.tracker.trouble is None
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from mlflow.tracking import MlflowClient
 from meltpoint.adapters.files import acquire
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.tracking import runs as mlflow_runs
+from meltpoint.sweeps.tracking import store
 from meltpoint.sweeps.tracking.runs import Runs
 
 BEGAN = 1.7e9
@@ -61,7 +61,7 @@ def test_a_new_store_has_the_permissions_that_the_umask_gives(runs, storage):
 
 def test_a_sweep_waits_while_another_one_makes_the_store(tmp_path, monkeypatch):
     waits = threading.Event()
-    monkeypatch.setattr(mlflow_runs, "acquire", lambda *words, **options: (waits.set(), acquire(*words, **options)))
+    monkeypatch.setattr(store, "acquire", lambda *words, **options: (waits.set(), acquire(*words, **options)))
     with (tmp_path / "mlflow.db.lock").open("a") as other:
         acquire(other, shared=False, wait=True)
         opening = threading.Thread(target=Runs, args=("late", f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path))
@@ -80,8 +80,8 @@ def test_a_process_that_is_killed_while_it_makes_the_store_leaves_none_that_cann
     killed = f"""
 import os
 from pathlib import Path
-from meltpoint.sweeps.tracking import runs
-runs.give_usual_mode = lambda path: os.kill(os.getpid(), 9)
+from meltpoint.sweeps.tracking import runs, store
+store.give_usual_mode = lambda path: os.kill(os.getpid(), 9)
 runs.Runs("killed", "sqlite:///{tmp_path}/mlflow.db", Path("{tmp_path}"))
 """
     assert subprocess.run([sys.executable, "-c", killed], check=False).returncode == -signal.SIGKILL
@@ -251,7 +251,7 @@ def test_a_cell_has_one_run_though_its_creation_was_not_answered_and_gets_what_i
         with pytest.raises(MlflowException, match="no answer"):
             made.open(cells, "{}", BEGAN)
     made.open(cells, "{}", BEGAN)
-    found = made._search()
+    found = made.writer.search(made.experiment)
     assert sorted(run.info.run_id for run in found) == sorted(made.parents.values())
     for run in found:
         assert run.data.params

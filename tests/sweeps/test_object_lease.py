@@ -19,9 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meltpoint.sweeps.ledger import lease as leases
-from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError, acquire
+from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError, ObjectLease, acquire
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.object_lease import ObjectLease
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.storage import files, object_path
 from meltpoint.sweeps.storage.object_path import ObjectPath
@@ -95,7 +94,7 @@ class ObjectWorld(World):
         for _ in range(3):
             with suppress(ValueError):
                 try:
-                    return acquire(FOLDER / "drivers", say=lambda line: None, kind=ObjectLease)
+                    return acquire(FOLDER / "drivers", say=lambda line: None)
                 except LeaseLostError:
                     return None
         return None
@@ -194,7 +193,7 @@ def test_a_write_that_was_halted_between_its_check_and_its_request_does_not_coun
     import obstore
 
     ledger, later = Ledger(FOLDER), Ledger(FOLDER)
-    ledger.lease = acquire(FOLDER / "drivers", say=print, kind=ObjectLease)
+    ledger.lease = acquire(FOLDER / "drivers", say=print)
     ledger.write(record("old"))
     put = obstore.put
 
@@ -217,7 +216,7 @@ def test_a_write_that_was_halted_between_its_check_and_its_request_does_not_coun
 @pytest.mark.usefixtures("memory")
 def test_moved_and_removed_weights_are_the_drivers_alone():
     ledger = Ledger(FOLDER)
-    ledger.lease = lease = acquire(FOLDER / "drivers", say=print, kind=ObjectLease)
+    ledger.lease = lease = acquire(FOLDER / "drivers", say=print)
     (ledger.checkpoint("one") / "weights.safetensors").put(b"w")
     ledger.move_checkpoint("one", "two")
     assert not ledger.checkpoint("one").exists()

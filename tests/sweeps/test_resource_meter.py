@@ -24,10 +24,17 @@ from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
 from meltpoint.sweeps.machine.peak_memory import ProcessPeak
 from meltpoint.sweeps.on_ray.trainable import EVENTS, train_on_ray
 from meltpoint.sweeps.search.planner import Planner, Proposal
-from meltpoint.sweeps.worker import resource_meter, worker
-from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
-from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialOutcome, lost_worker
-from meltpoint.sweeps.worker.resource_meter import ResourceMeter
+from meltpoint.sweeps.worker import resources, worker
+from meltpoint.sweeps.worker.outcome import (
+    STOPPED_EARLY,
+    EpochEnded,
+    Event,
+    Started,
+    TrialEnded,
+    TrialOutcome,
+    lost_worker,
+)
+from meltpoint.sweeps.worker.resources import ResourceMeter
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 CPU = Hardware("cpu", "AVX512", 1)
@@ -104,8 +111,8 @@ def test_a_time_that_the_counter_does_not_tell_leaves_a_trials_energy_unknown_an
 
 @pytest.mark.parametrize(("threads", "share"), [(1, 1 / 8), (4, 1 / 2), (16, 1.0)])
 def test_a_cpus_energy_counts_by_threads_of_all_logical_cores(threads, share, monkeypatch) -> None:
-    monkeypatch.setattr(resource_meter.os, "cpu_count", lambda: 8)
-    assert resource_meter.instruments(replace(CPU, threads=threads))[2] == share
+    monkeypatch.setattr(resources.os, "cpu_count", lambda: 8)
+    assert resources.instruments(replace(CPU, threads=threads))[2] == share
 
 
 # --- peak memory ---
@@ -162,8 +169,8 @@ def tuned(spec, cells, tmp_path) -> tuple[Proposal, Order]:
 @pytest.fixture
 def counted(monkeypatch) -> None:
     """A counter of 8 J a look."""
-    monkeypatch.setattr(resource_meter, "package_energy", Counter)
-    monkeypatch.setattr(resource_meter.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(resources, "package_energy", Counter)
+    monkeypatch.setattr(resources.os, "cpu_count", lambda: 4)
 
 
 def test_a_real_trial_tells_its_peak_its_energy_and_what_it_trained_and_the_record_has_it(tuned, counted) -> None:

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from meltpoint.sweeps.machine import services
-from meltpoint.sweeps.tracking.store_check import check_before_start
+from meltpoint.sweeps.tracking.tracker import check_before_start
 from meltpoint.tests.local_servers import QuietHandler, served_by
 
 HERE = metadata.version("mlflow")

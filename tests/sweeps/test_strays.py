@@ -18,8 +18,8 @@ from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.sweeps.worker.events import EpochEnded
 from meltpoint.sweeps.worker.finalist_scoring import Scorer, score_finalists
+from meltpoint.sweeps.worker.outcome import EpochEnded
 from meltpoint.sweeps.worker.retrain import retrain
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.sweeps.worker.worker import run

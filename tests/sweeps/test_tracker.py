@@ -1,4 +1,4 @@
-"""tracking: what a person finds in a real MLflow store, and what happens when it is not there."""
+"""tracker: what a real MLflow store has of a sweep, and what happens when it does not answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -19,8 +19,9 @@ from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking import tracker as tracking
-from meltpoint.sweeps.tracking.labels import mode_symbol
 from meltpoint.sweeps.tracking.tracker import Tracker
+from meltpoint.sweeps.tracking.views import mode_symbol
+from meltpoint.tests.sweeps.mlflow_server import until
 
 BEGAN = 1.7e9
 """When the records of `make_record` began."""
@@ -140,6 +141,12 @@ def test_whatever_the_ledger_has_and_mlflow_has_not_is_written_and_no_run_is_lef
     assert len(runs(tracker)) == before
 
 
+def test_a_trial_that_is_interrupted_before_it_began_is_no_trouble(tracker, cells):
+    tracker.abandon("f" * 16)
+    assert len(runs(tracker)) == len(cells)
+    assert tracker.trouble is None
+
+
 def test_an_ended_sweep_leaves_no_cell_running_and_its_table_with_each(tracker, cells):
     tracker.close([(cell.key, {"best_dev": 0.5}) for cell in cells], True, {"table.md": "| a |"})
     found = runs(tracker)
@@ -193,13 +200,6 @@ def test_a_run_that_a_person_deleted_holds_nobody_up_and_is_written_again_at_the
 def _searched(tracker: Tracker, trial: str) -> list:
     """A trial's runs, without waiting for the tracker."""
     return MlflowClient(tracker.uri).search_runs([tracker.runs.experiment], f"tags.`meltpoint.trial` = '{trial}'")
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_what_a_killed_driver_did_not_write_is_written_from_the_ledger_while_the_sweep_goes_on(
@@ -290,7 +290,7 @@ def test_nobody_waits_for_a_busy_store_and_what_gathered_goes_out_in_one_call_a_
 
 def test_a_trial_begins_at_once_and_its_news_gather_until_they_are_asked_for(slow, cells, make_record, monkeypatch):
     tracker, runs = slow
-    monkeypatch.setattr("meltpoint.sweeps.tracking.write_queue.GATHER_SECONDS", 30.0)
+    monkeypatch.setattr("meltpoint.sweeps.tracking.unwritten.GATHER_SECONDS", 30.0)
     begun = threading.Event()
     begin = runs.begin
     monkeypatch.setattr(runs, "begin", lambda *words: (begin(*words), begun.set()))
@@ -303,33 +303,6 @@ def test_a_trial_begins_at_once_and_its_news_gather_until_they_are_asked_for(slo
     assert runs.calls == [("begin", proposal.id)]
     tracker.flush()
     assert runs.calls == [("begin", proposal.id), ("write", proposal.id, [1, 2], True)]
-
-
-def test_news_go_out_by_themselves(slow, cells, make_record, monkeypatch):
-    tracker, runs = slow
-    monkeypatch.setattr("meltpoint.sweeps.tracking.write_queue.GATHER_SECONDS", 0.05)
-    proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
-    runs.may_go_on.set()
-    written = threading.Event()
-    monkeypatch.setattr(runs, "write", lambda *words: written.set())
-    tracker.begin(proposal, code_version(), BEGAN)
-    tell(tracker, make_record(proposal))
-    assert written.wait(20)
-
-
-def test_a_trial_that_was_abandoned_and_begins_again_is_written_in_that_order(slow, cells, make_record):
-    tracker, runs = slow
-    proposal = Proposal("a" * 16, 0, "final", cells[0], {}, 0)
-    tracker.begin(proposal, code_version(), BEGAN)
-    tracker.epoch(proposal.id, make_record(proposal).epochs[0])
-    tracker.abandon(proposal.id)
-    tracker.begin(proposal, code_version(), BEGAN)
-    tell(tracker, make_record(proposal))
-    runs.may_go_on.set()
-    tracker.flush()
-    names = [call[0] for call in runs.calls]
-    assert names.index("abandon") < len(names) - 1 - names[::-1].index("begin"), "it begins again after its end"
-    assert runs.calls[-1] == ("write", proposal.id, [1, 2], True)
 
 
 def test_closing_writes_everything_first_and_ends_the_thread(slow, cells, make_record):
@@ -398,3 +371,47 @@ def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_an
     known = {run.data.tags.get("meltpoint.trial"): run.info.run_id for run in runs(tracker)}
     noted = {record.id: record.mlflow_run_id for record in ledger.records()}
     assert noted == {trial.id: known[trial.id] for trial in trials}
+
+
+def test_a_record_whose_file_is_gone_holds_no_other_trial_up_and_is_not_called_an_outage(
+    eager, tmp_path, store, cells, proposal, make_record
+):
+    said: list[str] = []
+    ledger = Ledger(tmp_path / "gone")
+    ledger.create()
+    tracker = Tracker("gone", default_uri(store), store, said.append)
+    tracker.open(cells, "{}")
+    other = Proposal("b" * 16, 1, "search", cells[0], proposal.setting, 0)
+    for trial in (proposal, other):
+        record = make_record(trial)
+        ledger.write(record)
+        tracker.begin(trial, "code", BEGAN)
+        tracker.end(ledger.light(record))
+    (ledger.trials / f"{proposal.id}.json").unlink()
+    tracker.flush()
+    assert list(tracker.refused) == [proposal.id]
+    assert "No such file" in tracker.refused[proposal.id]
+    assert f"{proposal.id}.json" in tracker.refused[proposal.id]
+    assert not [line for line in said if "the sweep goes on" in line], "MLflow was there all the time"
+    run = tracker.runs.client.get_run(tracker.run_of(other.id))
+    assert run.info.status == "FINISHED"
+
+
+def test_a_final_that_a_later_driver_scores_gets_its_scores_and_none_of_its_epochs_twice(
+    store, cells, proposal, make_record
+):
+    first = Tracker("scored", default_uri(store), store)
+    first.open(cells, "{}")
+    first.begin(proposal, "c", BEGAN)
+    record = make_record(proposal)
+    first.end(record)
+    first.flush()
+    later = Tracker("scored", default_uri(store), store)
+    later.open(cells, "{}")
+    later.end(record.model_copy(update={"test": {"accuracy": 0.5}}))
+    later.flush()
+    assert later.trouble is None
+    (run,) = of_trial(later, proposal.id)
+    assert run.data.metrics["test_score"] == 0.5
+    history = MlflowClient(later.uri).get_metric_history(run.info.run_id, "dev/accuracy")
+    assert [metric.step for metric in history] == [4, 8]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.command_line import errors
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.tracking_uri import (
     check_scheme,
     check_sign_in,
@@ -18,6 +25,7 @@ from meltpoint.sweeps.specification.tracking_uri import (
     sqlite_file,
     without_sign_in,
 )
+from meltpoint.sweeps.tracking import run_files
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.runs import Runs
 from meltpoint.sweeps.tracking.tracker import Tracker
@@ -121,3 +129,131 @@ def test_the_command_to_type_again_and_the_complaints_hide_the_password(monkeypa
     shown = errors.again() + capsys.readouterr().err
     assert shown.count("user:***@127.0.0.1:1") == 3
     assert "secret" not in shown
+
+
+Listing = dict[str, tuple[int, str]]
+
+
+def listing(folder: Path) -> Listing:
+    """Everything in a folder: path → (when it changed, its content's hash)."""
+    return {
+        str(path.relative_to(folder)): (
+            path.stat().st_mtime_ns, sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+        )
+        for path in [folder, *folder.rglob("*")]
+    }  # fmt: skip
+
+
+def files_of(storage: Path) -> dict[str, str]:
+    """The files of MLflow's runs in a storage: name → text."""
+    found = (storage / "mlartifacts").rglob("*.*")
+    return {path.name: path.read_text(encoding="utf-8") for path in found if path.is_file()}
+
+
+def drive(storage: Path, proposal: Proposal, record: object, text: str) -> None:
+    """A sweep of one cell and one trial, as MLflow sees it."""
+    tracker = Tracker("first", default_uri(storage), storage)
+    tracker.open([proposal.cell], "{}")
+    tracker.begin(proposal, code_version(), 1.7e9)
+    tracker.end(record)
+    tracker.reconcile([record], lambda _: proposal)
+    tracker.close([(proposal.cell.key, {"best_dev": 0.5})], True, {"report.md": text})
+    assert tracker.trouble is None
+
+
+@pytest.fixture
+def original(tmp_path: Path, proposal, make_record) -> Path:
+    storage = tmp_path / "original"
+    storage.mkdir()
+    drive(storage, proposal, make_record(proposal), "before")
+    return storage
+
+
+def test_a_copied_storage_goes_on_and_leaves_the_original_as_it_is(tmp_path, original, proposal, make_record):
+    shutil.copytree(original, tmp_path / "copy")
+    before = listing(original)
+    other = replace(proposal, id="0" * 16, number=1)
+    drive(tmp_path / "copy", other, make_record(other), "after")
+    assert listing(original) == before
+    assert files_of(tmp_path / "copy")["report.md"] == "after"
+
+
+def test_a_moved_storage_goes_on_and_makes_nothing_at_its_old_place(
+    tmp_path, original, proposal, make_record, file_name
+):
+    name = file_name("räum #2 +x")
+    moved = tmp_path / name / "moved"
+    moved.parent.mkdir()
+    original.rename(moved)
+    drive(moved, proposal, make_record(proposal), "after")
+    assert files_of(moved) == {"report.md": "after", "space.yaml": proposal.cell.space.dump()}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name]
+
+
+def test_mlflows_store_holds_no_path_of_the_storage(original):
+    assert str(original).encode() not in (original / "mlflow.db").read_bytes()
+
+
+def old_store(original: Path, present: Path) -> Runs:
+    """A store as versions made it that kept absolute folders, opened where it lies now."""
+    present.mkdir(exist_ok=True)
+    runs = Runs("old", default_uri(present), present)
+    runs.client.create_experiment("old", artifact_location=(original / "mlartifacts" / "old").as_uri())
+    return runs
+
+
+def test_an_old_store_whose_files_lie_elsewhere_writes_none_there_and_says_so_in_one_line(tmp_path, cells):
+    tracker = Tracker("old", "", tmp_path / "copy")
+    tracker.runs = old_store(tmp_path / "original", tmp_path / "copy")
+    tracker.runs.open(cells, "{}", 1.7e9)
+    tracker.runs.close([(cells[0].key, {})], True, {"report.md": "| a |"}, {}, 1.7e9)
+    assert not (tmp_path / "original").exists()
+    (note,) = tracker.notes()
+    assert str(tmp_path / "original") in note
+    assert "none was written there" in note
+    assert "\n" not in note
+
+
+def test_an_old_store_that_was_not_moved_goes_on_where_its_files_lie(tmp_path, cells):
+    runs = old_store(tmp_path, tmp_path)
+    runs.open(cells[:1], "{}", 1.7e9)
+    runs.close([(cells[0].key, {})], True, {"report.md": "| a |"}, {}, 1.7e9)
+    run = runs.parents[cells[0].key]
+    names = {artifact.path for artifact in MlflowClient(default_uri(tmp_path)).list_artifacts(run)}
+    assert names == {"report.md", "space.yaml"}
+    assert runs.files.elsewhere == ""
+
+
+@pytest.mark.parametrize("address", ["mlflow-artifacts:/../../other", "file:///other/run", "/other/run", "file:other"])
+def test_no_address_in_a_store_leads_out_of_the_storage(tmp_path, address):
+    files = run_files.RunFiles(default_uri(tmp_path / "runs"), tmp_path / "runs", None)
+    files.write("run", address, "report.md", "| a |")
+    assert Path(files.elsewhere).name == "other" or files.elsewhere == "/other/run"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("uri", ["postgresql+psycopg2://u:pw@db/mlflow", "mysql://db/mlflow", "sqlite:////x/mlflow.db"])
+def test_files_of_a_database_without_a_server_lie_in_the_storage(tmp_path, uri):
+    address = f"{run_files.location(uri, 'first')}/run/artifacts"
+    run_files.RunFiles(uri, tmp_path, None).write("run", address, "report.md", "| a |")
+    assert files_of(tmp_path) == {"report.md": "| a |"}
+
+
+def test_a_server_chooses_where_its_files_lie():
+    assert run_files.location("http://127.0.0.1:5000", "first") is None
+
+
+def test_a_trial_that_was_cut_off_in_the_original_goes_on_with_the_copys_own_paths(tmp_path, spec, cells, proposal):
+    """The note of a started trial holds absolute paths; none of them is read."""
+    ledger = Ledger(tmp_path / "copy" / "tiny")
+    ledger.create()
+    elsewhere = str(tmp_path / "original")
+    ledger.start({
+        "id": proposal.id, "role": "search", "number": 0, "seed": 0, "setting": proposal.setting,
+        "encoder": proposal.cell.encoder, "mode": proposal.cell.mode, "task": proposal.cell.task_name,
+        "suggested_by": proposal.suggested_by, "checkpoint": elsewhere, "cache": elsewhere,
+    })  # fmt: skip
+    planner = Planner(spec, cells, [])
+    planner.recall(ledger.unfinished())
+    assert planner.cells[proposal.cell.key].again == [proposal]
+    assert elsewhere not in repr(planner.cells[proposal.cell.key].again)

@@ -22,9 +22,8 @@ from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import features_folder
-from meltpoint.sweeps.worker import memory, worker
-from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
-from meltpoint.sweeps.worker.outcome import TrialOutcome
+from meltpoint.sweeps.worker import resources, worker
+from meltpoint.sweeps.worker.outcome import EpochEnded, Event, Started, TrialEnded, TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 NO_HANDLE = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
@@ -213,7 +212,7 @@ def test_memory_that_a_trial_freed_goes_back_to_the_system():
     keep = blocks[-1]
     full = resident_bytes()
     del blocks
-    memory.release_memory()
+    resources.release_memory()
     assert resident_bytes() < full - 200e6
     assert keep is not None
 
@@ -225,13 +224,13 @@ def test_memory_goes_back_between_two_cells_where_it_is_scarce(
     monkeypatch: pytest.MonkeyPatch, free: int, expected: list[int]
 ) -> None:
     given_back: list[int] = []
-    monkeypatch.setattr(memory, "release_memory", lambda: given_back.append(1))
-    monkeypatch.setattr(memory.limits, "memory", lambda: Memory(100, free))
-    monkeypatch.setattr(memory._LastOrder, "cell", None)
+    monkeypatch.setattr(resources, "release_memory", lambda: given_back.append(1))
+    monkeypatch.setattr(resources.limits, "memory", lambda: Memory(100, free))
+    monkeypatch.setattr(resources._LastOrder, "cell", None)
     sst2, mrpc = ("a", "fine_tuning", "sst2"), ("a", "fine_tuning", "mrpc")
     seen = []
     for cell in (sst2, sst2, mrpc, sst2, sst2, mrpc):
-        memory.make_room(cell)
+        resources.make_room(cell)
         seen.append(len(given_back))
     assert seen == expected
 

@@ -1,8 +1,10 @@
-"""running_trials: `status` says what a running sweep's workers have and how far they are, by a note of its driver."""
+"""cluster_part: `status` says which part of its cluster a running sweep may use, by a note of its driver."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,14 +14,126 @@ from rich.console import Console
 from meltpoint.reports.status_view import RUNNING_SHOWN, running_lines, show_status
 from meltpoint.sweeps.driver.driver import NOTE_SECONDS, SweepDriver
 from meltpoint.sweeps.driver.opening import settle_specification
-from meltpoint.sweeps.ledger.driver_notes import RunningTrialNote, RunningTrials, note_running, noted_running
+from meltpoint.sweeps.ledger.driver_notes import (
+    ClusterPart,
+    RunningTrialNote,
+    RunningTrials,
+    note_part,
+    note_running,
+    noted_part,
+    noted_running,
+)
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord
+from meltpoint.sweeps.on_ray.room import LOOK_SECONDS
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import Resources
-from meltpoint.sweeps.worker.events import EpochEnded
+from meltpoint.sweeps.worker.outcome import EpochEnded
 from meltpoint.sweeps.worker.work_order import WorkOrder
+from meltpoint.tests.sweeps.test_room import Cluster
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (
+            ClusterPart(places=4, whole=16, cpus=1, others=("a", "b"), most=8),
+            "4 of 16 CPUs (4 of 16 trials at a time), shared with the sweeps a and b; at most 8 workers",
+        ),
+        (
+            ClusterPart(places=2, whole=4, cpus=2, others=("a", "b", "c")),
+            "4 of 8 CPUs (2 of 4 trials at a time), shared with the sweeps a, b and c",
+        ),
+        (
+            ClusterPart(places=1, whole=6, cpus=2, gpus=1 / 3, others=("a",)),
+            "0.3333 of 2 GPUs (1 of 6 trials at a time), shared with the sweep a",
+        ),
+        (
+            ClusterPart(places=4, whole=4, cpus=1, has_no_node=True),
+            "none: no node with room for a trial is left; the sweep waits for one that joins",
+        ),
+        (
+            ClusterPart(places=1, whole=2, cpus=0.5, most=1),
+            "0.5 of 1 CPU (1 of 2 trials at a time); at most 1 worker",
+        ),
+    ],
+)
+def test_a_part_is_one_line(part, words):
+    assert str(part) == words
+
+
+@contextmanager
+def running(ledger: Ledger, planner: Planner, cluster: Cluster, most: int | None = None) -> Iterator[SweepDriver]:
+    """A sweep's driver on a cluster."""
+    silent = SimpleNamespace(say=lambda line: None)
+    resources = Resources(storage=str(ledger.folder.parent), gpus=0.0, max_workers=most)
+    driver = SweepDriver(planner, ledger, silent, silent, silent, resources)  # type: ignore[arg-type]
+    with ledger.driving():
+        driver.share = cluster.share(planner.spec.name, most)
+        driver.note_part()
+        yield driver
+
+
+def shown(ledger: Ledger) -> str:
+    console = Console(width=120, force_terminal=False)
+    with console.capture() as captured:
+        show_status(summarise(Ledger(ledger.folder)), console)
+    return captured.get()
+
+
+@pytest.fixture
+def begun(spec, cells, tmp_path: Path) -> tuple[Ledger, Planner]:
+    ledger = Ledger(tmp_path / spec.name)
+    settle_specification(ledger, spec, cells)
+    return ledger, Planner(spec, cells, [])
+
+
+def test_status_shows_the_part_of_a_sweep_that_runs_and_follows_it(begun):
+    ledger, planner = begun
+    cluster = Cluster(places=8)
+    with running(ledger, planner, cluster, most=6) as driver:
+        assert "It may use 6 of 8 CPUs (6 of 8 trials at a time); at most 6 workers." in shown(ledger)
+        cluster.share("second")
+        cluster.seconds += LOOK_SECONDS
+        driver._follow_cluster()
+        assert "It may use 4 of 8 CPUs (4 of 8 trials at a time), shared with the sweep second;" in shown(ledger)
+        document = summarise(Ledger(ledger.folder)).as_json()["cluster"]
+        part = {"places": 4, "whole": 8, "cpus": 1.0, "gpus": 0.0, "others": ["second"], "most": 6}
+        assert document == part | {"has_no_node": False}
+    assert "It may use" not in shown(ledger)
+    assert summarise(ledger).as_json()["cluster"] is None
+
+
+def test_a_later_driver_has_a_part_of_its_own_and_none_before_it_says_so(begun):
+    ledger, planner = begun
+    with running(ledger, planner, Cluster(places=2)):
+        assert noted_part(ledger.drivers) == ClusterPart(places=2, whole=2, cpus=1.0)
+    with ledger.driving():
+        assert noted_part(ledger.drivers) is None
+        assert "It may use" not in shown(ledger)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"places": -1}', "[]", "\x00"])
+def test_a_note_that_is_damaged_is_none(begun, text):
+    ledger, _ = begun
+    with ledger.driving():
+        note_part(ledger.drivers, ledger.attempt, ClusterPart(places=1, whole=1, cpus=1.0))
+        (note,) = ledger.drivers.glob("*.part")
+        note.write_text(text)
+        assert noted_part(ledger.drivers) is None
+
+
+def test_a_disk_without_room_for_the_note_ends_no_sweep(begun, monkeypatch):
+    ledger, _ = begun
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with ledger.driving():
+        monkeypatch.setattr(os, "fsync", full)
+        note_part(ledger.drivers, ledger.attempt, ClusterPart(places=1, whole=1, cpus=1.0))
+        assert noted_part(ledger.drivers) is None
 
 
 @pytest.fixture
@@ -56,7 +170,7 @@ def end_epoch(driver: SweepDriver, trial: str, number: int, dev: float, percent:
     driver.on_event(EpochEnded(trial=trial, epoch=epoch, score=dev, percent=percent))
 
 
-def shown(ledger: Ledger) -> str:
+def shown_trials(ledger: Ledger) -> str:
     console = Console(width=120, force_terminal=False)
     with console.capture() as captured:
         show_status(summarise(Ledger(ledger.folder)), console)
@@ -72,7 +186,7 @@ def test_status_and_its_json_say_which_epoch_each_running_trial_is_in(driver, se
         end_epoch(driver, works[0].first.id, 3, 0.75, percent=25.0)
         driver._note_running()
         name = driver.running[works[0].first.id].note().name
-        text = shown(driver.ledger)
+        text = shown_trials(driver.ledger)
         assert f"{name}: 0 s, epoch 3 of at most 12, dev accuracy 75.0." in text
         others = len(driver.running) - 1
         assert text.count("0 s, not yet through an epoch.") == others > 0
@@ -83,7 +197,7 @@ def test_status_and_its_json_say_which_epoch_each_running_trial_is_in(driver, se
         }  # fmt: skip
         assert document[1]["epoch"] is None
         assert document[1]["dev"] is None
-    assert name not in shown(driver.ledger), "what no process drives does not run"
+    assert name not in shown_trials(driver.ledger), "what no process drives does not run"
     assert summarise(Ledger(driver.ledger.folder)).as_json()["running"] is None
 
 
@@ -94,7 +208,7 @@ def test_a_score_that_is_no_number_ends_no_sweep(driver, dev):
         driver.on_start(work)
         end_epoch(driver, work.first.id, 1, dev, percent=50.0)
         driver._note_running()
-        assert "epoch 1 of at most 2, dev accuracy no number." in shown(driver.ledger)
+        assert "epoch 1 of at most 2, dev accuracy no number." in shown_trials(driver.ledger)
 
 
 def test_the_note_is_made_now_and_then(driver, seconds):
@@ -129,7 +243,7 @@ def test_a_damaged_note_is_none(driver, text):
         (note,) = ledger.drivers.glob("*.running")
         note.write_text(text)
         assert noted_running(ledger.drivers) is None
-        assert "trial 1" not in shown(ledger)
+        assert "trial 1" not in shown_trials(ledger)
 
 
 @pytest.fixture
