@@ -37,7 +37,7 @@ from meltpoint.sweeps.machine.terminal import Screen
 from meltpoint.sweeps.results.cost import spread_text
 from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
 from meltpoint.tasks.core.wording import printable, some
 

@@ -24,7 +24,7 @@ def features(
     layers: Annotated[str, typer.Option(help="all, top, or numbers from 0 (the embeddings): 0,6.")] = "all",
 ) -> None:  # fmt: skip
     """Each sentence's layers as an encoder has them: arrays 0, 1, … of (layers, words, dim), and the words."""
-    from meltpoint.sweeps.command_line.option_values import encoder_name
+    from meltpoint.sweeps.command_line.spec_from_options import encoder_name
     from meltpoint.sweeps.specification.early_checks import check_features
 
     name = encoder_name(encoder)

@@ -120,10 +120,10 @@ def report(
         raise ValueError(f"{'--watch' if watch else '--dashboard'} is for pages alone; write --format html.")
     from meltpoint.reports.report import renew_page
     from meltpoint.reports.report import report as make
-    from meltpoint.sweeps.command_line.option_values import margin_of
+    from meltpoint.sweeps.specification.sweep_options import check_margin
     from meltpoint.sweeps.storage.files import readable_storage, sweep_folder, write
 
-    level = None if margin is None else margin_of(margin)
+    level = None if margin is None else check_margin(margin) / 100
     if watch:
         place = out or sweep_folder(readable_storage(storage), name) / "report.html"
         renew_page(lambda: read_view(name, storage), place, beside, dashboard, lambda line: tell(line, err=True))
@@ -226,7 +226,7 @@ def analyse(
 ) -> None:  # fmt: skip
     """The papers' analyses, and of what moved the results: of a sweep, or with - of encoders and tasks alone."""
     from meltpoint.reports.analyses import analyse as run
-    from meltpoint.sweeps.command_line.option_values import encoder_names, split_at_commas, task_names
+    from meltpoint.sweeps.command_line.spec_from_options import encoder_names, split_at_commas, task_names
     from meltpoint.sweeps.storage.files import readable_storage
 
     written = run(

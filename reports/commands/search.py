@@ -14,21 +14,16 @@ import typer
 
 from meltpoint.reports.formats import symbol
 from meltpoint.sweeps.command_line.errors import DONE, again, exit_on_error, print_json
-from meltpoint.sweeps.command_line.option_values import asked_to_grow, resources_of
 from meltpoint.sweeps.command_line.options import (
     AsJson,
-    CpusPerTrial,
     Explain,
-    GpusPerTrial,
     Group,
-    MixCode,
     Name,
-    Storage,
-    SweepOptions,
     Verbose,
     with_sweep_options,
 )
 from meltpoint.sweeps.machine.terminal import Screen, tell
+from meltpoint.sweeps.specification.sweep_options import TIMES, SweepOptions, in_units
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.core.wording import some
 
@@ -43,7 +38,8 @@ if TYPE_CHECKING:
     from meltpoint.sweeps.ledger.records import CellKey
     from meltpoint.sweeps.on_ray.cluster import Cluster
     from meltpoint.sweeps.results.summary import SweepSummary
-    from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+    from meltpoint.sweeps.specification.sweep_options import Resources
+    from meltpoint.sweeps.specification.sweep_spec import SweepSpec
     from meltpoint.sweeps.storage.files import StoragePath
 
 
@@ -58,11 +54,10 @@ def sweep(options: SweepOptions) -> None:
     Example: meltpoint sweep --name first --encoder minilm --mode feature_extraction,fine_tuning --task sst2,mrpc
     A paper's whole experiment: meltpoint sweep --spec to_tune_or_not --with elmo=FOLDER --data-dir DATA
     """
-    from meltpoint.sweeps.command_line.spec_from_options import asked_spec
+    from meltpoint.sweeps.command_line.spec_from_options import asked_spec, asked_to_grow
 
-    resources = resources_of(options)
     spec = asked_spec(options)
-    _run(spec, asked_to_grow(spec, resources))
+    _run(spec, asked_to_grow(spec, options))
 
 
 @exit_on_error(goes_on=True)
@@ -95,7 +90,7 @@ def tune(
     Example: meltpoint tune questions.csv --time-budget 10m
     """
     began = time.monotonic()
-    from meltpoint.sweeps.command_line.spec_from_options import checked_spec, default_encoder
+    from meltpoint.sweeps.command_line.spec_from_options import asked_to_grow, checked_spec, default_encoder
     from meltpoint.sweeps.ledger.ledger import DATA, TASK
     from meltpoint.sweeps.specification.sweep_spec import check_name
     from meltpoint.sweeps.storage.files import is_object_store, storage_path
@@ -126,9 +121,9 @@ def tune(
         trials=TUNED_TRIALS if options.trials is None else options.trials,
         seeds=TUNED_SEEDS if options.seeds is None else options.seeds,
     )  # fmt: skip
-    resources = replace(resources_of(asked), budget_began=began)
+    resources = replace(asked, budget_began=began)
     spec = checked_spec(asked)
-    budget = f"at most {options.time_budget}" if options.time_budget else "no --time-budget"
+    budget = f"at most {in_units(options.time_budget, TIMES)}" if options.time_budget else "no --time-budget"
     tell(f"Read    {train}: {read}", err=True)
     tell(f"Splits  {sizes}", err=True)
     tell(
@@ -229,11 +224,10 @@ def plan(options: SweepOptions, as_json: AsJson = False, explain: Explain = Fals
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     from meltpoint.sweeps.command_line.spec_from_options import checked_spec
 
-    resources = resources_of(options)
     spec = checked_spec(options)
     from meltpoint.sweeps.driver.plan import plan_sweep  # torch, which takes seconds
 
-    planned = plan_sweep(spec, resources)
+    planned = plan_sweep(spec, options)
     explanation = _explanation(planned) if explain else None
     if as_json:
         print_json(planned.as_json() | ({"explain": explanation.as_json()} if explanation else {}))
@@ -253,10 +247,8 @@ def _explanation(planned: SweepPlan) -> Explanation:
 
 
 @exit_on_error(goes_on=True)
-def demo(
-    storage: Storage = "runs", name: Name = "demo", cpus_per_trial: CpusPerTrial = 1.0,
-    gpus_per_trial: GpusPerTrial = "auto", mix_code_versions: MixCode = False,
-) -> None:  # fmt: skip
+@with_sweep_options(only=("storage", "cpus_per_trial", "gpus_per_trial", "mix_code_versions"))
+def demo(options: SweepOptions, name: Name = "demo") -> None:
     """A small sweep offline: freeze or fine-tune? It recommends one, keeps the model and predicts with it.
 
     Two modes of the embedded encoder on a generated task of sentence similarity; a few minutes.
@@ -264,14 +256,9 @@ def demo(
     from meltpoint.sweeps.command_line.demo import PAIR, demo_spec, refuse_other
     from meltpoint.sweeps.storage.files import storage_path, sweep_folder
 
-    options = SweepOptions(
-        storage=storage, cpus_per_trial=cpus_per_trial, gpus_per_trial=gpus_per_trial,
-        mix_code_versions=mix_code_versions,
-    )  # fmt: skip
-    resources, spec = resources_of(options), demo_spec(name)
-    refuse_other(spec, storage)
-    results = _run(spec, resources)
-    folder = _keep_model(results, sweep_folder(storage_path(storage), name))
+    spec = demo_spec(name)
+    refuse_other(spec, options.storage)
+    folder = _keep_model(_run(spec, options), sweep_folder(storage_path(options.storage), name))
     from meltpoint.adapters.exported_model import load_folder
 
     (score,) = load_folder(str(folder)).predict([PAIR])

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 
 from meltpoint.adapters.families.reference import encoder_word
-from meltpoint.sweeps.command_line.option_values import resources_of, split_at_commas
-from meltpoint.sweeps.command_line.options import SweepOptions, as_words
-from meltpoint.sweeps.command_line.spec_from_options import asked_spec
+from meltpoint.sweeps.command_line.options import as_words
+from meltpoint.sweeps.command_line.spec_from_options import asked_spec, split_at_commas
 from meltpoint.sweeps.specification.early_checks import check_spec
+from meltpoint.sweeps.specification.sweep_options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import redacted
 from meltpoint.tasks.core.files import expanded, is_folder
@@ -55,7 +55,6 @@ def submission(options: SweepOptions) -> Submission:
         ValueError: whatever `sweep` would refuse, a path that is not the cluster's, or a password, which everybody who
             sees the job would read; one line with the remedy.
     """
-    resources_of(options)
     _check_secrets(options)
     check_storage(options.storage)
     _check_places(options)

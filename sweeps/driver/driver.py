@@ -21,7 +21,7 @@ from meltpoint.sweeps.on_ray.room import ANY_NUMBER, ClusterShare
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.storage.files import cache_folder, scratch_of
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.events import EpochEnded, Event, Started, TrialEnded
@@ -95,7 +95,8 @@ class SweepDriver:
         self.finals.answer()
         if not self.writer.has_room():
             return "wait"
-        proposals = self.planner.next_together(self.slots, mixes_seeds=BUNDLES_FINALS and self.resources.gpus != 0)
+        mixes_seeds = BUNDLES_FINALS and self.resources.gpus_per_trial != 0
+        proposals = self.planner.next_together(self.slots, mixes_seeds)
         if self.share is not None:
             self.share.want(len(self.orders) if isinstance(proposals, str) else ANY_NUMBER)
         if isinstance(proposals, str):
@@ -305,7 +306,7 @@ class SweepDriver:
 
     def _order(self, proposal: Proposal) -> Order:
         """The order of a trial, on its cell's share of a GPU, or with what its cell's memory allows."""
-        gpus = self.resources.gpus
+        gpus = self.resources.gpus_per_trial
         return self.memory.applied(self.order(proposal, self.shares[proposal.cell.key] if gpus == "auto" else gpus))
 
     def order(self, proposal: Proposal, gpus: float) -> Order:
@@ -317,9 +318,9 @@ class SweepDriver:
             seed=proposal.seed, setting=proposal.setting, suggested_by=proposal.suggested_by, data=cell.data,
             metric=cell.metric, data_fingerprint=cell.data_fingerprint,
             documents_fingerprint=cell.documents_fingerprint, encoder_fingerprint=cell.encoder_fingerprint,
-            checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus, gpus=gpus,
+            checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus_per_trial, gpus=gpus,
             cache=cache_folder(self.ledger.folder.parent, self.resources.cache_dir),
-            cache_bytes=self.resources.cache_bytes, cache_overflow=self.resources.cache_overflow,
+            cache_bytes=self.resources.cache_budget, cache_overflow=self.resources.cache_overflow,
             code_version="" if self.resources.address is None else code_version(),
             driver_attempt=self.ledger.attempt, saving_share=self.resources.saving_share,
         )  # fmt: skip

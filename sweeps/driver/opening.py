@@ -26,7 +26,8 @@ from meltpoint.sweeps.search.closing import (
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.specification.sweep_spec import Overflow, Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Overflow, Resources
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 
 def settle_specification(

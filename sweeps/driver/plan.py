@@ -41,7 +41,8 @@ from meltpoint.sweeps.specification.cells import (
 )
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.lengths import CellLength
-from meltpoint.sweeps.specification.sweep_spec import Resources, Searcher, SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Resources, Searcher
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks.core import sources
@@ -206,10 +207,10 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         rounds = TestRounds.of([*rounds.later, *([begun] if begun else [])])
         planner = Planner(spec, cells, records, codes=codes, opened=opened, rounds=rounds)
     gpus, assumed = planned_gpus(resources)
-    rate = multiply_rate(int(resources.cpus), gpus)
+    rate = multiply_rate(int(resources.cpus_per_trial), gpus)
     closings = planned_closings(ledger, planner)
     planned = [_planned(progress, closings[key], rate) for key, progress in planner.cells.items()]
-    workers = worker_count(resources.cpus, gpus)
+    workers = worker_count(resources.cpus_per_trial, gpus)
     wall = sum(cell.estimated_seconds for cell in planned) / workers
     left_out = [strays_in_words(planner.strays)] if planner.strays else []
     notes += [*spec.missing(), *test_lines(cells), *fault_lines(cells)]
@@ -219,7 +220,7 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         "factor of two either way"
     )
     if resources.address is None and not gpus:
-        notes += busy_note(load, limits.cores(), workers * max(1, int(resources.cpus)))
+        notes += busy_note(load, limits.cores(), workers * max(1, int(resources.cpus_per_trial)))
     notes += assumed
     lengths = tuple(length_lines(cells))
     kept = kept_versions(planner.counted(), code_version())
@@ -305,8 +306,8 @@ def multiply_rate(threads: int, gpus: float) -> float:
 
 def planned_gpus(resources: Resources) -> tuple[float, list[str]]:
     """(GPUs of one trial, what is assumed of the machines): `plan` starts no Ray, and joins none."""
-    is_auto, has_gpu = resources.gpus == "auto", torch.cuda.is_available()
-    gpus = float(has_gpu) if resources.gpus == "auto" else resources.gpus
+    is_auto, has_gpu = resources.gpus_per_trial == "auto", torch.cuda.is_available()
+    gpus = float(has_gpu) if resources.gpus_per_trial == "auto" else resources.gpus_per_trial
     assumed = []
     if resources.address is not None:
         here = f"{os.cpu_count() or 1} CPUs, {torch.cuda.device_count() if has_gpu else 'no'} GPUs"

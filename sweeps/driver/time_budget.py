@@ -18,7 +18,7 @@ from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal
 from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import declared_test_examples
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.work_order import Order
 
 CLOSING_SECONDS = 20.0
@@ -41,7 +41,7 @@ class TimeBudget:
         self, planner: Planner, ledger: Ledger, progress: Progress, resources: Resources, clock: Callable[[], float]
     ) -> None:  # fmt: skip
         self.planner, self.ledger, self.progress, self.clock = planner, ledger, progress, clock
-        self.seconds, self.began = resources.time_budget_seconds, resources.budget_began
+        self.seconds, self.began = resources.time_budget, resources.budget_began
         self.covers_all = self.seconds is not None and self.began is not None
         self.deadline: float | None = None
         planner.cheapest_first = self.covers_all

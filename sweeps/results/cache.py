@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from meltpoint.adapters.features.entries import Entry, entries, make_room, remove
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.adapters.features.entries import Entry, entries, make_room
+from meltpoint.adapters.features.entries import remove as remove_entry
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.storage.files import StoragePath, cache_folder, features_folder, first_phases_folder, storage_path
 from meltpoint.tasks.core.wording import some
 
@@ -71,7 +72,7 @@ def remove_entries(
     removed, kept = [], []
     for entry in dict.fromkeys(chosen):
         try:
-            if remove(folder, entry.id):
+            if remove_entry(folder, entry.id):
                 removed.append(entry)
             else:
                 kept.append(f"{entry.id} is in use; stop the sweep that reads it first.")
@@ -98,7 +99,7 @@ def trim(resources: Resources) -> int:
     existing = entries(features_folder(cache))
     used = sum(entry.bytes for entry in existing)
     for entry in existing:
-        if used > resources.cache_keep_bytes and make_room(features_folder(cache), entry.id):
+        if used > resources.cache_keep and make_room(features_folder(cache), entry.id):
             used, freed = used - entry.bytes, freed + entry.bytes
     return freed
 

@@ -15,7 +15,8 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.log_lines import LAST_MOMENT
 from meltpoint.sweeps.ledger.records import CellKey, Role, TrialRecord, cell_key
-from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec, check_name
+from meltpoint.sweeps.specification.sweep_options import Overflow
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec, check_name
 from meltpoint.sweeps.storage.files import contents
 from meltpoint.tasks.core.wording import some
 

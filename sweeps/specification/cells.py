@@ -20,7 +20,8 @@ from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
 from meltpoint.sweeps.specification.lengths import CellLength, InputLengths, with_enough_steps
 from meltpoint.sweeps.specification.space_rules import pooler_notes, with_own_pooling, with_word_tokenizer
-from meltpoint.sweeps.specification.sweep_spec import Block, Searcher, SweepSpec, check, within
+from meltpoint.sweeps.specification.sweep_options import Searcher
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
 from meltpoint.tasks import get, names
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.carving import Slice, parse_cut

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.sweeps.driver.run import cost_figures
+from meltpoint.sweeps.driver.cell_endings import cost_figures
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
 from meltpoint.sweeps.ledger.resource_use import ResourceUse
 from meltpoint.sweeps.results.cost import CellCost, cell_cost

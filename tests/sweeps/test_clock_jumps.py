@@ -20,7 +20,7 @@ from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.events import TrialEnded
 from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialOutcome, failed, lost_worker
 from meltpoint.sweeps.worker.work_order import WorkOrder
@@ -48,7 +48,7 @@ def jump(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Jum
 def make_driver(spec, cells, tmp_path: Path) -> Callable[..., SweepDriver]:
     def make(**options: object) -> SweepDriver:
         silent = SimpleNamespace(**dict.fromkeys(CALLS, lambda *_: None), refresh=lambda: None)
-        resources = Resources(storage=str(tmp_path), gpus=0.0, **options)  # type: ignore[arg-type]
+        resources = Resources(storage=str(tmp_path), gpus_per_trial=0.0, **options)  # type: ignore[arg-type]
         ledger = Ledger(tmp_path / "sweep")
         return SweepDriver(Planner(spec, cells, []), ledger, silent, silent, silent, resources)  # type: ignore[arg-type]
 

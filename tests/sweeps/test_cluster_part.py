@@ -19,7 +19,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray.room import LOOK_SECONDS
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.tests.sweeps.test_room import Cluster
 
 
@@ -56,7 +56,7 @@ def test_a_part_is_one_line(part, words):
 def running(ledger: Ledger, planner: Planner, cluster: Cluster, most: int | None = None) -> Iterator[SweepDriver]:
     """A sweep's driver on a cluster."""
     silent = SimpleNamespace(say=lambda line: None)
-    resources = Resources(storage=str(ledger.folder.parent), gpus=0.0, max_workers=most)
+    resources = Resources(storage=str(ledger.folder.parent), gpus_per_trial=0.0, max_workers=most)
     driver = SweepDriver(planner, ledger, silent, silent, silent, resources)  # type: ignore[arg-type]
     with ledger.driving():
         driver.share = cluster.share(planner.spec.name, most)

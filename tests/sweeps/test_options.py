@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,11 @@ import typer
 from typer.testing import CliRunner
 
 from meltpoint.reports.commands import search
-from meltpoint.sweeps.command_line.option_values import encoder_names
-from meltpoint.sweeps.command_line.options import AsJson, Overflow, SweepOptions, with_sweep_options
+from meltpoint.sweeps.command_line.options import AsJson, with_sweep_options
+from meltpoint.sweeps.command_line.spec_from_options import encoder_names
+from meltpoint.sweeps.specification.sweep_options import OPTIONS, SweepOptions
 
-FIELDS = [field.name for field in fields(SweepOptions)]
+FIELDS = list(OPTIONS)
 
 
 def names(command: Callable[..., None]) -> list[str]:
@@ -46,17 +46,12 @@ def test_a_command_without_options_gets_the_defaults_of_the_shared_object() -> N
 
 def test_a_command_gets_each_shared_option_by_its_own_name_and_its_own_options_beside() -> None:
     words = ("--task", "a", "--task", "b", "--with", "c=d", "--cache-overflow", "bf16", "--seed", "7", "--json")
-    wanted = SweepOptions(task=["a", "b"], replacing=["c=d"], cache_overflow=Overflow.bf16, seed=7)
+    wanted = SweepOptions(task=["a", "b"], replacing=["c=d"], cache_overflow="bf16", seed=7)
     assert typed(*words) == (0, [(wanted, True)])
 
 
 def test_a_shared_option_that_a_command_leaves_out_is_bad_usage_there() -> None:
     assert typed("--seeds", "3") == (2, [])
-
-
-def test_an_option_that_is_not_shared_cannot_be_left_out() -> None:
-    with pytest.raises(KeyError, match="sedes"):
-        with_sweep_options(without=("sedes",))(lambda options: None)
 
 
 def test_folders_of_every_family_become_absolute_and_keep_their_variant(

@@ -20,7 +20,7 @@ __all__ = ["driver"]
 @pytest.fixture
 def timed(driver):
     """A driver whose budget of 100 s is for all, and `pass_time`, which turns its clock."""
-    driver.resources = replace(driver.resources, time_budget_seconds=100.0, budget_began=0.0)
+    driver.resources = replace(driver.resources, time_budget=100.0, budget_began=0.0)
     driver.progress.remaining = RemainingTime()
     now = 0.0
     driver.clock = lambda: now
