@@ -31,10 +31,9 @@ from meltpoint.reports.notes import folded_warnings, task_notes, trial_notes, wa
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry, TableRow
 from meltpoint.reports.trial_view import data_lines, note_lines, space_lines
-from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen
-from meltpoint.sweeps.results.cost import spread_text
+from meltpoint.sweeps.results.cost import planned_work, spread_text
 from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.specification.sweep_options import Resources

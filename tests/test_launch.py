@@ -261,7 +261,7 @@ def test_cache_rm_refuses_what_it_cannot_tell(tmp_path, kept, words, part):
 
 @pytest.mark.parametrize(("keep", "left"), [(0, []), (1500, ["ab10"]), (10_000, ["ab00", "ab10"])])
 def test_a_finished_sweep_leaves_the_states_used_last_that_may_stay_and_no_stages(tmp_path, kept, keep, left):
-    from meltpoint.sweeps.results.cache import trim
+    from meltpoint.sweeps.results.removal import trim
 
     storage = tmp_path / "runs" / "cache"
     os.utime(storage / "features" / "ab00" / "entry.json", (1.0, 1.0))
@@ -277,7 +277,7 @@ def test_a_finished_sweep_leaves_the_states_used_last_that_may_stay_and_no_stage
 
 def test_a_finished_sweep_leaves_states_that_another_one_has_open(tmp_path, kept):
     from meltpoint.adapters.features.entries import hold
-    from meltpoint.sweeps.results.cache import trim
+    from meltpoint.sweeps.results.removal import trim
 
     with hold(tmp_path / "runs" / "cache" / "features", "ab10"):
         trim(Resources(storage=str(tmp_path / "runs"), cache_keep=0))

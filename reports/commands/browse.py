@@ -104,7 +104,7 @@ cache = typer.Typer(no_args_is_help=True, help="The cached hidden states of froz
 @exit_on_error()
 def cache_list(storage: Storage = "runs", cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
     """List the cached entries, the least recently used first."""
-    from meltpoint.sweeps.results.cache import listed, shown
+    from meltpoint.sweeps.results.removal import listed, shown
     from meltpoint.sweeps.specification.sweep_options import check_cache_dir
     from meltpoint.sweeps.storage.files import storage_path
 
@@ -126,7 +126,7 @@ def cache_remove(
     cache_dir: CacheDir = None,
 ) -> None:  # fmt: skip
     """Remove entries, except those that a running process is reading."""
-    from meltpoint.sweeps.results.cache import remove_entries
+    from meltpoint.sweeps.results.removal import remove_entries
     from meltpoint.sweeps.specification.sweep_options import check_cache_dir
     from meltpoint.sweeps.storage.files import storage_path
 

@@ -30,6 +30,10 @@ from meltpoint.tasks.core.wording import some
 TUNED_TRIALS, TUNED_SEEDS = 4, 3
 """Defaults of `tune`, for an answer within minutes on small data; `sweep` takes more of both."""
 
+DEMO_TASK = "demo_similarity"
+DEMO_PAIR = ("the chef dropped a cup in the cellar .", "in the basement , the cook let fall a mug .")
+"""The same four facts in other words; no split of the task holds it as a pair."""
+
 if TYPE_CHECKING:
     from meltpoint.reports.results import SweepResults
     from meltpoint.reports.statistics.explanation import Explanation
@@ -149,7 +153,7 @@ def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
 def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
     """Run a sweep, show its table, and end with its status; its results where that is 0."""
     from meltpoint.sweeps.machine.signals import end_now, stoppable
-    from meltpoint.sweeps.results.cache import trim
+    from meltpoint.sweeps.results.removal import trim
 
     rendered: list[SweepResults] = []
 
@@ -253,7 +257,6 @@ def demo(options: SweepOptions, name: Name = "demo") -> None:
 
     Two modes of the embedded encoder on a generated task of sentence similarity; a few minutes.
     """
-    from meltpoint.sweeps.command_line.demo import PAIR, demo_spec, refuse_other
     from meltpoint.sweeps.storage.files import storage_path, sweep_folder
 
     spec = demo_spec(name)
@@ -261,6 +264,43 @@ def demo(options: SweepOptions, name: Name = "demo") -> None:
     folder = _keep_model(_run(spec, options), sweep_folder(storage_path(options.storage), name))
     from meltpoint.adapters.exported_model import load_folder
 
-    (score,) = load_folder(str(folder)).predict([PAIR])
-    tell(f"Prediction  {score:.1f} of 5: how similar are “{PAIR[0]}” and “{PAIR[1]}”")
+    (score,) = load_folder(str(folder)).predict([DEMO_PAIR])
+    tell(f"Prediction  {score:.1f} of 5: how similar are “{DEMO_PAIR[0]}” and “{DEMO_PAIR[1]}”")
     tell("Next        meltpoint tune train.csv")
+
+
+def demo_spec(name: str) -> SweepSpec:
+    """`minilm`, frozen and fine-tuned, on one small task; two settings per cell, two seeds.
+
+    Frozen with a `bilstm`, the quicker to train of the heads that read words; the papers' own takes several times as
+    long. Four epochs are 100 steps of fine-tuning, from which on no guard calls it undertrained.
+    """
+    from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
+
+    frozen = Block(
+        name="feature_extraction", encoders=("minilm",), modes=("feature_extraction",), tasks=(DEMO_TASK,),
+        head="bilstm", trials=2, seeds=2,
+    )  # fmt: skip
+    tuned = Block(
+        name="fine_tuning", encoders=("minilm",), modes=("fine_tuning",), tasks=(DEMO_TASK,), head="linear", trials=2,
+        seeds=2, overrides=("epochs=4",),
+    )  # fmt: skip
+    return SweepSpec(name=name, blocks=(frozen, tuned))
+
+
+def refuse_other(spec: SweepSpec, storage: str) -> None:
+    """Refuse a name that another sweep has, such as the demo of an older version.
+
+    Raises:
+        ValueError: with both remedies.
+    """
+    from meltpoint.sweeps.ledger.ledger import Ledger
+    from meltpoint.sweeps.results.sweep_file import read_sweep
+    from meltpoint.sweeps.storage.files import storage_folder
+
+    ledger = Ledger(storage_folder(storage) / spec.name)
+    if ledger.specification.exists() and read_sweep(ledger).spec != spec:
+        raise ValueError(
+            f"{ledger.folder} holds another sweep, perhaps the demo of an older version: name this one with "
+            f"--name demo2, or remove that one with `meltpoint rm {spec.name}`."
+        )

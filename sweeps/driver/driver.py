@@ -10,12 +10,11 @@ from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.driver.finals import Finals
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.record_writer import DiskRoom, RecordWriter
-from meltpoint.sweeps.driver.running_trial import MemoryCeilings, RunningTrial
-from meltpoint.sweeps.driver.time_budget import TimeBudget
+from meltpoint.sweeps.driver.running_trial import MemoryCeilings, RunningTrial, TimeBudget
 from meltpoint.sweeps.ledger.driver_notes import note_part, note_running
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS
+from meltpoint.sweeps.machine.limits import BUNDLES_FINALS
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER, ClusterShare
 from meltpoint.sweeps.search.cell_progress import Proposal

@@ -27,8 +27,8 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.results.sweep_file import kept_versions
-from meltpoint.sweeps.search.cell_operations import operations_of
 from meltpoint.sweeps.search.cell_progress import CellProgress
+from meltpoint.sweeps.search.cell_work import operations_of
 from meltpoint.sweeps.search.closing import Closing, TestRounds, opened_trials, read_rounds
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import (
@@ -40,7 +40,7 @@ from meltpoint.sweeps.specification.cells import (
     test_lines,
 )
 from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.specification.lengths import CellLength
+from meltpoint.sweeps.specification.space_rules import CellLength
 from meltpoint.sweeps.specification.sweep_options import Resources, Searcher
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri

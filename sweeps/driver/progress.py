@@ -14,9 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from meltpoint.adapters import modes
-from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
-from meltpoint.sweeps.results.cost import CellWork, TimeLeft, finals_left, seconds_of, time_left
+from meltpoint.sweeps.results.cost import CellWork, TimeLeft, finals_left, planned_work, seconds_of, time_left
 from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_label, trial_name
 from meltpoint.sweeps.tracking.labels import colour
 from meltpoint.tasks.core.metrics import gain

@@ -17,7 +17,7 @@ from meltpoint.adapters import encoders, modes, settings
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.ranges import Range
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS, MARGIN, MOST_TRIALS
+from meltpoint.sweeps.machine.limits import BUNDLES_FINALS, GPU_MARGIN, MOST_TRIALS_OF_A_GPU
 from meltpoint.sweeps.on_ray.room import slots, wait_for_room
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.cell_work import can_bundle
@@ -181,7 +181,7 @@ def _fraction(share: float) -> str:
 # Shares by measured memory.
 
 
-def share_of(bytes_needed: int, total_bytes: int, most_trials: int = MOST_TRIALS) -> float:
+def share_of(bytes_needed: int, total_bytes: int, most_trials: int = MOST_TRIALS_OF_A_GPU) -> float:
     """The share of a GPU that a trial gets: 1/k, rounded down to Ray's units, for the most trials k that fit.
 
     Any trials whose shares add up to at most 1 fit together, each with its margin. A trial that has the GPU to itself
@@ -192,7 +192,7 @@ def share_of(bytes_needed: int, total_bytes: int, most_trials: int = MOST_TRIALS
     """
     for trials in range(most_trials, 1, -1):
         units = RAY_UNITS // trials
-        if bytes_needed * (1 + MARGIN) * RAY_UNITS <= units * total_bytes:
+        if bytes_needed * (1 + GPU_MARGIN) * RAY_UNITS <= units * total_bytes:
             return units / RAY_UNITS
     if bytes_needed <= total_bytes:
         return 1.0

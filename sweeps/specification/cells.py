@@ -18,8 +18,14 @@ from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
-from meltpoint.sweeps.specification.lengths import CellLength, InputLengths, with_enough_steps
-from meltpoint.sweeps.specification.space_rules import pooler_notes, with_own_pooling, with_word_tokenizer
+from meltpoint.sweeps.specification.space_rules import (
+    CellLength,
+    InputLengths,
+    pooler_notes,
+    with_enough_steps,
+    with_own_pooling,
+    with_word_tokenizer,
+)
 from meltpoint.sweeps.specification.sweep_options import Searcher
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
 from meltpoint.tasks import get, names

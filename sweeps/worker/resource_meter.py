@@ -11,8 +11,14 @@ import torch
 
 from meltpoint.adapters.hardware import Hardware
 from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
-from meltpoint.sweeps.machine.energy import EnergyCounter, gpu_energy, package_energy
-from meltpoint.sweeps.machine.peak_memory import GpuPeak, PeakMemory, ProcessPeak
+from meltpoint.sweeps.machine.counters import (
+    EnergyCounter,
+    GpuPeak,
+    PeakMemory,
+    ProcessPeak,
+    gpu_energy,
+    package_energy,
+)
 
 
 class ResourceMeter:

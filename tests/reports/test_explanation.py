@@ -14,7 +14,7 @@ from meltpoint.reports.statistics import explanation
 from meltpoint.reports.statistics.explanation import NEEDED_TRIALS, explain, planned_random
 from meltpoint.reports.statistics.tuning_curves import valid_trials
 from meltpoint.sweeps.driver.plan import PlannedCell
-from meltpoint.sweeps.specification.lengths import CellLength
+from meltpoint.sweeps.specification.space_rules import CellLength
 
 LENGTH = CellLength(24, 24, "made", 10, 0.0, 0.0, 24, 12.0, ())
 

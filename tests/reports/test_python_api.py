@@ -22,7 +22,7 @@ from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
-from meltpoint.sweeps.specification.lengths import CellLength
+from meltpoint.sweeps.specification.space_rules import CellLength
 from meltpoint.sweeps.specification.sweep_options import SweepOptions
 
 

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
-from meltpoint.sweeps.command_line.demo import demo_spec, refuse_other
+from meltpoint.reports.commands.search import demo_spec, refuse_other
 from meltpoint.sweeps.command_line.errors import exit_on_error
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep

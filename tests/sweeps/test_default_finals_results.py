@@ -15,9 +15,9 @@ from meltpoint.reports.tables import comma_separated
 from meltpoint.sweeps.driver.cell_endings import cell_figures, missing_defaults, missing_finals
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
-from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.cost import planned_work
 from meltpoint.sweeps.results.export import provenance
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.search.planner import Planner

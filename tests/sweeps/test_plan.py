@@ -13,7 +13,7 @@ from meltpoint.reports.trial_view import data_lines
 from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, plan_sweep, price_of
 from meltpoint.sweeps.machine import limits
-from meltpoint.sweeps.search.cell_operations import expected_epochs, head_weights
+from meltpoint.sweeps.search.cell_work import expected_epochs, head_weights
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec

@@ -9,7 +9,7 @@ import pytest
 
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.progress import RemainingTime
-from meltpoint.sweeps.driver.time_budget import CLOSING_SECONDS, TimeBudget
+from meltpoint.sweeps.driver.running_trial import CLOSING_SECONDS, TimeBudget
 from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET
 from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.test_driver import driver, epoch_ended, hand_out, orders_until_wait, records

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.specification.lengths import ENOUGH_STEPS, MOST_EPOCHS
+from meltpoint.sweeps.specification.space_rules import ENOUGH_STEPS, MOST_EPOCHS
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 TASK = """\
