@@ -196,7 +196,7 @@ def _known(name: str, what: str, file: SpecFile, where: str) -> str:
 
 
 def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOptions) -> SweepSpec:
-    """The specification of a file's wanted cells, with what the options change about them."""
+    """The specification of a file's wanted cells, with the changes of the options."""
     missing = [name for name in wanted.encoders if name in file.folders and name not in wanted.replaced]
     there = [name for name in wanted.encoders if name not in missing]
     changes = _overrides(common.overrides)
@@ -296,12 +296,12 @@ def encoder_name(text: str) -> str:
 
 
 def asked_to_grow(spec: SweepSpec, resources: Resources) -> Resources:
-    """The resources, with `grow` where a person at the terminal agrees to it.
+    """The resources, with `grow` where you agree to it at the terminal.
 
     Without a terminal nothing is asked: then `--grow` has to say it, and a sweep that asks for more is refused.
 
     Raises:
-        ValueError: the person does not agree; nothing was changed.
+        ValueError: you do not agree; nothing was changed.
     """
     if resources.grow or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return resources

@@ -29,7 +29,7 @@ class Submission:
     """A sweep to send to a cluster.
 
     Attributes:
-        spec: what is searched.
+        spec: the specification.
         storage: the folder of all sweeps, on the cluster.
         words: the options of `sweep` there.
         files: path below the folder in which the command runs → file here.

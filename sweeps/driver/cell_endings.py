@@ -219,7 +219,7 @@ def missing_defaults(cell: CellSummary) -> str | None:
 
 
 def _without(cell: CellSummary, what: str, count: int, failed: Sequence[TrialRecord]) -> str | None:
-    """One line on `count` finals without a result, with an error of theirs and what tries them again; None of none."""
+    """One line on `count` finals without a result, an error of theirs and the remedy; None where the count is 0."""
     if count <= 0:
         return None
     why = f" ({failed[0].error})" if failed else ""
@@ -252,7 +252,7 @@ def cell_figures(cell: CellSummary) -> dict[str, float]:
 
 
 def cost_figures(cost: CellCost) -> dict[str, float]:
-    """A cell's cost beside its hours, as far as it is known."""
+    """A cell's cost apart from its hours, as far as it is known."""
     peak, joules = cost.peak_memory_bytes, cost.energy_joules
     figures = {"gpu_hours": cost.gpu_hours, "trained_parameters": cost.trained_parameters}
     figures |= {"seconds_of_a_final": cost.seconds_of_a_final}

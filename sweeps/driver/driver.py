@@ -29,11 +29,11 @@ from meltpoint.sweeps.worker.outcome import INTERRUPTED, RETRIES, TOGETHER_AFTER
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 NOTE_SECONDS = 20.0
-"""Between two notes of what runs."""
+"""Between two notes of the running trials."""
 
 
 class SweepDriver:
-    """One process drives a sweep: its state, and what it does while Ray's workers train.
+    """The state of the one process that drives a sweep, and its work while Ray's workers train.
 
     Attributes:
         budget: when the search ends, and which trials stop.
@@ -50,7 +50,7 @@ class SweepDriver:
         shares: cell → the share of a GPU that its trials get, once measured; only with `--gpus-per-trial auto`.
         failure: an error on the driver's side (a full disk), which Tune would bury in text of its own.
         stop: what ended the sweep before it was done; None where nothing did.
-        running_noted_at: `clock()` when it was last noted what runs.
+        running_noted_at: `clock()` at the last note of the running trials.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ class SweepDriver:
     def next_order(self) -> WorkOrder | str:
         """The planner's next trials as an order; "wait", or "done" once nothing is left to train.
 
-        One order waits for each worker that has none, and one where all have: the later a trial is asked for, the more
+        One order waits for each worker that has none, and one where all have: the later a trial is proposed, the more
         its searcher knows.
         """
         self.budget.begin()
         raise_requested()
         self.budget.watch()
-        if not self._has_place():  # asked for after each event: what takes longer comes behind it
+        if not self._has_place():  # asked after each event, so the slower checks follow
             return "wait"
         self.finals.answer()
         if not self.writer.has_room():
@@ -204,7 +204,7 @@ class SweepDriver:
             self.on_end(order, outcome)
 
     def interrupted(self) -> None:
-        """Let go of what runs still, after Ctrl-C or an error; the notes of their start make them run again."""
+        """Drop the running trials after Ctrl-C or an error; the notes of their start make them run again."""
         for trial in [*self.running.values()]:
             self.on_end(trial.order, INTERRUPTED)
 
@@ -267,7 +267,7 @@ class SweepDriver:
         self.progress.ended(record)
         self.finals.drop_losers(progress, [record] if before is None else [record, before])
 
-    # What Ray asks besides.
+    # Ray's other questions.
 
     def wants_stop(self, work: WorkOrder) -> bool:
         """True if the time budget ends a running order at its next epoch."""
@@ -289,7 +289,7 @@ class SweepDriver:
         self.score(timeout_seconds=0.0)
 
     def _note_running(self) -> None:
-        """Note what runs where `status` finds it, now and then."""
+        """Note the running trials where `status` finds them, now and then."""
         if self.ledger.attempt and self.clock() - self.running_noted_at >= NOTE_SECONDS:
             trials = tuple(trial.note() for trial in self.running.values())
             note_running(self.ledger.drivers, self.ledger.attempt, trials)

@@ -1,4 +1,4 @@
-"""`plan`: the cells, the trials, what the ledger already answers, and what the rest will cost; trains nothing."""
+"""`plan`: the cells, the trials, those that the ledger already answers, and the cost of the rest; trains nothing."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class PlannedCell:
         defaults: of them, the finals of the published setting, at most; the search answers one of these too.
         answered: of the trials, how many the ledger has.
         estimated_seconds: of one worker, for the rest.
-        length: the longest input of its trials, where it comes from, and what it cuts.
+        length: the longest input of its trials, its source, and its cuts.
         metric: by which settings are chosen.
-        searcher: who proposes them.
+        searcher: the proposer of its settings.
         dev_examples: number of dev examples.
         test_examples: declared number of labelled test examples; None if unknown before the split is opened.
         train_examples: number of training examples.
@@ -120,7 +120,7 @@ class SweepPlan:
     Attributes:
         estimated_seconds: wall time on this machine's workers.
         workers: trials at a time.
-        lengths: what the longest inputs cut, a line for each task, encoder and length.
+        lengths: the cuts of the longest inputs, a line for each task, encoder and length.
         left_out: encoders of the specification file that nothing is known of.
         kept: version of Meltpoint's code → trials of it that count, for versions other than the one that runs now.
     """
@@ -232,7 +232,7 @@ def busy_note(load: float, cores: float, wanted: float) -> list[str]:
 
     Args:
         load: processes that run or wait for a core, the mean of the last minute.
-        cores: what there are.
+        cores: their number.
         wanted: cores that the sweep's workers take at a time.
     """
     if load <= cores / 4:
@@ -272,7 +272,7 @@ def searched_ranges(space: Space) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Price:
-    """Seconds of one worker: what a cell costs once (a frozen encoder's states, which are kept), and each trial."""
+    """Seconds of one worker: a cell's cost once (a frozen encoder's states, which are kept), and that of each trial."""
 
     once: float
     trial: float
@@ -305,7 +305,7 @@ def multiply_rate(threads: int, gpus: float) -> float:
 
 
 def planned_gpus(resources: Resources) -> tuple[float, list[str]]:
-    """(GPUs of one trial, what is assumed of the machines): `plan` starts no Ray, and joins none."""
+    """(GPUs of one trial, the assumptions about the machines): `plan` starts no Ray, and joins none."""
     is_auto, has_gpu = resources.gpus_per_trial == "auto", torch.cuda.is_available()
     gpus = float(has_gpu) if resources.gpus_per_trial == "auto" else resources.gpus_per_trial
     assumed = []

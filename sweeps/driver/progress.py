@@ -153,7 +153,7 @@ class Progress:
 
         Args:
             epochs: how many of them it goes on from.
-            notes: what was wrong with some, a line each.
+            notes: the faults of some, a line each.
         """
         name = trial_name(proposal)
         for line in (*notes, *([f"it goes on after epoch {epochs}"] if epochs else [])):
@@ -164,7 +164,7 @@ class Progress:
         self.latest.pop(proposal.id, None)
 
     def refresh(self) -> None:
-        """Draw again, or say what runs where nothing was said for long, if it is time."""
+        """Draw again, or name the running trials after a long silence, if it is time."""
         now = self.clock()
         if self.live is not None and now - self.last_shown > REFRESH_SECONDS:
             self.live.update(self._view(), refresh=True)

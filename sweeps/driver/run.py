@@ -64,7 +64,7 @@ class Outcome:
 
 
 HURRY_SECONDS = 6.0
-"""How long MLflow may take after Ctrl-C or a signal: a local store takes milliseconds, a hung server minutes."""
+"""MLflow's time after Ctrl-C or a signal: a local store takes milliseconds, a hung server minutes."""
 
 Leave = Callable[[Outcome], None]
 

@@ -74,7 +74,7 @@ class MemoryCeilings:
             say(f"{self.path} cannot be read and is not used: what fits the GPUs is learned again.")
 
     def applied(self, order: Order) -> Order:
-        """An order with what is known of its cell's memory: a whole GPU where its share is too small, the ceilings."""
+        """An order within its cell's known memory: a whole GPU where its share is too small, and the ceilings."""
         known = self.cells.get(cell_name(*order.cell))
         if known is None:
             return order
@@ -115,7 +115,7 @@ class RunningTrial:
 
     Attributes:
         began: when it was handed out, then when a worker took it up, in seconds since 1970.
-        resource_use: what it has used so far, as its worker last said.
+        resource_use: its use of resources so far, as its worker last said.
         seconds: of its worker so far, as it last said; None before, and where it does not say.
         counted_from: `began` on the monotonic clock, for a trial whose worker cannot say how long it took.
         percent: how much of its schedule is trained, 0 to 100, as its worker last said.
@@ -158,7 +158,7 @@ class RunningTrial:
         order, started, metric = self.order, self.started, self.proposal.cell.task.metric
         last_phase = modes.get(order.mode).phases(order.setting)[-1].name
         best = best_epoch(self.epochs, metric, last_phase)
-        # What a worker used between its last word and its loss is not known, so that nothing is.
+        # The use between a worker's last word and its loss is unknown, and so is the total.
         is_lost = outcome.cause in ("worker", "memory")
         use = NOTHING_KNOWN if is_lost else self.resource_use or NOTHING_KNOWN
         # By the worker's clock: a driver that was halted hears of a trial's end when it runs again.

@@ -34,10 +34,10 @@ ON = {"1", "on", "true", "yes"}
 """The values that huggingface_hub takes for a set switch, in lower case."""
 
 TOKEN_FILE = "driver"
-"""The file in the probe's folder that the driver writes; each node writes one of its own name beside it."""
+"""The file in the probe's folder that the driver writes; each node writes one of its own name next to it."""
 
 VISIBLE_SECONDS = 2.0
-"""How long a file may take to be seen on a network file system."""
+"""The longest time until a file is seen on a network file system."""
 
 
 class NodeFacts(TypedDict):
@@ -48,9 +48,9 @@ class NodeFacts(TypedDict):
         ray, python, meltpoint: versions.
         code: the version of Meltpoint's code, its digest included.
         packages: package → version without the build ("2.13.0", not "2.13.0+cpu"), of those that are installed.
-        storage: what is wrong with the sweep's storage there; "" where nothing is.
+        storage: the fault of the sweep's storage there; "" if there is none.
         free_bytes: on the storage's disk; on that of temporary files if the storage is an object store.
-        folders: folder that was asked for → number of files, bytes in them; None where it is not there.
+        folders: requested folder → number of files, bytes in them; None where it is not there.
         hub: "offline", "reached", or why the hub is not reached; "" where that was not asked.
         clock: seconds since 1970.
     """
@@ -139,7 +139,7 @@ def hub_state(environment: Mapping[str, str]) -> str:
 
 
 def input_facts(data: Sequence[DataSpec], words: Sequence[tuple[str, Kind]]) -> dict[str, str]:
-    """The fingerprints of data and of encoders' folders as this machine reads them, or one line on what is wrong.
+    """The fingerprints of data and of encoders' folders as this machine reads them, or one line on the fault.
 
     Args:
         data: which data; train and dev are read.
@@ -190,7 +190,7 @@ class Answers:
         span: node → (when it was asked, when its answer was there), in seconds since 1970 by the driver's clock.
         unread: nodes whose files in the probe's folder the driver did not see.
         wanted: data's or encoder's word → fingerprint; empty where no sweep asks.
-        inputs: node → word → fingerprint, or what is wrong; without nodes that were too slow.
+        inputs: node → word → fingerprint, or the fault; without nodes that were too slow.
         gpus: node → its GPUs in words, of nodes that have some.
     """
 
@@ -205,7 +205,7 @@ class Answers:
 
 
 def judged(answers: Answers) -> list[Check]:
-    """Every check of a cluster's nodes, in the order in which a person would put things right."""
+    """Every check of a cluster's nodes, in the order in which you would put things right."""
     checks = [
         nodes(answers), versions(answers), code(answers), packages(answers), storage(answers), disk(answers),
         clocks(answers), gpus(answers),
@@ -258,7 +258,7 @@ def packages(answers: Answers) -> Check:
 
 
 def storage(answers: Answers) -> Check:
-    """The sweep's storage: each node reads what the driver wrote, and the driver what each node wrote."""
+    """The sweep's storage: each node reads the driver's file, and the driver the files of the nodes."""
     wrong = _wrong(answers, lambda facts: facts["storage"])
     wrong |= {node: "the driver does not see what it writes" for node in sorted(answers.unread) if node not in wrong}
     remedy = "name with --storage a folder that all nodes mount under one path, and may write"
@@ -322,7 +322,7 @@ def disk(answers: Answers) -> Check:
 
 
 def gpus(answers: Answers) -> Check:
-    """The GPUs by node and kind, for a person to read."""
+    """The GPUs by node and kind, in words."""
     has = "; ".join(f"{node}: {words}" for node, words in answers.gpus.items())
     return Check(GPUS, True, has or "none in this cluster; trials train on the CPUs")
 
@@ -337,7 +337,7 @@ def hub(answers: Answers) -> Check:
 
 
 def _wrong(answers: Answers, fault: Callable[[NodeFacts], str]) -> dict[str, str]:
-    """Node → what is wrong there."""
+    """Node → its fault."""
     return {node: said for node, facts in answers.facts.items() if (said := fault(facts))}
 
 

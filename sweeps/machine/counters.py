@@ -177,7 +177,7 @@ class PeakMemory(Protocol):
     """A peak of memory.
 
     Attributes:
-        kind: what it is, since the last `begin`.
+        kind: the kind of memory, since the last `begin`.
     """
 
     kind: MemoryKind

@@ -1,4 +1,4 @@
-"""The checks of `doctor`: what a sweep needs of this machine, each with its remedy. Nothing is printed here."""
+"""The checks of `doctor`: a sweep's needs of this machine, each with its remedy. Nothing is printed here."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ LEAST_MEMORY_BYTES = 4 * GIB
 processes (0.7 GiB) and the driver."""
 
 ON = {"1", "on", "true", "yes"}
-"""What huggingface_hub takes for a set switch, in lower case."""
+"""The values that huggingface_hub takes for a set switch, in lower case."""
 
 
 def checks(storage: StoragePath, tracking_uri: str | None, address: str | None) -> list[Check]:
-    """Every check, in the order in which a person would put things right.
+    """Every check, in the order in which you would put things right.
 
     Nothing is left behind: a storage folder that does not exist is not made, and a store is not migrated.
 
@@ -223,7 +223,7 @@ def object_store(storage: ObjectPath) -> Check:
 
 
 def _rename_in_one_step(folder: Path) -> None:
-    """Do there what the ledger does for each trial: write beside, then rename over what was.
+    """Write there as the ledger does for each trial: a new file, then a rename over the old one.
 
     Raises:
         OSError: it did not work.

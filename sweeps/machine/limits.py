@@ -70,7 +70,7 @@ GPU_MARGIN = 0.5
 """Extra memory of a trial that shares a GPU, as a part of the measured need: torch fragments its memory."""
 
 BUNDLES_FINALS = False
-"""Whether finals of a frozen encoder, each with its own seed and order of data, train side by side on a GPU.
+"""True if finals of a frozen encoder, each with its own seed and order of data, train side by side on a GPU.
 
 Four finals of ESIM took 2.8 times less of an H100 side by side than alone (`docs/log.md`, 2026-11-26). But a final's
 dropout masks depend on the width that the others' batches give its own: two of the four differed by more than a point

@@ -18,7 +18,7 @@ NOTHING = "–"
 
 
 def spread_text(spread: Spread | None, metric: str) -> str:
-    """`85.1 ± 0.3`, in the metric's unit; without the deviation of a single seed; a dash of none."""
+    """`85.1 ± 0.3`, in the metric's unit; without the deviation of a single seed; a dash without scores."""
     return NOTHING if spread is None else scores_text(spread.mean, spread.std, metric)
 
 
@@ -46,7 +46,7 @@ class CellWork:
 
 @dataclass(frozen=True)
 class TimeLeft:
-    """An estimate, with what it assumes.
+    """An estimate, with its assumptions.
 
     Attributes:
         seconds: until the last final is trained.
@@ -115,7 +115,7 @@ GPU_HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class CellCost:
-    """What a cell's trials took; those that share another one's run are counted once.
+    """The cost of a cell's trials; those that share a run are counted once.
 
     Attributes:
         trials: how many ran.
@@ -129,7 +129,7 @@ class CellCost:
         energy_lacking: how many trials tell no energy, or only that of their last attempt.
         energy_sources: the counters.
         peak_memory_bytes: the most that any trial had; None where none tells.
-        peak_memory_kinds: what was counted.
+        peak_memory_kinds: the kinds of memory counted.
         trained_parameters: how many numbers the best setting trains; None where its record does not say.
         seconds_of_a_final: to train the best setting once and score dev after each epoch: the median over its finals,
             without set-up; its search trial's where there is no final yet. Of trials that train side by side an even

@@ -133,8 +133,8 @@ PATIENCE_SOURCE = "few training examples: scaled until dev may stay for 200 step
 def with_enough_steps(space: Space, mode: str, train_examples: int) -> tuple[Space, str | None]:
     """A cell's space with epochs for its number of examples, and a note for tables; None where none is needed.
 
-    Only those of a shipped space for a mode, or a mode and an encoder, are scaled: what a user, a specification or a
-    space of one task names stays as it is. Of a frozen encoder, which trains until dev stops improving, the patience
+    Only those of a shipped space for a mode, or a mode and an encoder, are scaled: a user's, a specification's or a
+    task's own value stays as it is. Of a frozen encoder, which trains until dev stops improving, the patience
     is, and its cap of epochs with it.
     """
     steps = -(-train_examples // int(space.first().get(BATCH, 32)))
@@ -205,7 +205,7 @@ NAME = MAX_PIECES.name
 
 @dataclass(frozen=True)
 class CellLength:
-    """The longest input of a cell's trials, and what it cuts of the training examples.
+    """The longest input of a cell's trials, and the share of the training examples that it cuts.
 
     Attributes:
         max_pieces: the setting's; where it is searched, the smallest.
@@ -215,9 +215,9 @@ class CellLength:
         examples_cut: the share of them that lose text; for sentences to label, that are split into windows or lack a
             part of their document.
         pieces_cut: the share of their pieces that is lost.
-        keeps_all: the length that would keep them whole; it may be more than the encoder takes.
+        keeps_all: the length that would keep them uncut; it may be more than the encoder takes.
         mean: pieces that the encoder reads of an example.
-        notes: what is cut, and what would keep it, a line each.
+        notes: the cuts and their remedies, a line each.
     """
 
     max_pieces: int
@@ -231,7 +231,7 @@ class CellLength:
     notes: tuple[str, ...]
 
     def lines(self) -> tuple[str, ...]:
-        """The length, its source and what it cuts."""
+        """The length, its source and its cuts."""
         length = f"{NAME} = {self.max_pieces}" + (f" to {self.largest}" if self.largest > self.max_pieces else "")
         counted_on = some(self.examples, "training example")
         cut = self.notes or (f"none of {counted_on} is cut, the longest has {some(self.keeps_all, 'piece')}",)
@@ -248,7 +248,7 @@ class InputLengths:
     def settle(
         self, space: Space, encoder: str, reference: EncoderReference, head: str, data: TrainingData
     ) -> tuple[Space, CellLength]:
-        """A cell's space in which every setting names `max_pieces`, and what that length cuts.
+        """A cell's space in which every setting names `max_pieces`, and the cuts of that length.
 
         Args:
             space: the cell's, with overrides; one that names a length keeps it.

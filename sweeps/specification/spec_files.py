@@ -83,7 +83,7 @@ class SpecFile(BaseModel):
         trials, seeds, searcher: defaults for the blocks.
         folders: encoder → a description of the files that its folder must hold. The user gives the folder of such an
             encoder with `--with elmo=FOLDER`; otherwise its cells are left out.
-        notes: what a reader of the tables has to know of what the cells compare, one line each.
+        notes: remarks for readers of the tables on the comparison of the cells, one line each.
         split: "dev" to leave test closed, for a paper's table that is of dev.
         max_train_examples: as `--max-train-examples`, which overrides it.
         base: a shipped specification whose values and blocks are taken where this file has none; the paper's numbers

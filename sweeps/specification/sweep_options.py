@@ -163,7 +163,7 @@ Bytes = Annotated[int, BeforeValidator(_bytes), PlainSerializer(lambda value: in
 
 @dataclass(frozen=True)
 class Searched:
-    """What is searched: the options by which a sweep is another one. A `--spec` file has defaults of its own."""
+    """The options of the search, by which a sweep is another one. A `--spec` file has defaults of its own."""
 
     name: str | None = Field(
         default=None, description="A name; the same again goes on. The task's or the --spec's own otherwise."
@@ -212,7 +212,7 @@ class Searched:
 
 @dataclass(frozen=True)
 class Resources:
-    """Where it runs: options that may change between runs of one sweep, since no setting is chosen by them.
+    """The options of the machine, which may change between runs of one sweep, since no setting is chosen by them.
 
     Their effects on numbers are recorded: threads and GPU affect last bits (`HardwareRecord`), and so may a full cache
     (the trial's notes). Only `cache_overflow`, which may round cached states, is fixed for a sweep.

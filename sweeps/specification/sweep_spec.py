@@ -160,7 +160,7 @@ class SweepSpec(BaseModel):
         """The differences from another specification, one text per field: `field OTHER → THIS`, `tasks + NEW`.
 
         Paths are not compared: data, and encoders with short names, are compared by their fingerprints, and spaces by
-        their contents. Finals of the published setting may be asked for later, or no longer: no other trial depends on
+        their contents. Finals of the published setting may be added later, or dropped: no other trial depends on
         them, nor on the margin. Test may be closed later, and not opened later: finals that were scored without it
         are not scored again.
 
@@ -210,7 +210,7 @@ GROWING = ("trials", "seeds", "encoders", "modes", "tasks")
 
 
 def has_grown(field: str, before: Any, now: Any) -> bool:
-    """True if a field holds what it held before, and more."""
+    """True if a field holds all that it held before, and more."""
     if field not in GROWING:
         return False
     return set(before) < set(now) if isinstance(before, tuple) else before < now
