@@ -2,7 +2,7 @@
 
 With `--gpus-per-trial auto` each cell's need of memory is measured. A probe (`memory_probe`) trains two steps of its
 heaviest setting, alone on a GPU, once on each kind that the cluster has. The cell's share is the smallest 1/k that
-holds this need and a margin on every kind, within `machine.gpu_limits`.
+holds this need and a margin on every kind, within `machine.limits`.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def test_the_workers_clock_counts_and_the_drivers_where_the_worker_was_lost(make
 
 
 def test_a_time_budget_is_neither_ended_nor_made_longer(make_driver, jump):
-    driver = make_driver(time_budget_seconds=HOUR / 2)
+    driver = make_driver(time_budget=HOUR / 2)
     driver.next_order()
     jump()
     driver.budget.watch()
