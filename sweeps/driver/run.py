@@ -1,4 +1,8 @@
-"""A sweep on one page: open, train, finish. `meltpoint sweep`, `tune` and `demo` run it."""
+"""A sweep on one page: open, train, finish. `meltpoint sweep`, `tune` and `demo` run it.
+
+From here to a training step: `on_ray/experiment.py` runs Tune, `driver.py` hands out orders and ends trials,
+`on_ray/trainable.py` and `worker/worker.py` carry an order out, and `adapters/training/trainer.py` has the loop.
+"""
 
 from __future__ import annotations
 

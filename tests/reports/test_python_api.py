@@ -62,6 +62,9 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_are() -> None:
 def test_the_arguments_are_the_options_of_the_command() -> None:
     tuned = inspect.signature(meltpoint.tune).parameters
     assert {name for name, one in tuned.items() if "Any" in str(one.annotation)} == {"data", "test", "dev", "overrides"}
+    shared = {name: one.default for name, one in tuned.items() if name in DEFAULTS}
+    assert shared == {name: DEFAULTS[name] for name in shared}
+    assert {"name", "encoder", "mode", "trials", "seeds", "overrides", "time_budget"} <= set(shared)
     for function in (meltpoint.sweep, meltpoint.plan):
         given = inspect.signature(function).parameters
         assert {name: one.default for name, one in given.items()} == DEFAULTS
