@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from meltpoint.adapters.families.reference import encoder_word
@@ -104,15 +104,13 @@ def is_elsewhere(word: str) -> bool:
 
 def _check_secrets(options: SweepOptions) -> None:
     """Refuse a password in any option: the command of a job is shown to everybody who sees the dashboard."""
-    for field in fields(SweepOptions):
-        value = getattr(options, field.name)
-        for text in value if isinstance(value, list) else [value]:
-            if redacted(str(text)) != str(text):
-                raise ValueError(
-                    f"--{field.name.replace('_', '-')} holds a password, which everybody who sees the cluster's "
-                    "dashboard would read in the job's command; set it in the environment of the cluster's nodes "
-                    "(MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD), or pass it on with --env."
-                )
+    for word in as_words(options):
+        if redacted(word) != word:
+            raise ValueError(
+                f"{word.partition('=')[0]} holds a password, which everybody who sees the cluster's dashboard would "
+                "read in the job's command; set it in the environment of the cluster's nodes "
+                "(MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD), or pass it on with --env."
+            )
 
 
 def _check_places(options: SweepOptions) -> None:
