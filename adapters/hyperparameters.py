@@ -95,7 +95,7 @@ MAX_PIECES = Parameter(
     "longest input in subword tokens, special tokens included; a sweep's default is by the task's lengths", 8, 8192,
     shapes=True,
 )  # fmt: skip
-"""Its default here is that of a setting outside a sweep: a cell's names its own (`sweeps/specification/lengths.py`)."""
+"""Its default here is that of a setting outside a sweep: a cell has its own (`sweeps/specification/space_rules.py`)."""
 
 CLASS_WEIGHTS = Parameter(
     "class_weights", "none", "weights of the classes in the loss: balanced by their shares of train, or the task's",

@@ -33,7 +33,8 @@ from meltpoint.sweeps.on_ray.room import slots
 from meltpoint.sweeps.on_ray.trainable import Trainable
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
-from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.sweeps.tracking.tracker import Tracker
@@ -166,7 +167,7 @@ def drive(spec: SweepSpec, resources: Resources, trainable: Trainable) -> TimedD
     with opened_driver(spec, resources) as driver, Cluster(None) as cluster:
         cluster.join()
         timed = TimedDriver(driver)
-        driver.slots = slots(resources.cpus, 0.0)
+        driver.slots = slots(resources.cpus_per_trial, 0.0)
         timed.run(trainable)
     return timed
 
@@ -266,7 +267,7 @@ def scale(timed: TimedDriver, trials: int, seconds: float) -> Scale:
 def run(trials: int, seconds: float, workers: int, searcher: str, encoder: str, storage: Path) -> Scale:
     """Run waiting trials of one cell on this many workers of this machine."""
     share = (psutil.cpu_count() or 1) / workers
-    resources = Resources(storage=str(storage), gpus=0.0, cpus=share)
+    resources = Resources(storage=str(storage), gpus_per_trial=0.0, cpus_per_trial=share)
     timed = drive(one_cell("many", trials, searcher, encoder), resources, waiting(seconds))
     return scale(timed, trials, seconds)
 

@@ -8,19 +8,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
-from enum import StrEnum
 from numbers import Number
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, get_origin
 
 from meltpoint.reports.loaded_sweep import LoadedSweep
 from meltpoint.sweeps.command_line.errors import BAD_INPUT, DONE
-from meltpoint.sweeps.command_line.options import Overflow, SearcherName, SweepOptions, as_words
+from meltpoint.sweeps.command_line.options import HINTS, as_words
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.command_line.submission import PYTHON
 from meltpoint.sweeps.machine.terminal import show
-from meltpoint.tasks.core.registry import unknown
+from meltpoint.sweeps.specification.sweep_options import Overflow, Searcher, SweepOptions, bare, checked_options
 
 if TYPE_CHECKING:  # torch, which takes seconds
     from meltpoint.adapters.exported_model import ExportedModel
@@ -32,9 +30,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-LISTS = ("encoder", "mode", "task", "replacing", "overrides")
-PATHS = ("space", "data_dir")
-TEXTS = ("storage", "gpus_per_trial", "max_dev_examples")
 EXAMPLES = {
     "encoder": ["bert-base", "minilm"], "mode": ["feature_extraction", "fine_tuning"], "task": "reviews.yaml",
     "replacing": ["bert-base=minilm"], "overrides": {"epochs": 3, "dropout": {"uniform": [0.0, 0.3]}},
@@ -42,8 +37,7 @@ EXAMPLES = {
 }  # fmt: skip
 """Examples of arguments that are tables or mappings."""
 TERMINAL_CLAIMS = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
-"""Variables by which a notebook's kernel claims that output goes to a terminal."""
-ENUMS: Mapping[str, type[StrEnum]] = {"searcher": SearcherName, "cache_overflow": Overflow}
+"""Variables by which a notebook's kernel says that output goes to a terminal."""
 
 
 class SweepFailedError(RuntimeError):
@@ -70,7 +64,7 @@ def sweep(
     head: str | None = None,
     trials: int | None = None,
     seeds: int | None = None,
-    searcher: Literal["tpe", "random", "grid"] | None = None,
+    searcher: Searcher | None = None,
     default_finals: bool | None = None,
     space: PathLike | None = None,
     overrides: Mapping[str, Any] | Words | None = None,
@@ -90,7 +84,7 @@ def sweep(
     retry_failed: bool = False,
     cache_budget: str = "50GB",
     cache_dir: str | None = None,
-    cache_overflow: Literal["on_the_fly", "bf16"] = "on_the_fly",
+    cache_overflow: Overflow = "on_the_fly",
     cache_keep: str = "200MB",
     mix_code_versions: bool = False,
     grow: bool = False,
@@ -148,12 +142,11 @@ def plan(**arguments: Any) -> SweepPlan:
     Raises:
         ValueError: bad input, as the command refuses it.
     """
-    from meltpoint.sweeps.command_line.option_values import resources_of
     from meltpoint.sweeps.command_line.spec_from_options import checked_spec
     from meltpoint.sweeps.driver.plan import plan_sweep
 
     options = options_of(arguments)
-    return plan_sweep(checked_spec(options), resources_of(options))
+    return plan_sweep(checked_spec(options), options)
 
 
 def tune(
@@ -245,30 +238,26 @@ def options_of(arguments: Mapping[str, Any]) -> SweepOptions:
     Raises:
         ValueError: an unknown argument; near misses are named.
     """
-    known = [field.name for field in fields(SweepOptions)]
-    for name in arguments:
-        if name not in known:
-            raise unknown(name, "argument", known)
-    return SweepOptions(**{name: _value(name, value) for name, value in arguments.items() if value is not None})
+    return checked_options({name: _value(name, value) for name, value in arguments.items() if value is not None})
 
 
 def _value(name: str, value: Any) -> Any:
+    """A value whose form is that of the option, so that no table is read as the names of its columns.
+
+    Raises:
+        ValueError: a form that is none; the message has the right one.
+    """
     if name == "overrides" and isinstance(value, Mapping):
         return [f"{key}={_yaml(each)}" for key, each in value.items()]
-    if name in LISTS and isinstance(value, list | tuple):
-        return [str(_one(name, word)) for word in value]
-    _one(name, value)
-    if name in LISTS:
-        return [str(value)]
-    if name in PATHS:
-        return Path(value)
-    if name in TEXTS:
-        return str(value)
-    if name in ENUMS:
-        words = [str(word) for word in ENUMS[name]]
-        if value not in words:
-            raise unknown(str(value), name, words)
-        return ENUMS[name](value)
+    is_list = name in HINTS and get_origin(bare(HINTS[name])) is list
+    for each in value if is_list and isinstance(value, list | tuple) else [value]:
+        if isinstance(each, str | os.PathLike | bool | Number):
+            continue
+        listed = "a word or a list of words" if is_list else "one word or number"
+        listed = "a dict" if name == "overrides" else listed
+        example = f", as in {name}={EXAMPLES[name]!r}" if name in EXAMPLES else ""
+        data = "; data go to mp.tune(data), or into a file that `meltpoint new-task train.csv --out reviews.yaml` reads"
+        raise ValueError(f"{name} is a {type(each).__name__}; write {listed}{example}{data if name == 'task' else ''}.")
     return value
 
 
@@ -280,21 +269,6 @@ def _yaml(value: Any) -> str:
 
     text: str = yaml.dump(value, Dumper=Writer, default_flow_style=True, width=float("inf"))
     return text.removesuffix("...\n").strip()
-
-
-def _one(name: str, value: Any) -> Any:
-    """A text, path, number or truth value; a table or a mapping would give the names of its columns or keys.
-
-    Raises:
-        ValueError: anything else; the message has the right form.
-    """
-    if isinstance(value, str | os.PathLike | bool | Number):
-        return value
-    listed = "a word or a list of words" if name in LISTS else "one word or number"
-    listed = "a dict" if name == "overrides" else listed
-    example = f", as in {name}={EXAMPLES[name]!r}" if name in EXAMPLES else ""
-    data = "; data go to mp.tune(data), or into a file that `meltpoint new-task train.csv --out reviews.yaml` reads"
-    raise ValueError(f"{name} is a {type(value).__name__}; write {listed}{example}{data if name == 'task' else ''}.")
 
 
 class _Ended:

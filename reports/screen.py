@@ -29,13 +29,12 @@ from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import folded_warnings, task_notes, trial_notes, warning_notes
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry, TableRow
-from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen
-from meltpoint.sweeps.results.cost import spread_text
+from meltpoint.sweeps.results.cost import planned_work, spread_text
 from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
 from meltpoint.tasks.core.wording import counted, printable, some
 

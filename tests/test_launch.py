@@ -12,9 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
-from meltpoint.sweeps.command_line.option_values import resources_of
-from meltpoint.sweeps.command_line.options import SweepOptions
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources, checked_options
 
 GOOD_ROWS = "sentence\tlabel\nthe film was fine\tgood\nthe meal was cold\tbad\n"
 TASK = """\
@@ -263,8 +261,7 @@ def test_cache_rm_refuses_what_it_cannot_tell(tmp_path, kept, words, part):
 
 @pytest.mark.parametrize(("keep", "left"), [(0, []), (1500, ["ab10"]), (10_000, ["ab00", "ab10"])])
 def test_a_finished_sweep_leaves_the_states_used_last_that_may_stay_and_no_stages(tmp_path, kept, keep, left):
-    from meltpoint.sweeps.results.cache import trim
-    from meltpoint.sweeps.specification.sweep_spec import Resources
+    from meltpoint.sweeps.results.removal import trim
 
     storage = tmp_path / "runs" / "cache"
     os.utime(storage / "features" / "ab00" / "entry.json", (1.0, 1.0))
@@ -272,7 +269,7 @@ def test_a_finished_sweep_leaves_the_states_used_last_that_may_stay_and_no_stage
     stage.parent.mkdir()
     stage.write_bytes(b"0" * 500)
     there = sum(path.stat().st_size for path in storage.rglob("*.*"))
-    freed = trim(Resources(storage=str(tmp_path / "runs"), cache_keep_bytes=keep))
+    freed = trim(Resources(storage=str(tmp_path / "runs"), cache_keep=keep))
     assert kept_ids(tmp_path) == left
     assert not stage.exists()
     assert freed == there - sum(path.stat().st_size for path in storage.rglob("*.*"))
@@ -280,11 +277,10 @@ def test_a_finished_sweep_leaves_the_states_used_last_that_may_stay_and_no_stage
 
 def test_a_finished_sweep_leaves_states_that_another_one_has_open(tmp_path, kept):
     from meltpoint.adapters.features.entries import hold
-    from meltpoint.sweeps.results.cache import trim
-    from meltpoint.sweeps.specification.sweep_spec import Resources
+    from meltpoint.sweeps.results.removal import trim
 
     with hold(tmp_path / "runs" / "cache" / "features", "ab10"):
-        trim(Resources(storage=str(tmp_path / "runs"), cache_keep_bytes=0))
+        trim(Resources(storage=str(tmp_path / "runs"), cache_keep=0))
     assert kept_ids(tmp_path) == ["ab10"]
 
 
@@ -306,10 +302,6 @@ def test_cache_rm_leaves_an_entry_whole_whose_files_cannot_be_removed_and_takes_
     assert (kept_ids(tmp_path), sorted(folder.iterdir())) == (["ab00"], before)
     assert cache(tmp_path, "rm", "ab00")[0] == 0
     assert (kept_ids(tmp_path), folder.exists()) == ([], False)
-
-
-def test_what_the_command_line_gives_by_default_is_what_the_sweeps_take_by_default():
-    assert resources_of(SweepOptions()) == Resources()
 
 
 SPEC = """\
@@ -386,9 +378,9 @@ def test_a_terminal_that_says_it_has_no_columns_is_shown_its_answer_all_the_same
 @pytest.mark.parametrize("cpus", [float("nan"), float("inf"), 1e9, 0.0])
 def test_cpus_beyond_any_machine_are_refused_by_the_options_name(cpus: float) -> None:
     with pytest.raises(ValueError, match=r"--cpus-per-trial .*at most 4096"):
-        resources_of(SweepOptions(cpus_per_trial=cpus))
+        checked_options({"cpus_per_trial": cpus})
 
 
 def test_a_time_budget_without_an_end_is_refused() -> None:
     with pytest.raises(ValueError, match="--time-budget"):
-        resources_of(SweepOptions(time_budget="infs"))
+        checked_options({"time_budget": "infs"})

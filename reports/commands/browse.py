@@ -104,11 +104,11 @@ cache = typer.Typer(no_args_is_help=True, help="The cached hidden states of froz
 @exit_on_error()
 def cache_list(storage: Storage = "runs", cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
     """List the cached entries, the least recently used first."""
-    from meltpoint.sweeps.command_line.option_values import cache_dir_of
-    from meltpoint.sweeps.results.cache import listed, shown
+    from meltpoint.sweeps.results.removal import listed, shown
+    from meltpoint.sweeps.specification.sweep_options import check_cache_dir
     from meltpoint.sweeps.storage.files import storage_path
 
-    rows = listed(storage_path(storage), cache_dir_of(cache_dir))
+    rows = listed(storage_path(storage), check_cache_dir(cache_dir))
     if as_json:
         print_json(rows)
         return
@@ -126,11 +126,11 @@ def cache_remove(
     cache_dir: CacheDir = None,
 ) -> None:  # fmt: skip
     """Remove entries, except those that a running process is reading."""
-    from meltpoint.sweeps.command_line.option_values import cache_dir_of
-    from meltpoint.sweeps.results.cache import remove_entries
+    from meltpoint.sweeps.results.removal import remove_entries
+    from meltpoint.sweeps.specification.sweep_options import check_cache_dir
     from meltpoint.sweeps.storage.files import storage_path
 
-    done = remove_entries(storage_path(storage), ids or [], task, everything, cache_dir_of(cache_dir))
+    done = remove_entries(storage_path(storage), ids or [], task, everything, check_cache_dir(cache_dir))
     for entry in done.removed:
         tell(f"{entry.id} {entry.bytes}")
     for why in done.kept:

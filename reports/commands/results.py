@@ -116,10 +116,10 @@ def report(
     if table_format is not TableFormat.html and dashboard:
         raise ValueError("--dashboard is for pages alone; write --format html.")
     from meltpoint.reports.report import report as make
-    from meltpoint.sweeps.command_line.option_values import margin_of
+    from meltpoint.sweeps.specification.sweep_options import check_margin
     from meltpoint.sweeps.storage.files import write
 
-    level = None if margin is None else margin_of(margin)
+    level = None if margin is None else check_margin(margin) / 100
     summary = read_view(name, storage)
     if table_format is None and out is None and (explain or sys.stdout.isatty()):
         from meltpoint.reports.results import results_of
@@ -201,7 +201,7 @@ def analyse(
 ) -> None:  # fmt: skip
     """The papers' tables and figures, costs and tuning curves: of a sweep, or with - of encoders and tasks alone."""
     from meltpoint.reports.analyses import analyse as run
-    from meltpoint.sweeps.command_line.option_values import encoder_names, split_at_commas, task_names
+    from meltpoint.sweeps.command_line.spec_from_options import encoder_names, split_at_commas, task_names
     from meltpoint.sweeps.storage.files import readable_storage
 
     written = run(

@@ -14,25 +14,24 @@ import typer
 
 from meltpoint.reports.formats import symbol
 from meltpoint.sweeps.command_line.errors import DONE, again, exit_on_error, print_json
-from meltpoint.sweeps.command_line.option_values import asked_to_grow, resources_of
 from meltpoint.sweeps.command_line.options import (
     AsJson,
-    CpusPerTrial,
-    GpusPerTrial,
     Group,
-    MixCode,
     Name,
-    Storage,
-    SweepOptions,
     Verbose,
     with_sweep_options,
 )
 from meltpoint.sweeps.machine.terminal import Screen, tell
+from meltpoint.sweeps.specification.sweep_options import TIMES, SweepOptions, in_units
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.core.wording import some
 
 TUNED_TRIALS, TUNED_SEEDS = 4, 3
 """Defaults of `tune`, for an answer within minutes on small data; `sweep` takes more of both."""
+
+DEMO_TASK = "demo_similarity"
+DEMO_PAIR = ("the chef dropped a cup in the cellar .", "in the basement , the cook let fall a mug .")
+"""The same four facts in other words; no split of the task holds it as a pair."""
 
 if TYPE_CHECKING:
     from meltpoint.reports.results import SweepResults
@@ -40,7 +39,8 @@ if TYPE_CHECKING:
     from meltpoint.sweeps.ledger.records import CellKey
     from meltpoint.sweeps.on_ray.cluster import Cluster
     from meltpoint.sweeps.results.summary import SweepSummary
-    from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+    from meltpoint.sweeps.specification.sweep_options import Resources
+    from meltpoint.sweeps.specification.sweep_spec import SweepSpec
     from meltpoint.sweeps.storage.files import StoragePath
 
 
@@ -55,11 +55,10 @@ def sweep(options: SweepOptions) -> None:
     Example: meltpoint sweep --name first --encoder minilm --mode feature_extraction,fine_tuning --task sst2,mrpc
     A paper's whole experiment: meltpoint sweep --spec to_tune_or_not --with elmo=FOLDER --data-dir DATA
     """
-    from meltpoint.sweeps.command_line.spec_from_options import asked_spec
+    from meltpoint.sweeps.command_line.spec_from_options import asked_spec, asked_to_grow
 
-    resources = resources_of(options)
     spec = asked_spec(options)
-    _run(spec, asked_to_grow(spec, resources))
+    _run(spec, asked_to_grow(spec, options))
 
 
 @exit_on_error(goes_on=True)
@@ -92,7 +91,7 @@ def tune(
     Example: meltpoint tune questions.csv --time-budget 10m
     """
     began = time.monotonic()
-    from meltpoint.sweeps.command_line.spec_from_options import checked_spec, default_encoder
+    from meltpoint.sweeps.command_line.spec_from_options import asked_to_grow, checked_spec, default_encoder
     from meltpoint.sweeps.ledger.ledger import DATA, TASK
     from meltpoint.sweeps.specification.sweep_spec import check_name
     from meltpoint.sweeps.storage.files import is_object_store, storage_path
@@ -123,9 +122,9 @@ def tune(
         trials=TUNED_TRIALS if options.trials is None else options.trials,
         seeds=TUNED_SEEDS if options.seeds is None else options.seeds,
     )  # fmt: skip
-    resources = replace(resources_of(asked), budget_began=began)
+    resources = replace(asked, budget_began=began)
     spec = checked_spec(asked)
-    budget = f"at most {options.time_budget}" if options.time_budget else "no --time-budget"
+    budget = f"at most {in_units(options.time_budget, TIMES)}" if options.time_budget else "no --time-budget"
     tell(f"Read    {train}: {read}", err=True)
     tell(f"Splits  {sizes}", err=True)
     tell(
@@ -151,7 +150,7 @@ def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
 def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
     """Run a sweep and show its table; return its results, or exit with its status if that is not 0."""
     from meltpoint.sweeps.machine.signals import end_now, stoppable
-    from meltpoint.sweeps.results.cache import trim
+    from meltpoint.sweeps.results.removal import trim
 
     rendered: list[SweepResults] = []
 
@@ -226,11 +225,10 @@ def plan(options: SweepOptions, as_json: AsJson = False, verbose: Verbose = Fals
     """Show what `sweep` with the same options would do and cost; trains nothing."""
     from meltpoint.sweeps.command_line.spec_from_options import checked_spec
 
-    resources = resources_of(options)
     spec = checked_spec(options)
     from meltpoint.sweeps.driver.plan import plan_sweep  # torch, which takes seconds
 
-    planned = plan_sweep(spec, resources)
+    planned = plan_sweep(spec, options)
     if as_json:
         print_json(planned.as_json())
         return
@@ -240,27 +238,56 @@ def plan(options: SweepOptions, as_json: AsJson = False, verbose: Verbose = Fals
 
 
 @exit_on_error(goes_on=True)
-def demo(
-    storage: Storage = "runs", name: Name = "demo", cpus_per_trial: CpusPerTrial = 1.0,
-    gpus_per_trial: GpusPerTrial = "auto", mix_code_versions: MixCode = False,
-) -> None:  # fmt: skip
+@with_sweep_options(only=("storage", "cpus_per_trial", "gpus_per_trial", "mix_code_versions"))
+def demo(options: SweepOptions, name: Name = "demo") -> None:
     """A small sweep offline: freeze or fine-tune? It recommends one, keeps the model and predicts with it.
 
     Two modes of the embedded encoder on a generated task of sentence similarity; a few minutes.
     """
-    from meltpoint.sweeps.command_line.demo import PAIR, demo_spec, refuse_other
     from meltpoint.sweeps.storage.files import storage_path, sweep_folder
 
-    options = SweepOptions(
-        storage=storage, cpus_per_trial=cpus_per_trial, gpus_per_trial=gpus_per_trial,
-        mix_code_versions=mix_code_versions,
-    )  # fmt: skip
-    resources, spec = resources_of(options), demo_spec(name)
-    refuse_other(spec, storage)
-    results = _run(spec, resources)
-    folder = _keep_model(results, sweep_folder(storage_path(storage), name))
+    spec = demo_spec(name)
+    refuse_other(spec, options.storage)
+    folder = _keep_model(_run(spec, options), sweep_folder(storage_path(options.storage), name))
     from meltpoint.adapters.exported_model import load_folder
 
-    (score,) = load_folder(str(folder)).predict([PAIR])
-    tell(f"Prediction  {score:.1f} of 5: how similar are “{PAIR[0]}” and “{PAIR[1]}”")
+    (score,) = load_folder(str(folder)).predict([DEMO_PAIR])
+    tell(f"Prediction  {score:.1f} of 5: how similar are “{DEMO_PAIR[0]}” and “{DEMO_PAIR[1]}”")
     tell("Next        meltpoint tune train.csv")
+
+
+def demo_spec(name: str) -> SweepSpec:
+    """`minilm`, frozen and fine-tuned, on one small task; two settings per cell, two seeds.
+
+    Frozen with a `bilstm`, the quicker to train of the heads that read words; the papers' own takes several times as
+    long. Four epochs are 100 steps of fine-tuning, from which on no guard calls it undertrained.
+    """
+    from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
+
+    frozen = Block(
+        name="feature_extraction", encoders=("minilm",), modes=("feature_extraction",), tasks=(DEMO_TASK,),
+        head="bilstm", trials=2, seeds=2,
+    )  # fmt: skip
+    tuned = Block(
+        name="fine_tuning", encoders=("minilm",), modes=("fine_tuning",), tasks=(DEMO_TASK,), head="linear", trials=2,
+        seeds=2, overrides=("epochs=4",),
+    )  # fmt: skip
+    return SweepSpec(name=name, blocks=(frozen, tuned))
+
+
+def refuse_other(spec: SweepSpec, storage: str) -> None:
+    """Refuse a name that another sweep has, such as the demo of an older version.
+
+    Raises:
+        ValueError: with both remedies.
+    """
+    from meltpoint.sweeps.ledger.ledger import Ledger
+    from meltpoint.sweeps.results.sweep_file import read_sweep
+    from meltpoint.sweeps.storage.files import storage_folder
+
+    ledger = Ledger(storage_folder(storage) / spec.name)
+    if ledger.specification.exists() and read_sweep(ledger).spec != spec:
+        raise ValueError(
+            f"{ledger.folder} holds another sweep, perhaps the demo of an older version: name this one with "
+            f"--name demo2, or remove that one with `meltpoint rm {spec.name}`."
+        )

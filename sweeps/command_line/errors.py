@@ -48,7 +48,7 @@ def exit_on_error(goes_on: bool = False) -> Iterator[None]:
     file (`OSError`), and Ctrl-C; 0 where the reader of standard output has closed it; a `StopRequest` has its own.
 
     Args:
-        goes_on: whether the same command, given again, goes on from what it has finished.
+        goes_on: whether the same command, given again, resumes where it stopped.
     """
     try:
         yield

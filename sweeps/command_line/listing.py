@@ -47,7 +47,7 @@ def overview() -> list[Row]:
 
 
 def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> list[Row]:
-    """One row per parameter that the shipped spaces name for a cell: what is tried, in which file, and the source.
+    """One row per parameter that the shipped spaces name for a cell: the values tried, their file, and the source.
 
     Without a head they are those of any head; the rows of files that only one head reads follow.
 

@@ -1,33 +1,31 @@
-"""Translation of the options of `sweep` and `plan`, and of a specification file that they name, to a `SweepSpec`."""
+"""The sweep that options ask for: their translation, and that of a specification file, to a `SweepSpec`."""
 
 from __future__ import annotations
 
 import importlib.util
 import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from meltpoint.adapters.encoders.minilm import PACKAGE
-from meltpoint.sweeps.command_line.option_values import (
-    dev_examples_of,
-    encoder_name,
-    encoder_names,
-    margin_of,
-    split_at_commas,
-    task_names,
-)
-from meltpoint.sweeps.command_line.options import SweepOptions
+from meltpoint.adapters.families.reference import encoder_word
+from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.early_checks import check_overrides, check_spec
 from meltpoint.sweeps.specification.spec_files import FileBlock, SpecFile
+from meltpoint.sweeps.specification.sweep_options import SEEDS, TRIALS, Resources, SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tasks import get
 from meltpoint.tasks.core.files import expanded, is_folder
 from meltpoint.tasks.core.registry import is_task_file, unknown
+from meltpoint.tasks.core.wording import plural, some
 
-TRIALS, SEEDS = 16, 5
-"""Defaults of a sweep without a specification file."""
+if TYPE_CHECKING:
+    from meltpoint.sweeps.ledger.ledger import Ledger
+
 LARGEST_SHARE_OF_DEFAULTS = 0.1
 """Of a sweep's runs: finals of the published setting that are fewer are run by default."""
 ENCODER = "minilm"
@@ -66,9 +64,9 @@ def _asked(options: SweepOptions) -> SweepSpec:
         name=options.name or "", overrides=tuple(options.overrides or ()),
         space=str(options.space.absolute()) if options.space else None,
         data_dir=str(options.data_dir.absolute()) if options.data_dir else None,
-        max_train_examples=options.max_train_examples, max_dev_examples=dev_examples_of(options.max_dev_examples),
-        test_from=options.test_from, seed=options.seed, margin=margin_of(options.margin),
-        searcher="tpe" if options.searcher is None else options.searcher.value,
+        max_train_examples=options.max_train_examples, test_from=options.test_from,
+        max_dev_examples=None if options.max_dev_examples == "all" else options.max_dev_examples,
+        seed=options.seed, margin=options.margin / 100, searcher=options.searcher or "tpe",
     )  # fmt: skip
     if options.spec is None:
         return common.model_copy(update=_product(options))
@@ -198,7 +196,7 @@ def _known(name: str, what: str, file: SpecFile, where: str) -> str:
 
 
 def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOptions) -> SweepSpec:
-    """The specification of a file's wanted cells, with what the options change about them."""
+    """The specification of a file's wanted cells, with the changes of the options."""
     missing = [name for name in wanted.encoders if name in file.folders and name not in wanted.replaced]
     there = [name for name in wanted.encoders if name not in missing]
     changes = _overrides(common.overrides)
@@ -265,3 +263,91 @@ def _fitting(file: SpecFile, changes: Mapping[str, str]) -> Callable[[FileBlock,
 
     nowhere = {key for key in changes if not any(has(block, key) for block in file.blocks)}
     return lambda block, key: key in nowhere or has(block, key)
+
+
+def split_at_commas(texts: Sequence[str]) -> tuple[str, ...]:
+    """The names in the values of a repeated option: `--task a,b --task c` has three. No name can hold a comma."""
+    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+
+
+def task_names(texts: Sequence[str]) -> tuple[str, ...]:
+    """The names of `--task`; a task file by its absolute path, because workers may run in another folder."""
+    return tuple(
+        str(Path(name).absolute()) if name.endswith((".yaml", ".yml")) else name for name in split_at_commas(texts)
+    )
+
+
+def encoder_names(texts: Sequence[str]) -> tuple[str, ...]:
+    """The names of `--encoder`; folders by their absolute paths, because workers may run in another folder."""
+    return tuple(encoder_name(name) for name in split_at_commas(texts))
+
+
+def encoder_name(text: str) -> str:
+    """An encoder's name: the folder of `FAMILY:FOLDER#VARIANT` by its absolute path, any other name as it is.
+
+    A short name before it (`NAME=FAMILY:FOLDER`) stays.
+    """
+    word = encoder_word(text)
+    label = text[: len(text) - len(word)]
+    family, _, source = word.partition(":")
+    folder, mark, variant = source.partition("#")
+    path = expanded(folder)
+    return f"{label}{family}:{path.resolve()}{mark}{variant}" if folder and is_folder(path) else text
+
+
+def asked_to_grow(spec: SweepSpec, resources: Resources) -> Resources:
+    """The resources, with `grow` where you agree to it at the terminal.
+
+    Without a terminal nothing is asked: then `--grow` has to say it, and a sweep that asks for more is refused.
+
+    Raises:
+        ValueError: you do not agree; nothing was changed.
+    """
+    if resources.grow or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return resources
+    from meltpoint.sweeps.ledger.ledger import Ledger
+    from meltpoint.sweeps.results.sweep_file import read_sweep
+    from meltpoint.sweeps.storage.files import storage_folder
+
+    ledger = Ledger(storage_folder(resources.storage) / spec.name)
+    if not ledger.specification.exists():
+        return resources
+    then = read_sweep(ledger).spec
+    if not spec.growth(then) or spec.differences(then, may_grow=True):
+        return resources  # nothing to ask; or refused later, with all that differs
+    import typer
+
+    for line in question(ledger, then, spec):
+        tell(line, err=True)
+    if not typer.confirm("Go on?", err=True):
+        raise ValueError(f"Nothing was changed; the sweep '{spec.name}' is as it was.")
+    return replace(resources, grow=True)
+
+
+def question(ledger: Ledger, then: SweepSpec, now: SweepSpec) -> list[str]:
+    """The additions, the most work that they are, and the cells that stay closed; a line each."""
+    from meltpoint.sweeps.results.summary import summarise
+
+    lines = [f"The sweep '{now.name}' grows: {'; '.join(now.growth(then))}.", f"{added_work(then, now)}."]
+    closed = [".".join(cell.header.key) for cell in summarise(ledger).cells if cell.closing is not None]
+    if closed:
+        names = f"{', '.join(closed[:3])}{', …' if len(closed) > 3 else ''}"
+        lines.append(
+            f"{some(len(closed), 'cell')} {'stays' if len(closed) == 1 else 'stay'} closed to more search trials, "
+            f"because test was opened ({names}); --new-test-round searches on."
+        )
+    return lines
+
+
+def added_work(then: SweepSpec, now: SweepSpec) -> str:
+    """The number of cells that join, and the most search trials and finals that are added, in words."""
+    # A block is no mapping: its `keys` are a method of its own.
+    old, new = ({key: block for block in spec.products() for key in block.keys()} for spec in (then, now))  # noqa: SIM118
+    joining = [key for key in new if key not in old]
+    trials = sum(block.trials - (old[key].trials if key in old else 0) for key, block in new.items())
+    seeds = sum(block.seeds - (old[key].seeds if key in old else 0) for key, block in new.items())
+    finals = 2 * seeds if now.default_finals else seeds
+    return (
+        f"{some(len(joining), 'cell')} {'joins' if len(joining) == 1 else 'join'}; at most {trials} more search "
+        f"{plural('trial')} and {finals} more finals"
+    )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from meltpoint.adapters.families.reference import encoder_word
-from meltpoint.sweeps.command_line.option_values import resources_of, split_at_commas
-from meltpoint.sweeps.command_line.options import SweepOptions, as_words
-from meltpoint.sweeps.command_line.spec_from_options import asked_spec
+from meltpoint.sweeps.command_line.options import as_words
+from meltpoint.sweeps.command_line.spec_from_options import asked_spec, split_at_commas
 from meltpoint.sweeps.specification.early_checks import check_spec
+from meltpoint.sweeps.specification.sweep_options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import redacted
 from meltpoint.tasks.core.files import expanded, is_folder
@@ -29,7 +29,7 @@ class Submission:
     """A sweep to send to a cluster.
 
     Attributes:
-        spec: what is searched.
+        spec: the specification.
         storage: the folder of all sweeps, on the cluster.
         words: the options of `sweep` there.
         files: path below the folder in which the command runs → file here.
@@ -55,7 +55,6 @@ def submission(options: SweepOptions) -> Submission:
         ValueError: whatever `sweep` would refuse, a path that is not the cluster's, or a password, which everybody who
             sees the job would read; one line with the remedy.
     """
-    resources_of(options)
     _check_secrets(options)
     check_storage(options.storage)
     _check_places(options)
@@ -105,15 +104,13 @@ def is_elsewhere(word: str) -> bool:
 
 def _check_secrets(options: SweepOptions) -> None:
     """Refuse a password in any option: the command of a job is shown to everybody who sees the dashboard."""
-    for field in fields(SweepOptions):
-        value = getattr(options, field.name)
-        for text in value if isinstance(value, list) else [value]:
-            if redacted(str(text)) != str(text):
-                raise ValueError(
-                    f"--{field.name.replace('_', '-')} holds a password, which everybody who sees the cluster's "
-                    "dashboard would read in the job's command; set it in the environment of the cluster's nodes "
-                    "(MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD), or pass it on with --env."
-                )
+    for word in as_words(options):
+        if redacted(word) != word:
+            raise ValueError(
+                f"{word.partition('=')[0]} holds a password, which everybody who sees the cluster's dashboard would "
+                "read in the job's command; set it in the environment of the cluster's nodes "
+                "(MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD), or pass it on with --env."
+            )
 
 
 def _check_places(options: SweepOptions) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real
 from meltpoint.sweeps.ledger.predictions import predictions_path
-from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
+from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
+from meltpoint.sweeps.results.cost import NOTHING, CellCost, best_dev_text, spread_text
+from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.mlflow_model import described
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
@@ -185,3 +186,74 @@ def range_text(range_: Range) -> str:
         ends = f"{value_text(range_.low)} to {value_text(range_.high)}"
         return f"{ends}, logarithmic" if isinstance(range_, Real) and range_.log else ends
     return ", ".join(value_text(value) for value in range_.values) if isinstance(range_, Choice) else str(range_.start)
+
+
+# Figures and tags, and runs without a result.
+
+
+def missing_runs(summary: SweepSummary) -> list[str]:
+    """A line for each cell of a finished search that has no trial, or lacks finals."""
+    lines = []
+    for cell in summary.cells:
+        if cell.best is None:
+            name = ".".join(cell.header.key)
+            lines.append(f"{name}: no trial finished; `meltpoint status {summary.name}` says why.")
+        else:
+            lines += [line for line in (missing_finals(summary, cell), missing_defaults(cell)) if line]
+    return lines
+
+
+def missing_finals(summary: SweepSummary, cell: CellSummary) -> str | None:
+    """One line on the finals of a searched cell that have no result; None where all have one."""
+    planned = summary.seeds_of(cell)
+    return _without(cell, f"{planned} finals", planned - len(cell.finals), cell.failed_finals)
+
+
+def missing_defaults(cell: CellSummary) -> str | None:
+    """One line on the planned finals of a cell's published setting that have no result; None where all have one."""
+    planned = cell.default_seeds
+    ended = len(cell.default_finals) if planned else 0
+    return _without(cell, f"{planned} finals of the published setting", planned - ended, cell.failed_defaults)
+
+
+def _without(cell: CellSummary, what: str, count: int, failed: Sequence[TrialRecord]) -> str | None:
+    """One line on `count` finals without a result, an error of theirs and the remedy; None where the count is 0."""
+    if count <= 0:
+        return None
+    why = f" ({failed[0].error})" if failed else ""
+    is_by_setting = any(not final.is_lost for final in failed)
+    way = "--retry-failed tries again" if is_by_setting else "the same command tries again"
+    return f"{'.'.join(cell.header.key)}: {count} of {what} without a result{why}; {way}."
+
+
+def cell_tags(cell: CellSummary, summary: SweepSummary) -> dict[str, str]:
+    """The tags of a cell's MLflow run: its warnings, and the versions of the code where its trials are of several."""
+    warnings = [guard.text for guard in cell_guards(cell, summary.baselines.get(cell.header.task))]
+    return {
+        **({"meltpoint.warnings": "; ".join(warnings)} if warnings else {}),
+        **({"meltpoint.code_versions": "; ".join(map(str, cell.code_uses))} if cell.mixes_code else {}),
+    }
+
+
+def cell_figures(cell: CellSummary) -> dict[str, float]:
+    """A cell's figures for its MLflow run, the scores first: a run's page shows them in this order."""
+    scores = {"test": cell.test, "dev": cell.dev, "default_test": cell.default_test, "default_dev": cell.default_dev}
+    figures = {}
+    for name, over in scores.items():
+        if over is not None:
+            figures[f"{name}_mean"] = over.mean
+            figures |= {} if over.std is None else {f"{name}_std": over.std}
+    if cell.best is not None and cell.best.dev is not None:
+        figures["best_dev"] = cell.best.dev
+    figures |= {"seeds": float(len(cell.finals)), "trials_finished": float(cell.counts["finished"])}
+    return figures | {"train_hours": cell.seconds / 3600} | cost_figures(cell.cost)
+
+
+def cost_figures(cost: CellCost) -> dict[str, float]:
+    """A cell's cost apart from its hours, as far as it is known."""
+    peak, joules = cost.peak_memory_bytes, cost.energy_joules
+    figures = {"gpu_hours": cost.gpu_hours, "trained_parameters": cost.trained_parameters}
+    figures |= {"seconds_of_a_final": cost.seconds_of_a_final}
+    figures |= {"peak_memory_gb": None if peak is None else peak / 1e9}
+    figures |= {"energy_kj": None if joules is None else joules / 1e3}
+    return {name: float(value) for name, value in figures.items() if value is not None}

@@ -10,18 +10,17 @@ from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.driver.finals import Finals
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.record_writer import DiskRoom, RecordWriter
-from meltpoint.sweeps.driver.running_trial import MemoryCeilings, RunningTrial
-from meltpoint.sweeps.driver.time_budget import TimeBudget
+from meltpoint.sweeps.driver.running_trial import MemoryCeilings, RunningTrial, TimeBudget
 from meltpoint.sweeps.ledger.driver_notes import note_part, note_running
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS
+from meltpoint.sweeps.machine.limits import BUNDLES_FINALS
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER, ClusterShare
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.storage.files import cache_folder, scratch_of
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
@@ -39,11 +38,11 @@ from meltpoint.sweeps.worker.outcome import (
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 NOTE_SECONDS = 20.0
-"""Between two notes of what runs."""
+"""Between two notes of the running trials."""
 
 
 class SweepDriver:
-    """One process drives a sweep: its state, and what it does while Ray's workers train.
+    """The state of the one process that drives a sweep, and its work while Ray's workers train.
 
     Attributes:
         budget: when the search ends, and which trials stop.
@@ -60,7 +59,7 @@ class SweepDriver:
         shares: cell → the share of a GPU that its trials get, once measured; only with `--gpus-per-trial auto`.
         failure: an error on the driver's side (a full disk), which Tune would bury in text of its own.
         stop: what ended the sweep before it was done; None where nothing did.
-        running_noted_at: `clock()` when it was last noted what runs.
+        running_noted_at: `clock()` at the last note of the running trials.
     """
 
     def __init__(
@@ -93,18 +92,19 @@ class SweepDriver:
     def next_order(self) -> WorkOrder | str:
         """The planner's next trials as an order; "wait", or "done" once nothing is left to train.
 
-        One order waits for each worker that has none, and one where all have: the later a trial is asked for, the more
+        One order waits for each worker that has none, and one where all have: the later a trial is proposed, the more
         its searcher knows.
         """
         self.budget.begin()
         raise_requested()
         self.budget.watch()
-        if not self._has_place():  # asked for after each event: what takes longer comes behind it
+        if not self._has_place():  # asked after each event, so the slower checks follow
             return "wait"
         self.finals.answer()
         if not self.writer.has_room():
             return "wait"
-        proposals = self.planner.next_together(self.slots, mixes_seeds=BUNDLES_FINALS and self.resources.gpus != 0)
+        mixes_seeds = BUNDLES_FINALS and self.resources.gpus_per_trial != 0
+        proposals = self.planner.next_together(self.slots, mixes_seeds)
         if self.share is not None:
             self.share.want(len(self.orders) if isinstance(proposals, str) else ANY_NUMBER)
         if isinstance(proposals, str):
@@ -213,7 +213,7 @@ class SweepDriver:
             self.on_end(order, outcome)
 
     def interrupted(self) -> None:
-        """Let go of what runs still, after Ctrl-C or an error; the notes of their start make them run again."""
+        """Drop the running trials after Ctrl-C or an error; the notes of their start make them run again."""
         for trial in [*self.running.values()]:
             self.on_end(trial.order, INTERRUPTED)
 
@@ -276,7 +276,7 @@ class SweepDriver:
         self.progress.ended(record)
         self.finals.drop_losers(progress, [record] if before is None else [record, before])
 
-    # What Ray asks besides.
+    # Ray's other questions.
 
     def wants_stop(self, work: WorkOrder) -> bool:
         """True if the time budget ends a running order at its next epoch."""
@@ -298,7 +298,7 @@ class SweepDriver:
         self.score(timeout_seconds=0.0)
 
     def _note_running(self) -> None:
-        """Note what runs where `status` finds it, now and then."""
+        """Note the running trials where `status` finds them, now and then."""
         if self.ledger.attempt and self.clock() - self.running_noted_at >= NOTE_SECONDS:
             trials = tuple(trial.note() for trial in self.running.values())
             note_running(self.ledger.drivers, self.ledger.attempt, trials)
@@ -314,7 +314,7 @@ class SweepDriver:
 
     def _order(self, proposal: Proposal) -> Order:
         """The order of a trial, on its cell's share of a GPU, or with what its cell's memory allows."""
-        gpus = self.resources.gpus
+        gpus = self.resources.gpus_per_trial
         return self.memory.applied(self.order(proposal, self.shares[proposal.cell.key] if gpus == "auto" else gpus))
 
     def order(self, proposal: Proposal, gpus: float) -> Order:
@@ -326,9 +326,9 @@ class SweepDriver:
             seed=proposal.seed, setting=proposal.setting, suggested_by=proposal.suggested_by, data=cell.data,
             metric=cell.metric, data_fingerprint=cell.data_fingerprint,
             documents_fingerprint=cell.documents_fingerprint, encoder_fingerprint=cell.encoder_fingerprint,
-            checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus, gpus=gpus,
+            checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus_per_trial, gpus=gpus,
             cache=cache_folder(self.ledger.folder.parent, self.resources.cache_dir),
-            cache_bytes=self.resources.cache_bytes, cache_overflow=self.resources.cache_overflow,
+            cache_bytes=self.resources.cache_budget, cache_overflow=self.resources.cache_overflow,
             code_version="" if self.resources.address is None else code_version(),
             driver_attempt=self.ledger.attempt, saving_share=self.resources.saving_share,
         )  # fmt: skip

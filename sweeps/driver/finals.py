@@ -132,10 +132,10 @@ def _known(ledger: Ledger) -> set[tuple[str, str]]:
 
 
 class Finals:
-    """Finals beside their training: reuse of search trials, scoring on test, removal of weights.
+    """Finals apart from their training: reuse of search trials, scoring on test, removal of weights.
 
     Args:
-        make_order: a proposal → what a worker is told of it.
+        make_order: a proposal → a worker's order.
 
     Attributes:
         trained_again: finalists that were trained again because their weights were damaged.
@@ -190,7 +190,7 @@ class Finals:
         return (is_best or (is_default and record.status == "finished")) and not answered
 
     def drop_unasked(self) -> None:
-        """Delete the published setting's weights that an earlier command kept for finals, where none are asked for."""
+        """Delete the published setting's weights that an earlier command kept for finals, where none are planned."""
         for progress in self.planner.cells.values():
             published = progress.search.get(progress.published_trial)
             if published is not None and not progress.planned_defaults:

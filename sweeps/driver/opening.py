@@ -26,14 +26,15 @@ from meltpoint.sweeps.search.closing import (
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.specification.sweep_spec import Overflow, Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Overflow, Resources
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 
 def settle_specification(
     ledger: Ledger, spec: SweepSpec, cells: list[OpenCell], overflow: Overflow = "on_the_fly",
     mix_code_versions: bool = False, grow: bool = False,
 ) -> SweepFile:  # fmt: skip
-    """Write the specification, or check that it is the stored one, or adds to it; returns what is stored then.
+    """Write the specification, or check that it is the stored one, or adds to it; returns the stored one.
 
     Args:
         grow: whether it may ask for more than the stored one.
@@ -78,11 +79,11 @@ def asked_sweep(spec: SweepSpec, cells: list[OpenCell], overflow: Overflow) -> S
 def check_same(
     ledger: Ledger, now: SweepFile, mix_code_versions: bool = False, grow: bool = False
 ) -> SweepFile:  # fmt: skip
-    """The stored sweep of that name, if it is the one that is asked for, or a part of that.
+    """The stored sweep of that name, if it is the requested one, or a part of it.
 
     Raises:
-        ValueError: it is another, or less and growing was not asked for, or other code has run it and mixing was not
-            asked for; one line says what differs.
+        ValueError: it is another, or less without `--grow`, or run by other code without
+            `--mix-code-versions`; one line names the differences.
     """
     then = read_sweep(ledger)
     added = now.spec.growth(then.spec)
@@ -190,7 +191,7 @@ def planned_closings(ledger: Ledger, planner: Planner) -> dict[CellKey, Closing 
 
 
 def next_test_round(ledger: Ledger, planner: Planner) -> TestRound | None:
-    """The round that begins the search of cells again that were closed before all their trials were run; None of none.
+    """The round that reopens the cells that were closed before all their trials were run; None without such cells.
 
     The planner is one of before the round.
     """
@@ -215,7 +216,7 @@ def open_planner(
     ledger: Ledger, spec: SweepSpec, codes: Sequence[str], cells: list[OpenCell], records: list[TrialRecord],
     resources: Resources, say: Callable[[str], None],
 ) -> Planner:  # fmt: skip
-    """The planner of a sweep's records, in a new test round where one is asked for and any cell is closed."""
+    """The planner of a sweep's records, in a new test round where that is requested and any cell is closed."""
     opened = opened_trials(ledger)
 
     def planner() -> Planner:

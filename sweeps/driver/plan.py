@@ -1,4 +1,4 @@
-"""`plan`: the cells, the trials, what the ledger already answers, and what the rest will cost; trains nothing."""
+"""`plan`: the cells, the trials, those that the ledger already answers, and the cost of the rest; trains nothing."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.results.sweep_file import kept_versions
-from meltpoint.sweeps.search.cell_operations import operations_of
 from meltpoint.sweeps.search.cell_progress import CellProgress
+from meltpoint.sweeps.search.cell_work import operations_of
 from meltpoint.sweeps.search.closing import Closing, TestRounds, opened_trials, read_rounds
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import (
@@ -40,8 +40,9 @@ from meltpoint.sweeps.specification.cells import (
     test_lines,
 )
 from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.specification.lengths import CellLength
-from meltpoint.sweeps.specification.sweep_spec import Resources, Searcher, SweepSpec
+from meltpoint.sweeps.specification.space_rules import CellLength
+from meltpoint.sweeps.specification.sweep_options import Resources, Searcher
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks.core import sources
@@ -64,9 +65,9 @@ class PlannedCell:
         defaults: of them, the finals of the published setting, at most; the search answers one of these too.
         answered: of the trials, how many the ledger has.
         estimated_seconds: of one worker, for the rest.
-        length: the longest input of its trials, where it comes from, and what it cuts.
+        length: the longest input of its trials, its source, and its cuts.
         metric: by which settings are chosen.
-        searcher: who proposes them.
+        searcher: the proposer of its settings.
         dev_examples: number of dev examples.
         test_examples: declared number of labelled test examples; None if unknown before the split is opened.
         train_examples: number of training examples.
@@ -119,7 +120,7 @@ class SweepPlan:
     Attributes:
         estimated_seconds: wall time on this machine's workers.
         workers: trials at a time.
-        lengths: what the longest inputs cut, a line for each task, encoder and length.
+        lengths: the cuts of the longest inputs, a line for each task, encoder and length.
         left_out: encoders of the specification file that nothing is known of.
         kept: version of Meltpoint's code → trials of it that count, for versions other than the one that runs now.
     """
@@ -206,10 +207,10 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         rounds = TestRounds.of([*rounds.later, *([begun] if begun else [])])
         planner = Planner(spec, cells, records, codes=codes, opened=opened, rounds=rounds)
     gpus, assumed = planned_gpus(resources)
-    rate = multiply_rate(int(resources.cpus), gpus)
+    rate = multiply_rate(int(resources.cpus_per_trial), gpus)
     closings = planned_closings(ledger, planner)
     planned = [_planned(progress, closings[key], rate) for key, progress in planner.cells.items()]
-    workers = worker_count(resources.cpus, gpus)
+    workers = worker_count(resources.cpus_per_trial, gpus)
     wall = sum(cell.estimated_seconds for cell in planned) / workers
     left_out = [strays_in_words(planner.strays)] if planner.strays else []
     notes += [*spec.missing(), *test_lines(cells), *fault_lines(cells)]
@@ -219,7 +220,7 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         "factor of two either way"
     )
     if resources.address is None and not gpus:
-        notes += busy_note(load, limits.cores(), workers * max(1, int(resources.cpus)))
+        notes += busy_note(load, limits.cores(), workers * max(1, int(resources.cpus_per_trial)))
     notes += assumed
     lengths = tuple(length_lines(cells))
     kept = kept_versions(planner.counted(), code_version())
@@ -231,7 +232,7 @@ def busy_note(load: float, cores: float, wanted: float) -> list[str]:
 
     Args:
         load: processes that run or wait for a core, the mean of the last minute.
-        cores: what there are.
+        cores: their number.
         wanted: cores that the sweep's workers take at a time.
     """
     if load <= cores / 4:
@@ -271,7 +272,7 @@ def searched_ranges(space: Space) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Price:
-    """Seconds of one worker: what a cell costs once (a frozen encoder's states, which are kept), and each trial."""
+    """Seconds of one worker: a cell's cost once (a frozen encoder's states, which are kept), and that of each trial."""
 
     once: float
     trial: float
@@ -304,9 +305,9 @@ def multiply_rate(threads: int, gpus: float) -> float:
 
 
 def planned_gpus(resources: Resources) -> tuple[float, list[str]]:
-    """(GPUs of one trial, what is assumed of the machines): `plan` starts no Ray, and joins none."""
-    is_auto, has_gpu = resources.gpus == "auto", torch.cuda.is_available()
-    gpus = float(has_gpu) if resources.gpus == "auto" else resources.gpus
+    """(GPUs of one trial, the assumptions about the machines): `plan` starts no Ray, and joins none."""
+    is_auto, has_gpu = resources.gpus_per_trial == "auto", torch.cuda.is_available()
+    gpus = float(has_gpu) if resources.gpus_per_trial == "auto" else resources.gpus_per_trial
     assumed = []
     if resources.address is not None:
         here = f"{os.cpu_count() or 1} CPUs, {torch.cuda.device_count() if has_gpu else 'no'} GPUs"

@@ -14,9 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from meltpoint.adapters import modes
-from meltpoint.sweeps.driver.planned_work import planned_work
 from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
-from meltpoint.sweeps.results.cost import CellWork, TimeLeft, finals_left, seconds_of, time_left
+from meltpoint.sweeps.results.cost import CellWork, TimeLeft, finals_left, planned_work, seconds_of, time_left
 from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_label, trial_name
 from meltpoint.sweeps.tracking.views import colour
 from meltpoint.tasks.core.metrics import gain
@@ -154,7 +153,7 @@ class Progress:
 
         Args:
             epochs: how many of them it goes on from.
-            notes: what was wrong with some, a line each.
+            notes: the faults of some, a line each.
         """
         name = trial_name(proposal)
         for line in (*notes, *([f"it goes on after epoch {epochs}"] if epochs else [])):
@@ -165,7 +164,7 @@ class Progress:
         self.latest.pop(proposal.id, None)
 
     def refresh(self) -> None:
-        """Draw again, or say what runs where nothing was said for long, if it is time."""
+        """Draw again, or name the running trials after a long silence, if it is time."""
         now = self.clock()
         if self.live is not None and now - self.last_shown > REFRESH_SECONDS:
             self.live.update(self._view(), refresh=True)

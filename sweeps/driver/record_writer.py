@@ -18,7 +18,7 @@ from meltpoint.sweeps.worker.outcome import is_full_disk
 
 LOOK_SECONDS = 2.0
 AGAIN_SECONDS = 60.0
-"""How long at most a trial waits that found no room: a quota's room is not in the figures for the whole disk, and a
+"""The longest wait of a trial that found no room: a quota's room is not in the figures for the whole disk, and a
 trial that finds none again ends before it trains."""
 GROWTH_BYTES = 2**24
 """Room that somebody made, and not the end of a temporary file."""
@@ -118,7 +118,7 @@ class RecordWriter:
 
     Attributes:
         without_run: the records written before MLflow had said which run is their trial's, by trial.
-        unwritten: the records that the disk had no room for, by trial; the driver goes on with them.
+        unwritten: the records that the disk had no room for, by trial; the driver keeps them.
     """
 
     def __init__(self, ledger: Ledger, tracker: Tracker, room: DiskRoom) -> None:
@@ -168,7 +168,7 @@ class RecordWriter:
         return True
 
     def write_waiting(self) -> bool:
-        """Write what the disk had no room for, if it is time to try again; True if nothing waits any more."""
+        """Write the records that found no room, if it is time to try again; True if nothing waits any more."""
         if self.unwritten and self.room.is_due():
             all(self._write(record) for record in list(self.unwritten.values()))
         return not self.unwritten
@@ -180,7 +180,7 @@ class RecordWriter:
         return self.write_waiting() and (not self.room.is_short or self.room.try_again())
 
     def add_runs(self) -> None:
-        """Write the records again whose runs are known now; what is left at the sweep's end is `run.note_runs`' part.
+        """Write the records again whose runs are known now; the rest is written at the sweep's end by `run.note_runs`.
 
         Trials begin in MLflow in their order, so while the oldest of these has no run, the others will not have one.
         """

@@ -1,23 +1,22 @@
-"""Running a sweep from its specification to its table; what `meltpoint sweep` and `demo` call."""
+"""A sweep on one page: open, train, finish. `meltpoint sweep`, `tune` and `demo` run it.
+
+From here to a training step: `on_ray/experiment.py` runs Tune, `driver.py` hands out orders and ends trials,
+`on_ray/trainable.py` and `worker/worker.py` carry an order out, and `adapters/training/trainer.py` has the loop.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 
-from meltpoint.sweeps.driver.cell_endings import cell_endings, place_tags
+from meltpoint.sweeps.driver.cell_endings import cell_endings, cell_figures, cell_tags, missing_runs, place_tags
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.finals import TestSplitCheck, looking_at_test_splits
-from meltpoint.sweeps.driver.opening import (
-    closed_lines,
-    kept_lines,
-    open_planner,
-    settle_specification,
-)
+from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, open_planner, settle_specification
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.record_writer import LOOK_SECONDS, whole_records
 from meltpoint.sweeps.ledger.lease import LeaseLostError
@@ -29,13 +28,12 @@ from meltpoint.sweeps.on_ray.cluster import Cluster, Lost, parts, watched
 from meltpoint.sweeps.on_ray.placement import place
 from meltpoint.sweeps.on_ray.preflight import require_fit_nodes
 from meltpoint.sweeps.on_ray.room import WHOLE, Board, ClusterShare
-from meltpoint.sweeps.results.cost import CellCost
 from meltpoint.sweeps.results.export import export_cells
-from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.mlflow_model import finalist_models
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.specification.cells import fault_lines, length_lines, open_cells, test_lines
-from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import StoragePath, storage_folder
 from meltpoint.sweeps.tracking.tracker import Tracker, check_before_start
@@ -49,8 +47,8 @@ class Outcome:
 
     Attributes:
         state: "done", "stopped" (Ctrl-C, a signal, a lost cluster), or "failed" (a cell has no result).
-        troubles: what a person should know, a line each.
-        stop: what stopped it; None where nothing did.
+        troubles: its troubles, a line each.
+        stop: the request or interrupt that stopped it; None where nothing did.
         dashboard: the address of its cells on MLflow's server; "" where `meltpoint ui` has to start one.
     """
 
@@ -69,7 +67,7 @@ class Outcome:
 
 
 HURRY_SECONDS = 6.0
-"""How long MLflow may take after Ctrl-C or a signal: a local store takes milliseconds, a hung server minutes."""
+"""MLflow's time after Ctrl-C or a signal: a local store takes milliseconds, a hung server minutes."""
 
 Leave = Callable[[Outcome], None]
 
@@ -94,30 +92,53 @@ class Writers:
 def sweep(
     spec: SweepSpec, resources: Resources, console: Console, writers: Writers, cluster: Cluster, leave: Leave
 ) -> Outcome:  # fmt: skip
-    """Search, select, run the finals, score them on test, export; or go on with a sweep that was cut off.
+    """Search, select, run the finals, score them on test, export; or resume a sweep that was cut off.
 
     Args:
         writers: put the results into words.
         cluster: where it trains; it may still be starting.
-        leave: shows an outcome and ends the process, where Ray waits for what is lost; perhaps in another thread.
+        leave: shows an outcome and ends the process, where Ray waits for a lost node; perhaps in another thread.
 
     Raises:
         ValueError: bad input, found before the first trial; one line with the remedy.
         StopRequest: another driver has taken over the sweep.
     """
     try:
-        return _sweep(spec, resources, console, writers, cluster, leave)
+        with _opened(spec, resources, console) as (driver, test_splits):
+
+            def cut_off(lost: Lost) -> None:
+                request = StopRequest(str(lost), status=1, without_ray=True)
+                say_now(f"{lost}: the sweep ends; what finished is kept, and the same command goes on.")
+                request_stop(request, otherwise=lambda: leave(_close_after(request, driver, writers)))
+
+            with driver.progress:
+                driver.finals.drop_unasked()
+                if driver.planner.is_complete():
+                    driver.is_done = True
+                    driver.progress.say("Nothing is left to train or to score.")
+                else:
+                    _train(driver, cluster, cut_off, test_splits)
+            try:
+                outcome = _finish(driver, writers)
+            except KeyboardInterrupt as stop:  # the second attempt repeats the first, in a moment
+                _stop(driver, stop)
+                outcome = _finish(driver, writers)
+            if isinstance(driver.stop, StopRequest) and driver.stop.without_ray:
+                leave(outcome)
+            return outcome
     except LeaseLostError as lost:
         raise _lost(lost) from None
 
 
-def _lost(error: LeaseLostError) -> StopRequest:
-    return StopRequest(str(error), status=1, may_write=False)
+# Open.
 
 
-def _sweep(
-    spec: SweepSpec, resources: Resources, console: Console, writers: Writers, cluster: Cluster, leave: Leave
-) -> Outcome:  # fmt: skip
+@contextmanager
+def _opened(
+    spec: SweepSpec, resources: Resources, console: Console
+) -> Iterator[tuple[SweepDriver, TestSplitCheck]]:  # fmt: skip
+    """The driver of a sweep whose cells are read, whose lease is held, and whose ledger is recalled."""
+
     def say(line: str) -> None:
         console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
@@ -144,82 +165,27 @@ def _sweep(
         tracker = Tracker(spec.name, uri, storage, say, ledger.attempt)
         tracker.open(cells, spec.model_dump_json(), planner.is_complete())
         tracker.catch_up(planner.counted(), planner.proposal_of)
-        with Progress(lambda: list(planner.cells.values()), console) as progress:
-            driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
-
-            progress.remaining.slots = lambda: driver.slots
-            driver.finals.drop_unasked()
-
-            def cut_off(lost: Lost) -> None:
-                request = StopRequest(str(lost), status=1, without_ray=True)
-                say_now(f"{lost}: the sweep ends; what finished is kept, and the same command goes on.")
-                request_stop(request, otherwise=lambda: leave(_close_after(request, driver, writers)))
-
-            _drive(driver, cluster, cut_off, test_splits)
-        try:
-            outcome = _close(driver, writers)
-        except KeyboardInterrupt as stop:  # what it has done is done again, in a moment
-            _stop(driver, stop)
-            outcome = _close(driver, writers)
-        if isinstance(driver.stop, StopRequest) and driver.stop.without_ray:
-            leave(outcome)
-        return outcome
+        progress = Progress(lambda: list(planner.cells.values()), console)
+        driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
+        progress.remaining.slots = lambda: driver.slots
+        yield driver, test_splits
 
 
-def note_runs(ledger: Ledger, tracker: Tracker, records: Iterable[TrialRecord]) -> None:
-    """Trials that ended while MLflow was away have their runs now; their records say which."""
-    for record in records:
-        run = tracker.run_of(record.id)
-        if run is not None and run != record.mlflow_run_id:
-            ledger.write(record.model_copy(update={"mlflow_run_id": run}))
-
-
-def _close_after(stop: StopRequest, driver: SweepDriver, writers: Writers) -> Outcome:
-    """Close a sweep whose main thread waits for what is lost."""
-    driver.is_done = False
-    _stop(driver, stop)
-    driver.interrupted()
-    return _close(driver, writers)
-
-
-def _drive(
-    driver: SweepDriver, cluster: Cluster, cut_off: Callable[[Lost], None], test_splits: TestSplitCheck
-) -> None:  # fmt: skip
-    if driver.planner.is_complete():
-        driver.is_done = True
-        driver.progress.say("Nothing is left to train or to score.")
-    else:
-        _train(driver, cluster, cut_off, test_splits)
+# Train.
 
 
 def _train(
     driver: SweepDriver, cluster: Cluster, cut_off: Callable[[Lost], None], test_splits: TestSplitCheck
 ) -> None:  # fmt: skip
-    resources, progress = driver.resources, driver.progress
+    """Let Ray's workers train until nothing is left, the budget is spent, or the sweep is stopped."""
     try:
         cluster.join()
         test_splits.require()
-        if resources.address is not None:
-            cells = [progress.cell for progress in driver.planner.unfinished()]
-            require_fit_nodes(driver.ledger.folder.parent, cells, resources.cpus, progress.say)
-        elif unused := unused_variable(None):
-            progress.say(unused)
-        board = None if resources.address is None else Board()
-        if board is not None:
-            board.announce(driver.planner.spec.name, WHOLE)  # before it waits for room, which others then give
-        placed = place(driver.planner, driver.order, resources, progress.say)
-        driver.resources, driver.shares, driver.slots = placed.resources, placed.shares, placed.slots
-        progress.say(placed.line)
-        driver.share = ClusterShare(
-            driver.planner.spec.name, resources.cpus, placed.least_gpus, resources.max_workers, board
-        )
-        driver.note_part()
-        if driver.share.part.is_limited:
-            progress.say(f"The sweep {driver.share.part}.")
-        progress.say(f"{progress.planned()}.")
+        _settle_place(driver)
+        driver.progress.say(f"{driver.progress.planned()}.")
         cells = [one.cell for one in driver.planner.cells.values()]
         for line in (*test_lines(cells), *fault_lines(cells)):
-            progress.say(f"{line}.")
+            driver.progress.say(f"{line}.")
         with watched(parts(), cut_off):
             _run_all(driver)
         while not driver.writer.write_waiting():
@@ -231,6 +197,25 @@ def _train(
         _stop(driver, _lost(lost))
     finally:
         driver.interrupted()  # whatever is still under way, for whatever reason
+
+
+def _settle_place(driver: SweepDriver) -> None:
+    """Check the nodes, and settle each trial's share of a GPU and the sweep's share of the cluster."""
+    resources, progress, name = driver.resources, driver.progress, driver.planner.spec.name
+    board = None if resources.address is None else Board()
+    if board is not None:
+        unfinished = [one.cell for one in driver.planner.unfinished()]
+        require_fit_nodes(driver.ledger.folder.parent, unfinished, resources.cpus_per_trial, progress.say)
+        board.announce(name, WHOLE)  # before it waits for room, which others then give
+    elif unused := unused_variable(None):
+        progress.say(unused)
+    placed = place(driver.planner, driver.order, resources, progress.say)
+    driver.resources, driver.shares, driver.slots = placed.resources, placed.shares, placed.slots
+    progress.say(placed.line)
+    driver.share = ClusterShare(name, resources.cpus_per_trial, placed.least_gpus, resources.max_workers, board)
+    driver.note_part()
+    if driver.share.part.is_limited:
+        progress.say(f"The sweep {driver.share.part}.")
 
 
 def _run_all(driver: SweepDriver) -> None:
@@ -253,64 +238,60 @@ def _stop(driver: SweepDriver, stop: KeyboardInterrupt) -> None:
         raise stop
 
 
-def _close(driver: SweepDriver, writers: Writers) -> Outcome:
-    """Let MLflow have everything that the ledger has, then write the results."""
-    ledger, tracker = driver.ledger, driver.tracker
+def _lost(error: LeaseLostError) -> StopRequest:
+    return StopRequest(str(error), status=1, may_write=False)
+
+
+def _close_after(stop: StopRequest, driver: SweepDriver, writers: Writers) -> Outcome:
+    """Finish a sweep whose main thread waits for a lost node."""
+    driver.is_done = False
+    _stop(driver, stop)
+    driver.interrupted()
+    return _finish(driver, writers)
+
+
+# Finish.
+
+
+def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
+    """Write the results, and let MLflow have everything that the ledger has."""
+    ledger, tracker, scorer = driver.ledger, driver.tracker, driver.finals.scorer
     strays = {record.id for record in driver.planner.strays}
     records = [record for record in ledger.records() if record.id not in strays]
     tracker.reconcile(records, driver.planner.proposal_of)
     note_runs(ledger, tracker, records)
-    return _finish(driver, ledger, tracker, writers)
-
-
-def _finish(driver: SweepDriver, ledger: Ledger, tracker: Tracker, writers: Writers) -> Outcome:
     troubles = _settle_baselines(ledger) if driver.is_done else []
     summary = summarise(ledger)
     export_cells(ledger, summary, ledger.folder / "exports")
     tables = writers.files(summary)
     for name, text in tables.items():
         ledger.place(ledger.folder / name, text)
-    done = driver.is_done and not driver.finals.scorer.pending
+    done = driver.is_done and not scorer.pending
     wanted = summary.cells if done and driver.resources.register else []
     with finalist_models(ledger, summary, wanted, writers.card) as (models, without_model):
-        # A page has megabytes, and each cell's run would have a copy of it.
-        artifacts = {name: text for name, text in tables.items() if not name.endswith(".html")}
+        recommended = writers.recommended(summary)
+        places = place_tags(summary, recommended)
+        opened = {progress.cell.key: progress.cell for progress in driver.planner.cells.values()}
         tracker.describe(writers.note(summary))
-        _tell_mlflow(driver, tracker, summary, artifacts, done, models, writers.recommended(summary))
-        troubles += without_model
-    troubles += [f"{trial}: not scored on test: {why}" for trial, why in driver.finals.scorer.troubles.items()]
-    empty = [".".join(cell.header.key) for cell in summary.cells if done and cell.best is None]
-    unfinished = [f"{name}: no trial finished; `meltpoint status {summary.name}` says why." for name in empty]
-    searched = [cell for cell in summary.cells if done and cell.best is not None]
-    unfinished += [
-        line for cell in searched for line in (missing_finals(summary, cell), missing_defaults(cell)) if line
-    ]
-    if unfinished and driver.budget.has_left_trials_out:  # as it was asked to
+        tracker.close(
+            [(cell.header.key, cell_figures(cell)) for cell in summary.cells],
+            done,
+            # A page has megabytes, and each cell's run would have a copy of it.
+            {name: text for name, text in tables.items() if not name.endswith(".html")},
+            {cell.header.key: places[cell.header.key] | cell_tags(cell, summary) for cell in summary.cells},
+            cell_endings(summary, opened, done, models, recommended),
+        )
+    troubles += without_model
+    troubles += [f"{trial}: not scored on test: {why}" for trial, why in scorer.troubles.items()]
+    unfinished = missing_runs(summary) if done else []
+    if unfinished and driver.budget.has_left_trials_out:
         unfinished, troubles = [], [*troubles, "The time budget left trials out: the same command runs them."]
     troubles += unfinished
     lost = len(driver.writer.unwritten)
     troubles += [f"The disk had no room for the records of {some(lost, 'trial')}: they run again."] if lost else []
     troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
-    lacks = bool(driver.finals.scorer.troubles or unfinished)
-    state = "stopped" if not done else "failed" if lacks else "done"
+    state = "stopped" if not done else "failed" if scorer.troubles or unfinished else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop, tracker.address())
-
-
-def _tell_mlflow(
-    driver: SweepDriver, tracker: Tracker, summary: SweepSummary, tables: dict[str, str], done: bool,
-    models: Mapping[CellKey, Path], recommended: Collection[CellKey],
-) -> None:  # fmt: skip
-    """Write the results to the cells' runs, and wait for MLflow.
-
-    Args:
-        models: the MLflow models of some cells' finalists.
-        recommended: the cells that are recommended.
-    """
-    figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
-    places = place_tags(summary, recommended)
-    tags = {cell.header.key: places[cell.header.key] | cell_tags(cell, summary) for cell in summary.cells}
-    opened = {progress.cell.key: progress.cell for progress in driver.planner.cells.values()}
-    tracker.close(figures, done, tables, tags, cell_endings(summary, opened, done, models, recommended))
 
 
 def _settle_baselines(ledger: Ledger) -> list[str]:
@@ -324,57 +305,9 @@ def _settle_baselines(ledger: Ledger) -> list[str]:
     return []
 
 
-def missing_finals(summary: SweepSummary, cell: CellSummary) -> str | None:
-    """One line on the finals of a searched cell that have no result; None where all have one."""
-    planned = summary.seeds_of(cell)
-    return _without(cell, f"{planned} finals", planned - len(cell.finals), cell.failed_finals)
-
-
-def missing_defaults(cell: CellSummary) -> str | None:
-    """One line on the planned finals of a cell's published setting that have no result; None where all have one."""
-    planned = cell.default_seeds
-    ended = len(cell.default_finals) if planned else 0
-    return _without(cell, f"{planned} finals of the published setting", planned - ended, cell.failed_defaults)
-
-
-def _without(cell: CellSummary, what: str, count: int, failed: Sequence[TrialRecord]) -> str | None:
-    """One line on `count` finals without a result, with an error of theirs and what tries them again; None of none."""
-    if count <= 0:
-        return None
-    why = f" ({failed[0].error})" if failed else ""
-    is_by_setting = any(not final.is_lost for final in failed)
-    way = "--retry-failed tries again" if is_by_setting else "the same command tries again"
-    return f"{'.'.join(cell.header.key)}: {count} of {what} without a result{why}; {way}."
-
-
-def cell_tags(cell: CellSummary, summary: SweepSummary) -> dict[str, str]:
-    """The tags of a cell's MLflow run: its warnings, and the versions of the code where its trials are of several."""
-    warnings = [guard.text for guard in cell_guards(cell, summary.baselines.get(cell.header.task))]
-    return {
-        **({"meltpoint.warnings": "; ".join(warnings)} if warnings else {}),
-        **({"meltpoint.code_versions": "; ".join(map(str, cell.code_uses))} if cell.mixes_code else {}),
-    }
-
-
-def cell_figures(cell: CellSummary) -> dict[str, float]:
-    """A cell's figures for its MLflow run, the scores first: a run's page shows them in this order."""
-    scores = {"test": cell.test, "dev": cell.dev, "default_test": cell.default_test, "default_dev": cell.default_dev}
-    figures = {}
-    for name, over in scores.items():
-        if over is not None:
-            figures[f"{name}_mean"] = over.mean
-            figures |= {} if over.std is None else {f"{name}_std": over.std}
-    if cell.best is not None and cell.best.dev is not None:
-        figures["best_dev"] = cell.best.dev
-    figures |= {"seeds": float(len(cell.finals)), "trials_finished": float(cell.counts["finished"])}
-    return figures | {"train_hours": cell.seconds / 3600} | cost_figures(cell.cost)
-
-
-def cost_figures(cost: CellCost) -> dict[str, float]:
-    """A cell's cost beside its hours, as far as it is known."""
-    peak, joules = cost.peak_memory_bytes, cost.energy_joules
-    figures = {"gpu_hours": cost.gpu_hours, "trained_parameters": cost.trained_parameters}
-    figures |= {"seconds_of_a_final": cost.seconds_of_a_final}
-    figures |= {"peak_memory_gb": None if peak is None else peak / 1e9}
-    figures |= {"energy_kj": None if joules is None else joules / 1e3}
-    return {name: float(value) for name, value in figures.items() if value is not None}
+def note_runs(ledger: Ledger, tracker: Tracker, records: Iterable[TrialRecord]) -> None:
+    """Trials that ended while MLflow was away have their runs now; their records say which."""
+    for record in records:
+        run = tracker.run_of(record.id)
+        if run is not None and run != record.mlflow_run_id:
+            ledger.write(record.model_copy(update={"mlflow_run_id": run}))

@@ -1,13 +1,167 @@
-"""The checks of a cluster's nodes against the driver: facts in, one line a check out, with the node that is wrong."""
+"""The checks of a cluster's nodes: the facts about each machine, and their comparison with the driver's.
+
+The facts are gathered on the node, which answers before it has imported torch. They are plain values, so that a node
+with other code can send them. Each check is one line, with the node that is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import platform
+import shutil
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypedDict
+from urllib.parse import urlsplit
 
-from meltpoint.sweeps.machine.node_facts import NodeFacts
-from meltpoint.sweeps.machine.services import Check
+import meltpoint
+from meltpoint.adapters import encoders
+from meltpoint.sweeps.machine.services import Check, connection_fault, existing
+from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.storage.files import StoragePath, scratch_of, storage_path, write
+from meltpoint.sweeps.storage.object_store import StoreError
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec, Kind
 from meltpoint.tasks.core.wording import some
+
+COMPUTING = ("torch", "transformers", "pytorch-crf", "numpy", "tokenizers", "safetensors")
+"""Packages that numbers depend on."""
+
+ON = {"1", "on", "true", "yes"}
+"""The values that huggingface_hub takes for a set switch, in lower case."""
+
+TOKEN_FILE = "driver"
+"""The file in the probe's folder that the driver writes; each node writes one of its own name next to it."""
+
+VISIBLE_SECONDS = 2.0
+"""The longest time until a file is seen on a network file system."""
+
+
+class NodeFacts(TypedDict):
+    """The facts about a machine.
+
+    Attributes:
+        host: its name.
+        ray, python, meltpoint: versions.
+        code: the version of Meltpoint's code, its digest included.
+        packages: package → version without the build ("2.13.0", not "2.13.0+cpu"), of those that are installed.
+        storage: the fault of the sweep's storage there; "" if there is none.
+        free_bytes: on the storage's disk; on that of temporary files if the storage is an object store.
+        folders: requested folder → number of files, bytes in them; None where it is not there.
+        hub: "offline", "reached", or why the hub is not reached; "" where that was not asked.
+        clock: seconds since 1970.
+    """
+
+    host: str
+    ray: str
+    python: str
+    meltpoint: str
+    code: str
+    packages: dict[str, str]
+    storage: str
+    free_bytes: int
+    folders: dict[str, tuple[int, int] | None]
+    hub: str
+    clock: float
+
+
+def node_facts(name: str, probe: str, token: str, folders: Sequence[str] = (), asks_hub: bool = False) -> NodeFacts:
+    """The facts about this machine.
+
+    Args:
+        name: a file name for this node's answer in the probe's folder.
+        probe: a folder in the sweep's storage, in which the driver has written a token.
+        token: the token.
+        folders: folders to be looked into.
+        asks_hub: whether the hub is tried.
+    """
+    clock = time.time()
+    return NodeFacts(
+        host=socket.gethostname(), ray=metadata.version("ray"), python=platform.python_version(),
+        meltpoint=meltpoint.__version__, code=code_version(), packages=installed_packages(),
+        storage=probe_fault(storage_path(probe), name, token),
+        free_bytes=shutil.disk_usage(existing(scratch_of(storage_path(probe)))).free,
+        folders={folder: size_of(Path(folder)) for folder in folders}, hub=hub_state(os.environ) if asks_hub else "",
+        clock=clock,
+    )  # fmt: skip
+
+
+def installed_packages() -> dict[str, str]:
+    """The versions of the packages that numbers depend on."""
+    found = {}
+    for name in COMPUTING:
+        try:
+            found[name] = metadata.version(name).partition("+")[0]
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def probe_fault(probe: StoragePath, name: str, token: str) -> str:
+    """The fault of the storage that a probe lies in, in a few words; "" if this machine reads it and writes it."""
+    deadline = time.monotonic() + VISIBLE_SECONDS
+    written = probe / TOKEN_FILE
+    try:
+        while not written.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if written.read_text(encoding="utf-8") != token:
+            return f"has another folder {probe.parent}"
+        write(probe / name, token)
+    except (StoreError, ValueError) as error:
+        return f"has no way to the storage ({str(error).removesuffix('.')})"
+    except FileNotFoundError:
+        return f"{'has another folder' if probe.parent.is_dir() else 'does not see'} {probe.parent}"
+    except OSError as error:
+        return f"cannot {'write' if written.exists() else 'read'} {probe.parent} ({error.strerror})"
+    return ""
+
+
+def size_of(folder: Path) -> tuple[int, int] | None:
+    """(number of files, their bytes) below a folder; None if it is not there."""
+    if not folder.is_dir():
+        return None
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return len(files), sum(path.stat().st_size for path in files)
+
+
+def hub_state(environment: Mapping[str, str]) -> str:
+    """ "offline", "reached", or why the Hugging Face hub is not reached from this machine."""
+    if environment.get("HF_HUB_OFFLINE", "").lower() in ON:
+        return "offline"
+    if any(environment.get(name) for name in ("HTTPS_PROXY", "https_proxy")):
+        return "reached"  # a proxy decides that; huggingface_hub tells what it says
+    parts = urlsplit(environment.get("HF_ENDPOINT") or "https://huggingface.co")
+    fault = connection_fault(parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443))
+    return f"{parts.hostname}: {fault}" if fault else "reached"
+
+
+def input_facts(data: Sequence[DataSpec], words: Sequence[tuple[str, Kind]]) -> dict[str, str]:
+    """The fingerprints of data and of encoders' folders as this machine reads them, or one line on the fault.
+
+    Args:
+        data: which data; train and dev are read.
+        words: encoders, with the kind of task that each is for.
+
+    Returns:
+        The task's or the encoder's word → fingerprint, or `cannot be read (…)`.
+    """
+    found: dict[str, str] = {}
+    for spec in data:
+        found[spec.task] = _or_fault(lambda spec=spec: load_training_data(spec).fingerprint)
+    for word, kind in words:
+        found[word] = _or_fault(lambda word=word, kind=kind: encoders.fingerprint(encoders.resolve(word, kind)))
+    return found
+
+
+def _or_fault(fingerprint: Any) -> str:
+    try:
+        return str(fingerprint())
+    except (ValueError, OSError) as error:
+        return f"cannot be read ({' '.join(str(error).split())})"
+
 
 GIB = 1024**3
 LEAST_FREE_BYTES = GIB // 4
@@ -36,7 +190,7 @@ class Answers:
         span: node → (when it was asked, when its answer was there), in seconds since 1970 by the driver's clock.
         unread: nodes whose files in the probe's folder the driver did not see.
         wanted: data's or encoder's word → fingerprint; empty where no sweep asks.
-        inputs: node → word → fingerprint, or what is wrong; without nodes that were too slow.
+        inputs: node → word → fingerprint, or the fault; without nodes that were too slow.
         gpus: node → its GPUs in words, of nodes that have some.
     """
 
@@ -51,7 +205,7 @@ class Answers:
 
 
 def judged(answers: Answers) -> list[Check]:
-    """Every check of a cluster's nodes, in the order in which a person would put things right."""
+    """Every check of a cluster's nodes, in the order in which you would put things right."""
     checks = [
         nodes(answers), versions(answers), code(answers), packages(answers), storage(answers), disk(answers),
         clocks(answers), gpus(answers),
@@ -104,7 +258,7 @@ def packages(answers: Answers) -> Check:
 
 
 def storage(answers: Answers) -> Check:
-    """The sweep's storage: each node reads what the driver wrote, and the driver what each node wrote."""
+    """The sweep's storage: each node reads the driver's file, and the driver the files of the nodes."""
     wrong = _wrong(answers, lambda facts: facts["storage"])
     wrong |= {node: "the driver does not see what it writes" for node in sorted(answers.unread) if node not in wrong}
     remedy = "name with --storage a folder that all nodes mount under one path, and may write"
@@ -168,7 +322,7 @@ def disk(answers: Answers) -> Check:
 
 
 def gpus(answers: Answers) -> Check:
-    """The GPUs by node and kind, for a person to read."""
+    """The GPUs by node and kind, in words."""
     has = "; ".join(f"{node}: {words}" for node, words in answers.gpus.items())
     return Check(GPUS, True, has or "none in this cluster; trials train on the CPUs")
 
@@ -183,7 +337,7 @@ def hub(answers: Answers) -> Check:
 
 
 def _wrong(answers: Answers, fault: Callable[[NodeFacts], str]) -> dict[str, str]:
-    """Node → what is wrong there."""
+    """Node → its fault."""
     return {node: said for node, facts in answers.facts.items() if (said := fault(facts))}
 
 

@@ -1,4 +1,4 @@
-"""The checks of `doctor`: what a sweep needs of this machine, each with its remedy. Nothing is printed here."""
+"""The checks of `doctor`: a sweep's needs of this machine, each with its remedy. Nothing is printed here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from meltpoint.sweeps.machine import energy, gpu_limits, limits
+from meltpoint.sweeps.machine import counters, limits
 from meltpoint.sweeps.machine.limits import text
 from meltpoint.sweeps.machine.ray_address import ray_cluster
 from meltpoint.sweeps.machine.services import STORE, Check, existing, tracking_store
@@ -38,11 +38,11 @@ LEAST_MEMORY_BYTES = 4 * GIB
 processes (0.7 GiB) and the driver."""
 
 ON = {"1", "on", "true", "yes"}
-"""What huggingface_hub takes for a set switch, in lower case."""
+"""The values that huggingface_hub takes for a set switch, in lower case."""
 
 
 def checks(storage: StoragePath, tracking_uri: str | None, address: str | None) -> list[Check]:
-    """Every check, in the order in which a person would put things right.
+    """Every check, in the order in which you would put things right.
 
     Nothing is left behind: a storage folder that does not exist is not made, and a store is not migrated.
 
@@ -146,19 +146,19 @@ def accelerators() -> list[Check]:
     return [Check("bf16 on the CPU", True, f"{found} ({simd})"), *gpus, energy_counters(uuid)]
 
 
-def energy_counters(uuid: str | None, powercap: Path = energy.POWERCAP) -> Check:
+def energy_counters(uuid: str | None, powercap: Path = counters.POWERCAP) -> Check:
     """Check for counters of energy; a sweep runs without them.
 
     Args:
         uuid: of the GPU that trials would train on; None without one.
         powercap: the system's folder of RAPL counters.
     """
-    by_rapl = energy.package_energy(powercap) is not None
-    unread = "not readable by this user" if energy.packages(powercap) else "no counter here"
+    by_rapl = counters.package_energy(powercap) is not None
+    unread = "not readable by this user" if counters.packages(powercap) else "no counter here"
     cpu = f"processor: {'RAPL, whole packages' if by_rapl else f'none (RAPL: {unread})'}"
     if uuid is None:
         return Check("energy", True, cpu)
-    if energy.gpu_energy(uuid) is not None:
+    if counters.gpu_energy(uuid) is not None:
         return Check("energy", True, f"GPU: NVML, whole board; {cpu}")
     lacks = "no counter here" if find_spec("pynvml") else "pip install 'meltpoint[energy]' adds nvidia-ml-py"
     return Check("energy", True, f"GPU: none (NVML: {lacks}); {cpu}")
@@ -170,7 +170,7 @@ def gpu(index: int) -> Check:
 
     has = torch.cuda.get_device_properties(index)
     bf16 = "bf16" if has.major >= 8 else "no bf16"  # Ampere, compute capability 8.0, is the first with bf16
-    detail = f"{has.name}, {has.total_memory / GIB:.0f} GiB, {bf16}; {gpu_limits.in_words()}"
+    detail = f"{has.name}, {has.total_memory / GIB:.0f} GiB, {bf16}; {limits.gpu_limits_in_words()}"
     return Check(f"GPU {index}", True, detail)
 
 
@@ -223,7 +223,7 @@ def object_store(storage: ObjectPath) -> Check:
 
 
 def _rename_in_one_step(folder: Path) -> None:
-    """Do there what the ledger does for each trial: write beside, then rename over what was.
+    """Write there as the ledger does for each trial: a new file, then a rename over the old one.
 
     Raises:
         OSError: it did not work.

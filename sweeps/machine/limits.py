@@ -1,12 +1,13 @@
-"""The cores and the memory that this process may use: the machine's, or those of its container (cgroup v2)."""
+"""Limits: the cores and the memory that this process may use (cgroup v2), and how trials share a GPU.
+
+`doctor` and the guides show the limits on a GPU. Change one only after a measurement on a GPU, with the figures in
+`docs/internals/log.md`."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-
-__all__ = ["CGROUP", "Memory", "cores", "memory", "text"]
 
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -58,3 +59,25 @@ def text(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+MOST_TRIALS_OF_A_GPU = 8
+"""The most trials that share one GPU under `--gpus-per-trial auto`; each has its own process and CUDA context.
+Eight that fine-tune all-MiniLM-L6-v2 train 7.7 times as many examples a second as one on an H100, ten on an H200 took
+about as long as one (`docs/internals/log.md`, 2026-11-26)."""
+
+GPU_MARGIN = 0.5
+"""Extra memory of a trial that shares a GPU, as a part of the measured need: torch fragments its memory."""
+
+BUNDLES_FINALS = False
+"""True if finals of a frozen encoder, each with its own seed and order of data, train side by side on a GPU.
+
+Four finals of ESIM took 2.8 times less of an H100 side by side than alone (`docs/internals/log.md`, 2026-11-26). But a
+final's dropout masks depend on the width that the others' batches give its own: two of the four differed by more than a
+point from their scores alone, which `train` of their export gives."""
+
+
+def gpu_limits_in_words() -> str:
+    """The limits on a GPU, for `doctor` and the screen."""
+    share = f"at most {MOST_TRIALS_OF_A_GPU} trials share a GPU, each with {GPU_MARGIN:.0%} more memory than measured"
+    return f"with `--gpus-per-trial auto` {share}; off: finals side by side"

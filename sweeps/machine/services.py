@@ -37,7 +37,7 @@ DATABASE_REFUSALS = re.compile(
     r"Access denied|Unknown database|Login failed",
     re.IGNORECASE,
 )
-"""What a database says if it lets this user not in; anything else may pass, such as "the system is starting up"."""
+"""Words of a database that refuses this user; any other error may pass, such as "the system is starting up"."""
 
 REFUSALS = {
     401: "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) to a user that it knows",

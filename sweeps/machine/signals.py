@@ -27,9 +27,9 @@ SECOND_AFTER_SECONDS = 1.0
 """A signal so soon after the first one is its copy: `timeout`, Slurm and `ray job stop` send one to a process and to
 its group."""
 LAST_SECONDS = 25.0
-"""After so long a sweep that was told to end is ended as it is: Kubernetes and Slurm send SIGKILL after 30 s."""
+"""A sweep that was told to end is ended as it is after this time: Kubernetes and Slurm send SIGKILL after 30 s."""
 DEAF_SECONDS = 4.0
-"""How long the main thread may take to take up a request: Ray looks for signals every second where it can."""
+"""The longest time until the main thread takes up a request: Ray looks for signals every second where it can."""
 SIGACTION_BYTES = 1024
 """More than any system's `struct sigaction` (152 bytes with glibc on x86-64)."""
 
@@ -39,8 +39,8 @@ class StopRequest(KeyboardInterrupt):
 
     Attributes:
         status: the exit status of the command.
-        may_write: whether what is under way may still be written; False once another driver has the sweep.
-        without_ray: whether Ray is not to be shut down, because it would wait for what is lost.
+        may_write: whether unfinished work may still be written; False once another driver has the sweep.
+        without_ray: whether Ray is not to be shut down, because it would wait for a lost node.
     """
 
     def __init__(self, reason: str, status: int, may_write: bool = True, without_ray: bool = False) -> None:
@@ -94,7 +94,7 @@ def reason_of(stop: KeyboardInterrupt) -> KeyboardInterrupt:
 def raise_requested() -> None:
     """Raise a request, or Ctrl-C, that nobody has caught: it came while nothing could be raised, or was swallowed.
 
-    Python ignores what is raised in a finaliser or a callback of the garbage collector.
+    Python ignores exceptions of a finaliser or a callback of the garbage collector.
 
     Also takes back the signals that Tune has taken: `tune.run` makes SIGUSR1 end the experiment as if it were done.
     """
@@ -113,7 +113,7 @@ def raise_requested() -> None:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Let SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 end what the block does; only in the main thread.
+    """Let SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 end the block's work; only in the main thread.
 
     SIGINT does so too where a shell started the command in the background, which makes it ignore SIGINT.
     """

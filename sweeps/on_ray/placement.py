@@ -2,7 +2,7 @@
 
 With `--gpus-per-trial auto` each cell's need of memory is measured. A probe (`memory_probe`) trains two steps of its
 heaviest setting, alone on a GPU, once on each kind that the cluster has. The cell's share is the smallest 1/k that
-holds this need and a margin on every kind, within `machine.gpu_limits`.
+holds this need and a margin on every kind, within `machine.limits`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from meltpoint.adapters import encoders, modes, settings
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.ranges import Range
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.machine.gpu_limits import BUNDLES_FINALS, MARGIN, MOST_TRIALS
+from meltpoint.sweeps.machine.limits import BUNDLES_FINALS, GPU_MARGIN, MOST_TRIALS_OF_A_GPU
 from meltpoint.sweeps.on_ray.room import slots, wait_for_room
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.cell_work import can_bundle
 from meltpoint.sweeps.search.planner import LARGEST_BUNDLE, Planner
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.memory_probe import Need, ProbeOrder, probe_gpu
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tasks.core.task import Kind
@@ -73,7 +73,7 @@ class Placement:
     @property
     def least_gpus(self) -> float:
         """The smallest number of GPUs that a trial gets."""
-        gpus = self.resources.gpus
+        gpus = self.resources.gpus_per_trial
         return min(self.shares.values()) if gpus == "auto" else gpus
 
 
@@ -97,20 +97,20 @@ def place(
     shares: dict[CellKey, float] = {}
     if resources.address is not None:
         needed = 1.0 if gpus == "auto" else gpus
-        slots(resources.cpus, needed)
-        wait_for_room(resources.cpus, needed, say)
+        slots(resources.cpus_per_trial, needed)
+        wait_for_room(resources.cpus_per_trial, needed, say)
     if gpus == "auto":
         each = "one of each kind" if len(found.kinds) > 1 else "one"
         say(f"Ray has {found}: each cell's heaviest setting runs on {each}, to see how many trials share it.")
         shares = measure(planner, order, resources, found.count, found.kinds, say, probe)
     least = min(shares.values()) if gpus == "auto" else gpus
-    count = slots(resources.cpus, least)
+    count = slots(resources.cpus_per_trial, least)
     most = max(shares.values(), default=least)
-    line = in_words(len(planner.cells), count, resources.cpus, (least, most), found, why)
+    line = in_words(len(planner.cells), count, resources.cpus_per_trial, (least, most), found, why)
     if least < most:
         measured = (f"{cell_name(*key)} {_fraction(share)}" for key, share in shares.items())
         line += f" Of a GPU, measured: {', '.join(measured)}."
-    return Placement(replace(resources, gpus=gpus), count, line, shares)
+    return Placement(replace(resources, gpus_per_trial=gpus), count, line, shares)
 
 
 def gpus_of_nodes(nodes: Iterable[Mapping[str, Any]]) -> ClusterGpus:
@@ -129,11 +129,11 @@ def settle(resources: Resources, found: ClusterGpus) -> tuple[float | Literal["a
     """
     if found.count < 1:
         why = "no GPU in this Ray cluster"
-        return (0.0, why) if resources.gpus == "auto" else (resources.gpus, why)
-    if resources.gpus == 0:
+        return (0.0, why) if resources.gpus_per_trial == "auto" else (resources.gpus_per_trial, why)
+    if resources.gpus_per_trial == 0:
         return 0.0, f"--gpus-per-trial 0; Ray has {found}"
-    if resources.gpus != "auto":
-        return resources.gpus, ""
+    if resources.gpus_per_trial != "auto":
+        return resources.gpus_per_trial, ""
     if resources.address is None and not torch.cuda.is_available():
         return 0.0, f"Ray has {found}, but torch {torch.__version__} cannot use any; see `meltpoint doctor`"
     if len(found.kinds) > 1 and UNKNOWN in found.kinds:
@@ -181,7 +181,7 @@ def _fraction(share: float) -> str:
 # Shares by measured memory.
 
 
-def share_of(bytes_needed: int, total_bytes: int, most_trials: int = MOST_TRIALS) -> float:
+def share_of(bytes_needed: int, total_bytes: int, most_trials: int = MOST_TRIALS_OF_A_GPU) -> float:
     """The share of a GPU that a trial gets: 1/k, rounded down to Ray's units, for the most trials k that fit.
 
     Any trials whose shares add up to at most 1 fit together, each with its margin. A trial that has the GPU to itself
@@ -192,7 +192,7 @@ def share_of(bytes_needed: int, total_bytes: int, most_trials: int = MOST_TRIALS
     """
     for trials in range(most_trials, 1, -1):
         units = RAY_UNITS // trials
-        if bytes_needed * (1 + MARGIN) * RAY_UNITS <= units * total_bytes:
+        if bytes_needed * (1 + GPU_MARGIN) * RAY_UNITS <= units * total_bytes:
             return units / RAY_UNITS
     if bytes_needed <= total_bytes:
         return 1.0
@@ -223,9 +223,9 @@ def measure(
     """
     import ray
 
-    slots(resources.cpus, 1.0)
+    slots(resources.cpus_per_trial, 1.0)
     # A process per probe: it ends with its context, and leaves nothing for the next one to count.
-    remote = ray.remote(num_cpus=resources.cpus, num_gpus=1, max_calls=1)(probe or probe_gpu)
+    remote = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=1, max_calls=1)(probe or probe_gpu)
     told = {key: one.model_dump(mode="json") for key, one in probe_orders(planner, order, gpus).items()}
     where = [{"accelerator_type": kind} for kind in kinds] if len(kinds) > 1 else [{}]
     asked = {key: [remote.options(**one).remote(document) for one in where] for key, document in told.items()}

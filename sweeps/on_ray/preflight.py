@@ -17,8 +17,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from meltpoint.sweeps.machine.cluster_checks import MAY_DIFFER, NODES, STORAGE, Answers, judged
-from meltpoint.sweeps.machine.node_facts import TOKEN_FILE, VISIBLE_SECONDS, NodeFacts, input_facts, node_facts
+from meltpoint.sweeps.machine.cluster_checks import (
+    MAY_DIFFER,
+    NODES,
+    STORAGE,
+    TOKEN_FILE,
+    VISIBLE_SECONDS,
+    Answers,
+    NodeFacts,
+    input_facts,
+    judged,
+    node_facts,
+)
 from meltpoint.sweeps.machine.services import Check, existing
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.on_ray.room import Node, trials_on

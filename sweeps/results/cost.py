@@ -11,13 +11,14 @@ from meltpoint.sweeps.ledger.records import TrialRecord, worker_seconds, worker_
 from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.scoring import score_text, scores_text
+from meltpoint.tasks.core.wording import some
 
 NOTHING = "–"
 """Stands where there is no score."""
 
 
 def spread_text(spread: Spread | None, metric: str) -> str:
-    """`85.1 ± 0.3`, in the metric's unit; without the deviation of a single seed; a dash of none."""
+    """`85.1 ± 0.3`, in the metric's unit; without the deviation of a single seed; a dash without scores."""
     return NOTHING if spread is None else scores_text(spread.mean, spread.std, metric)
 
 
@@ -45,7 +46,7 @@ class CellWork:
 
 @dataclass(frozen=True)
 class TimeLeft:
-    """An estimate, with what it assumes.
+    """An estimate, with its assumptions.
 
     Attributes:
         seconds: until the last final is trained.
@@ -114,7 +115,7 @@ GPU_HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class CellCost:
-    """What a cell's trials took; those that share another one's run are counted once.
+    """The cost of a cell's trials; those that share a run are counted once.
 
     Attributes:
         trials: how many ran.
@@ -128,7 +129,7 @@ class CellCost:
         energy_lacking: how many trials tell no energy, or only that of their last attempt.
         energy_sources: the counters.
         peak_memory_bytes: the most that any trial had; None where none tells.
-        peak_memory_kinds: what was counted.
+        peak_memory_kinds: the kinds of memory counted.
         trained_parameters: how many numbers the best setting trains; None where its record does not say.
         seconds_of_a_final: to train the best setting once and score dev after each epoch: the median over its finals,
             without set-up; its search trial's where there is no final yet. Of trials that train side by side an even
@@ -201,3 +202,22 @@ def gpu_seconds(records: Iterable[TrialRecord]) -> float:
         if share:
             orders.setdefault((share, record.started_at), []).append(record)
     return sum(share * worker_seconds(together) for (share, _), together in orders.items())
+
+
+def planned_work(cells: int, search: int, finals: int, defaults: int = 0) -> str:
+    """`1 cell: 8 search trials + 4 finals, 1 answered by its search trial`.
+
+    The final with the search's own seed is the search trial of that setting: it is not trained again. With finals of
+    the published setting: `… + 4 finals + up to 4 default finals, 1 of each answered by its search trial`.
+
+    Args:
+        cells: how many there are.
+        search: search trials of all cells.
+        finals: finals of all cells, the answered ones counted.
+        defaults: finals of the published setting likewise; not run in a cell where that turns out to be the best one.
+    """
+    its = "its search trial" if cells == 1 else "their search trials"
+    parts = [some(search, "search trial"), some(finals, "final")]
+    parts += [f"up to {some(defaults, 'default final')}"] if defaults else []
+    answered = f"{cells} of each" if defaults else f"{cells}"
+    return f"{some(cells, 'cell')}: {' + '.join(parts)}, {answered} answered by {its}"

@@ -119,7 +119,7 @@ class Baseline(BaseModel):
         scores: name of a baseline → its score on dev.
         train_examples: how many examples the linear model was fitted to.
         chosen: the regularisation that was best on dev; None where there is no linear model.
-        seconds: what it took.
+        seconds: its duration.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -38,7 +38,7 @@ def finalist_models(
     """MLflow models of the best finalists of those cells that have one, in folders that last as long as the block.
 
     Args:
-        card: makes a finalist's model card, which becomes `README.md` beside its weights.
+        card: makes a finalist's model card, which becomes `README.md` next to its weights.
 
     Yields:
         cell → folder; and a line for each cell whose model could not be made.

@@ -112,7 +112,7 @@ def _read_parquet(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
         with pyarrow.parquet.ParquetFile(regular(path)) as file:
             check_names(path, file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=rows):
-                # By default an integer beside a null becomes a float, and beyond 2^53 another number.
+                # By default an integer next to a null becomes a float, and beyond 2^53 another number.
                 yield batch.to_pandas(integer_object_nulls=True, ignore_metadata=True)
     except OSError as error:
         raise unreadable(path, error) from None

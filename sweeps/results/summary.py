@@ -60,7 +60,7 @@ class CellSummary:
         search: its search trials that ended, in the order in which they began.
         default_finals: the finished finals of the published setting, by seed; `finals` where that is the best one.
         default_dev, default_test: as `dev` and `test`, of `default_finals`.
-        default_seeds: number of planned finals of the published setting; 0 if they are not asked for, or that setting
+        default_seeds: number of planned finals of the published setting; 0 if they are not planned, or that setting
             is the best one.
         failed_defaults: those of them that ended without a result.
         records: all of its records, finals of earlier best settings among them; its `cost` is computed from them.
@@ -100,7 +100,7 @@ class CellSummary:
 
     @cached_property
     def cost(self) -> CellCost:
-        """What all its trials took; computed when it is asked for, since it reads the finals' epochs."""
+        """The cost of all its trials; computed on demand, since it reads the finals' epochs."""
         return cell_cost(self.records, self.best, self.finals)
 
     @property
@@ -153,7 +153,7 @@ class SweepSummary:
         baselines: task → its baselines on dev, of a sweep that has come to its end.
         folder: the sweep's folder, with its finalists' predictions; None of a summary that was not read from one.
         strays: records that belong to no cell of `sweep.json` (another metric, other data or code) and are ignored.
-        growth: what was added to it under its name, the earliest first.
+        growth: the additions under its name, the earliest first.
         openings: of its test splits, the earliest first.
         damaged: a line for each record that could not be read and is left out.
         running: the trials that its workers have; None where that is not known, and of a sweep that does not run.

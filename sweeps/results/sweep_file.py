@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.sweeps.ledger.ledger import LAST_MOMENT, Ledger
 from meltpoint.sweeps.ledger.records import CellKey, Role, TrialRecord, cell_key
-from meltpoint.sweeps.specification.sweep_spec import Overflow, SweepSpec, check_name
+from meltpoint.sweeps.specification.sweep_options import Overflow
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec, check_name
 from meltpoint.sweeps.storage.files import contents
 from meltpoint.tasks.core.wording import some
 
@@ -30,7 +31,7 @@ class CellHeader(BaseModel):
         notes: notes on the data for tables.
         variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
         seeds: number of planned finals; None in files of older versions, whose cells all had the sweep's number.
-        beside: metrics that tables show beside the cell's own (`Task.beside`).
+        beside: metrics that tables show next to the cell's own (`Task.beside`).
         warnings: faults of the data that bear on a conclusion (`tasks.core.splits`).
         published: the space's published setting, complete; None in files of older versions.
         encoder_size: the size of a state of its encoder; 0 in files of older versions.
@@ -93,7 +94,7 @@ class SweepFile(BaseModel):
         continued_with: the versions that it went on with (`--mix-code-versions`), the newest last.
         cells: the cells of the specification.
         cache_overflow: `--cache-overflow`, the only option of `Resources` that may round cached states.
-        growth: what was added to it, the earliest first.
+        growth: the additions to it, the earliest first.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -58,8 +58,8 @@ class CellProgress:
         cut: whether the search ended before `target`, by the time budget or because the cell is closed.
         finals_cut: whether the time budget leaves no room for a final but the first.
         published: the space's published setting, complete; `published_trial` is the identity of its search trial.
-        planned_defaults: the finals of the published setting; none where they are not asked for.
-        planned_finals: the finals of the search trial `planned_for`, the best one when they were last asked for.
+        planned_defaults: the finals of the published setting; none where they are not planned.
+        planned_finals: the finals of the search trial `planned_for`, the best one when they were last planned.
         best: the best finished search trial so far; stored, since searching thousands of records for it takes time.
     """
 

@@ -14,7 +14,7 @@ from optuna.trial import TrialState, create_trial
 from meltpoint.adapters.hyperparameters import MAX_PIECES, Setting, Value
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import SuggestedBy, TrialRecord
-from meltpoint.sweeps.specification.sweep_spec import Searcher
+from meltpoint.sweeps.specification.sweep_options import Searcher
 from meltpoint.tasks.core.metrics import gain
 
 ATTEMPTS = 30  # repeated draws in a row after which a finite space is enumerated instead

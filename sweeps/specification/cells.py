@@ -18,9 +18,16 @@ from meltpoint.adapters.multiplier_table import DefaultHead
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
-from meltpoint.sweeps.specification.lengths import CellLength, InputLengths, with_enough_steps
-from meltpoint.sweeps.specification.space_rules import pooler_notes, with_own_pooling, with_word_tokenizer
-from meltpoint.sweeps.specification.sweep_spec import Block, Searcher, SweepSpec, check, within
+from meltpoint.sweeps.specification.space_rules import (
+    CellLength,
+    InputLengths,
+    pooler_notes,
+    with_enough_steps,
+    with_own_pooling,
+    with_word_tokenizer,
+)
+from meltpoint.sweeps.specification.sweep_options import Searcher
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
 from meltpoint.tasks import get, names
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.carving import Slice, parse_cut
@@ -36,7 +43,7 @@ WITHOUT_TEST: dict[sources.TestState, str] = {
     "absent": f"there is no test split: {_ON_DEV_ALONE}",
     "hidden": f"the test labels are hidden: predictions are written for the server, and {_ON_DEV_ALONE}",
 }
-"""State of a test split → what it means for a sweep, where nothing can be scored on it."""
+"""State of a test split on which nothing can be scored → the consequence for a sweep."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class OpenCell:
         train_examples, dev_examples: numbers of examples.
         epoch_dev_examples: how many of dev each epoch is scored on.
         mean_words: mean number of words per example, for estimates.
-        length: the longest input of its trials, and what it cuts.
+        length: the longest input of its trials, and its cuts.
         notes: notes on the data for tables.
         variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
         trials: number of settings to search.
@@ -262,7 +269,7 @@ def _pairing(space: Space) -> str:
 
 
 def length_lines(cells: Sequence[OpenCell], only_cut: bool = False) -> list[str]:
-    """The longest inputs of cells and what they cut, once for each task, encoder and length.
+    """The longest inputs of cells and their cuts, once for each task, encoder and length.
 
     Args:
         cells: the cells.

@@ -1,20 +1,53 @@
-"""Rules by which an encoder and a task complete a search space: its word tokenizer and its pooling."""
+"""Rules by which an encoder, a task and its data complete a search space.
+
+They settle the word tokenizer, the pooling, the epochs of small data, and the longest input.
+
+Three epochs are BERT's recipe for thousands of examples (Devlin et al. 2018, A.3). Small data sets need more steps, not
+three epochs: Mosbach et al. 2021 (section 6) train 20; Zhang et al. 2021 (section 6) find that the standard number of
+steps is too small for a thousand examples. A frozen encoder's head trains until dev has not improved for some epochs:
+of ten steps each, five are over before it has begun to learn.
+
+The default `max_pieces` is the 99.5th percentile of the lengths of the training examples, in the pieces of the
+encoder's own tokenizer, and more where that would cut an input of up to 128 pieces; it is the encoder's longest input
+where sentences are read in document context. It depends on nothing else, so that the modes and heads of a task and
+encoder read the same text; an encoder's own pooling alone reads no more than its makers' (`SentencePooling.longest`).
+Imports no torch until lengths are counted."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 from meltpoint.adapters import encoders, heads, modes
-from meltpoint.adapters.data.input_format import OWN_POOLING, POOLING_KIND, WORD_TOKENIZER
+from meltpoint.adapters.data.input_format import (
+    CONTEXT,
+    OWN_POOLING,
+    POOLING_KIND,
+    PREFIX,
+    WORD_TOKENIZER,
+    InputFormat,
+    Prefix,
+    Tokenizer,
+    WordTokenizer,
+    input_format_of,
+)
 from meltpoint.adapters.data.word_tokenizer import default_word_tokenizer
 from meltpoint.adapters.encoders import EncoderReference
+from meltpoint.adapters.hyperparameters import COMMON, MAX_PIECES, Parameter, Value
 from meltpoint.adapters.multiplier_table import DefaultHead
-from meltpoint.search_spaces.ranges import Fixed
+from meltpoint.search_spaces.ranges import Choice, Fixed
 from meltpoint.search_spaces.space import Space
 from meltpoint.tasks.core import kinds
-from meltpoint.tasks.core.task import Kind, Task
+from meltpoint.tasks.core.task import Kind, Task, TrainingData
+from meltpoint.tasks.core.wording import counted, some
 
-SOURCE = "the rules of ELMo's training text (Chelba et al. 2013), for a task whose texts are not tokenised"
+if TYPE_CHECKING:
+    from meltpoint.adapters.data.batch import EncodedSplit
+
+
+TOKENIZER_SOURCE = "the rules of ELMo's training text (Chelba et al. 2013), for a task whose texts are not tokenised"
 
 
 def with_word_tokenizer(space: Space, reference: EncoderReference, task: Task) -> Space:
@@ -34,12 +67,12 @@ def with_word_tokenizer(space: Space, reference: EncoderReference, task: Task) -
     if is_settled or chosen == WORD_TOKENIZER.default:
         return space
     return replace(
-        space, parameters={**space.parameters, name: Fixed(chosen, source=SOURCE)},
+        space, parameters={**space.parameters, name: Fixed(chosen, source=TOKENIZER_SOURCE)},
         sources={**space.sources, name: "the task"},
     )  # fmt: skip
 
 
-POOLER, PRETRAINED, NONE = "native.pooler", "pretrained", "none"
+POOLER, PRETRAINED, NO_POOLER = "native.pooler", "pretrained", "none"
 
 
 def pooler_notes(reference: EncoderReference, head: str, kind: Kind, space: Space) -> tuple[str, ...]:
@@ -52,7 +85,7 @@ def pooler_notes(reference: EncoderReference, head: str, kind: Kind, space: Spac
     if native is None:
         return ()
     if not native.has_pooler(kind):
-        if _may_be(space, NONE):
+        if _may_be(space, NO_POOLER):
             where = "for labels of words" if kinds.get(kind).labels_words else f"of {reference.word}"
             raise ValueError(f"{POOLER} is none, but the head {where} has no pooler to leave out; take pretrained.")
         return ()
@@ -85,3 +118,242 @@ def with_own_pooling(space: Space, mode: str, head: DefaultHead) -> Space:
         space, parameters={**space.parameters, POOLING_KIND: Fixed(OWN_POOLING, source=POOLING_SOURCE)},
         sources={**space.sources, POOLING_KIND: "the encoder"},
     )  # fmt: skip
+
+
+EPOCHS, PATIENCE, BATCH = "epochs", "patience", "batch_size"
+ENOUGH_STEPS = 200
+MOST_EPOCHS = 20
+"""Of the first setting: those of Mosbach et al. 2021, section 6."""
+EPOCHS_SOURCE = (
+    "few training examples: scaled towards 200 steps, at most 20 epochs (Mosbach et al. 2021; Zhang et al. 2021)"
+)
+PATIENCE_SOURCE = "few training examples: scaled until dev may stay for 200 steps (as the epochs of fine-tuning)"
+
+
+def with_enough_steps(space: Space, mode: str, train_examples: int) -> tuple[Space, str | None]:
+    """A cell's space with epochs for its number of examples, and a note for tables; None where none is needed.
+
+    Only those of a shipped space for a mode, or a mode and an encoder, are scaled: a user's, a specification's or a
+    task's own value stays as it is. Of a frozen encoder, which trains until dev stops improving, the patience
+    is, and its cap of epochs with it.
+    """
+    steps = -(-train_examples // int(space.first().get(BATCH, 32)))
+    if not modes.get(mode).trains_encoder:
+        return _with_enough_patience(space, mode, steps)
+    range_of = space.parameters.get(EPOCHS)
+    if not isinstance(range_of, Choice) or not _is_general(space, mode, EPOCHS):
+        return space, None
+    first = int(range_of.start)
+    wanted = min(MOST_EPOCHS, -(-ENOUGH_STEPS // steps))
+    if wanted <= first:
+        return space, None
+    scaled = _scaled(range_of, wanted / first)
+    ranges = {**space.parameters, EPOCHS: scaled}
+    note = (
+        f"epochs {_listed(scaled.points())} instead of {_listed(range_of.points())}, since an epoch is "
+        f"{some(steps, 'step')} (Mosbach et al. 2021)"
+    )
+    return replace(space, parameters=ranges, sources={**space.sources, EPOCHS: EPOCHS_SOURCE}), note
+
+
+def _with_enough_patience(space: Space, mode: str, steps: int) -> tuple[Space, str | None]:
+    """A frozen encoder's space, with a patience of 200 steps at least.
+
+    Args:
+        steps: of an epoch.
+    """
+    patience, most = space.parameters.get(PATIENCE), space.parameters.get(EPOCHS)
+    is_ours = _is_general(space, mode, EPOCHS) and _is_general(space, mode, PATIENCE)
+    if not isinstance(patience, Fixed) or not isinstance(most, Fixed) or not is_ours or not patience.value:
+        return space, None
+    shipped, cap = int(patience.value), int(most.value)
+    limits = {parameter.name: int(parameter.maximum) for parameter in COMMON if parameter.name in (EPOCHS, PATIENCE)}
+    wanted = min(limits[PATIENCE], -(-ENOUGH_STEPS // steps))
+    if wanted <= shipped:
+        return space, None
+    longest = min(limits[EPOCHS], round(cap * wanted / shipped))
+    ranges = {**space.parameters, PATIENCE: _fixed(patience, wanted), EPOCHS: _fixed(most, longest)}
+    note = (
+        f"patience {wanted} and at most {longest} epochs instead of {shipped} and {cap}, since an epoch is "
+        f"{some(steps, 'step')}"
+    )
+    sources = {**space.sources, PATIENCE: PATIENCE_SOURCE, EPOCHS: PATIENCE_SOURCE}
+    return replace(space, parameters=ranges, sources=sources), note
+
+
+def _fixed(before: Fixed, value: int) -> Fixed:
+    return replace(before, value=value, source=PATIENCE_SOURCE)
+
+
+def _is_general(space: Space, mode: str, name: str) -> bool:
+    """True if a parameter is of a shipped space that names no task: `MODE.yaml` or `MODE.ENCODER.yaml`."""
+    parts = space.sources.get(name, "").removesuffix(".yaml").split(".")
+    return parts[0] == mode and len(parts) <= 2 and "demo" not in parts
+
+
+def _scaled(choice: Choice, factor: float) -> Choice:
+    values: tuple[Value, ...] = tuple(round(float(value) * factor) for value in choice.values)
+    return Choice(values, round(float(choice.start) * factor), source=EPOCHS_SOURCE, when=choice.when)
+
+
+def _listed(values: object) -> str:
+    return ", ".join(map(str, values)) if isinstance(values, tuple) else str(values)
+
+
+NAME = MAX_PIECES.name
+
+
+@dataclass(frozen=True)
+class CellLength:
+    """The longest input of a cell's trials, and the share of the training examples that it cuts.
+
+    Attributes:
+        max_pieces: the setting's; where it is searched, the smallest.
+        largest: where it is searched, the largest; else the same.
+        source: where it comes from.
+        examples: number of training examples that were counted.
+        examples_cut: the share of them that lose text; for sentences to label, that are split into windows or lack a
+            part of their document.
+        pieces_cut: the share of their pieces that is lost.
+        keeps_all: the length that would keep them uncut; it may be more than the encoder takes.
+        mean: pieces that the encoder reads of an example.
+        notes: the cuts and their remedies, a line each.
+    """
+
+    max_pieces: int
+    largest: int
+    source: str
+    examples: int
+    examples_cut: float
+    pieces_cut: float
+    keeps_all: int
+    mean: float
+    notes: tuple[str, ...]
+
+    def lines(self) -> tuple[str, ...]:
+        """The length, its source and its cuts."""
+        length = f"{NAME} = {self.max_pieces}" + (f" to {self.largest}" if self.largest > self.max_pieces else "")
+        counted_on = some(self.examples, "training example")
+        cut = self.notes or (f"none of {counted_on} is cut, the longest has {some(self.keeps_all, 'piece')}",)
+        return tuple(f"{length} ({self.source}): {line}" for line in cut)
+
+
+class InputLengths:
+    """The lengths of a sweep's training examples, counted once for each encoder, task and input format."""
+
+    def __init__(self) -> None:
+        self._tokenizers: dict[str, Tokenizer] = {}
+        self._splits: dict[tuple[str, str, InputFormat, int], EncodedSplit] = {}
+
+    def settle(
+        self, space: Space, encoder: str, reference: EncoderReference, head: str, data: TrainingData
+    ) -> tuple[Space, CellLength]:
+        """A cell's space in which every setting names `max_pieces`, and the cuts of that length.
+
+        Args:
+            space: the cell's, with overrides; one that names a length keeps it.
+            encoder: the encoder's name, as given by the user.
+            reference: the encoder.
+            head: the head's name.
+            data: the task's data.
+
+        Raises:
+            ValueError: a length that is more than the encoder takes, or that not every setting has.
+        """
+        longest = self._tokenizer(reference).max_pieces
+        if NAME in space.parameters:
+            check_length(space, encoder, longest)
+        else:
+            pieces, source = self._default(space, reference, data)
+            ranges = {**space.parameters, NAME: Fixed(pieces, source=source)}
+            space = replace(space, parameters=ranges, sources={**space.sources, NAME: source})
+        return space, self._use(space, reference, head, data)
+
+    def _default(self, space: Space, reference: EncoderReference, data: TrainingData) -> tuple[int, str]:
+        """The default length of a cell, and its source."""
+        from meltpoint.adapters.data.lengths import default_length, rounded, settable
+
+        longest = self._tokenizer(reference).max_pieces
+        most = settable(longest)
+        if CONTEXT.name in space.parameters and "document" in _possible(space, CONTEXT):
+            return most, "document context: the encoder's longest input"
+        splits = (self._encoded(reference, data, own, longest) for own in _formats(space))
+        found, source = max(default_length(split.whole) for split in splits)
+        kind, own_end = space.parameters.get(POOLING_KIND), reference.pooling.longest if reference.pooling else None
+        if own_end and own_end < min(found, most) and kind is not None and kind.match(OWN_POOLING) is not None:
+            return max(int(MAX_PIECES.minimum), own_end), "the end of a text in the encoder's own pooling"
+        if found > most:
+            return most, f"the encoder's longest input, less than {counted(found)}: {source}"
+        return max(int(MAX_PIECES.minimum), rounded(found, most)), source
+
+    def _use(self, space: Space, reference: EncoderReference, head: str, data: TrainingData) -> CellLength:
+        """The (smallest) length of a space, and its cuts in the input format of the first setting."""
+        from meltpoint.adapters.data.lengths import cut_notes, longest_whole
+
+        lengths = [int(value) for value in space.parameters[NAME].points() or ()]
+        smallest, longest = min(lengths), self._tokenizer(reference).max_pieces
+        split = self._encoded(reference, data, _first_format(space, head), smallest)
+        touched = split.truncated + split.windowed + split.narrowed
+        return CellLength(
+            max_pieces=smallest, largest=max(lengths), source=space.sources.get(NAME, "named"), examples=split.examples,
+            examples_cut=min(1.0, touched / max(1, split.examples)),
+            pieces_cut=split.pieces_cut / max(1, split.pieces + split.pieces_cut), keeps_all=longest_whole(split),
+            mean=split.pieces / max(1, split.examples), notes=tuple(cut_notes(split, smallest, longest)),
+        )  # fmt: skip
+
+    def _encoded(
+        self, reference: EncoderReference, data: TrainingData, own: InputFormat, max_pieces: int
+    ) -> EncodedSplit:
+        """The sample of a task's training examples, tokenised once for each encoder, input format and length."""
+        from meltpoint.adapters.data.lengths import sample_of
+        from meltpoint.adapters.data.tokenising import encode_split
+
+        key = (reference.word, data.task.name, own, max_pieces)
+        if key not in self._splits:
+            examples = sample_of(data.train, own.context == "document")
+            self._splits[key] = encode_split(
+                data.task.kind, examples, self._tokenizer(reference), max_pieces, own, data.whole_train
+            )
+        return self._splits[key]
+
+    def _tokenizer(self, reference: EncoderReference) -> Tokenizer:
+        if reference.word not in self._tokenizers:
+            self._tokenizers[reference.word] = encoders.load_tokenizer(reference)
+        return self._tokenizers[reference.word]
+
+
+def check_length(space: Space, encoder: str, longest: int) -> None:
+    """Refuse a `max_pieces` that is longer than the encoder's input, or that some settings do not have.
+
+    Raises:
+        ValueError: the message names the encoder's longest input.
+    """
+    parameter, where = space.parameters[NAME], space.sources.get(NAME, "space")
+    if parameter.when:
+        raise ValueError(f"{where}: {NAME} has conditions (when), but every setting needs it; leave them out.")
+    asked = max(map(int, parameter.points() or ()))
+    if asked > longest:
+        value = f"{NAME} is {asked}" if parameter.count == 1 else f"{NAME} is up to {asked}"
+        raise ValueError(
+            f"{where}: {value}, but the longest input of {encoder} is {some(longest, 'piece')}; take {longest} or less."
+        )
+
+
+def _possible(space: Space, parameter: Parameter) -> tuple[Value, ...]:
+    """The values that a hyperparameter has in the settings of a space."""
+    found = space.parameters.get(parameter.name)
+    if found is None:
+        return (parameter.default,)
+    points = tuple(found.points() or ())
+    return (*points, parameter.default) if found.when else points
+
+
+def _formats(space: Space) -> Iterator[InputFormat]:
+    """The formats in which the settings of a space may read texts; both sentences of a pair jointly where they can."""
+    for words, prefix in itertools.product(_possible(space, WORD_TOKENIZER), _possible(space, PREFIX)):
+        yield InputFormat(word_tokenizer=cast(WordTokenizer, words), prefix=cast(Prefix, prefix))
+
+
+def _first_format(space: Space, head: str) -> InputFormat:
+    """The input format of a space's first setting."""
+    return input_format_of(space.first(), heads.get(head).joint_pairs)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from meltpoint.search_spaces import documents
-from meltpoint.sweeps.specification.sweep_spec import SEARCHERS, Searcher
+from meltpoint.sweeps.specification.sweep_options import SEARCHERS, SEEDS, TRIALS, Searcher
 from meltpoint.tasks.core.files import exists
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.wording import first_mistake
@@ -27,47 +27,17 @@ def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
+NAMES = "write a word or a list of words, as in"
+TEXT = "write one line of text in quotes"
+COUNTED = "write a whole number of at least 1"
+SEARCHED = f"write {', '.join(SEARCHERS[:-1])} or {SEARCHERS[-1]}, as in searcher: random"
+
 Words = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
-NAMES = "write a word or a list of words, as in"
-COUNTED = "write a whole number of at least 1"
-SEARCHED = f"write {', '.join(SEARCHERS[:-1])} or {SEARCHERS[-1]}, as in searcher: random"
-BLOCK_WANTED = {
-    "": "write a mapping with name, encoders, modes and tasks",
-    "name": "write a few words, as in name: fine-tuned",
-    "encoders": f"{NAMES} encoders: [bert-base, minilm]",
-    "modes": f"{NAMES} modes: [feature_extraction, fine_tuning]",
-    "tasks": f"{NAMES} tasks: [mrpc, stsb]",
-    "head": "write a head's name, as in head: bilstm",
-    "variant": "write a word, as in variant: large",
-    "set": "write a mapping, as in set: {epochs: 3}",
-    "trials": COUNTED,
-    "seeds": COUNTED,
-    "searcher": SEARCHED,
-    "source": "write one line of text in quotes",
-}
-"""Key of a block → the remedy in error messages."""
-WANTED = {
-    "name": "write letters, digits, '.', '_' and '-', at most 100, as in name: mine",
-    "summary": "write one line of text in quotes",
-    "source": "write one line of text in quotes",
-    "trials": COUNTED,
-    "seeds": COUNTED,
-    "searcher": SEARCHED,
-    "folders": "write a mapping of encoders to what their folders must hold, as in folders: {elmo: the released files}",
-    "notes": "write a list of lines of text in quotes",
-    "split": "write dev, which leaves test closed, or test",
-    "max_train_examples": COUNTED,
-    "base": "write the name of a specification, as in base: table_4",
-    "blocks": "write a list of blocks, each with name, encoders, modes and tasks",
-}
-"""Key at the top of a file → the remedy in error messages."""
-
-
 class FileBlock(BaseModel):
-    """A block of a specification file.
+    """A block of a specification file; the description of a field is the remedy in error messages.
 
     Attributes:
         name: a few words, for messages.
@@ -81,17 +51,17 @@ class FileBlock(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(min_length=1)
-    encoders: Words
-    modes: Words
-    tasks: Words
-    head: str | None = None
-    variant: str = ""
-    set: dict[str, Any] = Field(default_factory=dict)
-    trials: Count | None = None
-    seeds: Count | None = None
-    searcher: Searcher | None = None
-    source: str = ""
+    name: str = Field(min_length=1, description="write a few words, as in name: fine-tuned")
+    encoders: Words = Field(description=f"{NAMES} encoders: [bert-base, minilm]")
+    modes: Words = Field(description=f"{NAMES} modes: [feature_extraction, fine_tuning]")
+    tasks: Words = Field(description=f"{NAMES} tasks: [mrpc, stsb]")
+    head: str | None = Field(None, description="write a head's name, as in head: bilstm")
+    variant: str = Field("", description="write a word, as in variant: large")
+    set: dict[str, Any] = Field(default_factory=dict, description="write a mapping, as in set: {epochs: 3}")
+    trials: Count | None = Field(None, description=COUNTED)
+    seeds: Count | None = Field(None, description=COUNTED)
+    searcher: Searcher | None = Field(None, description=SEARCHED)
+    source: str = Field("", description=TEXT)
 
     @property
     def size(self) -> int:
@@ -113,7 +83,7 @@ class SpecFile(BaseModel):
         trials, seeds, searcher: defaults for the blocks.
         folders: encoder → a description of the files that its folder must hold. The user gives the folder of such an
             encoder with `--with elmo=FOLDER`; otherwise its cells are left out.
-        notes: what a reader of the tables has to know of what the cells compare, one line each.
+        notes: remarks for readers of the tables on the comparison of the cells, one line each.
         split: "dev" to leave test closed, for a paper's table that is of dev.
         max_train_examples: as `--max-train-examples`, which overrides it.
         base: a shipped specification whose values and blocks are taken where this file has none; the paper's numbers
@@ -123,18 +93,27 @@ class SpecFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
-    summary: str
-    source: str = ""
-    trials: Count = 16
-    seeds: Count = 5
-    searcher: Searcher = "tpe"
-    folders: dict[str, str] = Field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    split: Literal["dev", "test"] = "test"
-    max_train_examples: Count | None = None
-    base: str | None = None
-    blocks: tuple[FileBlock, ...] = Field(min_length=1)
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+        description="write letters, digits, '.', '_' and '-', at most 100, as in name: mine",
+    )
+    summary: str = Field(description=TEXT)
+    source: str = Field("", description=TEXT)
+    trials: Count = Field(TRIALS, description=COUNTED)
+    seeds: Count = Field(SEEDS, description=COUNTED)
+    searcher: Searcher = Field("tpe", description=SEARCHED)
+    folders: dict[str, str] = Field(
+        default_factory=dict,
+        description="write a mapping of encoders to the contents of their folders, as in folders: {elmo: the released "
+        "files}",
+    )
+    notes: tuple[str, ...] = Field((), description="write a list of lines of text in quotes")
+    split: Literal["dev", "test"] = Field("test", description="write dev, which leaves test closed, or test")
+    max_train_examples: Count | None = Field(None, description=COUNTED)
+    base: str | None = Field(None, description="write the name of a specification, as in base: table_4")
+    blocks: tuple[FileBlock, ...] = Field(
+        min_length=1, description="write a list of blocks, each with name, encoders, modes and tasks"
+    )
 
     def words(self, what: str) -> list[str]:
         """The distinct `encoders`, `modes` or `tasks` of all blocks."""
@@ -187,21 +166,16 @@ def _first_mistake(error: ValidationError, data: Mapping[str, object]) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
     place, document = first["loc"], data
     model: type[BaseModel] = SpecFile
-    before, wanted = "", WANTED
+    before, mapping = "", {}
     if place[:1] == ("blocks",) and len(place) > 1:
         model, number = FileBlock, int(place[1])
         blocks = data["blocks"]
         assert isinstance(blocks, list), "a block has a number"
-        before, place, document = f"block {number + 1}{_name_of(data, number)}: ", place[2:], blocks[number]
-        wanted = BLOCK_WANTED
+        place, document = place[2:], blocks[number]
+        name = document.get("name") if isinstance(document, Mapping) else None
+        before = f"block {number + 1} '{name}': " if isinstance(name, str) else f"block {number + 1}: "
+        mapping = {"": "write a mapping with name, encoders, modes and tasks"}
     if first["type"] == "extra_forbidden":
         return f"{before}{unknown(str(place[-1]), 'key of a specification', model.model_fields)}"
+    wanted = mapping | {name: str(field.description) for name, field in model.model_fields.items()}
     return f"{before}{first_mistake(error, document, wanted, place)}"
-
-
-def _name_of(data: Mapping[str, object], number: int) -> str:
-    """A block's name in quotes, with a space before it; "" if it has none."""
-    blocks = data.get("blocks")
-    block = blocks[number] if isinstance(blocks, list) else None
-    name = block.get("name") if isinstance(block, Mapping) else None
-    return f" '{name}'" if isinstance(name, str) else ""

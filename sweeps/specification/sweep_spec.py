@@ -6,19 +6,13 @@ import itertools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from meltpoint.adapters.families.reference import encoder_word, short_name
-from meltpoint.adapters.training.epochs import LARGEST_SHARE
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
-from meltpoint.tasks.core.registry import unknown
-
-Searcher = Literal["tpe", "random", "grid"]
-Overflow = Literal["on_the_fly", "bf16"]
-SEARCHERS = ("tpe", "random", "grid")
+from meltpoint.sweeps.specification.sweep_options import SEEDS, TRIALS, Searcher
 
 MOST_TRIALS, MOST_SEEDS = 1_000_000, 10_000
 """Of a cell: far beyond what any sweep trains; a number beyond is a slip, and would fill the memory with plans."""
@@ -48,8 +42,8 @@ class Block(BaseModel):
     head: str | None = None
     variant: str = ""
     overrides: tuple[str, ...] = ()
-    trials: int = 16
-    seeds: int = 5
+    trials: int = TRIALS
+    seeds: int = SEEDS
     searcher: Searcher | None = None
 
     def keys(self) -> list[CellKey]:
@@ -92,8 +86,8 @@ class SweepSpec(BaseModel):
     modes: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     head: str | None = None
-    trials: int = 16
-    seeds: int = 5
+    trials: int = TRIALS
+    seeds: int = SEEDS
     searcher: Searcher = "tpe"
     space: str | None = None
     overrides: tuple[str, ...] = ()
@@ -166,7 +160,7 @@ class SweepSpec(BaseModel):
         """The differences from another specification, one text per field: `field OTHER → THIS`, `tasks + NEW`.
 
         Paths are not compared: data, and encoders with short names, are compared by their fingerprints, and spaces by
-        their contents. Finals of the published setting may be asked for later, or no longer: no other trial depends on
+        their contents. Finals of the published setting may be added later, or dropped: no other trial depends on
         them, nor on the margin. Test may be closed later, and not opened later: finals that were scored without it
         are not scored again.
 
@@ -216,7 +210,7 @@ GROWING = ("trials", "seeds", "encoders", "modes", "tasks")
 
 
 def has_grown(field: str, before: Any, now: Any) -> bool:
-    """True if a field holds what it held before, and more."""
+    """True if a field holds all that it held before, and more."""
     if field not in GROWING:
         return False
     return set(before) < set(now) if isinstance(before, tuple) else before < now
@@ -227,63 +221,6 @@ def _change(field: str, before: Any, now: Any) -> str:
     if isinstance(before, tuple) and has_grown(field, before, now):
         return f"{field} + {', '.join(word for word in now if word not in before)}"
     return f"{field} {before!r} → {now!r}"
-
-
-CACHE_BYTES = 50 * 10**9
-"""The default `--cache-bytes`: holds the states of BERT-base (13 layers of 768, bf16) for 2.5 million pieces."""
-
-CACHE_KEEP_BYTES = 200 * 10**6
-"""The default size of the feature cache after a sweep: a few small tasks. Encoding a split again costs less than an
-epoch without a cache."""
-
-
-@dataclass(frozen=True)
-class Resources:
-    """The resources of a sweep: options that may change between runs of one sweep, since no setting is chosen by them.
-
-    Their effects on numbers are recorded: threads and GPU affect last bits (`HardwareRecord`), and so may a full cache
-    (the trial's notes). Only `cache_overflow`, which may round cached states, is fixed for a sweep.
-
-    Attributes:
-        storage: `--storage`, a folder or the URI of an object store.
-        tracking_uri: the MLflow server or store, or None for the SQLite store in the storage folder.
-        address: a running Ray cluster, or None for a local one.
-        cpus, gpus: resources of one trial; a GPU can be shared by fractions. "auto" is 0 if Ray has no GPU, otherwise a
-            measured share per cell (`placement`).
-        time_budget_seconds: time limit of the search, or None.
-        budget_began: `time.monotonic()` from which the limit counts, and then for finals and test too; None: it is of
-            the search alone, from its first trial.
-        retry_failed: whether failed trials run again.
-        cache_bytes, cache_overflow: largest size of the feature cache, and the alternative for states that do not fit
-            (`features.budget.Budget`).
-        cache_dir: `--cache-dir`, the folder of the feature cache on each node; None for the storage's own.
-        cache_keep_bytes: size to which the feature cache is trimmed after the sweep.
-        mix_code_versions: go on with a sweep that another version of the code has begun; its trials are kept.
-        grow: go on with a sweep of fewer trials, seeds or cells; what it has stays.
-        new_test_round: search closed cells on, in a recorded round (`test_rounds`).
-        saving_share: the share of training time that saving trials' epochs may take (`SavingRule`); 0 saves none.
-        register: whether each cell's best finalist becomes a registered MLflow model at the sweep's end.
-        max_workers: the most trials (or bundles of them) that run at once, or None for as many as there is room for.
-    """
-
-    storage: str = "runs"
-    tracking_uri: str | None = None
-    address: str | None = None
-    cpus: float = 1.0
-    gpus: float | Literal["auto"] = "auto"
-    time_budget_seconds: float | None = None
-    budget_began: float | None = None
-    retry_failed: bool = False
-    cache_bytes: int = CACHE_BYTES
-    cache_overflow: Overflow = "on_the_fly"
-    cache_dir: str | None = None
-    cache_keep_bytes: int = CACHE_KEEP_BYTES
-    mix_code_versions: bool = False
-    grow: bool = False
-    new_test_round: bool = False
-    saving_share: float = LARGEST_SHARE
-    max_workers: int | None = None
-    register: bool = False
 
 
 def check(spec: SweepSpec) -> None:
@@ -304,8 +241,6 @@ def check(spec: SweepSpec) -> None:
                     "another variant, or add --no-default-finals."
                 )
     _check_clashes(spec.products())
-    if spec.searcher not in SEARCHERS:
-        raise unknown(spec.searcher, "searcher", SEARCHERS)
     for word, size in (("train", spec.max_train_examples), ("dev", spec.max_dev_examples)):
         if isinstance(size, int) and size < 1:
             raise ValueError(f"--max-{word}-examples {size}: at least 1.")

@@ -36,7 +36,7 @@ def cache_folder(storage: StoragePath, cache_dir: str | None = None) -> str:
         A path as it is written; `~` is the home on the node that uses it.
     """
     if cache_dir is not None:
-        return cache_dir
+        return cache_dir if cache_dir.startswith("~") else str(Path(cache_dir).absolute())
     return str(storage / "cache") if isinstance(storage, Path) else NODE_CACHE
 
 

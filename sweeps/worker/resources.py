@@ -22,8 +22,14 @@ from meltpoint.adapters.hardware import Hardware
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
 from meltpoint.sweeps.machine import limits
-from meltpoint.sweeps.machine.energy import EnergyCounter, gpu_energy, package_energy
-from meltpoint.sweeps.machine.peak_memory import GpuPeak, PeakMemory, ProcessPeak
+from meltpoint.sweeps.machine.counters import (
+    EnergyCounter,
+    GpuPeak,
+    PeakMemory,
+    ProcessPeak,
+    gpu_energy,
+    package_energy,
+)
 from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialOutcome, failed, memory_error_in_short
 from meltpoint.sweeps.worker.work_order import Order
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from meltpoint.adapters.hyperparameters import Seeds
 from meltpoint.adapters.training.epochs import LARGEST_SHARE
 from meltpoint.sweeps.ledger.records import TrialDescription
-from meltpoint.sweeps.specification.sweep_spec import CACHE_BYTES, Overflow
+from meltpoint.sweeps.specification.sweep_options import CACHE_BYTES, Overflow
 from meltpoint.tasks.core.task import DataSpec
 
 

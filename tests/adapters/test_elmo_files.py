@@ -24,7 +24,7 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder, save_folder
 from meltpoint.adapters.families.elmo.characters import ElmoTokenizer, piece_of, spelling_of
 from meltpoint.adapters.families.elmo.language_model import Clips, ProjectedLSTM, rows_at
-from meltpoint.sweeps.command_line.option_values import encoder_names
+from meltpoint.sweeps.command_line.spec_from_options import encoder_names
 from meltpoint.tasks.core.task import Example, Kind
 
 Make = Callable[..., Any]

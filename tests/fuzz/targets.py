@@ -17,9 +17,9 @@ from pyarrow import parquet
 from meltpoint.adapters import settings
 from meltpoint.adapters.encoders import resolve
 from meltpoint.search_spaces import files as spaces
-from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.command_line.spec_from_options import checked_spec
 from meltpoint.sweeps.specification import spec_files
+from meltpoint.sweeps.specification.sweep_options import SweepOptions
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tasks.core.user_task import read_task_file

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,13 @@ import meltpoint
 from meltpoint.reports import python_api
 from meltpoint.reports.loaded_sweep import LoadedSweep
 from meltpoint.reports.python_api import SweepFailedError, options_of
-from meltpoint.sweeps.command_line.options import SearcherName, SweepOptions, as_words
+from meltpoint.sweeps.command_line.options import DEFAULTS, as_words
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
-from meltpoint.sweeps.specification.lengths import CellLength
+from meltpoint.sweeps.specification.space_rules import CellLength
+from meltpoint.sweeps.specification.sweep_options import SweepOptions
 
 
 @pytest.fixture
@@ -62,10 +62,12 @@ def test_a_name_that_is_not_there_is_refused_with_those_that_are() -> None:
 def test_the_arguments_are_the_options_of_the_command() -> None:
     tuned = inspect.signature(meltpoint.tune).parameters
     assert {name for name, one in tuned.items() if "Any" in str(one.annotation)} == {"data", "test", "dev", "overrides"}
+    shared = {name: one.default for name, one in tuned.items() if name in DEFAULTS}
+    assert shared == {name: DEFAULTS[name] for name in shared}
+    assert {"name", "encoder", "mode", "trials", "seeds", "overrides", "time_budget"} <= set(shared)
     for function in (meltpoint.sweep, meltpoint.plan):
         given = inspect.signature(function).parameters
-        wanted = {one.name: one.default for one in fields(SweepOptions)}
-        assert {name: one.default for name, one in given.items()} == wanted
+        assert {name: one.default for name, one in given.items()} == DEFAULTS
         assert all(one.kind is one.KEYWORD_ONLY and "Any" not in str(one.annotation).replace("[str, Any]", "")
                    for one in given.values())  # fmt: skip
 
@@ -95,7 +97,7 @@ def test_data_of_every_kind_are_the_same_lines_for_tune(
     dev = [f"--dev={storage / 'first' / 'data' / 'dev.jsonl'}"] if isinstance(data, datasets.DatasetDict) else []
     assert train.read_text() == '{"text":"a b","label":"x"}\n{"text":"c\\nd","label":"y"}\n'
     common = ["--label=label", "--kind=sentence_classification", "--group=author", "--name=first",
-              "--set=epochs={int: [2, 4]}", "--margin=2", f"--storage={storage}"]  # fmt: skip
+              "--set=epochs={int: [2, 4]}", "--margin=2.0", f"--storage={storage}"]  # fmt: skip
     assert ran[ran.index("tune") :] == ["tune", str(train), "new.csv", *dev, *common]
     with pytest.raises(ValueError, match="holds other data"):
         meltpoint.tune((["e"], ["x"]), name="first", storage=storage)
@@ -120,7 +122,7 @@ def test_words_lists_paths_and_numbers_become_the_words_of_the_command(tmp_path:
         "name": "n", "encoder": "minilm", "mode": ("fine_tuning", "feature_extraction"), "task": ["sst2"],
         "gpus_per_trial": 0.5, "searcher": "random", "data_dir": str(tmp_path), "trials": 3, "head": None,
     })  # fmt: skip
-    assert options.searcher is SearcherName.random
+    assert options.searcher == "random"
     assert as_words(options) == [
         "--name=n", "--encoder=minilm", "--mode=fine_tuning", "--mode=feature_extraction", "--task=sst2", "--trials=3",
         "--searcher=random", f"--data-dir={tmp_path.as_posix()}", "--gpus-per-trial=0.5",
@@ -141,7 +143,7 @@ def test_an_unknown_argument_is_refused_with_its_near_miss() -> None:
     ids=lambda value: type(value[0] if isinstance(value, list) else value).__name__,
 )  # fmt: skip
 def test_tables_and_mappings_are_no_words_and_the_line_says_what_is(value: object) -> None:
-    for name in (field.name for field in fields(SweepOptions)):
+    for name in DEFAULTS:
         if name == "overrides" and isinstance(value, dict):
             continue
         wanted = rf"^{name} is a \w+; write (a word or a list of words|one word or number|a dict)"

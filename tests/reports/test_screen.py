@@ -24,7 +24,7 @@ from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import Closing, SplitOpening
 from meltpoint.sweeps.search.selection import Spread
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.tests.fixed_comparer import FixedComparer
 from meltpoint.tests.reports.rendered import render
 

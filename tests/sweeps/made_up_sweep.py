@@ -16,8 +16,7 @@ import numpy as np
 
 from meltpoint.adapters import settings
 from meltpoint.search_spaces import files
-from meltpoint.sweeps.driver.cell_endings import cell_endings, place_tags
-from meltpoint.sweeps.driver.run import cell_figures
+from meltpoint.sweeps.driver.cell_endings import cell_endings, cell_figures, place_tags
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord, cell_key, identity
 from meltpoint.sweeps.results.summary import SweepSummary, summarise

@@ -11,7 +11,7 @@ from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
@@ -36,7 +36,8 @@ def driver_of(spec, cells, folder: Path, gpus: float = 0.0) -> tuple[SweepDriver
     screen: Any = Screen()
     planner = Planner(spec, cells, ledger.records())
     scorer = SimpleNamespace(prepare=lambda: None, has=lambda trial: True, submitted=set())
-    return SweepDriver(planner, ledger, screen, screen, scorer, Resources(storage=str(folder), gpus=gpus)), screen
+    resources = Resources(storage=str(folder), gpus_per_trial=gpus)
+    return SweepDriver(planner, ledger, screen, screen, scorer, resources), screen
 
 
 def drive(driver: SweepDriver, trials: int, run: Callable[[Order], Order] = lambda order: order) -> list[Order]:

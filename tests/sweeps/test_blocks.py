@@ -24,7 +24,8 @@ from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import cell_name, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.specification.sweep_spec import Block, Resources, SweepSpec, check
+from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
 from meltpoint.sweeps.worker.retrain import load_point
 from meltpoint.tests.reports.rendered import render
 

@@ -1,16 +1,20 @@
-"""cells: which word stands for which task, and matrices that would have two cells of one name."""
+"""Cells: the word of each task, names, refused lengths, and the declared size of a test split."""
 
 from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import transformers
 
-from meltpoint.sweeps.specification.cells import cell_name, open_cells, word_of
+from meltpoint.sweeps.specification.cells import OpenCell, cell_name, declared_test_examples, open_cells, word_of
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec, check
+from meltpoint.tasks import get
+from meltpoint.tasks.core import carving, locked
+from meltpoint.tasks.core.task import DataSpec, Example
 
 MODES = ("feature_extraction",)
 
@@ -111,3 +115,42 @@ def test_a_sweep_is_not_named_as_something_that_lies_in_the_storage_already(name
 @pytest.mark.parametrize("name", ["cached", "mlflow", "default", "a.b-c_d"])
 def test_names_near_those_are_free(name):
     check(spec("sst2").model_copy(update={"name": name}))
+
+
+@pytest.fixture(scope="module")
+def cell(minilm) -> OpenCell:
+    spec = SweepSpec(name="size", encoders=("minilm",), modes=("fine_tuning",), tasks=("demo_sentiment",))
+    return open_cells(spec)[0]
+
+
+def of(cell: OpenCell, task: str, test_from: str | None = None) -> int | None:
+    return declared_test_examples(replace(cell, task=get(task), data=DataSpec(task, None, None, test_from)))
+
+
+@pytest.mark.parametrize(
+    ("task", "size"),
+    [("sst2", 1821), ("conll2003", 3453), ("mrpc", 1725), ("cola", None), ("qqp", None), ("demo_sentiment", None)],
+)
+def test_the_size_is_what_the_task_declares_and_unknown_elsewhere(
+    cell: OpenCell, task: str, size: int | None, monkeypatch
+):
+    monkeypatch.setattr(locked, "open_test", None)
+    assert of(cell, task) == size
+
+
+@pytest.mark.parametrize(
+    ("slice_", "size"),
+    [
+        ("train[-1000:]", 1000), ("dev[:400]", 400), ("train[100:300]", 200), ("train[-300:-100]", 200),
+        ("train[1000:]", None), ("dev[:-400]", None), ("train[10:-10]", None), ("train[-10:10]", None),
+        ("train[:10%]", None), ("train[-10%:]", None), ("{from: train, fraction: 0.1, seed: 0}", None),
+        ("{from: dev, fold: 0, of: 5, seed: 0}", None),
+    ],
+)  # fmt: skip
+def test_a_slices_size_is_what_it_carves_off_a_long_split(cell: OpenCell, slice_: str, size: int | None):
+    assert of(cell, "cola", slice_) == size
+    own = replace(get("cola"), test_from=slice_)
+    assert declared_test_examples(replace(cell, task=own, data=DataSpec("cola"))) == size, "of a task file"
+    if size is not None:
+        _, carved = carving.parse_slice(slice_).carve([Example(str(number)) for number in range(5000)])
+        assert len(carved) == size

@@ -20,7 +20,7 @@ from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialEnded, TrialOutcome, failed, lost_worker
 from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, assert_whole, command, mlflow_runs, records
@@ -47,7 +47,7 @@ def jump(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Jum
 def make_driver(spec, cells, tmp_path: Path) -> Callable[..., SweepDriver]:
     def make(**options: object) -> SweepDriver:
         silent = SimpleNamespace(**dict.fromkeys(CALLS, lambda *_: None), refresh=lambda: None)
-        resources = Resources(storage=str(tmp_path), gpus=0.0, **options)  # type: ignore[arg-type]
+        resources = Resources(storage=str(tmp_path), gpus_per_trial=0.0, **options)  # type: ignore[arg-type]
         ledger = Ledger(tmp_path / "sweep")
         return SweepDriver(Planner(spec, cells, []), ledger, silent, silent, silent, resources)  # type: ignore[arg-type]
 
@@ -84,7 +84,7 @@ def test_the_workers_clock_counts_and_the_drivers_where_the_worker_was_lost(make
 
 
 def test_a_time_budget_is_neither_ended_nor_made_longer(make_driver, jump):
-    driver = make_driver(time_budget_seconds=HOUR / 2)
+    driver = make_driver(time_budget=HOUR / 2)
     driver.next_order()
     jump()
     driver.budget.watch()

@@ -19,7 +19,8 @@ from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.closing import Closing, ClosingLogs, closing_of, in_words, note_spent_budget, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 SEARCHED, PLANNED, SEEDS = 2, 9, 2
 OPENED_AT = 1_795_442_520.0
@@ -66,7 +67,7 @@ def make_ledger(wanted: SweepSpec, cells: list[OpenCell], make_record, tmp_path:
 
 def asked_again(wanted: SweepSpec, ledger: Ledger) -> Resources:
     """The same sweep with more time."""
-    return Resources(storage=str(ledger.folder.parent), time_budget_seconds=3600.0)
+    return Resources(storage=str(ledger.folder.parent), time_budget=3600.0)
 
 
 def test_a_plan_has_nothing_to_do_in_a_closed_cell_and_says_why(wanted, make_ledger):

@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.sweeps.machine import cluster_checks, node_facts
-from meltpoint.sweeps.machine.cluster_checks import Answers, judged
-from meltpoint.sweeps.machine.node_facts import TOKEN_FILE, NodeFacts, hub, size_of, storage_fault
+from meltpoint.sweeps.machine import cluster_checks
+from meltpoint.sweeps.machine.cluster_checks import (
+    TOKEN_FILE,
+    Answers,
+    NodeFacts,
+    hub_state,
+    judged,
+    probe_fault,
+    size_of,
+)
 from meltpoint.sweeps.specification.code_version import code_version
 
 HERE = NodeFacts(
@@ -107,21 +114,21 @@ def test_the_hub_has_to_be_reached_or_not_to_be_asked() -> None:
 
 def test_a_machine_that_reads_the_drivers_token_answers_in_the_storage(tmp_path: Path) -> None:
     (tmp_path / TOKEN_FILE).write_text("token")
-    assert storage_fault(tmp_path, "node", "token") == ""
+    assert probe_fault(tmp_path, "node", "token") == ""
     assert (tmp_path / "node").read_text() == "token"
 
 
 def test_another_storage_under_the_same_path_is_told_from_none(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(node_facts, "VISIBLE_SECONDS", 0.0)
-    assert storage_fault(tmp_path / ".preflight", "node", "token") == f"has another folder {tmp_path}"
-    assert storage_fault(tmp_path / "gone" / ".preflight", "node", "token") == f"does not see {tmp_path / 'gone'}"
+    monkeypatch.setattr(cluster_checks, "VISIBLE_SECONDS", 0.0)
+    assert probe_fault(tmp_path / ".preflight", "node", "token") == f"has another folder {tmp_path}"
+    assert probe_fault(tmp_path / "gone" / ".preflight", "node", "token") == f"does not see {tmp_path / 'gone'}"
     (tmp_path / TOKEN_FILE).write_text("another")
-    assert storage_fault(tmp_path, "node", "token") == f"has another folder {tmp_path.parent}"
+    assert probe_fault(tmp_path, "node", "token") == f"has another folder {tmp_path.parent}"
 
 
 def test_facts_are_of_this_machine(tmp_path: Path) -> None:
     (tmp_path / TOKEN_FILE).write_text("token")
-    found = node_facts.node_facts("node", str(tmp_path), "token", [str(tmp_path), str(tmp_path / "gone")])
+    found = cluster_checks.node_facts("node", str(tmp_path), "token", [str(tmp_path), str(tmp_path / "gone")])
     assert found["code"] == code_version()
     assert found["folders"] == {str(tmp_path): size_of(tmp_path), str(tmp_path / "gone"): None}
     assert "+" not in found["packages"]["torch"]
@@ -129,6 +136,6 @@ def test_facts_are_of_this_machine(tmp_path: Path) -> None:
 
 
 def test_the_hub_is_not_asked_where_it_is_offline_or_behind_a_proxy() -> None:
-    assert hub({"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}) == "offline"
-    assert hub({"HTTPS_PROXY": "http://127.0.0.1:9", "HF_ENDPOINT": "http://127.0.0.1:9"}) == "reached"
-    assert hub({"HF_ENDPOINT": "http://127.0.0.1:9"}).startswith("127.0.0.1: ")
+    assert hub_state({"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}) == "offline"
+    assert hub_state({"HTTPS_PROXY": "http://127.0.0.1:9", "HF_ENDPOINT": "http://127.0.0.1:9"}) == "reached"
+    assert hub_state({"HF_ENDPOINT": "http://127.0.0.1:9"}).startswith("127.0.0.1: ")

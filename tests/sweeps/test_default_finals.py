@@ -16,7 +16,8 @@ from meltpoint.sweeps.search.cell_progress import trial_label
 from meltpoint.sweeps.search.closing import ClosingLogs, closing_of, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.sweep_spec import Block, Resources, SweepSpec, check
+from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
 from meltpoint.tests.sweeps.default_finals import (
     SEEDS,
     TRIALS,
@@ -183,7 +184,7 @@ def make_driver(wanted, tmp_path):
         silent = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
         ledger = Ledger(tmp_path / name)
         ledger.create()
-        resources = Resources(storage=str(tmp_path), gpus=0.0)
+        resources = Resources(storage=str(tmp_path), gpus_per_trial=0.0)
         return SweepDriver(planner, ledger, silent, silent, FakeScorer(), resources)
 
     return make

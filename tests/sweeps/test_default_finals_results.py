@@ -12,17 +12,18 @@ import pytest
 from meltpoint.reports.notes import trial_notes
 from meltpoint.reports.report import comma_separated
 from meltpoint.reports.results import results_of
+from meltpoint.sweeps.driver.cell_endings import cell_figures, missing_defaults, missing_finals
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
-from meltpoint.sweeps.driver.planned_work import planned_work
-from meltpoint.sweeps.driver.run import cell_figures, missing_defaults, missing_finals
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.cost import planned_work
 from meltpoint.sweeps.results.export import provenance
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.sweeps.default_finals import (
     TRIALS,
     best_is,
@@ -180,18 +181,19 @@ def test_a_finished_sweep_of_an_older_version_is_finished_and_can_have_them_run_
 
 def test_plan_counts_them_apart_and_those_that_the_ledger_has(summary_of, wanted, cell, tmp_path, monkeypatch):
     monkeypatch.setattr("meltpoint.sweeps.driver.plan.open_cells", lambda spec: [cell])
-    planned = plan_sweep(wanted.model_copy(update={"name": "new"}), Resources(storage=str(tmp_path), gpus=0.0))
+    resources = Resources(storage=str(tmp_path), gpus_per_trial=0.0)
+    planned = plan_sweep(wanted.model_copy(update={"name": "new"}), resources)
     (one,) = planned.as_json()["cells"]
     assert (one["trials"], one["finals"], one["defaults"], planned.search_trials) == (7, 2, 2, 3)
     assert planned.as_json()["defaults"] == 2
     without = wanted.model_copy(update={"name": "new", "default_finals": False})
-    cheaper = plan_sweep(without, Resources(storage=str(tmp_path), gpus=0.0))
+    cheaper = plan_sweep(without, resources)
     assert (cheaper.trials, cheaper.defaults) == (5, 0)
     summary_of(2, TWO[0], name="begun")
-    begun = plan_sweep(wanted.model_copy(update={"name": "begun"}), Resources(storage=str(tmp_path), gpus=0.0))
+    begun = plan_sweep(wanted.model_copy(update={"name": "begun"}), resources)
     assert (begun.trials, begun.answered, begun.defaults) == (7, 6, 2)
     summary_of(0, name="first")
-    first = plan_sweep(wanted.model_copy(update={"name": "first"}), Resources(storage=str(tmp_path), gpus=0.0))
+    first = plan_sweep(wanted.model_copy(update={"name": "first"}), resources)
     assert (first.trials, first.answered, first.defaults, first.estimated_seconds) == (5, 5, 0, 0.0)
 
 

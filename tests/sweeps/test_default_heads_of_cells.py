@@ -11,7 +11,7 @@ import pytest
 from meltpoint.adapters import encoders, modes
 from meltpoint.adapters.families.huggingface import files
 from meltpoint.adapters.settings import complete
-from meltpoint.sweeps.command_line.demo import demo_spec
+from meltpoint.reports.commands.search import demo_spec
 from meltpoint.sweeps.specification.cells import OpenCell, cell_space, open_cells
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.sweeps.worker.retrain import named_head

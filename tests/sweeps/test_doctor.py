@@ -105,13 +105,13 @@ def test_it_says_in_one_line_whether_energy_can_be_read(tmp_path: Path, monkeypa
     assert doctor.energy_counters(None, tmp_path).detail == "processor: none (RAPL: not readable by this user)"
     for name in ("energy_uj", "max_energy_range_uj"):
         (zone / name).write_text("100\n", encoding="ascii")
-    monkeypatch.setattr(doctor.energy, "gpu_energy", lambda uuid: None)
+    monkeypatch.setattr(doctor.counters, "gpu_energy", lambda uuid: None)
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     both = doctor.energy_counters("a1", tmp_path)
     assert both.ok, "a sweep runs without"
     assert "pip install 'meltpoint[energy]'" in both.detail
     assert both.detail.endswith("processor: RAPL, whole packages")
-    monkeypatch.setattr(doctor.energy, "gpu_energy", lambda uuid: object())
+    monkeypatch.setattr(doctor.counters, "gpu_energy", lambda uuid: object())
     assert doctor.energy_counters("a1", tmp_path).detail.startswith("GPU: NVML, whole board; ")
 
 

@@ -18,7 +18,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import (
     INTERRUPTED,
     RESTARTED,
@@ -52,7 +52,7 @@ def driver(spec, cells, tmp_path: Path) -> SweepDriver:
         "resumed",
     )
     silent = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
-    resources = Resources(storage=str(tmp_path), gpus=0.0)
+    resources = Resources(storage=str(tmp_path), gpus_per_trial=0.0)
     made = SweepDriver(Planner(spec, cells, []), Ledger(tmp_path / "sweep"), silent, silent, silent, resources)
     made.slots = 3
     return made

@@ -28,7 +28,7 @@ from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.on_ray.room import LOOK_SECONDS
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import EpochEnded
 from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.test_room import Cluster
@@ -148,7 +148,7 @@ def driver(spec, cells, tmp_path: Path, seconds) -> SweepDriver:
     settle_specification(ledger, spec, cells)
     calls = ("begin", "on_start", "prepare", "epoch", "say", "abandon", "lost")
     silent = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
-    resources = Resources(storage=str(tmp_path), gpus=0.0)
+    resources = Resources(storage=str(tmp_path), gpus_per_trial=0.0)
     made = SweepDriver(
         Planner(spec, cells, []),
         ledger,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.sweeps.machine import energy
-from meltpoint.sweeps.machine.energy import GpuEnergy, PackageEnergy, gpu_energy, package_energy
+from meltpoint.sweeps.machine import counters
+from meltpoint.sweeps.machine.counters import GpuEnergy, PackageEnergy, gpu_energy, package_energy
 
 RANGE_UJ = 262_143_328_850
 """`max_energy_range_uj` of a Xeon: 22 minutes at 200 W."""
@@ -71,7 +71,7 @@ def test_a_counter_that_came_round_gives_what_was_used(start: int, used: int) ->
 
 def test_a_time_in_which_a_counter_may_come_round_twice_tells_nothing(powercap: Path) -> None:
     clock = Clock()
-    counter = PackageEnergy(energy.packages(powercap), clock)
+    counter = PackageEnergy(counters.packages(powercap), clock)
     assert counter.watts == [400.0, 400.0], "twice the limit that the package names"
     for seconds, is_told in ((655.0, True), (656.0, False), (10.0, True)):
         clock.now += seconds
@@ -80,7 +80,7 @@ def test_a_time_in_which_a_counter_may_come_round_twice_tells_nothing(powercap: 
 
 def test_without_a_named_limit_a_package_is_taken_for_the_largest(tmp_path: Path) -> None:
     place = zone(tmp_path, "intel-rapl:0", "package-0", 0, watts=None)
-    assert PackageEnergy([place]).watts == [energy.MOST_WATTS]
+    assert PackageEnergy([place]).watts == [counters.MOST_WATTS]
 
 
 def test_a_counter_that_may_not_be_read_is_none(powercap: Path, tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def test_without_the_package_or_a_driver_there_is_none(monkeypatch: pytest.Monke
     def refuse(name: str) -> ModuleType:
         raise ImportError(name)
 
-    monkeypatch.setattr(energy.importlib, "import_module", refuse)
+    monkeypatch.setattr(counters.importlib, "import_module", refuse)
     assert gpu_energy("a1") is None
     broken = FakeNvml([1])
     monkeypatch.setattr(broken, "nvmlInit", lambda: broken.nvmlDeviceGetHandleByUUID("none"), raising=False)
-    monkeypatch.setattr(energy.importlib, "import_module", lambda name: broken)
-    assert energy.load_nvml() is None
+    monkeypatch.setattr(counters.importlib, "import_module", lambda name: broken)
+    assert counters.load_nvml() is None

@@ -19,7 +19,8 @@ from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.ledger import STATES, Ledger
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
-from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.outcome import EpochEnded
 from meltpoint.sweeps.worker.work_order import WorkOrder
@@ -52,7 +53,7 @@ def wait_until_saved(storage: Path, count: int, process: subprocess.Popen) -> No
 def undisturbed(spec: SweepSpec, folder: Path) -> dict[str, object]:
     """The numbers of a specification's first trial, as a worker reports them that nobody disturbs."""
     planner, nobody = Planner(spec, open_cells(spec), []), SimpleNamespace(say=print)
-    resources = Resources(storage=str(folder), gpus=0.0, saving_share=0.0)
+    resources = Resources(storage=str(folder), gpus_per_trial=0.0, no_epoch_checkpoints=True)
     driver = SweepDriver(planner, Ledger(folder / spec.name), nobody, nobody, nobody, resources)  # type: ignore[arg-type]
     order = driver.order(planner.next(), 0.0)  # type: ignore[arg-type]
     events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]

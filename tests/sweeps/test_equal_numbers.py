@@ -21,7 +21,8 @@ from meltpoint.sweeps.driver.opening import asked_sweep, differences
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
-from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.outcome import EpochEnded
 from meltpoint.sweeps.worker.recorded import recorded_dev
@@ -31,19 +32,19 @@ RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "storage": ("elsewhere", {"checkpoint", "cache"}),
     "tracking_uri": ("http://localhost:1", set()),
     "address": ("localhost:1", {"code_version"}),
-    "cpus": (2.0, {"cpus"}),
-    "gpus": (0.5, {"gpus"}),
-    "time_budget_seconds": (60.0, set()),
+    "cpus_per_trial": (2.0, {"cpus"}),
+    "gpus_per_trial": (0.5, {"gpus"}),
+    "time_budget": (60.0, set()),
     "budget_began": (1.0, set()),
     "retry_failed": (True, set()),
-    "cache_bytes": (1, {"cache_bytes"}),
+    "cache_budget": (1, {"cache_bytes"}),
     "cache_overflow": ("bf16", {"cache_overflow"}),
     "cache_dir": ("/nodes/own", {"cache"}),
-    "cache_keep_bytes": (1, set()),
+    "cache_keep": (1, set()),
     "mix_code_versions": (True, set()),
     "grow": (True, set()),
     "new_test_round": (True, set()),
-    "saving_share": (0.5, {"saving_share"}),
+    "no_epoch_checkpoints": (True, {"saving_share"}),
     "max_workers": (1, set()),
     "register": (True, set()),
 }
@@ -79,23 +80,14 @@ SPECIFICATION = {
     "max_dev_examples": "max_dev_examples", "test_from": "test_from", "seed": "seed",
     "default_finals": "default_finals", "margin": "margin",
 }  # fmt: skip
-MACHINE = {
-    "storage": "storage", "tracking_uri": "tracking_uri", "address": "address", "cpus_per_trial": "cpus",
-    "gpus_per_trial": "gpus", "time_budget": "time_budget_seconds", "retry_failed": "retry_failed",
-    "cache_budget": "cache_bytes", "cache_overflow": "cache_overflow", "cache_keep": "cache_keep_bytes",
-    "cache_dir": "cache_dir", "max_workers": "max_workers",
-    "mix_code_versions": "mix_code_versions", "grow": "grow",
-    "new_test_round": "new_test_round", "no_epoch_checkpoints": "saving_share",
-    "register": "register",
-}  # fmt: skip
 
 
 def test_the_tables_have_every_option_every_resource_and_every_field_of_an_order():
-    assert SPECIFICATION.keys() | MACHINE.keys() == set(inspect.signature(search.sweep).parameters)
+    assert SPECIFICATION.keys() | RESOURCES.keys() == set(inspect.signature(search.sweep).parameters) | {"budget_began"}
     assert set(SPECIFICATION.values()) <= set(SweepSpec.model_fields), (
         "each is in the table of test_identity_of_searches"
     )
-    assert set(MACHINE.values()) | {"budget_began"} == set(RESOURCES) == {field.name for field in fields(Resources)}
+    assert set(RESOURCES) == {field.name for field in fields(Resources)}
     assert set(ORDER) == set(Order.model_fields)
 
 
@@ -105,13 +97,13 @@ def order_under(resources: Resources, spec: SweepSpec, cells: list, folder: Path
     nobody = SimpleNamespace(say=print)
     ledger = Ledger(folder / resources.storage / spec.name)
     driver = SweepDriver(planner, ledger, nobody, nobody, nobody, resources)  # type: ignore[arg-type]
-    gpus = resources.gpus
+    gpus = resources.gpus_per_trial
     assert not isinstance(gpus, str), "a number here; auto measures one"
     return driver.order(planner.next(), gpus)  # type: ignore[arg-type]
 
 
 def test_a_resource_changes_only_those_fields_of_an_order_that_the_table_says(spec, cells, tmp_path):
-    base = Resources(storage="here", gpus=0.0)
+    base = Resources(storage="here", gpus_per_trial=0.0)
     before = order_under(base, spec, cells, tmp_path).as_json()
     for name, (value, says) in RESOURCES.items():
         after = order_under(replace(base, **{name: value}), spec, cells, tmp_path).as_json()
@@ -129,15 +121,15 @@ def epochs_of(order: Order) -> list[dict[str, object]]:
 @pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning"])
 def test_another_storage_and_another_room_for_states_that_fit_give_the_same_bits(spec, cells, tmp_path, mode):
     cells = [cell for cell in cells if cell.mode == mode]
-    places = ({"storage": "here"}, {"storage": "elsewhere"}, {"storage": "third", "cache_bytes": 10**7})
-    others = [Resources(gpus=0.0, **changes) for changes in places]  # type: ignore[arg-type]
+    places = ({"storage": "here"}, {"storage": "elsewhere"}, {"storage": "third", "cache_budget": 10**7})
+    others = [Resources(gpus_per_trial=0.0, **changes) for changes in places]  # type: ignore[arg-type]
     found = [epochs_of(order_under(resources, spec, cells, tmp_path)) for resources in others]
     assert found[0] == found[1] == found[2]
 
 
 def test_states_that_do_not_fit_leave_a_note_with_the_trial(spec, cells, tmp_path):
     cells = [cell for cell in cells if cell.mode == "feature_extraction"]
-    order = order_under(Resources(storage="here", cache_bytes=1, gpus=0.0), spec, cells, tmp_path)
+    order = order_under(Resources(storage="here", cache_budget=1, gpus_per_trial=0.0), spec, cells, tmp_path)
     events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
     assert any("do not fit" in note for note in events[-1].outcome.notes)
 
@@ -155,7 +147,7 @@ def test_a_first_phase_that_was_trained_for_another_metric_is_trained_again(spec
         path.write_text(yaml.safe_dump({**document, "metric": metric}), encoding="utf-8")
         words = {"modes": ("stack_and_finetune",), "tasks": (str(path),)}
         own = spec.model_copy(update={**words, "space": None, "overrides": ("batch_size=8",)})
-        order = order_under(Resources(storage=storage, gpus=0.0), own, open_cells(own), tmp_path)
+        order = order_under(Resources(storage=storage, gpus_per_trial=0.0), own, open_cells(own), tmp_path)
         short = {**order.setting, "stack_and_finetune.stack_epochs": 1, "epochs": 1}
         found.append(epochs_of(order.model_copy(update={"setting": short})))
     assert found[1] == found[2] != found[0]

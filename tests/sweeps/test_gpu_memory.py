@@ -20,7 +20,7 @@ from meltpoint.sweeps.driver.running_trial import FILE, MemoryCeilings
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray import placement
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.tracking.run_contents import MICRO_BATCH, ending
 from meltpoint.sweeps.worker import memory_probe, worker
 from meltpoint.sweeps.worker.memory_probe import Need
@@ -69,7 +69,7 @@ def longest(spec, cells) -> int:
 def _orders(spec, cells) -> list[Order]:
     planner = Planner(spec, cells, [])
     nobody: Any = Screen()
-    driver = SweepDriver(planner, Ledger(Path("nowhere")), nobody, nobody, nobody, Resources(gpus=0.0))
+    driver = SweepDriver(planner, Ledger(Path("nowhere")), nobody, nobody, nobody, Resources(gpus_per_trial=0.0))
     return [driver.order(planner.next(), 0.0)]
 
 
@@ -174,7 +174,7 @@ def test_a_saved_epoch_serves_the_attempt_with_fewer_rows_at_a_time(spec, fine_t
     monkeypatch.setattr("meltpoint.adapters.training.epochs.FIRST_SECONDS", 0.0)
     length = longest(spec, fine_tuned)
     driver, _ = driver_of(spec, fine_tuned, tmp_path)
-    driver.resources = Resources(storage=str(tmp_path), gpus=0.0, saving_share=1e9)
+    monkeypatch.setattr("meltpoint.sweeps.specification.sweep_options.largest_share", lambda: 1e9)
     for_an_epoch = AdaptedModel.train
 
     def train(self: AdaptedModel, mode: bool = True) -> AdaptedModel:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.sweeps.machine import gpu_limits
-from meltpoint.sweeps.machine.gpu_limits import MARGIN
+from meltpoint.sweeps.machine import limits
+from meltpoint.sweeps.machine.limits import GPU_MARGIN
 from meltpoint.sweeps.on_ray import placement
 from meltpoint.sweeps.on_ray.experiment import resources_of
 from meltpoint.sweeps.on_ray.placement import share_of
@@ -46,7 +46,7 @@ def test_the_trials_that_share_a_gpu_fit_it_each_with_its_margin(case, most):
     trials = int(1 / share)
     assert 1 <= trials <= most
     assert 0 < share <= 1
-    assert trials == 1 or trials * needed * (1 + MARGIN) <= total
+    assert trials == 1 or trials * needed * (1 + GPU_MARGIN) <= total
 
 
 @given(fitting(), most_trials)
@@ -54,7 +54,7 @@ def test_one_trial_more_would_not_fit(case, most):
     needed, total = case
     trials = int(1 / share_of(needed, total, most))
     room = total * placement.RAY_UNITS // (trials + 1) / placement.RAY_UNITS
-    assert trials == most or needed * (1 + MARGIN) > room * (1 - 2e-3)  # Ray's units: less than 0.1 % of a share
+    assert trials == most or needed * (1 + GPU_MARGIN) > room * (1 - 2e-3)  # Ray's units: less than 0.1 % of a share
 
 
 @given(totals, st.lists(st.floats(0, 1), min_size=1, max_size=12), most_trials)
@@ -64,7 +64,7 @@ def test_any_mix_of_trials_whose_shares_add_up_to_one_fits(total, parts, most):
     for needed in needs:
         share = share_of(needed, total, most)
         if share < 1 and taken + share <= 1:
-            taken, used = taken + share, used + needed * (1 + MARGIN)
+            taken, used = taken + share, used + needed * (1 + GPU_MARGIN)
     assert used <= total * (1 + 1e-9)
 
 
@@ -83,7 +83,7 @@ def test_what_a_whole_gpu_is_too_small_for_is_refused_with_the_remedy(total, mor
 @pytest.mark.parametrize("trials", range(1, 9))
 def test_ray_which_rounds_to_ten_thousandths_runs_as_many_trials_as_were_counted(trials):
     total = 80 * GIB
-    share = share_of(int(total / trials / (1 + MARGIN) * 0.999), total, 8)
+    share = share_of(int(total / trials / (1 + GPU_MARGIN) * 0.999), total, 8)
     assert trials * round(share * 10_000) <= 10_000 < (trials + 1) * round(share * 10_000)
 
 
@@ -125,7 +125,7 @@ def test_finals_side_by_side_are_probed_where_they_are_allowed_on_gpus(spec, cel
 
 def test_what_was_not_run_on_a_gpu_or_changes_finals_there_is_off():
     """A limit may change with figures of a GPU in docs/internals/log.md, and this test with it."""
-    assert not gpu_limits.BUNDLES_FINALS
+    assert not limits.BUNDLES_FINALS
     assert share_of(0, 80 * GIB) == 1 / 8
     assert share_of(27 * GIB, 80 * GIB) == 1.0, "two would need 81 GiB with half as much again"
     assert share_of(8 * GIB, 80 * GIB) == 0.1666, "six, with 12 GiB each"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.reports.notes import growth_notes, searched_again
-from meltpoint.sweeps.command_line.option_values import asked_to_grow, question
+from meltpoint.sweeps.command_line.spec_from_options import asked_to_grow, question
 from meltpoint.sweeps.driver.opening import open_planner, settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -24,7 +24,8 @@ from meltpoint.sweeps.results.sweep_file import read_sweep
 from meltpoint.sweeps.search.closing import opened_trials, read_rounds
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.specification.sweep_spec import Block, Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 
 SEARCHED, MORE = 3, 6
 OPENED_AT = 1_795_442_520.0

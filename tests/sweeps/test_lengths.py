@@ -22,7 +22,8 @@ from meltpoint.sweeps.results.sweep_file import write_sweep
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.study import Study
 from meltpoint.sweeps.specification.cells import OpenCell, length_lines, open_cells
-from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core.task import Example
 from meltpoint.tests.adapters.conftest import save_tiny_elmo
 
@@ -256,7 +257,7 @@ def test_a_sample_in_document_context_is_of_whole_documents():
 def test_plan_says_what_is_cut_as_counted_by_hand(minilm, texts: Write, tmp_path: Path):
     counts = [5] * 990 + [180] * 8 + [190, 200]
     spec = spec_of("minilm", texts(counts))
-    planned = plan_sweep(spec, Resources(storage=str(tmp_path / "runs"), gpus=0.0))
+    planned = plan_sweep(spec, Resources(storage=str(tmp_path / "runs"), gpus_per_trial=0.0))
     every = 7 * 990 + 182 * 8 + 192 + 202
     at_184, at_8 = (100 * lost / every for lost in (8 + 18, 8 * 174 + 184 + 194))
     assert planned.lengths == (

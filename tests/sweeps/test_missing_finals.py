@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from meltpoint.reports.notes import trial_notes
+from meltpoint.sweeps.driver.cell_endings import missing_finals
 from meltpoint.sweeps.driver.opening import settle_specification
-from meltpoint.sweeps.driver.run import missing_finals
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.search.planner import Planner

@@ -31,7 +31,8 @@ from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep
 from meltpoint.sweeps.search import planner as planner_module
 from meltpoint.sweeps.search.cell_progress import Proposal
-from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.tracking.runs import Runs
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.recorded import recorded_code

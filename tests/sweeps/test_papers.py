@@ -12,11 +12,11 @@ from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes
 from meltpoint.reports import analyses, papers
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.cells import cell_space, data_spec
 from meltpoint.sweeps.specification.spec_files import FileBlock
+from meltpoint.sweeps.specification.sweep_options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
 
 BLOCKS = [(name, block) for name in spec_files.shipped() for block in spec_files.read(name).blocks]

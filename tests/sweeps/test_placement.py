@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from meltpoint.sweeps.command_line.option_values import gpus_of, resources_of
-from meltpoint.sweeps.command_line.options import SweepOptions
 from meltpoint.sweeps.driver.plan import planned_gpus
 from meltpoint.sweeps.on_ray.placement import UNKNOWN, ClusterGpus, gpus_of_nodes, in_words, settle, share_in_words
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources, checked_options
 from meltpoint.sweeps.worker import retrain
 
 AUTO = Resources()
@@ -57,8 +55,7 @@ def test_a_node_whose_gpus_ray_cannot_name_is_a_kind_of_its_own():
 
 
 def test_auto_is_the_default_of_the_command_line_and_of_every_caller():
-    assert Resources().gpus == "auto"
-    assert resources_of(SweepOptions()).gpus == "auto"
+    assert Resources().gpus_per_trial == "auto"
 
 
 def test_auto_is_the_cpu_where_ray_has_no_gpu_whatever_torch_sees(has_cuda: bool):
@@ -90,7 +87,7 @@ def test_gpus_without_a_name_beside_others_give_each_trial_a_whole_one_and_the_l
 @pytest.mark.parametrize("found", [NO_GPU, H100, MIXED])
 @pytest.mark.parametrize("gpus", [0.0, 0.25, 2.0])
 def test_a_number_stays_what_was_asked_for(gpus: float, found: ClusterGpus, has_cuda: bool):
-    assert settle(Resources(gpus=gpus), found)[0] == gpus
+    assert settle(Resources(gpus_per_trial=gpus), found)[0] == gpus
 
 
 # --- the line ---
@@ -101,7 +98,7 @@ def test_a_number_stays_what_was_asked_for(gpus: float, found: ClusterGpus, has_
     [
         (3, 2, 1.0, (0.0, 0.0), NO_GPU, "no GPU in this Ray cluster",
          "3 cells, 2 trials at a time, each on 1 CPU (no GPU in this Ray cluster)."),
-        (1, 1, 2.0, (0.0, 0.0), H100, settle(Resources(gpus=0.0), H100)[1],
+        (1, 1, 2.0, (0.0, 0.0), H100, settle(Resources(gpus_per_trial=0.0), H100)[1],
          "1 cell, 1 trial at a time, each on 2 CPUs (--gpus-per-trial 0; Ray has 4 GPUs (H100))."),
         (3, 16, 1.0, (0.25, 0.25), H100, "", "3 cells, 16 trials at a time, each on 1/4 of a GPU (H100) and 1 CPU."),
         (2, 8, 1.0, (0.125, 0.5), H100, "",
@@ -134,7 +131,7 @@ def test_a_plan_says_which_machine_it_assumes(has_cuda: bool):
     assert ("whole GPU" in said) == has_cuda
     remote = planned_gpus(replace(AUTO, address="10.0.0.1:6379"))[1]
     assert "the cluster at 10.0.0.1:6379 is not asked" in remote[0]
-    assert planned_gpus(Resources(gpus=0.0)) == (0.0, [])
+    assert planned_gpus(Resources(gpus_per_trial=0.0)) == (0.0, [])
 
 
 # --- train, which has no Ray ---
@@ -165,10 +162,11 @@ def test_train_takes_the_gpu_of_this_machine_unless_the_file_records_a_cpu(
 
 
 def test_the_option_takes_auto_and_numbers_and_refuses_the_rest():
-    assert [gpus_of(text) for text in ("auto", "0", "0.25", "2")] == ["auto", 0.0, 0.25, 2.0]
+    found = [checked_options({"gpus_per_trial": text}).gpus_per_trial for text in ("auto", "0", "0.25", "2")]
+    assert found == ["auto", 0.0, 0.25, 2.0]
     for text in ("-1", "nan", "inf", "half", ""):
         with pytest.raises(ValueError, match="write 0, a share as"):
-            gpus_of(text)
+            checked_options({"gpus_per_trial": text})
 
 
 # --- on a Ray that believes in one GPU ---
@@ -186,7 +184,8 @@ from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.worker.memory_probe import Need
-from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Resources
 
 
 def order_of(proposal, gpus):

@@ -13,9 +13,10 @@ from meltpoint.reports.screen import data_lines
 from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, plan_sweep, price_of
 from meltpoint.sweeps.machine import limits
-from meltpoint.sweeps.search.cell_operations import expected_epochs, head_weights
+from meltpoint.sweeps.search.cell_work import expected_epochs, head_weights
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.specification.sweep_spec import Resources, SweepSpec
+from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core import sources
 
 RATE = 1e9 / SHARE_OF_PEAK
@@ -86,7 +87,7 @@ def test_a_busy_machine_is_said_to_stretch_the_estimate(load: float, said: str, 
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr(limits, "cores", lambda: 2.0)
     monkeypatch.setattr(plan, "worker_count", lambda cpus, gpus: 2)
-    notes = plan_sweep(spec_of("linear", modes=MODES[1:2]), Resources(storage=str(tmp_path), gpus=0.0)).notes
+    notes = plan_sweep(spec_of("linear", modes=MODES[1:2]), Resources(storage=str(tmp_path), gpus_per_trial=0.0)).notes
     assert "for cores that nothing else uses" in notes[0]
     assert notes[1:] == ([f"the machine is busy {said} times the estimate"] if said else [])
 

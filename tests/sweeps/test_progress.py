@@ -14,7 +14,7 @@ from meltpoint.sweeps.driver.progress import LINE, QUIET_SECONDS, STEPS, Progres
 from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 
 
 def text_of(console: Console) -> str:

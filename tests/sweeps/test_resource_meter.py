@@ -21,7 +21,7 @@ from meltpoint.sweeps.driver.running_trial import RunningTrial
 from meltpoint.sweeps.ledger.ledger import STATES
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
-from meltpoint.sweeps.machine.peak_memory import ProcessPeak
+from meltpoint.sweeps.machine.counters import ProcessPeak
 from meltpoint.sweeps.on_ray.trainable import EVENTS, train_on_ray
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.worker import resources, worker

@@ -12,7 +12,7 @@ import yaml
 from meltpoint.adapters import encoders
 from meltpoint.adapters.families.reference import encoder_word, short_name
 from meltpoint.reports.notes import notes
-from meltpoint.sweeps.command_line.option_values import encoder_name
+from meltpoint.sweeps.command_line.spec_from_options import encoder_name
 from meltpoint.sweeps.command_line.submission import is_elsewhere
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from meltpoint.sweeps.command_line.options import SearcherName, SweepOptions
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
+from meltpoint.sweeps.specification.sweep_options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec, check
 
 FILE = """\
@@ -175,7 +175,7 @@ def test_a_set_that_no_cell_of_any_sweep_could_have_is_refused_before_the_blocks
 
 def test_the_other_options_are_the_sweeps(file, tmp_path):
     spec = asked(
-        file, name="other", data_dir=tmp_path, max_train_examples=64, seed=7, searcher=SearcherName.random,
+        file, name="other", data_dir=tmp_path, max_train_examples=64, seed=7, searcher="random",
         space=tmp_path / "s.yaml", test_from="dev[:40]", max_dev_examples="32",
     )  # fmt: skip
     assert (spec.name, spec.data_dir, spec.max_train_examples) == ("other", str(tmp_path), 64)
@@ -192,7 +192,7 @@ def test_a_block_names_its_searcher_the_file_the_others_and_the_option_all(file)
     Path(file).write_text(f"searcher: grid\n{lines}", encoding="utf-8")
     spec = asked(file)
     assert sorted(spec.searcher_of(block) for block in spec.blocks) == ["grid", "random"]
-    spec = asked(file, searcher=SearcherName.tpe)
+    spec = asked(file, searcher="tpe")
     assert {spec.searcher_of(block) for block in spec.blocks} == {"tpe"}
 
 

@@ -17,7 +17,7 @@ from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
-from meltpoint.sweeps.specification.sweep_spec import Resources
+from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.finalist_scoring import Scorer, score_finalists
 from meltpoint.sweeps.worker.outcome import EpochEnded
 from meltpoint.sweeps.worker.retrain import retrain
@@ -114,7 +114,7 @@ def finals(spec, cells, tmp_path, make_record) -> tuple[SweepDriver, list]:
     silent = SimpleNamespace(**dict.fromkeys(("end", "scored", "run_of", "say"), lambda *_: None))
     ledger = Ledger(tmp_path / "sweep")
     ledger.create()
-    resources = Resources(storage=str(tmp_path), gpus=0.0)
+    resources = Resources(storage=str(tmp_path), gpus_per_trial=0.0)
     return SweepDriver(planner, ledger, silent, silent, Scorer(ledger.folder), resources), made  # type: ignore[arg-type]
 
 

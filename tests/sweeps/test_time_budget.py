@@ -9,7 +9,7 @@ import pytest
 
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.progress import RemainingTime
-from meltpoint.sweeps.driver.time_budget import CLOSING_SECONDS, TimeBudget
+from meltpoint.sweeps.driver.running_trial import CLOSING_SECONDS, TimeBudget
 from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET
 from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.test_driver import driver, epoch_ended, hand_out, orders_until_wait, records
@@ -20,7 +20,7 @@ __all__ = ["driver"]
 @pytest.fixture
 def timed(driver):
     """A driver whose budget of 100 s is for all, and `pass_time`, which turns its clock."""
-    driver.resources = replace(driver.resources, time_budget_seconds=100.0, budget_began=0.0)
+    driver.resources = replace(driver.resources, time_budget=100.0, budget_began=0.0)
     driver.progress.remaining = RemainingTime()
     now = 0.0
     driver.clock = lambda: now

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from meltpoint import tasks
-from meltpoint.sweeps.command_line.option_values import split_at_commas
+from meltpoint.sweeps.command_line.spec_from_options import split_at_commas
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks import get
 from meltpoint.tasks.core.locked import open_test, write_glue_submission

@@ -1,0 +1,321 @@
+"""The options of a sweep, each written once: its name, type, default, help text and check.
+
+The fields of `SweepOptions` become the options of the command line (`command_line.options`), the arguments of
+`mp.sweep`, `mp.plan` and `mp.tune` (`reports.python_api`), and the command of a job (`as_words`). A value is checked
+when the model is made, so that `30m` and `50GB` are seconds and bytes from then on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
+
+from meltpoint.adapters.training.epochs import largest_share
+from meltpoint.sweeps.specification.tracking_uri import check_scheme, check_sign_in
+from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.wording import shown
+
+Searcher = Literal["tpe", "random", "grid"]
+Overflow = Literal["on_the_fly", "bf16"]
+SEARCHERS = get_args(Searcher)
+
+TRIALS, SEEDS = 16, 5
+"""Defaults of a sweep without a specification file."""
+MOST_CPUS = 4096
+"""Of one trial: more than any machine has."""
+CACHE_BYTES = 50 * 10**9
+"""The default `--cache-budget`: holds the states of BERT-base (13 layers of 768, bf16) for 2.5 million pieces."""
+TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+SIZES = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def _flag(info: ValidationInfo) -> str:
+    return f"--{str(info.field_name).replace('_', '-')}"
+
+
+def _seconds(value: object, info: ValidationInfo) -> float:
+    """`90s`, `30m`, `2h` or `1.5h` in seconds."""
+    seconds = _number(value, TIMES)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"{_flag(info)} {value!r}: write 90s, 30m, 2h or 1d.")
+    return seconds
+
+
+def _bytes(value: object, info: ValidationInfo) -> int:
+    """`500MB`, `50GB` or `2TB` in bytes."""
+    size = _number(value, SIZES)
+    if not 0 <= size < float("inf"):
+        raise ValueError(f"{_flag(info)} {value!r}: write 500MB, 50GB or 2TB; 0MB keeps nothing.")
+    return round(size)
+
+
+def _number(value: object, units: Mapping[str, int]) -> float:
+    """A number, or a text with a unit, in the smallest unit; -1 for anything else."""
+    if isinstance(value, int | float):
+        return float(value)
+    number, unit = re.fullmatch(r"(.*?)([A-Za-z]{0,2})", str(value), re.DOTALL).groups()  # type: ignore[union-attr]
+    try:
+        return float(number) * (units.get(unit) or units[unit.upper()])
+    except (ValueError, KeyError):
+        return -1.0
+
+
+def in_units(value: float, units: Mapping[str, int]) -> str:
+    """A value in the largest unit of which it is a whole number, as it is typed: `10m`, `50GB`."""
+    for unit, size in reversed(list(units.items())):
+        if value % size == 0:
+            return f"{value / size:.0f}{unit}"
+    unit, size = next(iter(units.items()))
+    return f"{value / size!r}{unit}"
+
+
+def _cpus(cpus: float) -> float:
+    if not 0 < cpus <= MOST_CPUS:
+        raise ValueError(f"--cpus-per-trial {cpus:g}: above 0, at most {MOST_CPUS}.")
+    return cpus
+
+
+def _gpus(value: object) -> object:
+    """`auto`, or a number of GPUs, fractions too."""
+    if value == "auto":
+        return value
+    try:
+        gpus = float(str(value))
+    except ValueError:
+        gpus = -1.0
+    if not 0 <= gpus < float("inf"):
+        raise ValueError(f"--gpus-per-trial {value!r}: write 0, a share as 0.25, a number of GPUs, or auto.")
+    return gpus
+
+
+def _workers(count: int | None) -> int | None:
+    if count is not None and count < 1:
+        raise ValueError(f"--max-workers {count}: at least 1, or leave it out.")
+    return count
+
+
+def _dev_examples(value: object) -> object:
+    """A number of examples, `all` or `auto`."""
+    if value in ("auto", "all"):
+        return value
+    if not re.fullmatch(r"-?\d{1,18}", str(value)):
+        raise ValueError(f"--max-dev-examples {value}: a number of examples, all, or auto.")
+    return int(str(value))
+
+
+def _uri(uri: str | None) -> str | None:
+    if uri is not None:
+        check_sign_in(uri)
+        check_scheme(uri)
+    return uri
+
+
+def check_margin(points: float) -> float:
+    """Refuse a `--margin` that is no number of points above 0, or is as many as all.
+
+    Raises:
+        ValueError: one line with the remedy.
+    """
+    if not 0 < points < 100:
+        raise ValueError(f"--margin {points:g}: write points above 0 and below 100, as in --margin 2.")
+    return points
+
+
+def check_cache_dir(text: str | None) -> str | None:
+    """Refuse a `--cache-dir` that is a URI, which is no folder of a node.
+
+    Raises:
+        ValueError: one line with the remedy.
+    """
+    if text is not None and "://" in text:
+        raise ValueError(f"--cache-dir {text}: a folder of each node's own disk; leave an object store to --storage.")
+    return text
+
+
+def _text(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _words(value: object) -> object:
+    return [_text(word) for word in value] if isinstance(value, list | tuple) else [_text(value)]
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Words = Annotated[list[str], BeforeValidator(_words)]
+Seconds = Annotated[float, BeforeValidator(_seconds), PlainSerializer(lambda value: in_units(value, TIMES))]
+Bytes = Annotated[int, BeforeValidator(_bytes), PlainSerializer(lambda value: in_units(value, SIZES))]
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The options of the search, by which a sweep is another one. A `--spec` file has defaults of its own."""
+
+    name: str | None = Field(
+        default=None, description="A name; the same again goes on. The task's or the --spec's own otherwise."
+    )
+    encoder: Words | None = Field(
+        default=None, description="bert-base, minilm, hf:ID, hf:FOLDER, NAME=hf:FOLDER, elmo:FOLDER; commas or repeats."
+    )
+    mode: Words | None = Field(
+        default=None, description="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥); all otherwise."
+    )
+    task: Words | None = Field(default=None, description="A name of `list tasks`, or your own task.yaml.")
+    spec: Text | None = Field(default=None, description="A whole specification: a name of `list specs`, or FILE.yaml.")
+    replacing: Words | None = Field(
+        default=None,
+        description="WORD=ENCODER in a --spec: elmo=FOLDER says where it lies, bert-base=minilm puts another.",
+    )
+    head: str | None = Field(default=None, description="A head for every cell; each mode's own by default.")
+    trials: int | None = Field(
+        default=None, description=f"Settings to try, each cell; {TRIALS}, or as the --spec says."
+    )
+    seeds: int | None = Field(
+        default=None, description=f"Seeds for each cell's best setting; {SEEDS}, or as the --spec says."
+    )
+    searcher: Searcher | None = Field(default=None, description="The proposer of settings; tpe, or as the --spec says.")
+    default_finals: bool | None = Field(
+        default=None,
+        description="Run the published setting with the same seeds too; by default where it is under a tenth of the "
+        "runs.",
+    )
+    space: Path | None = Field(default=None, description="A space file, in place of the shipped spaces.")
+    overrides: Words | None = Field(default=None, description="KEY=VALUE: fix a parameter, or give it a range in YAML.")
+    data_dir: Path | None = Field(default=None, description="Original files, D/<task folder>/…; the hub otherwise.")
+    max_train_examples: int | None = Field(default=None, description="Train on a seeded sample of this size.")
+    max_dev_examples: Annotated[int | Literal["auto", "all"], BeforeValidator(_dev_examples)] = Field(
+        default="auto",
+        description="Score epochs on a sample of dev of this size, or on all; auto samples a dev many times train.",
+    )
+    test_from: str | None = Field(
+        default=None, description="Carve a labelled test off: train[-1000:], dev[:10%]; docs/tasks.md."
+    )
+    seed: int = Field(default=0, description="Of the searcher and of the search trials.")
+    margin: Annotated[float, AfterValidator(check_margin)] = Field(
+        default=1.0, description="Points within which modes are level: then the cheapest is recommended."
+    )
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The options of the machine, which may change between runs of one sweep, since no setting is chosen by them.
+
+    Their effects on numbers are recorded: threads and GPU affect last bits (`HardwareRecord`), and so may a full cache
+    (the trial's notes). Only `cache_overflow`, which may round cached states, is fixed for a sweep.
+    """
+
+    storage: Text = Field(default="runs", description="The folder of all sweeps; or s3://BUCKET/PREFIX, gs://….")
+    tracking_uri: Annotated[str | None, AfterValidator(_uri)] = Field(
+        default=None, description="An MLflow server; SQLite in the storage otherwise."
+    )
+    address: Annotated[str | None, AfterValidator(lambda text: None if text == "local" else text)] = Field(
+        default=None,
+        description="A running Ray cluster, HOST:PORT; auto: RAY_ADDRESS, or this machine's. Else a local one.",
+    )
+    cpus_per_trial: Annotated[float, AfterValidator(_cpus)] = Field(default=1.0, description="CPUs of one trial.")
+    gpus_per_trial: Annotated[float | Literal["auto"], BeforeValidator(_gpus)] = Field(
+        default="auto",
+        description="GPUs of one trial: 0 is the CPU, 0.25 shares one; auto measures, where Ray has any.",
+    )
+    max_workers: Annotated[int | None, AfterValidator(_workers)] = Field(
+        default=None, description="The most trials at once; else a fair share of the cluster."
+    )
+    time_budget: Seconds | None = Field(default=None, description="Longest search: 90s, 30m, 2h. Finals follow.")
+    retry_failed: bool = Field(default=False, description="Run failed trials once more.")
+    cache_budget: Bytes = Field(default=CACHE_BYTES, description="Room for frozen states, shared by trials: 50GB.")
+    cache_dir: Annotated[Text | None, AfterValidator(check_cache_dir)] = Field(
+        default=None, description="Each node's own folder for frozen states; in the storage otherwise."
+    )
+    cache_overflow: Overflow = Field(default="on_the_fly", description="The treatment of those that do not fit.")
+    # A few small tasks: encoding a split again costs less than an epoch without a cache.
+    cache_keep: Bytes = Field(default=200 * 10**6, description="Room for those that stay once the sweep is done.")
+    mix_code_versions: bool = Field(
+        default=False, description="Go on where other code of Meltpoint began; tables say so."
+    )
+    grow: bool = Field(
+        default=False, description="Add trials, seeds or cells to the sweep of that name; it keeps the rest."
+    )
+    new_test_round: bool = Field(
+        default=False, description="Search on where test was opened, in a round that tables name."
+    )
+    no_epoch_checkpoints: bool = Field(
+        default=False, description="Save no long epochs: a lost trial begins from the start."
+    )
+    register: bool = Field(
+        default=False, description="Put each cell's best finalist into MLflow as a model, with alias best."
+    )
+    budget_began: float | None = None
+    """`time.monotonic()` from which the time budget counts, and then for finals and test too; None: the budget is the
+    search's alone, from its first trial. No option: `tune` sets it."""
+
+    def __post_init__(self) -> None:
+        """Refuse a share in the environment that is none, before anything starts."""
+        largest_share()
+
+    @property
+    def saving_share(self) -> float:
+        """The share of training time that saving trials' epochs may take (`SavingRule`); 0 saves none."""
+        return 0.0 if self.no_epoch_checkpoints else largest_share()
+
+
+@dataclass(frozen=True)
+class SweepOptions(Resources, Searched):
+    """The options of `sweep` and `plan`, in the order of the help."""
+
+
+OPTIONS: dict[str, FieldInfo] = {
+    name: field for name, field in cast(Any, SweepOptions).__pydantic_fields__.items() if field.description
+}
+"""Name of an option, as an argument in Python → its field."""
+_AS_TYPED = TypeAdapter(SweepOptions)
+
+
+def bare(annotation: Any) -> Any:
+    """A field's type without checks, and without `None` where that stands for "not given"."""
+    if get_origin(annotation) is Annotated:
+        return bare(get_args(annotation)[0])
+    if get_origin(annotation) not in (Union, UnionType):
+        return annotation
+    members = [member for member in get_args(annotation) if member is not NoneType]
+    return bare(members[0]) if len(members) == 1 else annotation
+
+
+def checked_options(values: Mapping[str, Any]) -> SweepOptions:
+    """The options of some values, as they were typed or given in Python.
+
+    Raises:
+        ValueError: an unknown name, or a value that is none; one line.
+    """
+    for name in values:
+        if name not in OPTIONS:
+            raise unknown(name, "argument", OPTIONS)
+    try:
+        return SweepOptions(**values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name, value = str(first["loc"][0]) if first["loc"] else "", first["input"]
+        if first["type"] == "value_error":
+            raise ValueError(first["msg"].removeprefix("Value error, ")) from None
+        if first["type"] == "literal_error":
+            raise unknown(str(value), name, get_args(bare(OPTIONS[name].annotation))) from None
+        raise ValueError(f"{name} is {shown(value)}; {first['msg'][0].lower()}{first['msg'][1:]}.") from None
+
+
+def as_typed(options: SweepOptions, all_of_them: bool = False) -> dict[str, Any]:
+    """The options by name as they are typed, `10m` or `50GB`; those that are their defaults are left out by default."""
+    given: dict[str, Any] = _AS_TYPED.dump_python(options, exclude_defaults=not all_of_them)
+    return {name: value for name, value in given.items() if name in OPTIONS}
