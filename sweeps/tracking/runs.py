@@ -271,10 +271,11 @@ class Runs:
             epochs: its epochs so far, or the last ones; those that MLflow already has are skipped.
             record: the trial's record if it ended, else None.
         """
-        if record is None and trial not in self.cell_of:  # interrupted before it began
-            return
-        run_id = self.runs[trial]
-        cell = self.cells.cells[record.cell] if record is not None else self.cell_of[trial]
+        if trial not in self.cell_of:
+            if record is None:  # interrupted before it began
+                return
+            self.cell_of[trial] = self.cells.cells[record.cell]
+        run_id, cell = self.runs[trial], self.cell_of[trial]
         if trial not in self.logged:  # a final that an earlier driver trained, and that was scored now
             self.logged[trial] = self._steps(run_id)
         logged = self.logged[trial]
