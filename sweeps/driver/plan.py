@@ -50,7 +50,7 @@ from meltpoint.tasks.core.sources import TestState
 from meltpoint.tasks.core.wording import some
 
 SHARE_OF_PEAK = 0.45  # of the matmul rate that a training step reaches, evaluation and padding included
-START_UP_SECONDS = 7.0  # Ray and the workers' first imports (docs/internals/log.md)
+START_UP_SECONDS = 20.0  # Ray and the first imports of its workers: 14 to 30 s on two cores (docs/internals/log.md)
 
 
 @dataclass(frozen=True)
