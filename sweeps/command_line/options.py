@@ -98,7 +98,7 @@ AnalysesArgument = Annotated[
     ),
 ]
 
-Name = Annotated[str, option_of("name", "A name; the same name and options again go on.")]
+Name = Annotated[str, option_of("name", "The sweep's name; the same command resumes it.")]
 Encoders = Annotated[list[str] | None, option_of("encoder")]
 Tasks = Annotated[list[str] | None, option_of("task")]
 DataDir = Annotated[Path | None, option_of("data_dir")]

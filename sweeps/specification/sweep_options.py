@@ -166,7 +166,8 @@ class Searched:
     """The options of the search, by which a sweep is another one. A `--spec` file has defaults of its own."""
 
     name: str | None = Field(
-        default=None, description="A name; the same again goes on. The task's or the --spec's own otherwise."
+        default=None,
+        description="The sweep's name; the same command resumes it. By default the task's or the --spec's.",
     )
     encoder: Words | None = Field(
         default=None, description="bert-base, minilm, hf:ID, hf:FOLDER, NAME=hf:FOLDER, elmo:FOLDER; commas or repeats."
@@ -174,39 +175,48 @@ class Searched:
     mode: Words | None = Field(
         default=None, description="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥); all otherwise."
     )
-    task: Words | None = Field(default=None, description="A name of `list tasks`, or your own task.yaml.")
-    spec: Text | None = Field(default=None, description="A whole specification: a name of `list specs`, or FILE.yaml.")
+    task: Words | None = Field(default=None, description="A name from `list tasks`, or your own task.yaml.")
+    spec: Text | None = Field(
+        default=None, description="A whole specification: a name from `list specs`, or FILE.yaml."
+    )
     replacing: Words | None = Field(
         default=None,
-        description="WORD=ENCODER in a --spec: elmo=FOLDER says where it lies, bert-base=minilm puts another.",
+        description="WORD=ENCODER in a --spec: elmo=FOLDER says where it is, bert-base=minilm replaces it.",
     )
-    head: str | None = Field(default=None, description="A head for every cell; each mode's own by default.")
+    head: str | None = Field(default=None, description="The head of every cell; by default each mode has its own.")
     trials: int | None = Field(
-        default=None, description=f"Settings to try, each cell; {TRIALS}, or as the --spec says."
+        default=None, description=f"Settings to try in each cell; {TRIALS}, or as the --spec says."
     )
     seeds: int | None = Field(
-        default=None, description=f"Seeds for each cell's best setting; {SEEDS}, or as the --spec says."
+        default=None, description=f"Seeds to run each cell's best setting with; {SEEDS}, or as the --spec says."
     )
-    searcher: Searcher | None = Field(default=None, description="The proposer of settings; tpe, or as the --spec says.")
+    searcher: Searcher | None = Field(
+        default=None, description="How settings are proposed; tpe, or as the --spec says."
+    )
     default_finals: bool | None = Field(
         default=None,
-        description="Run the published setting with the same seeds too; by default where it is under a tenth of the "
-        "runs.",
+        description="Also run the published setting with the same seeds; by default only if that is under a tenth of "
+        "the runs.",
     )
-    space: Path | None = Field(default=None, description="A space file, in place of the shipped spaces.")
+    space: Path | None = Field(default=None, description="A space file to use in place of the shipped spaces.")
     overrides: Words | None = Field(default=None, description="KEY=VALUE: fix a parameter, or give it a range in YAML.")
-    data_dir: Path | None = Field(default=None, description="Original files, D/<task folder>/…; the hub otherwise.")
-    max_train_examples: int | None = Field(default=None, description="Train on a seeded sample of this size.")
+    data_dir: Path | None = Field(
+        default=None,
+        description="Folder with the original files, D/<task folder>/…; without it, data come from the hub.",
+    )
+    max_train_examples: int | None = Field(
+        default=None, description="Train on a random sample of this size; the seed fixes it."
+    )
     max_dev_examples: Annotated[int | Literal["auto", "all"], BeforeValidator(_dev_examples)] = Field(
         default="auto",
-        description="Score epochs on a sample of dev of this size, or on all; auto samples a dev many times train.",
+        description="Score epochs on a sample of dev of this size, or on all; auto samples if dev is far larger.",
     )
     test_from: str | None = Field(
-        default=None, description="Carve a labelled test off: train[-1000:], dev[:10%]; docs/tasks.md."
+        default=None, description="Split a labelled test set off, as in train[-1000:] or dev[:10%]; see docs/tasks.md."
     )
-    seed: int = Field(default=0, description="Of the searcher and of the search trials.")
+    seed: int = Field(default=0, description="Seed of the searcher and of the search trials.")
     margin: Annotated[float, AfterValidator(check_margin)] = Field(
-        default=1.0, description="Points within which modes are level: then the cheapest is recommended."
+        default=1.0, description="Modes within this many points are level: the cheapest of them is recommended."
     )
 
 
@@ -220,40 +230,44 @@ class Resources:
 
     storage: Text = Field(default="runs", description="The folder of all sweeps; or s3://BUCKET/PREFIX, gs://….")
     tracking_uri: Annotated[str | None, AfterValidator(_uri)] = Field(
-        default=None, description="An MLflow server; SQLite in the storage otherwise."
+        default=None, description="An MLflow server; by default SQLite in the storage."
     )
     address: Annotated[str | None, AfterValidator(lambda text: None if text == "local" else text)] = Field(
         default=None,
-        description="A running Ray cluster, HOST:PORT; auto: RAY_ADDRESS, or this machine's. Else a local one.",
+        description="A running Ray cluster, HOST:PORT, or auto (RAY_ADDRESS or this machine's); else a local one.",
     )
-    cpus_per_trial: Annotated[float, AfterValidator(_cpus)] = Field(default=1.0, description="CPUs of one trial.")
+    cpus_per_trial: Annotated[float, AfterValidator(_cpus)] = Field(default=1.0, description="CPUs for each trial.")
     gpus_per_trial: Annotated[float | Literal["auto"], BeforeValidator(_gpus)] = Field(
         default="auto",
-        description="GPUs of one trial: 0 is the CPU, 0.25 shares one; auto measures, where Ray has any.",
+        description="GPUs for each trial: 0 is the CPU, 0.25 shares one; auto measures, if Ray has any.",
     )
     max_workers: Annotated[int | None, AfterValidator(_workers)] = Field(
-        default=None, description="The most trials at once; else a fair share of the cluster."
+        default=None, description="The most trials at once; by default a fair share of the cluster."
     )
     time_budget: Seconds | None = Field(default=None, description="Longest search: 90s, 30m, 2h. Finals follow.")
     retry_failed: bool = Field(default=False, description="Run failed trials once more.")
-    cache_budget: Bytes = Field(default=CACHE_BYTES, description="Room for frozen states, shared by trials: 50GB.")
-    cache_dir: Annotated[Text | None, AfterValidator(check_cache_dir)] = Field(
-        default=None, description="Each node's own folder for frozen states; in the storage otherwise."
+    cache_budget: Bytes = Field(
+        default=CACHE_BYTES, description="Room for frozen states, which trials share, as in 50GB."
     )
-    cache_overflow: Overflow = Field(default="on_the_fly", description="The treatment of those that do not fit.")
+    cache_dir: Annotated[Text | None, AfterValidator(check_cache_dir)] = Field(
+        default=None, description="A folder on each node for frozen states; by default in the storage."
+    )
+    cache_overflow: Overflow = Field(default="on_the_fly", description="How to treat frozen states that do not fit.")
     # A few small tasks: encoding a split again costs less than an epoch without a cache.
-    cache_keep: Bytes = Field(default=200 * 10**6, description="Room for those that stay once the sweep is done.")
+    cache_keep: Bytes = Field(
+        default=200 * 10**6, description="Room for the frozen states that stay once the sweep is done."
+    )
     mix_code_versions: bool = Field(
-        default=False, description="Go on where other code of Meltpoint began; tables say so."
+        default=False, description="Resume a sweep that another version of Meltpoint began; tables say so."
     )
     grow: bool = Field(
-        default=False, description="Add trials, seeds or cells to the sweep of that name; it keeps the rest."
+        default=False, description="Add trials, seeds or cells to the sweep of that name; the rest is kept."
     )
     new_test_round: bool = Field(
-        default=False, description="Search on where test was opened, in a round that tables name."
+        default=False, description="Continue a search whose test split was opened, in a round that tables name."
     )
     no_epoch_checkpoints: bool = Field(
-        default=False, description="Save no long epochs: a lost trial begins from the start."
+        default=False, description="Save no epochs of long trials: a lost trial starts again."
     )
     register: bool = Field(
         default=False, description="Put each cell's best finalist into MLflow as a model, with alias best."
