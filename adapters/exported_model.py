@@ -195,8 +195,8 @@ def save_folder(
     folder.mkdir(parents=True, exist_ok=True)
     model.encoder.save(folder / ENCODER)
     weights = {k: v.contiguous().cpu() for k, v in model.state_dict().items() if not k.startswith("encoder.")}
-    with replacing(folder / HEAD) as beside:
-        save_file(weights, beside, {"kind": task.kind, "head": head, "mode": mode})
+    with replacing(folder / HEAD) as temporary:
+        save_file(weights, temporary, {"kind": task.kind, "head": head, "mode": mode})
     document = {
         "kind": task.kind, "task": task.name, "metric": task.metric, "labels": task.labels,
         "label_range": task.label_range, "conll_columns": task.conll_columns, "mode": mode, "head": head,

@@ -303,7 +303,7 @@ def save_onnx_folder(
         document = json.loads((plain / FACTS).read_text(encoding="utf-8")) | {"onnx": asdict(check)}
         (plain / FACTS).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         folder.mkdir(parents=True, exist_ok=True)
-        beside = [path for path in plain.iterdir() if path.is_file() and ".safetensors" not in path.name]
-        for path in (*beside, *Path(scratch).glob(f"{ONNX_FILE}*")):  # large weights lie in a file of their own
+        companions = [path for path in plain.iterdir() if path.is_file() and ".safetensors" not in path.name]
+        for path in (*companions, *Path(scratch).glob(f"{ONNX_FILE}*")):  # large weights lie in a file of their own
             shutil.copy(path, folder / path.name)
     return check

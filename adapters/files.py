@@ -32,16 +32,16 @@ def replacing(path: Path, folder: Path | None = None) -> Iterator[Path]:
         folder: where the temporary path lies, on the same file system; None for the folder of `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _beside(path if folder is None else folder / path.name)
+    temporary = _temporary(path if folder is None else folder / path.name)
     try:
-        usual = _make_empty(beside)
-        yield beside
-        with beside.open("rb+") as file:
+        usual = _make_empty(temporary)
+        yield temporary
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        _set_mode(beside, usual)
-        beside.replace(path)
+        _set_mode(temporary, usual)
+        temporary.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -55,8 +55,8 @@ def write_atomically(path: Path, text: str) -> None:
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
         return
-    with replacing(path.resolve() if path.is_symlink() else path) as beside:
-        beside.write_text(text, encoding="utf-8")
+    with replacing(path.resolve() if path.is_symlink() else path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def append_line(path: Path, line: str) -> None:
@@ -120,7 +120,7 @@ def check_removable(folder: Path) -> None:
                 "link and what it leads to by hand"
             )
     for path in (*paths, folder):
-        aside = _beside(path)
+        aside = _temporary(path)
         try:
             path.rename(aside)
             aside.rename(path)
@@ -145,11 +145,11 @@ def remove_folder(folder: Path) -> None:
 
 def give_usual_mode(path: Path) -> None:
     """Set the permissions of a file to those that the umask gives; some libraries write others."""
-    beside = _beside(path)
+    temporary = _temporary(path)
     try:
-        _set_mode(path, _make_empty(beside))
+        _set_mode(path, _make_empty(temporary))
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def acquire(file: IO[str], shared: bool, wait: bool) -> bool:
@@ -177,7 +177,7 @@ def acquire(file: IO[str], shared: bool, wait: bool) -> bool:
     return True
 
 
-def _beside(path: Path) -> Path:
+def _temporary(path: Path) -> Path:
     """A unique name in the same folder; not by process id, since processes of two machines may have the same one."""
     return path.with_name(f".{path.name}.{uuid4().hex}.tmp")
 

@@ -240,9 +240,9 @@ class Shard:
         Raises:
             OSError: the file cannot be written, for example on a full disk; no incomplete shard is left.
         """
-        beside = self.path("part")  # a fixed name suffices under the lock; a killed process's file is overwritten
+        temporary = self.path("part")  # a fixed name suffices under the lock; a killed process's file is overwritten
         try:
-            with beside.open("w+b") as file:
+            with temporary.open("w+b") as file:
                 self._write_blocks(file, len(layers), blocks)
                 file.flush()
                 os.fsync(file.fileno())
@@ -251,12 +251,12 @@ class Shard:
                     bytes=self.size_bytes(len(layers)), sha256=_digest(file),
                     written_by=f"{socket.gethostname()}:{os.getpid()}",
                 )  # fmt: skip
-            beside.replace(self.path("bin"))
+            temporary.replace(self.path("bin"))
             write_atomically(self.path("json"), manifest.model_dump_json())
         except OSError as error:
             raise self._refusal(error, len(layers)) from error
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
     def _write_blocks(self, file: IO[bytes], layers: int, blocks: Iterable[Tensor]) -> None:
         """Write blocks one at a time, a block's layers to their parts of the file: only one batch is in memory."""

@@ -74,7 +74,7 @@ REGRESSION = Parameter(
     choices=("value", "distribution"), shapes=True,
 )  # fmt: skip
 FEATS = Parameter(
-    "sentence_vectors.feats", False, "six statistics of a pair's words beside its vectors (Kiros et al.: + feats)",
+    "sentence_vectors.feats", False, "six statistics of a pair's words, added to its vectors (Kiros et al.: + feats)",
     shapes=True, of_pairs=True,
 )  # fmt: skip
 

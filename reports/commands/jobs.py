@@ -52,7 +52,7 @@ def submit(
     options: SweepOptions, address: JobAddress = None, environment: Environment = "image", env: Variables = None,
     driver_cpus: DriverCpus = 0.0, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Send a sweep to a Ray cluster as a job, and return at once. The same command again goes on with it.
+    """Send a sweep to a Ray cluster as a job, and return at once. The same command again resumes it.
 
     Folders, data and task files are the cluster's; files that --spec and --space name are sent along.
 
@@ -111,7 +111,7 @@ def logs(
 
 @exit_on_error()
 def stop(name: NameArgument, address: JobAddress = None) -> None:
-    """End a submitted sweep's job, and wait until it has. What finished is kept; `submit` again goes on."""
+    """End a submitted sweep's job, and wait until it has. What finished is kept; `submit` again resumes it."""
     from meltpoint.sweeps.jobs.client import last_attempt
     from meltpoint.sweeps.jobs.sweep_job import STOP_WAIT_SECONDS
     from meltpoint.sweeps.jobs.sweep_job import stop as end
@@ -130,7 +130,7 @@ def stop(name: NameArgument, address: JobAddress = None) -> None:
         raise typer.Exit(FAILED)
     killed = ", killed, since it did not end by itself" if seconds > STOP_WAIT_SECONDS else ""
     tell(f"{in_words(job)} It took {seconds:.0f} s{killed}.")
-    tell("What finished is kept; the same `meltpoint submit` goes on from there.")
+    tell("What finished is kept; the same `meltpoint submit` resumes it.")
 
 
 def _client(address: str | None) -> JobClient:

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 def sweep(options: SweepOptions) -> None:
     """Search every cell, re-run its best setting over seeds, score it once on test, export it.
 
-    The cells are encoders × modes × tasks. Cut off (Ctrl-C, a reboot), the same command goes on where it stopped. With
-    more trials, seeds, encoders, modes or tasks under the same name it asks, and adds them.
+    The cells are encoders × modes × tasks. After Ctrl-C or a reboot, the same command resumes the sweep. With more
+    trials, seeds, encoders, modes or tasks under the same name, it asks and then adds them.
 
     Example: meltpoint sweep --name first --encoder minilm --mode feature_extraction,fine_tuning --task sst2,mrpc
     A paper's whole experiment: meltpoint sweep --spec to_tune_or_not --with elmo=FOLDER --data-dir DATA
@@ -85,8 +85,8 @@ def tune(
 ) -> None:
     """Say whether to freeze or fine-tune for your file of examples, and keep the better model.
 
-    It drafts the task, searches every mode, tests once, recommends one, and keeps its model for `predict NAME`. Cut
-    off, the same command goes on. `--time-budget 10m` is for all of it: trials are cut to fit.
+    It drafts the task, searches every mode, tests once, recommends one, and keeps its model for `predict NAME`. After
+    Ctrl-C, the same command resumes it. `--time-budget 10m` covers all of it: trials are cut to fit.
 
     Example: meltpoint tune questions.csv --time-budget 10m
     """

@@ -244,7 +244,10 @@ class Finals:
     def keep_score(self, record: TrialRecord) -> None:
         """Write down a finalist that came back with its test scores; keep the weights of the best final alone."""
         before = self._test_of(record)
-        if before and record.test_fingerprint not in (None, before):  # scored beside the other one: neither knew
+        if before and record.test_fingerprint not in (
+            None,
+            before,
+        ):  # scored at the same time as the other: neither knew
             self.scorer.refuse(record, "the test split changed while finals were scored; put the old one back")
             return
         self.writer.write(record)

@@ -98,8 +98,8 @@ def check_same(
         )
     if added and not grow:
         raise ValueError(
-            f"The sweep '{now.spec.name}' was asked for less: {'; '.join(added)}. Add --grow, and what it has stays "
-            "and the rest is added; or take another --name."
+            f"The sweep '{now.spec.name}' was started with less: {'; '.join(added)}. Add --grow to extend it, or "
+            "take another --name."
         )
     if before != now.code and not mix_code_versions:
         raise ValueError(

@@ -54,7 +54,7 @@ class DiskRoom:
         """A write found room, or a trial."""
         if self._has_said and (by_trial or not self._by_trial):
             self.is_short = self._has_said = self._by_trial = False
-            self.say("There is room on the disk again: the sweep goes on.")
+            self.say("There is room on the disk again: the sweep continues.")
 
     def is_due(self) -> bool:
         """True if it is time to try again what found no room; every two seconds."""

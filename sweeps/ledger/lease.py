@@ -155,8 +155,8 @@ class Lease:
         assert isinstance(path, Path)
         self.check()
         try:
-            with replacing(path, self.staging) as beside:
-                yield beside
+            with replacing(path, self.staging) as temporary:
+                yield temporary
                 self.check()
         except OSError:
             self.check()  # its folder was removed by the one that took over
@@ -212,8 +212,8 @@ class Lease:
         self._note_inherited(path.stem for path in trials)
 
     def _note_inherited(self, trials: Iterable[str]) -> None:
-        with self.placing(self.claim.path.with_suffix(INHERITED)) as beside:
-            beside.write_text(json.dumps(sorted(trials)) + "\n", encoding="utf-8")
+        with self.placing(self.claim.path.with_suffix(INHERITED)) as temporary:
+            temporary.write_text(json.dumps(sorted(trials)) + "\n", encoding="utf-8")
 
     def release(self) -> None:
         """End the lease, so that the next driver need not wait; nothing where it was lost."""
@@ -274,9 +274,9 @@ class ObjectLease(Lease):
     def placing(self, path: StoragePath) -> Iterator[Path]:
         """As in a folder, from a folder of this machine's for temporary files."""
         with tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:
-            beside = Path(scratch) / path.name
-            yield beside
-            self._replace(path, beside.read_bytes())
+            temporary = Path(scratch) / path.name
+            yield temporary
+            self._replace(path, temporary.read_bytes())
 
     def _replace(self, path: StoragePath, contents: bytes) -> None:
         """Write a file; once more where an older driver's write came in between."""

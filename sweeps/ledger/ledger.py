@@ -155,8 +155,8 @@ class Ledger:
         if self.lease is None:
             write(path, text)
             return
-        with self.lease.placing(path) as beside:
-            beside.write_text(text, encoding="utf-8")
+        with self.lease.placing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
     def append(self, path: StoragePath, document: dict[str, object]) -> None:
         """Add a line to one of the sweep's logs (`openings`, `test_rounds`, `test_checks`, `budgets`)."""
@@ -199,7 +199,7 @@ class Ledger:
         return sorted(kept, key=attrgetter("started_at", "id"))
 
     def light(self, record: TrialRecord) -> TrialRecord:
-        """A written record as it is kept in memory by the thousand: it reads its file for what is seldom asked for.
+        """A written record as it is kept in memory by the thousand: it reads its file for what is seldom needed.
 
         In an object store, where that would be a request each time, it is the record itself.
         """

@@ -164,15 +164,15 @@ class RecordIndex:
 
     def _settled_before(self) -> int:
         """The time in ns before which a file that changed is settled, by its own file system's clock; 0 for none."""
-        beside = self._beside()
+        temporary = self._temporary()
         try:
-            beside.touch()
-            return beside.stat().st_mtime_ns - SETTLED_NS
+            temporary.touch()
+            return temporary.stat().st_mtime_ns - SETTLED_NS
         except OSError:  # a read-only copy, or a full disk
             return 0
         finally:
             with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
 
     def _add(self, entries: Sequence[Entry], settled: int, is_rebuilt: bool = False) -> set[str]:
         """Add the entries of files that are settled; returns their names.
@@ -194,14 +194,14 @@ class RecordIndex:
         if not is_new:
             _append(self.path, blocks)
             return
-        beside = self._beside()
+        temporary = self._temporary()
         try:
-            beside.write_bytes(FORMAT.encode() + b"\n" + blocks)
-            beside.replace(self.path)
+            temporary.write_bytes(FORMAT.encode() + b"\n" + blocks)
+            temporary.replace(self.path)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
-    def _beside(self) -> Path:
+    def _temporary(self) -> Path:
         return self.path.with_name(f".{self.path.name}.{uuid4().hex}.tmp")
 
 

@@ -165,8 +165,8 @@ class TrialRecord(TrialDescription):
         trained_together: how many trials the worker trained side by side with this one, itself counted.
         input_notes: what the length limit did to the inputs, a line each; reports print them.
         storage_notes: what became of cached hidden states and of saved epochs, a line each; no report prints them.
-        task_parameters: how many numbers are learned beside the encoder's: the head's, and a mix of layers'; None where
-            no worker came to build it.
+        task_parameters: how many numbers are learned besides the encoder's, for the head and a mix of layers; None if
+            no worker built it.
         trained_parameters: how many numbers its plan trains: these, and of the encoder the layer groups that are open
             in any epoch (the whole table of subword tokens, if its group is).
         peak_memory_bytes, peak_memory_kind, energy_joules, energy_source, energy_share: as in `ResourceUse`; None where
@@ -248,7 +248,7 @@ class TrialRecord(TrialDescription):
 
     @property
     def dev_tolerance(self) -> float:
-        """What dev may differ by where the same weights are evaluated again, beside other trials."""
+        """The most that dev may differ by where the same weights are evaluated again together with other trials."""
         return GPU_TOLERANCE if self.hardware is not None and self.hardware.device != "cpu" else 0.0
 
     def result_notes(self) -> list[str]:
@@ -313,7 +313,7 @@ def _phase(epoch: EpochResult) -> str:
 
 
 class CellFacts(Protocol):
-    """A cell as it is opened, or as `sweep.json` has it: what its trials' numbers rest on beside setting and seed.
+    """A cell as it is opened, or as `sweep.json` has it: what its trials' numbers rest on besides setting and seed.
 
     Attributes:
         metric: what `dev` is.
@@ -350,7 +350,7 @@ def is_of(record: TrialRecord, cell: CellFacts, codes: Collection[str]) -> bool:
 def by_cell(
     records: Iterable[TrialRecord], cells: Iterable[CellFacts], codes: Collection[str]
 ) -> tuple[dict[CellKey, list[TrialRecord]], list[TrialRecord]]:
-    """Each cell's own records, and those that are of none of the cells as they are now.
+    """Each cell's own records, and those that belong to no cell as the cells are now.
 
     Args:
         codes: the versions of the code that count (`SweepFile.codes`).

@@ -167,7 +167,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     if _Asked.request is None:
         name = signal.Signals(number).name
         _note(StopRequest(f"stopped by {name}", TERMINATED))
-        say_now(f"{name}: the sweep ends; what finished is kept, and the same command goes on.")
+        say_now(f"{name}: the sweep ends; what finished is kept, and the same command resumes it.")
     elif _Asked.was_raised:
         if time.monotonic() - _Asked.at > SECOND_AFTER_SECONDS:
             os._exit(TERMINATED)  # Ray's processes end with this one

@@ -68,7 +68,7 @@ def head_weights(cell: OpenCell, setting: Setting) -> int:
     return _head_weights(cell.reference, cell.head, task.kind, task.outputs, task.label_range, chosen)
 
 
-# transformers takes 0.1 s to build a head, and each cell is asked for twice.
+# transformers takes 0.1 s to build a head, and each cell needs it twice.
 @lru_cache(maxsize=4096)
 def _head_weights(
     reference: EncoderReference, head: str, kind: Kind, outputs: int, label_range: tuple[float, float] | None,
@@ -110,8 +110,8 @@ def planned_trials(cell: OpenCell) -> int:
 
 
 def default_seeds(cell: OpenCell, spec: SweepSpec) -> int:
-    """The number of finals of a cell's published setting, beside those of its best one.
+    """The number of finals of a cell's published setting, in addition to those of its best one.
 
-    None where they are not asked for, or where nothing else is tried: then the published setting is the best one.
+    None where they are not wanted, or where nothing else is tried: then the published setting is the best one.
     """
     return cell.seeds if spec.default_finals and planned_trials(cell) > 1 else 0

@@ -83,7 +83,7 @@ class Planner:
         return progress
 
     def _planned_defaults(self, cell: OpenCell, published: dict[str, Value]) -> tuple[Proposal, ...]:
-        """The finals of a cell's published setting, where they are asked for."""
+        """The finals of a cell's published setting, where they are wanted."""
         return self._over_seeds(cell, published, default_seeds(cell, self.spec), "default")
 
     def _over_seeds(self, cell: OpenCell, setting: Setting, count: int, role: Role) -> tuple[Proposal, ...]:
@@ -222,7 +222,7 @@ class Planner:
         best = progress.best
         if best is None or not progress.searched:
             return []
-        if progress.planned_for != best.id:  # asked for several times a second of every cell; an identity is a hash
+        if progress.planned_for != best.id:  # called several times a second for every cell; an identity is a hash
             progress.planned_for = best.id
             progress.planned_finals = self._over_seeds(progress.cell, best.setting, progress.cell.seeds, "final")
         known = {*progress.finals, *progress.running, *(proposal.id for proposal in progress.again)}

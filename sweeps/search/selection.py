@@ -47,7 +47,7 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread | None:
-    """The spread of some values; None of none."""
+    """The spread of some values; None if there are no values."""
     if not values:
         return None
     return Spread(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))

@@ -87,7 +87,7 @@ class SpecFile(BaseModel):
         split: "dev" to leave test closed, for a paper's table that is of dev.
         max_train_examples: as `--max-train-examples`, which overrides it.
         base: a shipped specification whose values and blocks are taken where this file has none; the paper's numbers
-            of it stand beside the results.
+            of it are shown with the results.
         blocks: the blocks.
     """
 

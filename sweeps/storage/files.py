@@ -253,8 +253,8 @@ def rename(path: StoragePath, target: StoragePath) -> None:
 def storing(path: StoragePath) -> Iterator[Path]:
     """Yield a local path to write a file at; it replaces `path` after the block, unless that raises."""
     if isinstance(path, Path):
-        with replacing(path) as beside:
-            yield beside
+        with replacing(path) as temporary:
+            yield temporary
         return
     with tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:
         local = Path(scratch) / path.name

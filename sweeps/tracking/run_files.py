@@ -69,8 +69,8 @@ class RunFiles:
             if folder is None:
                 self._upload(run, name, local)
                 return
-            with storing(folder.path / name) as beside:
-                shutil.copyfile(local, beside)
+            with storing(folder.path / name) as temporary:
+                shutil.copyfile(local, temporary)
 
     def copy_folder(self, run: str, address: str, name: str, source: Path) -> None:
         """Copy every file of a local folder to an artifact below `name`."""

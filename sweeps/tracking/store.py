@@ -83,11 +83,11 @@ def _make_store(uri: str, path: Path) -> None:
     """
     for leftover in path.parent.glob(f".{path.name}.*.tmp*"):  # of a killed process, with its journal
         leftover.unlink()
-    beside = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     address, mark, options = uri.partition("?")
-    MlflowClient(f"{address.rpartition('/')[0]}/{beside.name}{mark}{options}").search_experiments(max_results=1)
-    give_usual_mode(beside)
-    beside.rename(path)
+    MlflowClient(f"{address.rpartition('/')[0]}/{temporary.name}{mark}{options}").search_experiments(max_results=1)
+    give_usual_mode(temporary)
+    temporary.rename(path)
 
 
 OF_SWEEPS = {SPECIFICATION, "meltpoint.specification"}

@@ -64,7 +64,7 @@ def check_before_start(uri: str, has_begun: bool) -> str | None:
     if check.ok:
         return None
     if check.is_away and has_begun:
-        return f"MLflow: {check.detail}; the sweep goes on, and MLflow is filled in once it answers."
+        return f"MLflow: {check.detail}; the sweep continues, and MLflow is filled in once it answers."
     raise ValueError(f"MLflow: {check.detail}; {check.remedy}.")
 
 
@@ -263,7 +263,8 @@ class Tracker:
     def _say_away(self) -> None:
         self._is_said_away = True
         self.say(redacted(
-            f"MLflow at {self.uri} fails ({self._reason}); the sweep goes on, and MLflow is filled in once it answers."
+            f"MLflow at {self.uri} fails ({self._reason}); the sweep continues, "
+            "and MLflow is filled in once it answers."
         ))  # fmt: skip
 
     # The writer's thread.

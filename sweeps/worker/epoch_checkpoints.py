@@ -1,4 +1,4 @@
-"""The saved epochs of a trial: its training state beside its weights, so that a later attempt goes on from there.
+"""The saved epochs of a trial: its training state next to its weights, so that a later attempt resumes there.
 
 Each attempt writes a file of its own, `state.DRIVER-ATTEMPT.safetensors`, and stops as soon as it sees a later one's:
 a worker that was given up and still runs overwrites nothing. A state is used by the same trial alone, and only where
@@ -38,7 +38,7 @@ from meltpoint.sweeps.worker.recorded import COMPUTING, versions
 from meltpoint.sweeps.worker.work_order import Order
 
 SPARE_BYTES = 50 * 2**20
-"""Left free on the disk beside a state, and as much again for the weights that training leaves."""
+"""Kept free on the disk next to a state, and as much again for the weights that training leaves."""
 
 SUFFIX, DAMAGED = ".safetensors", ".damaged"
 
@@ -88,7 +88,7 @@ class EpochCheckpoints:
         return self._past
 
     def _newest(self, trainer: Trainer) -> dict[str, Any] | None:
-        """The JSON beside the newest usable state, which the trainer has then; None where there is none."""
+        """The JSON with the newest usable state, which the trainer has then; None where there is none."""
         try:
             found = (self._taken_from(path, trainer) for path in reversed(self._files()))
             return next((about for about in found if about is not None), None)
@@ -99,7 +99,7 @@ class EpochCheckpoints:
             return None
 
     def _taken_from(self, path: StoragePath, trainer: Trainer) -> dict[str, Any] | None:
-        """The JSON beside a file's state, which the trainer has then; None where the file cannot be used."""
+        """The JSON with a file's state, which the trainer has then; None where the file cannot be used."""
         try:
             with local_copy(path) as local:
                 about = read_about(local)
@@ -117,7 +117,7 @@ class EpochCheckpoints:
         aside = path.with_suffix(DAMAGED)
         with suppress(OSError):
             rename(path, aside)
-        self.notes.append(f"a saved epoch was damaged ({why}), is set aside as {aside}, and was not gone on from")
+        self.notes.append(f"a saved epoch was damaged ({why}), is set aside as {aside}, and was not used")
 
     def after_epoch(self, trainer: Trainer, ended: Sequence[EpochRecord]) -> None:
         """Save the state, if the trial goes on and it is worth it (`SavingRule`); failing to is no fault of the trial.

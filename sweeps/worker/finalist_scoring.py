@@ -83,7 +83,7 @@ def score_finalists(
             {"test": score, "found": found, "fingerprint": fingerprint, "error": None, "again": False}
             for score, found in zip(scores, on_dev, strict=True)
         ]
-    except Exception as error:  # noqa: BLE001 - whatever broke is said of these finalists; the sweep goes on
+    except Exception as error:  # noqa: BLE001 - whatever broke is said of these finalists; the sweep continues
         return [{"test": None, "error": f"{type(error).__name__}: {error}", "again": False} for _ in orders]
 
 
@@ -212,7 +212,7 @@ def _score_after(start: None, *documents: Any) -> list[dict[str, Any]]:
 
 
 class Scorer:
-    """Sends finalists to be scored as Ray tasks, beside the training that still goes on.
+    """Sends finalists to be scored as Ray tasks, while others still train.
 
     Attributes:
         troubles: trial id → why it could not be scored.

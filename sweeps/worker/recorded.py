@@ -1,4 +1,4 @@
-"""An exported setting's record beside a training of today: the reasons that explain another dev score."""
+"""An exported setting's record compared with a training of today: the reasons for another dev score."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HARDWARE = {
 
 @dataclass(frozen=True)
 class Circumstances:
-    """The circumstances of a trial's numbers beside its setting, seed and data.
+    """The circumstances of a trial's numbers other than its setting, seed and data.
 
     Attributes:
         code: Meltpoint's version and digest.

@@ -80,7 +80,7 @@ class Retrained:
         predictions: split → the kept model's predictions on it: of dev, and of a test split that was opened and has
             labels. Empty where no model is kept.
         dev: the task's metric at the best epoch.
-        test: the task's metric on test, or None where it was not asked for or cannot be had.
+        test: the task's metric on test, or None where it was not requested or cannot be computed.
         recorded: the dev score that the file records for this seed, or None.
         reasons: what differs from what the file records, where the score does.
     """
@@ -181,7 +181,7 @@ def retrain(
 
 
 def _chosen_before(trial: TrialState, facts: Mapping[str, Any], seed: int, metric: str) -> int | None:
-    """The epoch before the last phase that a file's dev score is of; None where it is of none."""
+    """The epoch before the last phase that a file's dev score belongs to; None for an epoch of the last phase."""
     named = facts.get("best_epoch") if facts.get("seed") == seed else None
     recorded, last = recorded_dev(facts, seed), trial.results[-1].phase
     earlier = (one for one in trial.results if one.phase != last)

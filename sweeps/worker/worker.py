@@ -56,7 +56,7 @@ from meltpoint.tasks.core.task import DataSpec, Kind, TrainingData
 WEIGHTS = "weights.safetensors"
 
 SPARE_BYTES = 10 * 2**20
-"""Left to the ledger, the tracking store and predictions beside a trial's weights: some MB of a large sweep."""
+"""Kept free for the ledger, the tracking store and predictions, next to a trial's weights: some MB of a large sweep."""
 
 
 @lru_cache(maxsize=2)
@@ -184,7 +184,7 @@ def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[E
             # Said first: torch's destructors may abort the process before Ray has the error.
             yield [TrialEnded(trial=trial, outcome=lost_gpu(error)) for trial in open_trials]
             raise  # no later trial of this process could train; Tune ends it, and the trials run elsewhere
-        outcome = _outcome_of(error, orders)  # whatever else broke is these trials' outcome; the sweep goes on
+        outcome = _outcome_of(error, orders)  # whatever else broke is these trials' outcome; the sweep continues
         is_halved = is_out_of_memory(error) and len(orders) > 1 and not has_trained
     if is_halved:
         release_memory()
@@ -203,7 +203,7 @@ def _outcome_of(error: Exception, orders: Sequence[Order]) -> TrialOutcome:
     first = orders[0]
     try:
         return resources.outcome_of(error, orders, claim_device(int(first.cpus), first.gpus), encoded_data(first).train)
-    except Exception:  # noqa: BLE001 - not even the data could be read beside what the GPU lacks
+    except Exception:  # noqa: BLE001 - the data could not be read either
         return outcome_of_error(error)
 
 
@@ -332,5 +332,5 @@ def cache_notes(trainer: Trainer) -> tuple[str, ...]:
 
 def save_weights(state: Mapping[str, Tensor], folder: StoragePath) -> None:
     """Write weights as safetensors, whole or not at all."""
-    with storing(folder / WEIGHTS) as beside:
-        save_file({name: tensor.contiguous().cpu() for name, tensor in state.items()}, beside)
+    with storing(folder / WEIGHTS) as temporary:
+        save_file({name: tensor.contiguous().cpu() for name, tensor in state.items()}, temporary)

@@ -201,7 +201,7 @@ class Fault:
 
     Attributes:
         do: makes it happen.
-        statuses: with which the driver ends, where it does not go on by itself; then the same command goes on.
+        statuses: with which the driver ends, where it does not go on by itself; then the same command resumes it.
         damage: what happens to files while no driver runs.
         needs: why it cannot be tried in a world; "" where it can.
     """

@@ -203,7 +203,7 @@ def check(done: list[dict[str, float]], sweep: Sweep, log: str) -> None:
     for earlier in done:
         changed = [trial for trial, written in earlier.items() if last.get(trial) != written]
         assert changed == [], f"these ran again: {changed}"
-    assert log.count("is queued again, and the sweep goes on then") == 2, log[-3000:]
+    assert log.count("is queued again, and the sweep continues then") == 2, log[-3000:]
     status = subprocess.run(
         [Path(sys.executable).parent / "meltpoint", "status", "slurm", "--json", "--storage", sweep.storage],
         check=True, capture_output=True, encoding="utf-8", timeout=120,

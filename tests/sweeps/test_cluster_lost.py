@@ -100,8 +100,8 @@ def test_a_sweep_whose_cluster_is_lost_saves_shows_its_table_and_says_what_was_l
         marked.kill()
     text = log.read_text()
     assert text.count(f"meltpoint: {said}") == 1, text
-    assert "the same command goes on" in text
-    assert "It goes on with:" in text
+    assert "the same command resumes it" in text
+    assert "Resume it with:" in text
     assert "Traceback" not in text
     assert (storage / "tiny" / "report.md").exists()
     assert len(records(storage)) >= before

@@ -54,7 +54,7 @@ def test_a_trial_without_room_on_the_disk_pauses_the_sweep_says_so_once_and_runs
     driver.on_start(again)
     assert len(disk) == 1, "nobody knows yet"
     driver.on_event(started(again.first))
-    assert disk[1:] == ["There is room on the disk again: the sweep goes on."]
+    assert disk[1:] == ["There is room on the disk again: the sweep continues."]
     assert records(driver) == {}
 
 
@@ -98,7 +98,7 @@ def test_a_record_that_the_disk_has_no_room_for_is_written_later_and_meanwhile_n
     disk.now += record_writer.LOOK_SECONDS
     assert isinstance(driver.next_order(), WorkOrder)
     assert records(driver).keys() == set(ids(work))
-    assert disk[1:] == ["There is room on the disk again: the sweep goes on."]
+    assert disk[1:] == ["There is room on the disk again: the sweep continues."]
 
 
 def test_a_trial_whose_note_the_disk_has_no_room_for_does_not_begin_and_is_not_forgotten(driver, disk):

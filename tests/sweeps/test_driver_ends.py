@@ -106,7 +106,7 @@ def end_by(sweep: Sweep, send: Callable[[], None]) -> None:
     send()
     assert sweep.process.wait(timeout=60) == TERMINATED, sweep.said()
     assert time.monotonic() - told < SAVED_SECONDS + 5
-    assert "what finished is kept, and the same command goes on." in sweep.said()
+    assert "what finished is kept, and the same command resumes it." in sweep.said()
     assert "Traceback" not in sweep.said()
     assert "*** SIGTERM" not in sweep.said(), "no trace of C++"
     assert_nothing_is_left(sweep)
@@ -146,7 +146,7 @@ def test_a_second_signal_ends_a_sweep_at_once_though_mlflow_hangs(spec, tmp_path
         sweep = Sweep(spec, tmp_path, "--tracking-uri", uri, *LONG)
         sweep.until(lambda sweep: "ray::ImplicitFunc.train" in titles(sweep))
         sweep.process.send_signal(signal.SIGTERM)
-        sweep.until(lambda sweep: "the same command goes on" in sweep.said())
+        sweep.until(lambda sweep: "the same command resumes it" in sweep.said())
         time.sleep(1.2)  # a copy of the first signal would come sooner
         told = time.monotonic()
         sweep.process.send_signal(signal.SIGTERM)

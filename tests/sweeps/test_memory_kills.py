@@ -1,4 +1,4 @@
-"""A worker that Ray's memory monitor kills: its trial is lost, the others begin anew, and the sweep goes on."""
+"""A worker that Ray's memory monitor kills: its trial is lost, the others begin anew, and the sweep continues."""
 
 from __future__ import annotations
 

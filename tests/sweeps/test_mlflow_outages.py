@@ -335,7 +335,7 @@ def test_a_dead_server_is_one_line_of_trouble_and_stops_nothing(
     assert nobody in tracker.trouble
     assert "the ledger keeps everything" in tracker.trouble
     assert "\n" not in tracker.trouble
-    assert [line for line in said if "the sweep goes on" in line] == said[:1]
+    assert [line for line in said if "the sweep continues" in line] == said[:1]
     tracker.close([], True, {})
 
 

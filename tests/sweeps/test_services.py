@@ -199,7 +199,7 @@ def test_a_new_sweep_is_refused_where_its_store_does_not_answer_and_one_that_was
         check_before_start(uri, has_begun=False)
     line = check_before_start(uri, has_begun=True)
     assert line is not None
-    assert "the sweep goes on" in line
+    assert "the sweep continues" in line
     assert "pw" not in line
 
 

@@ -54,7 +54,7 @@ with stoppable():
 """)
     raised = f"request: stopped by {number.name} {TERMINATED}\nnothing was raised\nnothing was raised\n"
     assert (done.stdout, done.returncode) == (raised, 0), done.stderr
-    assert done.stderr.count("the same command goes on") == 1
+    assert done.stderr.count("the same command resumes it") == 1
 
 
 def test_handlers_are_those_from_before_after_it_ended():

@@ -44,7 +44,7 @@ def test_ctrl_c_stops_cleanly_prints_the_way_on_and_going_on_completes_the_sweep
     wait_for(tmp_path, 1, process)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 1, (tmp_path / "log").read_text(encoding="utf-8")
-    assert "It goes on with:" in (tmp_path / "log").read_text(encoding="utf-8")
+    assert "Resume it with:" in (tmp_path / "log").read_text(encoding="utf-8")
     assert "RUNNING" not in {run.info.status for run in mlflow_runs(tmp_path)}
     assert run(words).returncode == 0
     assert_whole(tmp_path, cells=1, trials=3, seeds=2)
@@ -193,7 +193,7 @@ def test_one_ctrl_c_ends_a_sweep_within_ten_seconds_though_mlflow_hangs(spec, tm
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 1
         assert time.monotonic() - told < 10
-    assert "It goes on with:" in (tmp_path / "log").read_text(encoding="utf-8")
+    assert "Resume it with:" in (tmp_path / "log").read_text(encoding="utf-8")
 
 
 def listing(folder: Path) -> dict[Path, tuple[int, bytes]]:
@@ -260,7 +260,7 @@ def test_a_sweep_whose_server_is_killed_and_started_again_ends_with_everything_t
         client = MlflowClient(server.uri)
         found = client.search_runs([client.get_experiment_by_name("tiny").experiment_id], max_results=1000)
     said = (tmp_path / "log").read_text(encoding="utf-8")
-    assert said.count("the sweep goes on, and MLflow is filled in once it answers") == 1
+    assert said.count("the sweep continues, and MLflow is filled in once it answers") == 1
     assert "View run" not in said
     assert {run.info.status for run in found} == {"FINISHED"}
     ended = {run.data.tags["meltpoint.trial"]: run for run in found if "meltpoint.trial" in run.data.tags}

@@ -392,7 +392,7 @@ def test_a_record_whose_file_is_gone_holds_no_other_trial_up_and_is_not_called_a
     assert list(tracker.refused) == [proposal.id]
     assert "No such file" in tracker.refused[proposal.id]
     assert f"{proposal.id}.json" in tracker.refused[proposal.id]
-    assert not [line for line in said if "the sweep goes on" in line], "MLflow was there all the time"
+    assert not [line for line in said if "the sweep continues" in line], "MLflow was there all the time"
     run = tracker.runs.client.get_run(tracker.run_of(other.id))
     assert run.info.status == "FINISHED"
 

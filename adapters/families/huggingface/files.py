@@ -170,8 +170,8 @@ def fingerprint(reference: EncoderReference, folder: Path) -> str:
     Raises:
         ValueError: the weights are not the expected ones.
     """
-    beside = sorted({path for pattern in BESIDE_WEIGHTS for path in folder.glob(pattern)})
-    parts = [verify(reference, folder), *(f"{path.relative_to(folder)} {file_digest(path)}" for path in beside)]
+    companions = sorted({path for pattern in BESIDE_WEIGHTS for path in folder.glob(pattern)})
+    parts = [verify(reference, folder), *(f"{path.relative_to(folder)} {file_digest(path)}" for path in companions)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

@@ -86,10 +86,10 @@ def read_tokenizer(folder: Path, word: str) -> Any:
         )
     except Exception as error:  # tokenizers raises the class Exception itself for a damaged tokenizer.json
         raise ValueError(
-            f"{word}: its tokenizer cannot be read ({first_line(error)}). Save it again beside the weights."
+            f"{word}: its tokenizer cannot be read ({first_line(error)}). Save it again next to the weights."
         ) from error
     if not getattr(tokenizer, "is_fast", False):
-        raise ValueError(f"{word} has no fast tokenizer; save one beside the weights as tokenizer.json.")
+        raise ValueError(f"{word} has no fast tokenizer; save one next to the weights as tokenizer.json.")
     return tokenizer
 
 
