@@ -1,7 +1,7 @@
 """The lease on a sweep: one driver at a time on any machine, also where the file system has no locks.
 
-Drivers are numbered. `drivers/000007.json` says who is the seventh; it is created only where it is not there
-(`O_EXCL`), and never deleted, so the highest number has the sweep. A driver writes files in a folder of its own
+Drivers are numbered. `drivers/000007.json` says who is the seventh; a hard link creates it only where it is not there,
+and it is never deleted, so the highest number has the sweep. A driver writes files in a folder of its own
 (`drivers/000007.staging/`) and renames them into the ledger from there. Who takes over claims the next number and
 removes that folder before it reads the ledger: a rename of the older driver's then fails, wherever it was halted.
 

@@ -6,6 +6,7 @@ looked up. Nothing else depends on it, and a file system without locks has none.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -20,7 +21,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from meltpoint.adapters.files import acquire, make_folders, sync_folder
+from meltpoint.adapters.files import acquire, append_line, make_folders
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.storage.object_path import ObjectPath
 
@@ -275,19 +276,32 @@ def shut(folders: Iterable[Path]) -> None:
             shutil.rmtree(gone, ignore_errors=True)
 
 
+NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
+"""The errors of a file system without hard links: exFAT, some FUSE file systems."""
+
+
 def make(claim: Claim, owner: Owner) -> bool:
-    """Make a claim's file; False if another process was first. A crash meanwhile leaves it without an owner."""
-    path, text = claim.path, (owner.model_dump_json() + "\n").encode()
+    """Make a claim's file, whole, also after a power failure; False if another process was first.
+
+    A hard link makes the file together with its contents. A file system without hard links may leave an empty one
+    behind after a crash; the next driver then waits for its silence.
+    """
+    path, text = claim.path, owner.model_dump_json()
     if isinstance(path, ObjectPath):
-        return path.create(text)
+        return path.create(f"{text}\n".encode())
+    temporary = path.with_name(f".{owner.token}.tmp")
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    except FileExistsError:
-        return False
-    try:
-        os.write(file, text)
-        os.fsync(file)
+        append_line(temporary, text)
+        try:
+            os.link(temporary, path)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            with path.open("x", encoding="utf-8") as file:
+                file.write(f"{text}\n")
+    except FileExistsError:  # NFS repeats a call whose answer was lost
+        found = claim.owner()
+        return found is not None and found.token == owner.token
     finally:
-        os.close(file)
-    sync_folder(path.parent)
+        temporary.unlink(missing_ok=True)
     return True

@@ -227,11 +227,28 @@ def test_a_released_lease_is_taken_at_once_and_nothing_is_left_of_its_folder(fol
     }  # fmt: skip
 
 
-def test_a_number_is_claimed_once(folder):
+@pytest.mark.parametrize("number", [None, errno.EPERM, errno.EOPNOTSUPP])
+def test_a_number_is_claimed_once_on_a_file_system_without_hard_links_too(folder, monkeypatch, number):
+    def no_links(*_: object) -> None:
+        raise OSError(number, "Operation not permitted")
+
+    if number is not None:
+        monkeypatch.setattr(os, "link", no_links)
     ours = acquire(folder, say=print)
     assert not locks.make(ours.claim, ours.owner.model_copy(update={"token": "t"}))
     with pytest.raises(ValueError, match=f"Another process drives this sweep .process {os.getpid()}"):
         acquire(folder, say=print)
+
+
+def test_a_link_whose_answer_was_lost_is_known_by_its_token(folder, monkeypatch):
+    link = os.link
+
+    def repeated(source: Path, target: Path) -> None:
+        link(source, target)
+        raise FileExistsError(errno.EEXIST, "File exists")
+
+    monkeypatch.setattr(os, "link", repeated)
+    assert acquire(folder, say=print).attempt == 1
 
 
 @pytest.mark.usefixtures("quick")
