@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces import documents
-from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.tasks.core.scoring import difference_text, score_text
 from meltpoint.tasks.core.wording import printable
+
+if TYPE_CHECKING:  # the ledger, which `list` does without
+    from meltpoint.sweeps.results.sweep_file import CellHeader
 
 QUOTED = "quoted"
 """Marks a number that a paper quotes from elsewhere."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -305,52 +305,6 @@ def show_epoch(epoch: EpochResult, console: Console) -> None:
     """Print one epoch of `train` on one line."""
     shown = ", ".join(f"{name} {value:.4f}" for name, value in epoch.dev.items())
     console.print(f"epoch {epoch.epoch} ({epoch.phase}): train loss {epoch.train_loss:.4f}, dev {shown}")
-
-
-def show_rows(rows: Sequence[Mapping[str, object]], console: Console) -> None:
-    """Print the rows of `list`: as a table if it fits, else as one paragraph per row."""
-    keys = list(dict.fromkeys(key for row in rows for key in row if _value(row[key])))  # no empty column
-    table = new_table()
-    for key in keys:
-        table.add_column(Text(key.replace("_", " ")), no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(_value(row.get(key))) for key in keys))
-    if width_of(table, console) <= console.width:
-        console.print(table)
-        return
-    for row in rows:
-        _show_paragraph(row, console)
-
-
-def _show_paragraph(row: Mapping[str, object], console: Console) -> None:
-    """Print the first value as a heading and the others below it with their keys."""
-    (_, name), *others = row.items()
-    say(console, stacked(_value(name), console.width, after="_+:./-"), style="bold")
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column()
-    grid.add_column(no_wrap=True, style="dim")
-    grid.add_column(overflow="fold")
-    for key, value in others:
-        text = "\n".join(value) if _is_phrases(value) else _value(value)
-        if text:
-            grid.add_row("", Text(key.replace("_", " ")), Text(text))
-    console.print(grid)
-
-
-def _is_phrases(value: object) -> TypeGuard[list[str]]:
-    """True if a value is a list whose items are printed on separate lines."""
-    return isinstance(value, list) and any(isinstance(item, str) and " " in item for item in value)
-
-
-def _value(value: object) -> str:
-    """A value of a row as one line."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return ", ".join(_value(item) for item in value)
-    return printable(" ".join(str(value).split()))
 
 
 def show_checks(checks: Sequence[Check], console: Console, verbose: bool = False) -> None:

@@ -51,7 +51,7 @@ def best(
     if as_json:
         print_json(best_json(cells))
         return
-    from meltpoint.reports.screen import show_rows
+    from meltpoint.reports.layout import show_rows
 
     show_rows(best_rows(cells), Screen())
 
@@ -112,7 +112,7 @@ def cache_list(storage: Storage = "runs", cache_dir: CacheDir = None, as_json: A
     if as_json:
         print_json(rows)
         return
-    from meltpoint.reports.screen import show_rows
+    from meltpoint.reports.layout import show_rows
 
     show_rows(shown(rows), Screen())
 

@@ -52,7 +52,7 @@ def list_names(
     if as_json:
         print_json(rows)
         return
-    from meltpoint.reports.screen import show_rows
+    from meltpoint.reports.layout import show_rows
 
     show_rows(rows, Screen())
 

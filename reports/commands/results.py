@@ -64,7 +64,7 @@ def status(
 def show_sweeps(storage: str, as_json: bool) -> None:
     """Print the sweeps of a storage, a row each: `status` without a name, and `list sweeps`."""
     from meltpoint.reports.findings import sweep_rows
-    from meltpoint.reports.screen import show_rows
+    from meltpoint.reports.layout import show_rows
     from meltpoint.sweeps.storage.files import readable_storage
 
     rows = sweep_rows(readable_storage(storage))

@@ -17,9 +17,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from meltpoint.reports.findings import SweepRow
-from meltpoint.reports.layout import say_lines
+from meltpoint.reports.layout import say_lines, show_rows
 from meltpoint.reports.results import results_of
-from meltpoint.reports.screen import show_plan, show_rows, show_summary
+from meltpoint.reports.screen import show_plan, show_summary
 from meltpoint.reports.status_view import show_status
 from meltpoint.reports.sweep_comparison import compare_sweeps, lines
 from meltpoint.reports.trial_view import best_rows, ranked_cells, trial_lines

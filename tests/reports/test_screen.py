@@ -13,9 +13,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from meltpoint.reports.layout import stacked
+from meltpoint.reports.layout import show_rows, stacked
 from meltpoint.reports.results import results_of
-from meltpoint.reports.screen import show_checks, show_outcome, show_plan, show_rows, show_summary
+from meltpoint.reports.screen import show_checks, show_outcome, show_plan, show_summary
 from meltpoint.reports.status_view import show_status
 from meltpoint.sweeps.command_line.listing import ROWS, inventory
 from meltpoint.sweeps.driver.run import Outcome
