@@ -1,8 +1,8 @@
 """Simulated finals of several modes of a task, for `statistics_simulation`: predictions of runs on one set of examples.
 
 A run is right about an example (a class, or a slot of a sentence that holds a span or none) by a logistic model:
-logit P(right) = level of the mode + seed + difficulty of the example + the mode's own liking of the example. What the
-coin decides beyond that is the interaction of seed and example. A score of a regression task is the gold score plus
+logit P(right) = level of the mode + seed + difficulty of the example + the mode's own liking of the example. The
+coin's part beyond that is the interaction of seed and example. A score of a regression task is the gold score plus
 noise with the same parts. No two runs share anything but the examples, so that Δ of two modes of the same level is 0.
 """
 

@@ -98,7 +98,7 @@ def sweep(
     `overrides` is `--set`: `{"epochs": 3}`.
 
     The search runs in a process of its own, so that Ray, signals and memory are not the notebook's. Its progress comes
-    on standard error. An interrupt (the notebook's stop button, Ctrl-C) stops it cleanly: what finished is kept.
+    on standard error. An interrupt (the notebook's stop button, Ctrl-C) stops it cleanly: finished trials are kept.
 
     Raises:
         ValueError: bad input, as the command refuses it.

@@ -168,7 +168,7 @@ def show_outcome(
         stderr.print(printable(f"! {trouble}"))
     if outcome.state == "stopped":
         why = f" ({outcome.stop})" if outcome.stop is not None and str(outcome.stop) else ""
-        stderr.print(f"Stopped{why}; what finished is kept. Resume it with:\n  {again}")
+        stderr.print(f"Stopped{why}; finished trials are kept. Resume it with:\n  {again}")
     if outcome.state == "done":
         stderr.print(f"Page  {outcome.folder / 'report.html'}")
     for head, command in zip(("Next ", "     "), _next(outcome, resources), strict=True):

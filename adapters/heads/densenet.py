@@ -1,11 +1,11 @@
 """DenseNet over subword tokens: four dense blocks of four convolutions, and [CLS]; text classifier of arXiv 1907.05338.
 
 The paper (experiment B): "four independent blocks and each block has four CNNs connected by residual", its output
-concatenated with [CLS] for prediction, Kaiming initialisation. What it leaves open: a block is that of Huang et al.
-2017, where each convolution reads the states and the outputs of all before it, then ReLU and dropout; the blocks, being
-independent, all read the encoder's states, without transitions between them; a row's vector is the maximum over its
-pieces (Kim 2014) of all that the blocks hold, the states among it. Without batch normalisation, which would let a row's
-scores depend on other rows. Padding is zero before each convolution, as is what lies beyond a row's ends.
+concatenated with [CLS] for prediction, Kaiming initialisation. Choices that it leaves open: a block is that of Huang et
+al. 2017, where each convolution reads the states and the outputs of all before it, then ReLU and dropout; the blocks,
+being independent, all read the encoder's states, without transitions between them; a row's vector is the maximum over
+its pieces (Kim 2014) of all that the blocks hold, the states among it. Without batch normalisation, which would let a
+row's scores depend on other rows. Padding is zero before each convolution, as is what lies beyond a row's ends.
 
 It is for stack-and-finetune; the paper's gain of 0.72 % is that of an ensemble with `highway_lstm` and BERT alone.
 """

@@ -111,7 +111,7 @@ def logs(
 
 @exit_on_error()
 def stop(name: NameArgument, address: JobAddress = None) -> None:
-    """End a submitted sweep's job, and wait until it has. What finished is kept; `submit` again resumes it."""
+    """End a submitted sweep's job, and wait until it has. Finished trials are kept; `submit` again resumes it."""
     from meltpoint.sweeps.jobs.client import last_attempt
     from meltpoint.sweeps.jobs.sweep_job import STOP_WAIT_SECONDS
     from meltpoint.sweeps.jobs.sweep_job import stop as end
@@ -130,7 +130,7 @@ def stop(name: NameArgument, address: JobAddress = None) -> None:
         raise typer.Exit(FAILED)
     killed = ", killed, since it did not end by itself" if seconds > STOP_WAIT_SECONDS else ""
     tell(f"{in_words(job)} It took {seconds:.0f} s{killed}.")
-    tell("What finished is kept; the same `meltpoint submit` resumes it.")
+    tell("Finished trials are kept; the same `meltpoint submit` resumes it.")
 
 
 def _client(address: str | None) -> JobClient:

@@ -63,7 +63,7 @@ def exit_on_error(goes_on: bool = False) -> Iterator[None]:
         raise typer.Exit(DONE) from None
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        kept = "; what finished is kept, and the same command resumes it" if goes_on else ""
+        kept = "; finished trials are kept, and the same command resumes it" if goes_on else ""
         complain(f"{error.strerror or error}{where}{kept}.")
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt as stop:

@@ -108,7 +108,7 @@ def sweep(
 
             def cut_off(lost: Lost) -> None:
                 request = StopRequest(str(lost), status=1, without_ray=True)
-                say_now(f"{lost}: the sweep ends; what finished is kept, and the same command resumes it.")
+                say_now(f"{lost}: the sweep ends; finished trials are kept, and the same command resumes it.")
                 request_stop(request, otherwise=lambda: leave(_close_after(request, driver, writers)))
 
             with driver.progress:

@@ -249,7 +249,7 @@ def stop(client: JobClient, job: Job) -> Job:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command said on the cluster.
+    """The answer of a command that ran on the cluster.
 
     Attributes:
         ok: true if it ended with status 0.

@@ -2,17 +2,18 @@
 
 Drivers are numbered. `drivers/000007.json` says who is the seventh; a hard link creates it only where it is not there,
 and it is never deleted, so the highest number has the sweep. A driver writes files in a folder of its own
-(`drivers/000007.staging/`) and renames them into the ledger from there. Who takes over claims the next number and
-removes that folder before it reads the ledger: a rename of the older driver's then fails, wherever it was halted.
+(`drivers/000007.staging/`) and renames them into the ledger from there. A driver that takes over claims the next
+number and removes that folder before it reads the ledger: a rename of the older driver's then fails, wherever it was
+halted.
 
 A lease is taken over at once where its process has provably ended, else after `SILENCE_SECONDS` without a heartbeat.
 The waiter counts these on its own clock while it looks at the holder's counter: no two machines' clocks are compared.
 
 On an object store the same lease is fenced by conditional writes (`ObjectLease`). A driver reads a file's version,
-checks that it still has the sweep, and then writes on the condition that the version is the same. Who takes over claims
-the next number, which is a conditional write too, and signs every record anew with that number. So a write of the older
-driver, wherever it was halted and however late it arrives, finds another version and fails; a record that it makes anew
-is not among those that the successor noted, and does not count (`is_late`). Removals and moves of weights have no
+checks that it still has the sweep, and then writes on the condition that the version is the same. A driver that takes
+over claims the next number, which is a conditional write too, and signs every record anew with that number. A late
+write of the older driver, wherever it was halted, then finds another version and fails; a record that it makes anew is
+not among those that the successor noted, and does not count (`is_late`). Removals and moves of weights have no
 condition: a late one can take away a checkpoint, which is trained again, or the note of a trial that runs.
 """
 

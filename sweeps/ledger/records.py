@@ -29,11 +29,11 @@ FINAL_ROLES: tuple[Role, ...] = ("final", "default")
 SuggestedBy = Literal["first", "random", "tpe", "sibling", "grid"]
 """Where a search trial's setting comes from; `sibling`: the best of a cell with the same encoder, mode and head."""
 GPU_TOLERANCE = 0.02
-"""What a score of the same weights may differ by on a GPU, where rounding changes with the trials side by side."""
+"""The most that scores of the same weights may differ by on a GPU, where rounding depends on the other trials."""
 ROUNDING = 1e-6
-"""What a score may lie beyond its metric's range by: a correlation of 1 may be computed as the number above it."""
+"""The most that a score may lie beyond its metric's range: a correlation of 1 may be computed as slightly more."""
 CellKey = tuple[str, ...]
-"""What tells cells apart within a sweep: (encoder, mode, task), and the variant behind them where there is one."""
+"""A cell's key within a sweep: (encoder, mode, task), and the variant behind them where there is one."""
 CELL = ("encoder", "mode", "task", "variant")
 """A key's words, as records, orders and tags name them."""
 Status = Literal["finished", "stopped", "failed"]
@@ -299,7 +299,7 @@ class TrialRecord(TrialDescription):
 
     @property
     def cell_facts(self) -> tuple[str, ...]:
-        """What decides to which cell it belongs: the values of `CELL` and `FACTS`, and the version of the code."""
+        """The parts by which it belongs to a cell: the values of `CELL` and `FACTS`, and the version of the code."""
         return _cell_facts(self)
 
     @property

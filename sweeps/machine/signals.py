@@ -167,7 +167,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     if _Asked.request is None:
         name = signal.Signals(number).name
         _note(StopRequest(f"stopped by {name}", TERMINATED))
-        say_now(f"{name}: the sweep ends; what finished is kept, and the same command resumes it.")
+        say_now(f"{name}: the sweep ends; finished trials are kept, and the same command resumes it.")
     elif _Asked.was_raised:
         if time.monotonic() - _Asked.at > SECOND_AFTER_SECONDS:
             os._exit(TERMINATED)  # Ray's processes end with this one
@@ -191,5 +191,5 @@ def _note(request: StopRequest) -> None:
 def _end(request: StopRequest) -> None:
     """End the process if the request is still under way."""
     if _Asked.request is request:
-        say_now(f"not ended {LAST_SECONDS:.0f} s after it was to end; ended as it is, what finished is kept.")
+        say_now(f"not ended {LAST_SECONDS:.0f} s after it was to end; ended as it is, finished trials are kept.")
         os._exit(request.status)

@@ -75,8 +75,8 @@ def time_left(cells: Sequence[CellWork], at_a_time: float) -> TimeLeft | None:
     """The estimate; None before a trial has ended, and where none is left.
 
     A cell's trials are taken to last as its own did on average; those of a cell of which none has ended, as the others'
-    did in proportion to their weights. What differs between settings (epochs, early stopping) is not known before they
-    ran.
+    did in proportion to their weights. Differences between settings (epochs, early stopping) are not known before they
+    run.
     """
     known = sum(cell.ended * cell.weight for cell in cells)
     if known <= 0:

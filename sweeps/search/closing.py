@@ -54,7 +54,7 @@ class TestRound(BaseModel):
 
 @dataclass(frozen=True)
 class TestRounds:
-    """What the log of a sweep's test rounds says, by cell.
+    """The log of a sweep's test rounds, by cell.
 
     Attributes:
         later: the rounds after the first.

@@ -1,6 +1,6 @@
 """Files of a storage folder or object store: its layout, reading, writing, locking.
 
-A path of a storage is a `pathlib.Path` or an `ObjectPath`, which read alike. What differs is here, a function each.
+A path of a storage is a `pathlib.Path` or an `ObjectPath`, which read alike. Each difference is one function here.
 """
 
 from __future__ import annotations

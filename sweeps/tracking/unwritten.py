@@ -90,8 +90,8 @@ class Unwritten:
     """Changes by many threads for one writer, which takes a job, tries it, and calls `done` once it succeeded.
 
     The job that was taken stays the next one until it is done. Runs are begun before all else, because a trial's record
-    contains its run's id. What happens to a trial while MLflow is away replaces what was to be written of it. No method
-    but `take` and `wait_until_empty` waits.
+    contains its run's id. While MLflow is away, a trial's newer state replaces the one that waits. No method but
+    `take` and `wait_until_empty` waits.
 
     Attributes:
         is_closed: whether `close` was called.

@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from meltpoint.sweeps.ledger.records import reason
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-"""What torch takes."""
+"""The seeds that torch takes."""
 
 PACKAGES = ("torch", "transformers", "ray", "optuna", "datasets", "pytorch-crf", "mlflow", "numpy")
-"""What an export writes down."""
+"""The packages whose versions an export records."""
 
 COMPUTING = ("torch", "transformers", "pytorch-crf", "numpy")
 """Those of them that a given setting's numbers depend on."""

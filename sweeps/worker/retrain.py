@@ -44,7 +44,7 @@ from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example, Kind
 
 OnExamples = tuple[Evaluation, list[Example]]
-"""What a model gives on a split, and the split's examples."""
+"""A model's output on a split, and the split's examples."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Retrained:
                 f"{says}: different, and nothing that it records explains it: code, packages, encoder and hardware are "
                 "the same. Was the file changed by hand?"
             )
-        return f"{says}: different. What else differs: {'; '.join(self.reasons)}."
+        return f"{says}: different. Other differences: {'; '.join(self.reasons)}."
 
     def as_json(self) -> dict[str, Any]:
         """The document of `train --json`."""

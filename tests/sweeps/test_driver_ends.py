@@ -1,4 +1,4 @@
-"""However a driver ends (a signal, SIGKILL, a second driver), what finished is kept and no process of its is left."""
+"""However a driver ends (a signal, SIGKILL, a second driver), finished trials are kept and no process is left."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def end_by(sweep: Sweep, send: Callable[[], None]) -> None:
     send()
     assert sweep.process.wait(timeout=60) == TERMINATED, sweep.said()
     assert time.monotonic() - told < SAVED_SECONDS + 5
-    assert "what finished is kept, and the same command resumes it." in sweep.said()
+    assert "finished trials are kept, and the same command resumes it." in sweep.said()
     assert "Traceback" not in sweep.said()
     assert "*** SIGTERM" not in sweep.said(), "no trace of C++"
     assert_nothing_is_left(sweep)

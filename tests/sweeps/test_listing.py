@@ -208,7 +208,7 @@ def test_only_a_command_that_goes_on_promises_that_what_finished_is_kept(
     with pytest.raises(typer.Exit) as ended, exit_on_error(goes_on):
         raise OSError(errno.ENOSPC, "No space left on device", "out.csv")
     assert ended.value.exit_code == 1
-    kept = "; what finished is kept, and the same command resumes it" if goes_on else ""
+    kept = "; finished trials are kept, and the same command resumes it" if goes_on else ""
     assert capsys.readouterr().err == f"meltpoint: No space left on device (out.csv){kept}.\n"
 
 

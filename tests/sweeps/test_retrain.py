@@ -79,7 +79,7 @@ def test_another_score_ends_with_status_1_and_names_what_else_differs(exported: 
     named = {reason.partition(":")[0] for reason in document["reasons"]}
     assert {"Meltpoint's code", "torch", "machine"} <= named
     (line,) = [line for line in said.stderr.splitlines() if "records" in line]
-    assert f"different. What else differs: Meltpoint's code: 0.0.1+00000000 → {code_version()}; " in line
+    assert f"different. Other differences: Meltpoint's code: 0.0.1+00000000 → {code_version()}; " in line
     assert "machine: here → " in line
 
 

@@ -137,7 +137,7 @@ with stoppable():
     time.sleep(50)
 """)
     assert done.returncode == TERMINATED
-    assert "what finished is kept" in done.stderr
+    assert "finished trials are kept" in done.stderr
 
 
 def test_sigterm_is_heard_after_cpp_code_took_it_in_another_thread_and_that_threads_children_get_no_notices():

@@ -166,7 +166,7 @@ def load(folder: Path, fingerprint: str) -> ElmoEncoder:
 
 CHARACTERS = "char_embed"
 BROKEN = (OSError, RuntimeError, KeyError, TypeError, AttributeError, UnicodeDecodeError, OverflowError, MemoryError)
-"""What h5py raises for damaged files."""
+"""The errors that h5py raises for damaged files."""
 
 
 def read_weights(path: Path, words: CharacterCNN, language_model: LanguageModel) -> None:

@@ -176,7 +176,7 @@ STATES = {
     "transformer_task": "feature-extraction", "module_output_name": "token_embeddings",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
 }  # fmt: skip
-"""What sentence-transformers 6.2 writes of a Transformer whose output is its top layer's states of a text."""
+"""The keys that sentence-transformers 6.2 writes for a Transformer whose output is its top layer's states."""
 COPIED = {".json", ".txt", ".safetensors"}
 """Suffixes of a module's files; no pickles."""
 
