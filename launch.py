@@ -46,7 +46,9 @@ app = typer.Typer(
 )
 for panel, commands in COMMANDS.items():
     for name, command in commands.items():
-        app.command(name, rich_help_panel=panel)(command)
+        paragraphs = (command.__doc__ or "").split("\n\n")  # each on one line, which the terminal wraps
+        text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        app.command(name, help=text, rich_help_panel=panel)(command)
 app.add_typer(cache, name="cache", rich_help_panel="Look around")
 
 

@@ -53,6 +53,7 @@ def sweep(options: SweepOptions) -> None:
     trials, seeds, encoders, modes or tasks under the same name, it asks and then adds them.
 
     Example: meltpoint sweep --name first --encoder minilm --mode feature_extraction,fine_tuning --task sst2,mrpc
+
     A paper's whole experiment: meltpoint sweep --spec to_tune_or_not --with elmo=FOLDER --data-dir DATA
     """
     from meltpoint.sweeps.command_line.spec_from_options import asked_spec, asked_to_grow

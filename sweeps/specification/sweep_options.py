@@ -191,7 +191,7 @@ class Searched:
         default=None, description=f"Seeds to run each cell's best setting with; {SEEDS}, or as the --spec says."
     )
     searcher: Searcher | None = Field(
-        default=None, description="How settings are proposed; tpe, or as the --spec says."
+        default=None, description="How settings are proposed: tpe (default), random or grid."
     )
     default_finals: bool | None = Field(
         default=None,
@@ -252,7 +252,10 @@ class Resources:
     cache_dir: Annotated[Text | None, AfterValidator(check_cache_dir)] = Field(
         default=None, description="A folder on each node for frozen states; by default in the storage."
     )
-    cache_overflow: Overflow = Field(default="on_the_fly", description="How to treat frozen states that do not fit.")
+    cache_overflow: Overflow = Field(
+        default="on_the_fly",
+        description="How to treat frozen states that do not fit: on_the_fly, or bf16 to round them.",
+    )
     # A few small tasks: encoding a split again costs less than an epoch without a cache.
     cache_keep: Bytes = Field(
         default=200 * 10**6, description="Room for the frozen states that stay once the sweep is done."
