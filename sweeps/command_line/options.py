@@ -76,7 +76,7 @@ def option_of(name: str, description: str | None = None) -> OptionInfo:
     panel = "Where it runs" if name in MACHINE else "What is searched"
     flags = f"--{word}/--no-{word}" if is_switch else f"--{word}"
     # A short word for the value: types as `<tpe|random|grid>` would cut long names of options off at 80 columns.
-    kind = bare(field.annotation)
+    kind = bare(_typed_as(name))
     metavar = None if kind is bool else "N" if kind in (int, float) else "PATH" if kind is Path else "TEXT"
     option: OptionInfo = typer.Option(
         flags, help=description or field.description, rich_help_panel=panel, metavar=metavar
