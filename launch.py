@@ -16,7 +16,7 @@ import typer
 from meltpoint.adapters import process
 from meltpoint.reports.commands.browse import best, cache, compare, remove, show
 from meltpoint.reports.commands.jobs import logs, stop, submit
-from meltpoint.reports.commands.look_around import doctor, list_names, new_task, ui
+from meltpoint.reports.commands.look_around import doctor, features, list_names, new_task, ui
 from meltpoint.reports.commands.results import analyse, ensemble, export, predict, report, status, train
 from meltpoint.reports.commands.search import demo, plan, sweep, tune
 from meltpoint.sweeps.command_line.errors import DONE, accept_any_character, forget_no_columns
@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
         "rm": remove,
     },
     "Look around": {
-        "new-task": new_task, "list": list_names, "doctor": doctor, "ui": ui,
+        "new-task": new_task, "features": features, "list": list_names, "doctor": doctor, "ui": ui,
     },
 }  # fmt: skip
 """Panel of the help → command → its function. `cache`, which has commands of its own, follows in the last panel."""

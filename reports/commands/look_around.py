@@ -1,4 +1,4 @@
-"""The commands that need no sweep: `new-task`, `list`, `doctor` and `ui`."""
+"""The commands that need no sweep: `new-task`, `features`, `list`, `doctor` and `ui`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,27 @@ from meltpoint.sweeps.machine.terminal import Screen, show, tell
 
 ANY_ENCODER = "hf:ID"
 """An encoder without spaces of its own."""
+
+
+@exit_on_error()
+def features(
+    encoder: Annotated[
+        str, typer.Option("--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER or elmo:FOLDER.", show_default=False)
+    ],
+    file: Annotated[Path, typer.Option("--input", help="A text with a sentence on each line, words apart by spaces.")],
+    out: Annotated[Path, typer.Option("--out", help="The .npz file to write.")],
+    layers: Annotated[str, typer.Option(help="all, top, or numbers from 0 (the embeddings): 0,6.")] = "all",
+) -> None:
+    """Write each sentence's layers as an encoder has them: arrays 0, 1, … of (layers, words, dim), and the words."""
+    from meltpoint.sweeps.command_line.spec_from_options import encoder_name
+    from meltpoint.sweeps.specification.early_checks import check_features
+
+    name = encoder_name(encoder)
+    check_features(name, file, layers)
+    from meltpoint.adapters.features.writing import write_features  # torch, which takes seconds
+
+    written = write_features(name, file, out, layers)
+    tell(f"{written.in_words()} → {out}", err=True)
 
 
 @exit_on_error()

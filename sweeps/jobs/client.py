@@ -170,7 +170,7 @@ def _client_of(url: str) -> JobSubmissionClient:
     from ray.exceptions import AuthenticationError
 
     try:
-        return _opened(url, {})
+        return _opened(url, {"Authorization": ""})  # left out, Ray would send its own token unasked in token mode
     except AuthenticationError:
         where, token = token_of()
     if not token:

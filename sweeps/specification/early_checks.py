@@ -6,7 +6,9 @@ that are large, are in `cells`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.search_spaces import build, files
@@ -14,6 +16,7 @@ from meltpoint.sweeps.specification.cells import data_spec
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, within
 from meltpoint.tasks import get
 from meltpoint.tasks.core import sources
+from meltpoint.tasks.core.files import is_file
 from meltpoint.tasks.core.registry import is_task_file, unknown
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Kind
@@ -109,3 +112,16 @@ def check_point(path: str) -> None:
         modes.get(cell["mode"])
     if "head" in cell:
         check_head(cell["head"])
+
+
+def check_features(encoder: str, text: Path, layers: str) -> None:
+    """Refuse an unknown encoder, a missing text file, and malformed layers.
+
+    Raises:
+        ValueError: one line with the remedy.
+    """
+    encoders.resolve(encoder, "sequence_labelling")
+    if not is_file(text):
+        raise ValueError(f"{text} is no file; name a text file with --input.")
+    if not re.fullmatch(r"all|top|\d+(,\d+)*", layers):
+        raise ValueError(f"--layers {layers!r}: write all, top, or numbers from 0 with commas between them, as 0,1.")

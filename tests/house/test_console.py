@@ -44,7 +44,7 @@ def test_the_console_command_and_the_checkout_give_the_same_help(words: tuple[st
 def test_the_help_names_every_command_of_the_contract() -> None:
     text = run(str(COMMAND), "--help").stdout
     commands = (
-        "sweep", "plan", "demo", "status", "export", "train", "report", "ensemble", "analyse", "new-task",
+        "sweep", "plan", "demo", "status", "export", "train", "report", "ensemble", "analyse", "new-task", "features",
         "list", "doctor", "ui", "cache",
     )  # fmt: skip
     assert [command for command in commands if command not in text] == []

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -208,7 +211,7 @@ def serving(answer: Callable[[str | None], tuple[int, str]]) -> Iterator[tuple[s
 
 
 def guarded(header: str | None) -> tuple[int, str]:
-    return (200, VERSION) if header == f"Bearer {TOKEN}" else (401 if header is None else 403, "Unauthorized")
+    return (200, VERSION) if header == f"Bearer {TOKEN}" else (403 if header else 401, "Unauthorized")
 
 
 @pytest.fixture(autouse=True)
@@ -224,14 +227,24 @@ def test_a_token_is_sent_only_to_a_server_that_asks_for_one(monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
     with serving(lambda header: (200, VERSION)) as (url, sent):
         JobClient(url)
-    assert set(sent) == {None}
+    assert not any(sent)
     with serving(guarded) as (url, sent):
         JobClient(url)
-    assert sent[0] is None
+    assert not sent[0]
     assert set(sent[1:]) == {f"Bearer {TOKEN}"}
     with serving(lambda header: (200, VERSION)) as (other, reached), serving(lambda _: (302, other)) as (url, _):
         JobClient(url)
-    assert set(reached) == {None}, "a redirect carries it nowhere"
+    assert not any(reached), "a redirect carries it nowhere"
+
+
+def test_it_is_sent_unasked_neither_where_ray_is_in_token_mode():
+    """Ray reads its mode once in a process, and a `ray.init` turns it on; so in a process of its own."""
+    client = "import sys; from meltpoint.sweeps.jobs.client import JobClient; JobClient(sys.argv[1])"
+    mode = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+    with serving(lambda header: (200, VERSION)) as (url, sent):
+        subprocess.run([sys.executable, "-c", client, url], env={**os.environ, **mode}, check=True)
+    assert sent
+    assert not any(sent)
 
 
 @pytest.mark.parametrize("way", ["variable", "file", "home"])

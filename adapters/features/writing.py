@@ -1,0 +1,134 @@
+"""The file of `meltpoint features`: each line's layers as an encoder has them, one state a word."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from meltpoint.adapters import encoders
+from meltpoint.adapters.data.tokenising import encode_split
+from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.features.layout import ENCODING_BATCH, feature_key
+from meltpoint.adapters.features.reading import at_rest, encode
+from meltpoint.adapters.files import replacing
+from meltpoint.tasks.core.files import regular
+from meltpoint.tasks.core.task import Example, Kind
+from meltpoint.tasks.core.wording import some
+
+KIND: Kind = "sequence_labelling"
+
+SENTENCES_AT_ONCE = 32 * ENCODING_BATCH
+"""Sentences that are encoded together, the longest first; bounds the memory whatever the file's length."""
+
+MOST_PIECES = 512
+"""The longest input, as with BERT: a longer sentence is cut into windows, with each word in one."""
+
+
+@dataclass(frozen=True)
+class FeaturesFile:
+    """The contents of a features file: the number of sentences, each an array of `layers` × words × `dim`."""
+
+    sentences: int
+    layers: int
+    dim: int
+
+    def in_words(self) -> str:
+        """The contents as text: `3 sentences, 1 layer of 384`."""
+        return f"{some(self.sentences, 'sentence')}, {some(self.layers, 'layer')} of {self.dim}"
+
+
+def write_features(word: str, text: Path, out: Path, layers: str = "all") -> FeaturesFile:
+    """Encode a text with one sentence per line, and write an `.npz` file with the arrays `0`, `1`, … and `words`.
+
+    `0`, `1`, … are the lines' states, (layers, words, dim) float32, bottom → top; a word of several pieces has the
+    state of its first piece. `words` is (lines,) of str: each line's words, separated by one space. An empty line has
+    an array without words, so that the arrays' numbers are the lines' numbers, from 0.
+
+    Args:
+        word: the encoder, as on the command line.
+        text: a UTF-8 file; words are separated by white space.
+        out: the file to write; an existing one is replaced atomically.
+        layers: "all", "top", or comma-separated indices from 0 (the embeddings).
+
+    Raises:
+        ValueError: the encoder or the text cannot be read, or there is no such layer; one line with the remedy.
+    """
+    reference = encoders.resolve(word, KIND)
+    lines = _lines(text)
+    encoder = encoders.load(reference)
+    chosen = _layers(layers, encoder)
+    with replacing(out) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for number, states in enumerate(_states(encoder, lines, chosen)):
+            _write(archive, str(number), states)
+        _write(archive, "words", np.array([" ".join(words) for words in lines], dtype=np.str_))
+    return FeaturesFile(len(lines), len(chosen), encoder.dim)
+
+
+def _lines(text: Path) -> list[list[str]]:
+    """Each line's words."""
+    try:
+        # `splitlines` would also split at separators inside a line, and the arrays' numbers be no longer the lines'.
+        lines = regular(text).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{text} is not UTF-8 (byte {error.start}); convert it first: iconv -t utf-8.") from None
+    except OSError as error:
+        raise ValueError(f"{text} cannot be read ({error.strerror}); name a text file with --input.") from None
+    if not any(line.split() for line in lines):
+        raise ValueError(f"{text} holds no word; write one sentence a line.")
+    return [line.split() for line in lines]
+
+
+def _layers(option: str, encoder: Encoder) -> list[int]:
+    """The layer indices that `--layers` names."""
+    if option in ("all", "top"):
+        return list(range(encoder.layers)) if option == "all" else [encoder.layers - 1]
+    try:
+        indices = [int(part) for part in option.split(",")]
+    except ValueError:
+        indices = [-1]
+    if not all(0 <= layer < encoder.layers for layer in indices):
+        raise ValueError(f"--layers {option!r}: write all, top, or numbers from 0 to {encoder.layers - 1}, as 0,1.")
+    return indices
+
+
+def _states(encoder: Encoder, lines: Sequence[list[str]], layers: Sequence[int]) -> Iterator[NDArray[np.float32]]:
+    """Yield each line's array, in the lines' order."""
+    device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    with at_rest(encoder, device):
+        for start in range(0, len(lines), SENTENCES_AT_ONCE):
+            yield from _some_states(encoder, lines[start : start + SENTENCES_AT_ONCE], layers, device)
+
+
+def _some_states(
+    encoder: Encoder, lines: Sequence[list[str]], layers: Sequence[int], device: torch.device
+) -> list[NDArray[np.float32]]:
+    """The arrays of lines that are encoded together, with the windows of long sentences joined."""
+    examples = [Example(str(number), words=tuple(words)) for number, words in enumerate(lines)]
+    split = encode_split(KIND, examples, encoder.tokenizer, min(MOST_PIECES, encoder.max_pieces))
+    order = sorted(range(len(split.rows)), key=lambda row: -len(split.rows[row].pieces))
+    key = feature_key(encoder, split, KIND, "fp32", "first")
+    states_of_rows: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(order)
+    batches = encode(encoder, split, KIND, order, layers, key, device)
+    for start, batch in zip(range(0, len(order), ENCODING_BATCH), batches, strict=True):
+        rows = order[start : start + ENCODING_BATCH]
+        parts = batch.numpy().astype(np.float32, copy=False)
+        ends = np.cumsum([len(split.rows[row].word_starts) for row in rows])
+        for row, part in zip(rows, np.split(parts, ends[:-1], axis=1), strict=True):
+            states_of_rows[row] = part
+    windows: list[list[NDArray[np.float32]]] = [[] for _ in lines]
+    for window, states in zip(split.rows, states_of_rows, strict=True):
+        windows[window.example].append(states)
+    empty = np.empty((len(layers), 0, encoder.dim), np.float32)
+    return [np.concatenate(parts, axis=1) if parts else empty for parts in windows]
+
+
+def _write(archive: zipfile.ZipFile, name: str, array: NDArray[np.float32] | NDArray[np.str_]) -> None:
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        npy.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
