@@ -22,9 +22,11 @@ from pathlib import Path
 import numpy as np
 
 from meltpoint.adapters.settings import complete
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.opening import settle_specification
+from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
@@ -103,7 +105,7 @@ def record_of(
     failed, stopped = number % 50 == 7, number % 10 == 3
     scores = [] if failed else [dev * (epoch + 1) / EPOCHS for epoch in range(1 if stopped else EPOCHS)]
     epochs = [
-        EpochRecord(
+        EpochResult(
             epoch=epoch, phase="finetune", step=100 * epoch, train_loss=1.0 / epoch,
             dev={cell.metric: score, "loss": 1.0}, train_seconds=11.25, dev_seconds=1.5, learning_rate=1e-5,
             finished_at=1.7e9 + number,

@@ -39,7 +39,6 @@ from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
-from meltpoint.sweeps.worker.outcome import TrialEnded
 
 MOST_TIMES_IDEAL = 1.28
 MOST_CHANGE = 0.10
@@ -129,7 +128,7 @@ class TimedDriver:
                 return call(*arguments)
             finally:
                 self.seconds[name] += time.perf_counter() - started
-                if name == "on_event" and isinstance(arguments[0], TrialEnded):
+                if name == "on_event" and arguments[0].outcome is not None:
                     self.ended += 1
                     self._sample()
 

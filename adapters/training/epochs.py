@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -34,6 +34,7 @@ class EpochResult(BaseModel):
             the encoder, by gradual unfreezing; 0 in records from before it was recorded.
         train_seconds, dev_seconds: wall time; a trial's equal share of its bundle's.
         learning_rate: the head's, at the epoch's last step.
+        finished_at: seconds since 1970, by the worker's clock; 0 until the worker reports it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -49,12 +50,10 @@ class EpochResult(BaseModel):
     train_seconds: Seconds
     dev_seconds: Seconds
     learning_rate: Number
+    finished_at: Seconds = 0.0
 
 
-Result = TypeVar("Result", bound=EpochResult)
-
-
-def best_epoch(epochs: Iterable[Result], metric: str, phase: str | None = None) -> Result | None:
+def best_epoch(epochs: Iterable[EpochResult], metric: str, phase: str | None = None) -> EpochResult | None:
     """The epoch whose weights are a trial's result: the best dev score, the earliest where equal; None without epochs.
 
     The best is the highest, or of an error the lowest. A NaN is worse than every number.

@@ -28,11 +28,8 @@ from meltpoint.sweeps.worker.outcome import (
     INTERRUPTED,
     RETRIES,
     TOGETHER_AFTER,
-    EpochEnded,
-    Event,
     OutOfMemory,
-    Started,
-    TrialEnded,
+    TrialEvent,
     TrialOutcome,
 )
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
@@ -181,26 +178,22 @@ class SweepDriver:
             self.running[order.id] = trial
             self.progress.on_start(trial.proposal)
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: TrialEvent) -> None:
         """A worker's event about one trial."""
         trial = self.running.get(event.trial)
         if trial is None:
             return
-        trial.seconds = event.seconds
-        match event:
-            case Started():
-                trial.started = event
-                self.progress.resumed(trial.proposal, event.resumed_after_epochs, event.checkpoint_notes)
-                self.writer.room.note_some(by_trial=True)  # which it looked for, before it said so
-            case EpochEnded(epoch=epoch):
-                trial.resource_use = event.resource_use
-                trial.epochs.append(epoch)
-                trial.percent = event.percent
-                self.tracker.epoch(event.trial, epoch)
-                self.progress.epoch(trial.proposal, epoch)
-            case TrialEnded(outcome=outcome):
-                trial.resource_use = event.resource_use
-                self.on_end(trial.order, outcome)
+        has_begun = trial.attempt.hardware is not None
+        trial.attempt, trial.seconds = event.attempt, event.seconds
+        if event.attempt.hardware is not None and not has_begun:
+            self.progress.resumed(trial.proposal, event.attempt.resumed_after_epochs, event.attempt.storage_notes)
+            self.writer.room.note_some(by_trial=True)  # which it looked for, before it said so
+        if event.epoch is not None:
+            trial.percent = event.percent
+            self.tracker.epoch(event.trial, event.epoch)
+            self.progress.epoch(trial.proposal, event.epoch)
+        if event.outcome is not None:
+            self.on_end(trial.order, event.outcome)
 
     def on_order_end(self, work: WorkOrder, outcome: TrialOutcome) -> None:
         """The order left Ray, perhaps before a worker took it up.
@@ -222,7 +215,7 @@ class SweepDriver:
         trial = self.waiting.get(order.id) or self.running.get(order.id)
         if trial is None or trial.order != order:  # it has ended already, and may run again
             return
-        has_result = bool(trial.epochs) and order.role == "search"
+        has_result = bool(trial.attempt.epochs) and order.role == "search"
         if outcome.status == "interrupted" or (outcome.status == "stopped" and not has_result):
             self.planner.abandon(order.id)
             self.tracker.abandon(order.id)

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from meltpoint.adapters import modes
-from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
+from meltpoint.adapters.training.epochs import EpochResult
+from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.results.cost import CellWork, TimeLeft, finals_left, planned_work, seconds_of, time_left
 from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_label, trial_name
 from meltpoint.sweeps.tracking.views import colour
@@ -124,7 +125,7 @@ class Progress:
         """A trial began."""
         self.latest[proposal.id] = trial_name(proposal)
 
-    def epoch(self, proposal: Proposal, epoch: EpochRecord) -> None:
+    def epoch(self, proposal: Proposal, epoch: EpochResult) -> None:
         """An epoch ended."""
         metric = proposal.cell.task.metric
         name = trial_name(proposal)

@@ -17,17 +17,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from meltpoint.adapters import modes
 from meltpoint.adapters.training.epochs import best_epoch
 from meltpoint.sweeps.driver.progress import Progress
+from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN, Attempt
 from meltpoint.sweeps.ledger.driver_notes import RunningTrialNote
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
-from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
+from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord
 from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_name
 from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import cell_name, declared_test_examples
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
-from meltpoint.sweeps.worker.outcome import OutOfMemory, Started, TrialOutcome, is_full_disk
+from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialOutcome, is_full_disk
 from meltpoint.sweeps.worker.resources import halved
 from meltpoint.sweeps.worker.work_order import Order
 
@@ -108,26 +108,26 @@ def _size(order: Order) -> int:
     return int(order.setting["batch_size"]) * int(order.setting["max_pieces"])
 
 
+OF_ORDER = (*TrialDescription.model_fields, "head", "data_fingerprint", "documents_fingerprint", "encoder_fingerprint")
+"""The fields that a record takes from its trial's order."""
+
+
 @dataclass
 class RunningTrial:
     """One attempt at a trial.
 
     Attributes:
         began: when it was handed out, then when a worker took it up, in seconds since 1970.
-        resource_use: its use of resources so far, as its worker last said.
+        attempt: as its worker last reported it; without hardware until one did.
         seconds: of its worker so far, as it last said; None before, and where it does not say.
         counted_from: `began` on the monotonic clock, for a trial whose worker cannot say how long it took.
         percent: how much of its schedule is trained, 0 to 100, as its worker last said.
-        started: its worker's first event; None before.
-        epochs: those that its worker has reported so far.
     """
 
     order: Order
     proposal: Proposal
     began: float
-    started: Started | None = None
-    epochs: list[EpochRecord] = field(default_factory=list)
-    resource_use: ResourceUse | None = None
+    attempt: Attempt = field(default_factory=Attempt)
     seconds: float | None = None
     counted_from: float = field(default_factory=time.monotonic)
     percent: float = 0.0
@@ -143,9 +143,9 @@ class RunningTrial:
     def note(self) -> RunningTrialNote:
         """Its progress, for `status`."""
         name, metric = trial_name(self.proposal), self.proposal.cell.task.metric
-        if not self.epochs or not self.percent:
+        if not self.attempt.epochs or not self.percent:
             return RunningTrialNote(id=self.order.id, name=name, began=self.began, metric=metric)
-        last = self.epochs[-1]
+        last = self.attempt.epochs[-1]
         dev = last.dev[metric]
         return RunningTrialNote(
             id=self.order.id, name=name, began=self.began, epoch=last.epoch,
@@ -154,32 +154,19 @@ class RunningTrial:
 
     def record(self, outcome: TrialOutcome) -> TrialRecord:
         """The ledger's record of the trial, now that it ended; not of one that was interrupted."""
-        order, started, metric = self.order, self.started, self.proposal.cell.task.metric
-        last_phase = modes.get(order.mode).phases(order.setting)[-1].name
-        best = best_epoch(self.epochs, metric, last_phase)
-        # The use between a worker's last word and its loss is unknown, and so is the total.
-        is_lost = outcome.cause in ("worker", "memory")
-        use = NOTHING_KNOWN if is_lost else self.resource_use or NOTHING_KNOWN
-        # By the worker's clock: a driver that was halted hears of a trial's end when it runs again.
-        seconds = None if is_lost else self.seconds
+        order, metric, attempt, seconds = self.order, self.proposal.cell.task.metric, self.attempt, self.seconds
+        if outcome.cause in ("worker", "memory"):
+            # The use between a worker's last word and its loss is unknown, and so is the total.
+            attempt, seconds = attempt.model_copy(update=dict(NOTHING_KNOWN)), None
+        best = best_epoch(attempt.epochs, metric, modes.get(order.mode).phases(order.setting)[-1].name)
         return TrialRecord(
-            id=order.id, number=order.number, encoder=order.encoder, mode=order.mode, task=order.task, head=order.head,
-            variant=order.variant, role=order.role, seed=order.seed, setting=order.setting,
-            suggested_by=order.suggested_by,
-            status=outcome.status, metric=metric,  # type: ignore[arg-type]
-            dev=best.dev[metric] if best else None, dev_metrics=best.dev if best else {},
-            best_epoch=best.epoch if best else None, epochs=self.epochs, error=outcome.error,
-            hardware=started.hardware if started else None, attempts=order.attempt + 1, cause=outcome.cause,
-            input_notes=list(started.input_notes) if started else [], storage_notes=list(outcome.notes),
-            data_fingerprint=order.data_fingerprint, documents_fingerprint=order.documents_fingerprint,
-            encoder_fingerprint=order.encoder_fingerprint, code_version=code_version(),
-            started_at=self.began, seconds=time.monotonic() - self.counted_from if seconds is None else seconds,
-            trained_together=started.trained_together if started else 1,
-            task_parameters=started.task_parameters if started else None,
-            trained_parameters=started.trained_parameters if started else None, **use.model_dump(),
-            resumed_after_epochs=started.resumed_after_epochs if started else 0,
-            seconds_before=started.seconds_before if started else 0.0,
-            micro_batch_size=started.micro_batch_size if started else None,
+            **{name: getattr(order, name) for name in OF_ORDER}, **dict(attempt),
+            status=outcome.status,  # type: ignore[arg-type]
+            cause=outcome.cause, error=outcome.error, metric=metric, dev=best.dev[metric] if best else None,
+            dev_metrics=best.dev if best else {}, best_epoch=best.epoch if best else None, attempts=order.attempt + 1,
+            code_version=code_version(), started_at=self.began,
+            # By the worker's clock: a driver that was halted hears of a trial's end when it runs again.
+            seconds=time.monotonic() - self.counted_from if seconds is None else seconds,
         )  # fmt: skip
 
 

@@ -9,19 +9,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Annotated, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training.epochs import EpochResult, Number, Seconds, best_epoch
-from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
+from meltpoint.sweeps.ledger.attempt import Attempt, Count
 from meltpoint.tasks.core.metrics import limits
 from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import some
 
 TrialId = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]{0,199}$")]
 """A trial's identity; files and folders are named by it, so it leads nowhere else."""
-Count = Annotated[int, Field(ge=0, lt=2**63)]
-"""A number of bytes or parameters; a larger one is damage, and no float may hold it."""
 Role = Literal["search", "final", "default"]
 """A trial of the search; the best setting with one of the finals' seeds; or the published setting with such a seed."""
 FINAL_ROLES: tuple[Role, ...] = ("final", "default")
@@ -80,34 +78,6 @@ def cell_key(encoder: str, mode: str, task: str, variant: str = "") -> CellKey:
     return (encoder, mode, task, variant) if variant else (encoder, mode, task)
 
 
-class HardwareRecord(BaseModel):
-    """The hardware of a trial.
-
-    Attributes:
-        device: "cpu" or "cuda:0".
-        name: the GPU's name, or the CPU's widest instructions ("AVX512").
-        threads: CPU threads of one operation.
-        gpu_share: the share of the GPU that Ray gave; 0 on a CPU.
-        precision: "bf16" or "fp32", as resolved on that hardware.
-        host: the machine's name.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    device: str
-    name: str
-    threads: int
-    gpu_share: FiniteFloat
-    precision: str
-    host: str
-
-
-class EpochRecord(EpochResult):
-    """One epoch of a trial; `finished_at` is seconds since 1970."""
-
-    finished_at: Seconds
-
-
 class TrialDescription(BaseModel):
     """The description of a trial: cell, setting, seed and role; all that is read of `started/ID.json`.
 
@@ -151,8 +121,8 @@ class TrialDescription(BaseModel):
         return cell_key(self.encoder, self.mode, self.task, self.variant)
 
 
-class TrialRecord(TrialDescription):
-    """One trial, as `trials/ID.json`.
+class TrialRecord(TrialDescription, Attempt):
+    """One trial, as `trials/ID.json`: its description, its last attempt as far as it came, and its result.
 
     Attributes:
         status: `finished`; `stopped` early by the space's rule or the time budget; `failed` with an `error`.
@@ -162,22 +132,9 @@ class TrialRecord(TrialDescription):
         test: every metric on test, once it is scored; never of a search trial.
         test_fingerprint: of the test split that it was scored on (`locked.TestData`).
         data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `CellFacts`.
-        trained_together: how many trials the worker trained side by side with this one, itself counted.
-        input_notes: what the length limit did to the inputs, a line each; reports print them.
-        storage_notes: what became of cached hidden states and of saved epochs, a line each; no report prints them.
-        task_parameters: how many numbers are learned besides the encoder's, for the head and a mix of layers; None if
-            no worker built it.
-        trained_parameters: how many numbers its plan trains: these, and of the encoder the layer groups that are open
-            in any epoch (the whole table of subword tokens, if its group is).
-        peak_memory_bytes, peak_memory_kind, energy_joules, energy_source, energy_share: as in `ResourceUse`; None where
-            nothing tells, of trials lost with their worker, and in records from before they were recorded.
         started_at: when a worker took it up; trials of one order have the same.
         seconds: from then to its end, by its worker's clock and without its waits for the driver; of a trial that was
             lost with its worker, by the driver's. Trials of one order share that time.
-        resumed_after_epochs: how many of its epochs earlier attempts had trained and saved; it went on from there.
-        micro_batch_size: the most rows that went through the model at once, where a batch of the setting did not fit
-            the GPU: the gradients are the batch's, the last bits and the masks of dropout are others. None: whole ones.
-        seconds_before: what these attempts took for them, which is not in `seconds`.
         answered_by: the trial whose run this one shares, where setting and seed agree.
         cause: why it failed; None where it did not.
         attempts: how many times it began in the command that ended it, lost attempts counted.
@@ -192,23 +149,11 @@ class TrialRecord(TrialDescription):
     dev_metrics: dict[str, Number] = Field(default_factory=dict)
     dev_examples: Count | None = None
     best_epoch: int | None = None
-    epochs: list[EpochRecord] = Field(default_factory=list)
     test: dict[str, Number] | None = None
     test_fingerprint: str | None = None
     error: str | None = None
     answered_by: str | None = None
-    trained_together: int = Field(default=1, ge=1)
-    task_parameters: Count | None = None
-    trained_parameters: Count | None = None
-    peak_memory_bytes: Count | None = None
-    peak_memory_kind: MemoryKind | None = None
-    energy_joules: FiniteFloat | None = None
-    energy_source: EnergySource | None = None
-    energy_share: FiniteFloat | None = None
     mlflow_run_id: str | None = None
-    hardware: HardwareRecord | None = None
-    input_notes: list[str] = Field(default_factory=list)
-    storage_notes: list[str] = Field(default_factory=list)
     data_fingerprint: str
     documents_fingerprint: str = ""
     encoder_fingerprint: str = ""
@@ -218,9 +163,6 @@ class TrialRecord(TrialDescription):
     cause: Cause | None = None
     attempts: int = 1
     driver_attempt: int = 0
-    resumed_after_epochs: int = 0
-    seconds_before: Seconds = 0.0
-    micro_batch_size: int | None = None
 
     @model_validator(mode="after")
     def _has_possible_scores(self) -> Self:

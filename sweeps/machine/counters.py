@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
+from meltpoint.sweeps.ledger.attempt import EnergySource, MemoryKind
 from meltpoint.sweeps.machine.limits import text
 
 POWERCAP = Path("/sys/class/powercap")

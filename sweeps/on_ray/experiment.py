@@ -35,7 +35,6 @@ from meltpoint.sweeps.worker.outcome import (
     RESTARTED,
     STOPPED_BY_BUDGET,
     STOPPED_EARLY,
-    EpochEnded,
     TrialOutcome,
     failed,
     is_broken_device,
@@ -273,7 +272,7 @@ class AshaPerCell(NotPickled, FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Continue or stop after an epoch: by the cell's bracket, or because the time budget is spent."""
         order = self.orders.get(trial.trial_id)
-        if order is None or not any(isinstance(event, EpochEnded) for event in result[EVENTS]):
+        if order is None or not any(event.epoch is not None for event in result[EVENTS]):
             return str(TrialScheduler.CONTINUE)
         bracket = self._bracket(trial) if "score" in result else None  # trials that share a worker have no bracket
         decision = TrialScheduler.CONTINUE

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from meltpoint.search_spaces.space import EarlyStopping
-from meltpoint.sweeps.worker.outcome import EpochEnded, Event, TrialEnded, TrialOutcome, failed
+from meltpoint.sweeps.worker.outcome import TrialEvent, TrialOutcome, failed
 from meltpoint.sweeps.worker.work_order import WorkOrder
 
 EVENTS = "events"
@@ -40,7 +40,7 @@ class Driver(Protocol):
     def on_start(self, work: WorkOrder) -> None:
         """A worker took the order up."""
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: TrialEvent) -> None:
         """A worker's event about one trial."""
 
     def on_order_end(self, work: WorkOrder, outcome: TrialOutcome) -> None:
@@ -91,7 +91,7 @@ def train_on_ray(config: dict[str, Any]) -> None:
 def refusal(work: WorkOrder, fault: str) -> dict[str, Any]:
     """The result of a worker whose machine cannot train for the sweep: its trials are lost, to be tried elsewhere."""
     lost = failed("worker", fault)
-    return {EVENTS: [TrialEnded(trial=order.id, outcome=lost) for order in work.orders], UNFIT_NODE: node_id()}
+    return {EVENTS: [TrialEvent(trial=order.id, outcome=lost) for order in work.orders], UNFIT_NODE: node_id()}
 
 
 def node_id() -> str:
@@ -101,14 +101,13 @@ def node_id() -> str:
     return ray.get_runtime_context().get_node_id()
 
 
-def result_of(events: Sequence[Event]) -> dict[str, Any]:
+def result_of(events: Sequence[TrialEvent]) -> dict[str, Any]:
     """A result of Ray Tune that holds events.
 
     An epoch of a trial that trains alone has `score`, `epoch` and `percent` at the top level, as plain numbers: by
     these Tune's ASHA may stop it.
     """
-    epochs = [event for event in events if isinstance(event, EpochEnded)]
-    if len(epochs) != 1 or any(event.trial != epochs[0].trial for event in events):
-        return {EVENTS: list(events)}
-    (ended,) = epochs
-    return {EVENTS: list(events), "score": ended.score, "epoch": ended.epoch.epoch, "percent": ended.percent}
+    result: dict[str, Any] = {EVENTS: list(events)}
+    if len(events) == 1 and (epoch := events[0].epoch) is not None:
+        result |= {"score": events[0].score, "epoch": epoch.epoch, "percent": events[0].percent}
+    return result

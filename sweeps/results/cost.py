@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from meltpoint.sweeps.ledger.attempt import EnergySource, MemoryKind
 from meltpoint.sweeps.ledger.records import TrialRecord, worker_seconds, worker_spans
-from meltpoint.sweeps.ledger.resource_use import EnergySource, MemoryKind
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.scoring import score_text, scores_text
 from meltpoint.tasks.core.wording import some

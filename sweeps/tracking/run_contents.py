@@ -11,7 +11,8 @@ from mlflow.entities import Dataset, InputTag, Metric, Param, Run, RunTag
 from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.sweeps.ledger.records import CELL, EpochRecord, TrialRecord, cell_key
+from meltpoint.adapters.training.epochs import EpochResult
+from meltpoint.sweeps.ledger.records import CELL, TrialRecord, cell_key
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.tracking.views import FINAL_OF, axis, colour, curve, is_logarithmic, searched, setting_label
@@ -117,7 +118,7 @@ def trial_tags(sweep: str, proposal: Proposal, code: str, label: str) -> dict[st
     return tags | ({} if is_search else {FINAL_OF: setting_label(label, proposal.role)})
 
 
-def epoch_metrics(epoch: EpochRecord, cell: OpenCell) -> list[Metric]:
+def epoch_metrics(epoch: EpochResult, cell: OpenCell) -> list[Metric]:
     """An epoch's MLflow metrics: `train/loss`, `dev/…`, the task's curve, `train/…`, learning rate, times."""
     values: dict[str, Any] = {"train/loss": epoch.train_loss, "learning_rate_now": epoch.learning_rate}
     values |= {f"train/{name}": value for name, value in epoch.train.items()}

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from mlflow.entities import DatasetInput, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
+from meltpoint.adapters.training.epochs import EpochResult
+from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.machine.services import server_version
 from meltpoint.sweeps.search.cell_progress import Proposal, trial_label
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -263,7 +264,7 @@ class Runs:
         """The steps of the epochs that MLflow has of a run."""
         return {metric.step for metric in self.client.get_metric_history(run_id, LAST_METRIC)}
 
-    def write(self, trial: str, epochs: list[EpochRecord], record: TrialRecord | None) -> None:
+    def write(self, trial: str, epochs: list[EpochResult], record: TrialRecord | None) -> None:
         """Write a trial's updates in one call (with its setting, if it is new), and its end in another.
 
         Args:

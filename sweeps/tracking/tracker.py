@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from meltpoint.sweeps.ledger.records import CellKey, EpochRecord, TrialRecord
+from meltpoint.adapters.training.epochs import EpochResult
+from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.machine.services import tracking_store
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -137,7 +138,7 @@ class Tracker:
         runs = self.runs
         return None if runs is None else runs.runs.get(trial)
 
-    def epoch(self, trial: str, epoch: EpochRecord) -> None:
+    def epoch(self, trial: str, epoch: EpochResult) -> None:
         """Record an epoch's metrics, with its step and time."""
         self._unwritten.epoch(trial, epoch)
         self._watch()

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
+from meltpoint.adapters.training.epochs import EpochResult
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.cell_progress import Proposal
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Update:
 
     trial: str
     begin: Call | None = None
-    epochs: dict[int, EpochRecord] = field(default_factory=dict)
+    epochs: dict[int, EpochResult] = field(default_factory=dict)
     record: TrialRecord | None = None
     interrupted_at: float | None = None
     failures: int = 0
@@ -113,7 +114,7 @@ class Unwritten:
             update = self._update(begin.trial)
             update.record = update.interrupted_at = None
 
-    def epoch(self, trial: str, epoch: EpochRecord) -> None:
+    def epoch(self, trial: str, epoch: EpochResult) -> None:
         """Note an epoch of a trial."""
         with self._changed:
             self._update(trial).epochs[epoch.step] = epoch

@@ -17,7 +17,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from meltpoint.adapters.features.reading import free_bytes
-from meltpoint.adapters.training.epochs import SavingRule
+from meltpoint.adapters.training.epochs import EpochResult, SavingRule
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.training_state import (
     DamagedStateError,
@@ -29,7 +29,6 @@ from meltpoint.adapters.training.training_state import (
     write_state,
 )
 from meltpoint.sweeps.ledger.ledger import STATES
-from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.storage.files import StoragePath, local_copy, rename, scratch_of, storage_path, storing
 from meltpoint.sweeps.storage.object_path import ObjectPath
@@ -52,7 +51,7 @@ class Resumed:
         seconds: that earlier attempts took for them.
     """
 
-    epochs: tuple[EpochRecord, ...] = ()
+    epochs: tuple[EpochResult, ...] = ()
     seconds: float = 0.0
 
 
@@ -80,7 +79,7 @@ class EpochCheckpoints:
             self._ended_at = list(about["ended_at"])
             results = trainer.trials[0].results
             epochs = [
-                EpochRecord(**result.model_dump(), finished_at=at)
+                result.model_copy(update={"finished_at": at})
                 for result, at in zip(results, self._ended_at, strict=True)
             ]
             self._past = Resumed(tuple(epochs), float(about["seconds"]))
@@ -119,7 +118,7 @@ class EpochCheckpoints:
             rename(path, aside)
         self.notes.append(f"a saved epoch was damaged ({why}), is set aside as {aside}, and was not used")
 
-    def after_epoch(self, trainer: Trainer, ended: Sequence[EpochRecord]) -> None:
+    def after_epoch(self, trainer: Trainer, ended: Sequence[EpochResult]) -> None:
         """Save the state, if the trial goes on and it is worth it (`SavingRule`); failing to is no fault of the trial.
 
         Args:

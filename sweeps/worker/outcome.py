@@ -3,7 +3,7 @@
 A trial without a result failed by an error of its setting, or was lost with its worker, its memory, its disk or its
 input. A lost trial says nothing about its setting: it is tried again, and no study hears of it.
 
-The events of a trial are `Started`, an `EpochEnded` for each epoch, `TrialEnded`. They cross processes pickled.
+A trial has an event at its start, one for each epoch, and one with its outcome, perhaps that of its last epoch.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
 
 from meltpoint.adapters.hardware import DETERMINISM, is_gpu_out_of_memory
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import OutOfTimeError
-from meltpoint.sweeps.ledger.records import Cause, EpochRecord, HardwareRecord
-from meltpoint.sweeps.ledger.resource_use import ResourceUse
+from meltpoint.sweeps.ledger.attempt import Attempt
+from meltpoint.sweeps.ledger.records import Cause
 from meltpoint.sweeps.storage.object_store import StoreError
 
 RETRIES: Mapping[Cause, int] = {"setting": 0, "input": 0, "worker": 3, "memory": 2, "disk": 0}
@@ -80,7 +81,6 @@ class TrialOutcome(BaseModel):
             at once, and neither counts as a try.
         cause: why it failed; None where it did not.
         error: one line with the remedy; for a stopped trial, which rule stopped it.
-        notes: what became of the frozen states and of saved epochs, a line each.
         out_of_memory: what did not fit a GPU, where less may; that is no try.
     """
 
@@ -89,7 +89,6 @@ class TrialOutcome(BaseModel):
     status: Literal["finished", "stopped", "failed", "interrupted", "restarted"]
     cause: Cause | None = None
     error: str | None = None
-    notes: tuple[str, ...] = ()
     out_of_memory: OutOfMemory | None = None
 
 
@@ -174,68 +173,30 @@ def is_full_disk(error: BaseException) -> bool:
     return any(f"os error {number}" in str(error) for number in NO_ROOM)
 
 
-class _OfTrial(BaseModel):
-    """An event of one trial.
+class TrialEvent(BaseModel):
+    """A worker's word on one trial: that it begins, that an epoch ended, or how it ended. They cross processes pickled.
 
     Attributes:
         trial: its identity.
+        attempt: the attempt as far as it has come, so that the last event says all that earlier ones said.
         seconds: of its worker, since it took the order up, by the worker's own clock and without its waits for the
             driver (`ResourceMeter.seconds`); None where it says nothing of it.
+        score: of the epoch that it reports, the last of `attempt.epochs`: the task's metric on dev, of an error its
+            negative, so that higher is better. None where it reports no epoch.
+        percent: how much of the trial's own schedule is trained, 0 to 100.
+        outcome: how the attempt ended; None before.
     """
 
     model_config = ConfigDict(frozen=True)
 
     trial: str
+    attempt: Attempt = Attempt()
     seconds: float | None = None
+    score: float | None = None
+    percent: float = 0.0
+    outcome: TrialOutcome | None = None
 
-
-class Started(_OfTrial):
-    """Data and model are ready, training begins.
-
-    Attributes:
-        trained_together: how many trials train side by side with this one, itself counted.
-        input_notes: what does not fit the encoder's input, a line each.
-        task_parameters, trained_parameters: as in `TrialRecord`.
-        micro_batch_size: as in `TrialRecord`.
-        resumed_after_epochs, seconds_before: as in `TrialRecord`; these epochs are reported next, once more.
-        checkpoint_notes: what was wrong with saved epochs, a line each.
-    """
-
-    hardware: HardwareRecord
-    trained_together: int
-    input_notes: tuple[str, ...]
-    task_parameters: int
-    trained_parameters: int | None = None
-    resumed_after_epochs: int = 0
-    seconds_before: float = 0.0
-    checkpoint_notes: tuple[str, ...] = ()
-    micro_batch_size: int | None = None
-
-
-class EpochEnded(_OfTrial):
-    """An epoch was trained and scored on dev.
-
-    Attributes:
-        score: the task's metric on dev, of an error its negative: higher is better.
-        percent: how much of the trial's own schedule is trained, 0 to 100.
-        resource_use: of this attempt so far; None for an epoch of an earlier one.
-    """
-
-    epoch: EpochRecord
-    score: float
-    percent: float
-    resource_use: ResourceUse | None = None
-
-
-class TrialEnded(_OfTrial):
-    """The worker is done with a trial, whatever happened.
-
-    Attributes:
-        resource_use: of this attempt; None where its worker did not come to train.
-    """
-
-    outcome: TrialOutcome
-    resource_use: ResourceUse | None = None
-
-
-Event = Started | EpochEnded | TrialEnded
+    @property
+    def epoch(self) -> EpochResult | None:
+        """The epoch that it reports, if any."""
+        return None if self.score is None else self.attempt.epochs[-1]

@@ -19,8 +19,8 @@ import torch
 
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.hardware import Hardware
+from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN, ResourceUse
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.machine.counters import (
     EnergyCounter,

@@ -28,7 +28,7 @@ from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.training_state import SharedFirstPhases
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, Outcome
-from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
+from meltpoint.sweeps.ledger.attempt import Attempt, HardwareRecord
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.storage.files import StoragePath, first_phases_folder, scratch_of, storage_path, storing
 from meltpoint.sweeps.worker import resources
@@ -36,10 +36,7 @@ from meltpoint.sweeps.worker.epoch_checkpoints import EpochCheckpoints, Resumed
 from meltpoint.sweeps.worker.fitness import FeatureCache, input_notes
 from meltpoint.sweeps.worker.outcome import (
     ChangedInputError,
-    EpochEnded,
-    Event,
-    Started,
-    TrialEnded,
+    TrialEvent,
     TrialOutcome,
     failed,
     is_broken_device,
@@ -144,8 +141,8 @@ def bundles(orders: Sequence[Order]) -> list[list[Order]]:
     return list(groups.values())
 
 
-def run(work: WorkOrder, began: float | None = None) -> Iterator[list[Event]]:
-    """Train an order's trials: for each `Started`, `EpochEnded` each epoch, and `TrialEnded` whatever happens.
+def run(work: WorkOrder, began: float | None = None) -> Iterator[list[TrialEvent]]:
+    """Train an order's trials: of each an event at its start, one for each epoch, and an outcome whatever happens.
 
     NaN, out of memory and errors of a setting are outcomes, not exceptions: the worker lives on.
 
@@ -167,22 +164,23 @@ def run(work: WorkOrder, began: float | None = None) -> Iterator[list[Event]]:
             meter.skip(seconds)
 
 
-def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Event]]:
+def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[TrialEvent]]:
     """Train trials side by side; where memory is too small for that, half of them at a time."""
-    open_trials = [order.id for order in orders]
+    open_trials = {order.id: Attempt() for order in orders}
     has_trained = False
     try:
         for events in _train(orders, meter):
-            has_trained = has_trained or any(isinstance(event, EpochEnded) for event in events)
             for event in events:
-                if isinstance(event, TrialEnded):
-                    open_trials.remove(event.trial)
+                open_trials[event.trial] = event.attempt
+                has_trained = has_trained or event.epoch is not None
+                if event.outcome is not None:
+                    del open_trials[event.trial]
             yield events
         return
     except Exception as error:
         if is_broken_device(error):
             # Said first: torch's destructors may abort the process before Ray has the error.
-            yield [TrialEnded(trial=trial, outcome=lost_gpu(error)) for trial in open_trials]
+            yield _endings(open_trials, lost_gpu(error))
             raise  # no later trial of this process could train; Tune ends it, and the trials run elsewhere
         outcome = _outcome_of(error, orders)  # whatever else broke is these trials' outcome; the sweep continues
         is_halved = is_out_of_memory(error) and len(orders) > 1 and not has_trained
@@ -192,8 +190,14 @@ def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[E
         yield from _run_stack(orders[:half], meter)
         yield from _run_stack(orders[half:], meter)
         return
-    meter.lap(open_trials)
-    yield [TrialEnded(trial=trial, outcome=outcome, resource_use=meter.of(trial)) for trial in open_trials]
+    meter.lap([*open_trials])
+    used = {trial: attempt.model_copy(update=dict(meter.of(trial))) for trial, attempt in open_trials.items()}
+    yield _endings(used, outcome)
+
+
+def _endings(attempts: Mapping[str, Attempt], outcome: TrialOutcome) -> list[TrialEvent]:
+    """The last events of trials with one outcome."""
+    return [TrialEvent(trial=trial, attempt=attempt, outcome=outcome) for trial, attempt in attempts.items()]
 
 
 def _outcome_of(error: Exception, orders: Sequence[Order]) -> TrialOutcome:
@@ -207,7 +211,7 @@ def _outcome_of(error: Exception, orders: Sequence[Order]) -> TrialOutcome:
         return outcome_of_error(error)
 
 
-def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Event]]:
+def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[TrialEvent]]:
     """Train trials side by side; their events, an epoch of all of them at a time."""
     first = orders[0]
     hardware = claim_device(int(first.cpus), first.gpus)
@@ -220,18 +224,30 @@ def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Event
     saves = first.saving_share > 0 and len(orders) == 1
     saved = EpochCheckpoints(first, meter.seconds) if saves else None
     past = Resumed() if saved is None else saved.resume(trainer)
-    yield _started(trainer, orders, past, () if saved is None else tuple(saved.notes))
-    for epoch in past.epochs:
-        yield [_ended(trainer, first, 0, epoch)]
+    begun = _begun(trainer, orders, past, [] if saved is None else saved.notes)
+    yield [TrialEvent(trial=order.id, attempt=begun) for order in orders]
+    for count in range(1, len(past.epochs) + 1):
+        yield [_epoch_ended(trainer, first, 0, begun.model_copy(update={"epochs": list(past.epochs[:count])}))]
+    attempts = [begun.model_copy(update={"epochs": list(past.epochs)}) for _ in orders]
     for results in _epochs(trainer, first):
-        notes = [*cache_notes(trainer), *(saved.notes if saved is not None else ())]
-        events = [
-            event for member, result in results for event in _events(trainer, orders[member], member, result, notes)
-        ]
+        ended_at = time.time()
+        for member, result in results:
+            _keep_weights(trainer, orders[member], member, result)
         meter.lap([orders[member].id for member, _ in results])
-        yield [event.model_copy(update={"resource_use": meter.of(event.trial)}) for event in events]
+        notes = [*cache_notes(trainer), *(saved.notes if saved is not None else ())]
+        events = []
+        for member, result in results:
+            changes = {"storage_notes": notes, **dict(meter.of(orders[member].id))}
+            if isinstance(result, NotFiniteError):
+                stopped = {orders[member].id: attempts[member].model_copy(update=changes)}
+                events += _endings(stopped, failed("setting", str(result)))
+                continue
+            changes["epochs"] = [*attempts[member].epochs, result.model_copy(update={"finished_at": ended_at})]
+            attempts[member] = attempts[member].model_copy(update=changes)
+            events.append(_epoch_ended(trainer, orders[member], member, attempts[member]))
+        yield events
         if saved is not None:
-            saved.after_epoch(trainer, [event.epoch for event in events if isinstance(event, EpochEnded)])
+            saved.after_epoch(trainer, [event.epoch for event in events if event.epoch is not None])
 
 
 def check_room(trainer: Trainer, folder: Path) -> None:
@@ -264,51 +280,38 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
     return SharedFirstPhases(first_phases_folder(order.cache)).epochs(trainer, facts)
 
 
-def _events(
-    trainer: Trainer, order: Order, member: int, result: EpochResult | NotFiniteError, notes: Sequence[str]
-) -> list[EpochEnded | TrialEnded]:
-    """The events of a member's epoch, its end among them where that was the last one.
-
-    Args:
-        notes: on the trial so far, a line each.
-    """
-    if isinstance(result, NotFiniteError):
-        return [TrialEnded(trial=order.id, outcome=failed("setting", str(result)))]
+def _keep_weights(trainer: Trainer, order: Order, member: int, result: EpochResult | NotFiniteError) -> None:
+    """Write a member's best weights, if that was its last epoch."""
     trial = trainer.trials[member]
-    ended = _ended(trainer, order, member, EpochRecord(**result.model_dump(), finished_at=time.time()))
-    if result.epoch < trial.table.plan.epochs:
-        return [ended]
-    save_weights(trial.best_state, storage_path(order.checkpoint))
-    trial.best_state = Snapshot({})
-    return [ended, TrialEnded(trial=order.id, outcome=TrialOutcome(status="finished", notes=tuple(notes)))]
+    if isinstance(result, EpochResult) and result.epoch >= trial.table.plan.epochs:
+        save_weights(trial.best_state, storage_path(order.checkpoint))
+        trial.best_state = Snapshot({})
 
 
-def _ended(trainer: Trainer, order: Order, member: int, epoch: EpochRecord) -> EpochEnded:
-    """The event of a member's epoch."""
-    planned = trainer.trials[member].table.plan.epochs
-    metric = trainer.data.task.metric
-    score = gain(metric, epoch.dev[metric])
-    return EpochEnded(trial=order.id, epoch=epoch, score=score, percent=100 * epoch.epoch / planned)
+def _epoch_ended(trainer: Trainer, order: Order, member: int, attempt: Attempt) -> TrialEvent:
+    """The event of a member's epoch, the last of the attempt so far; with its outcome where its plan ends there."""
+    planned, metric, epoch = trainer.trials[member].table.plan.epochs, trainer.data.task.metric, attempt.epochs[-1]
+    return TrialEvent(
+        trial=order.id, attempt=attempt, score=gain(metric, epoch.dev[metric]), percent=100 * epoch.epoch / planned,
+        outcome=TrialOutcome(status="finished") if epoch.epoch >= planned else None,
+    )  # fmt: skip
 
 
-def _started(trainer: Trainer, orders: Sequence[Order], past: Resumed, notes: tuple[str, ...]) -> list[Event]:
-    """The first event of each of the trials.
+def _begun(trainer: Trainer, orders: Sequence[Order], past: Resumed, notes: Sequence[str]) -> Attempt:
+    """What trials that train side by side have in common as they begin.
 
     Args:
-        past: what they go on from.
+        past: what they resume from.
         notes: what was wrong with it.
     """
-    limit, hardware = int(orders[0].setting["max_pieces"]), hardware_record(trainer)
-    inputs = tuple(input_notes(trainer.data, limit, trainer.model.encoder.max_pieces))
+    limit = int(orders[0].setting["max_pieces"])
     own = sum(one[0].numel() for one in trainer.model.own_parameters().values())
-    of_encoder = trained_of_encoder(trainer)
-    return [
-        Started(
-            trial=order.id, hardware=hardware, trained_together=len(orders), input_notes=inputs,
-            task_parameters=own, trained_parameters=own + of_encoder, resumed_after_epochs=len(past.epochs),
-            seconds_before=past.seconds, checkpoint_notes=notes, micro_batch_size=trainer.micro_batch,
-        ) for order in orders
-    ]  # fmt: skip
+    return Attempt(
+        hardware=hardware_record(trainer), trained_together=len(orders),
+        input_notes=input_notes(trainer.data, limit, trainer.model.encoder.max_pieces), storage_notes=list(notes),
+        task_parameters=own, trained_parameters=own + trained_of_encoder(trainer),
+        resumed_after_epochs=len(past.epochs), seconds_before=past.seconds, micro_batch_size=trainer.micro_batch,
+    )  # fmt: skip
 
 
 def trained_of_encoder(trainer: Trainer) -> int:

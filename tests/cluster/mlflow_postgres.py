@@ -127,11 +127,12 @@ def cell() -> Any:
 
 def record_of(proposal: Any) -> Any:
     """The record of a trial of three epochs."""
-    from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
+    from meltpoint.adapters.training.epochs import EpochResult
+    from meltpoint.sweeps.ledger.records import TrialRecord
 
     began = BEGAN + proposal.number
     epochs = [
-        EpochRecord(
+        EpochResult(
             epoch=number, phase="train", step=number, train_loss=1.0 / number, dev={"accuracy": 0.5},
             train_seconds=1.0, dev_seconds=0.5, learning_rate=1e-3, finished_at=began + number,
         )

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.opening import asked_sweep, check_same
 from meltpoint.sweeps.ledger import driver_notes, predictions
+from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.locks import latest
-from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialDescription, TrialRecord
+from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.closing import opened_trials
 from meltpoint.sweeps.search.planner import Planner
@@ -41,7 +43,7 @@ def cells_of(encoder: str) -> list[OpenCell]:
 def record_of(proposal: Proposal, dev: float, **changes: object) -> TrialRecord:
     """The record of a trial of one epoch."""
     cell = proposal.cell
-    epoch = EpochRecord(
+    epoch = EpochResult(
         epoch=1, phase="train", step=1, train_loss=1.0, dev={"accuracy": dev}, train_seconds=1.0, dev_seconds=0.5,
         learning_rate=1e-3, finished_at=1.7e9,
     )  # fmt: skip

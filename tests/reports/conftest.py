@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from meltpoint.adapters import settings
-from meltpoint.adapters.training.epochs import best_epoch
+from meltpoint.adapters.training.epochs import EpochResult, best_epoch
+from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
-from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, State, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, write_sweep
 from meltpoint.sweeps.search.selection import best_of, finals_of, spread
@@ -20,7 +20,6 @@ from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.finalist_scoring import score_finalists
-from meltpoint.sweeps.worker.outcome import EpochEnded, Started, TrialEnded
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert
 
@@ -43,8 +42,8 @@ MakeSweep = Callable[..., SweepSummary]
 TrainSweep = Callable[[Path, SweepSpec, dict[str, Any]], Path]
 
 
-def epoch(number: int, metric: str, dev: float) -> EpochRecord:
-    return EpochRecord(
+def epoch(number: int, metric: str, dev: float) -> EpochResult:
+    return EpochResult(
         epoch=number, phase="train", step=10 * number, train_loss=0.5, dev={metric: dev}, train_seconds=1.0,
         dev_seconds=0.5, learning_rate=5e-5, finished_at=float(number),
     )  # fmt: skip
@@ -135,19 +134,15 @@ def trained(ledger: Ledger, cell: OpenCell, searched: dict[str, Any], seed: int)
         checkpoint=str(ledger.checkpoint(name)), cpus=1, gpus=0,
     )  # fmt: skip
     events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
-    started, *middle, last = events
-    assert isinstance(started, Started)
-    assert isinstance(last, TrialEnded)
+    last = events[-1]
+    assert last.outcome is not None
     assert last.outcome.status == "finished", last
-    epochs = [event.epoch for event in middle if isinstance(event, EpochEnded)]
-    best = best_epoch(epochs, "accuracy")
+    best = best_epoch(last.attempt.epochs, "accuracy")
     assert best is not None
     return order, TrialRecord(
         **order.model_dump(include={"id", "number", "encoder", "mode", "task", "head", "role", "seed", "setting"}),
         status="finished", metric="accuracy", dev=best.dev["accuracy"], best_epoch=best.epoch, test={},
-        epochs=epochs, data_fingerprint=cell.data_fingerprint, code_version="0", started_at=1.0, seconds=1.0,
-        hardware=started.hardware, task_parameters=started.task_parameters,
-        trained_parameters=started.trained_parameters, **(last.resource_use or NOTHING_KNOWN).model_dump(),
+        data_fingerprint=cell.data_fingerprint, code_version="0", started_at=1.0, seconds=1.0, **dict(last.attempt),
     )  # fmt: skip
 
 

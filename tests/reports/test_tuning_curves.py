@@ -28,7 +28,7 @@ from meltpoint.reports.statistics.tuning_curves import (
     simulation_source,
     valid_trials,
 )
-from meltpoint.sweeps.ledger.records import HardwareRecord
+from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.tasks.core.metrics import METRICS
 from meltpoint.tasks.core.task import Task

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.opening import asked_sweep, differences
-from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
+from meltpoint.sweeps.ledger.attempt import HardwareRecord
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
@@ -51,7 +53,7 @@ def make_record() -> MakeRecord:
     def make(proposal: object, dev: tuple[float, ...] = (0.5, 0.75), **changes: object) -> TrialRecord:
         cell: OpenCell = proposal.cell  # type: ignore[attr-defined]
         epochs = [
-            EpochRecord(
+            EpochResult(
                 epoch=number, phase="train", step=4 * number, train_loss=1.0 / number, dev={cell.task.metric: score},
                 train_seconds=1.0, dev_seconds=0.5, learning_rate=1e-3, finished_at=1_700_000_000.0 + number,
             )

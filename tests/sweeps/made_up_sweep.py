@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from meltpoint.adapters import settings
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.search_spaces import files
 from meltpoint.sweeps.driver.cell_endings import cell_endings, cell_figures, place_tags
+from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord, cell_key, identity
+from meltpoint.sweeps.ledger.records import TrialRecord, cell_key, identity
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, write_sweep
 from meltpoint.sweeps.search.cell_progress import Proposal
@@ -76,7 +78,7 @@ def _record(proposal: Proposal, quality: float, rng: np.random.Generator) -> Tri
     heights = [quality * (1 - 0.35 * math.exp(-1.1 * number)) for number in range(EPOCHS)]
     heights[-1] = heights[-2] - 0.004
     epochs = [
-        EpochRecord(
+        EpochResult(
             epoch=number + 1, phase="train", step=94 * (number + 1), train_loss=1.1 * math.exp(-0.6 * number) + 0.05,
             dev={metric: height}, train_seconds=9.0, dev_seconds=1.0, learning_rate=1e-4,
             finished_at=began + 10.0 * (number + 1),

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.cell_endings import cost_figures
-from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord, TrialRecord
-from meltpoint.sweeps.ledger.resource_use import ResourceUse
+from meltpoint.sweeps.ledger.attempt import HardwareRecord, ResourceUse
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import CellCost, CellWork, cell_cost, time_left, trials_at_a_time
 from meltpoint.sweeps.tracking.run_contents import ending
 
@@ -22,7 +22,7 @@ def hardware(share: float) -> HardwareRecord:
 def record(number: int, share: float = 0.0, epochs: int = 2, **fields: object) -> TrialRecord:
     """A trial of one minute, whose epochs take 2 s each."""
     each = [
-        EpochRecord(
+        EpochResult(
             epoch=n, phase="train", step=n, train_loss=1.0, dev={"accuracy": 0.5}, train_seconds=1.5, dev_seconds=0.5,
             learning_rate=1e-3, finished_at=1.0,
         )

@@ -21,7 +21,7 @@ from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
-from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialEnded, TrialOutcome, failed, lost_worker
+from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialEvent, TrialOutcome, failed, lost_worker
 from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, assert_whole, command, mlflow_runs, records
 
@@ -62,7 +62,7 @@ def test_a_trials_seconds_are_those_that_passed(make_driver, jump):
     driver.on_start(work)
     after = time.time()
     jump()
-    driver.on_event(TrialEnded(trial=work.first.id, outcome=failed("setting", "it broke")))
+    driver.on_event(TrialEvent(trial=work.first.id, outcome=failed("setting", "it broke")))
     (record,) = driver.ledger.records()
     assert 0 <= record.seconds <= time.monotonic() - began
     assert before <= record.started_at <= after

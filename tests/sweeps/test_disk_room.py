@@ -8,8 +8,8 @@ import pytest
 
 from meltpoint.sweeps.driver import record_writer
 from meltpoint.sweeps.driver.driver import SweepDriver
-from meltpoint.sweeps.ledger.records import HardwareRecord
-from meltpoint.sweeps.worker.outcome import Started
+from meltpoint.sweeps.ledger.attempt import Attempt, HardwareRecord
+from meltpoint.sweeps.worker.outcome import TrialEvent
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tests.sweeps import test_driver
 from meltpoint.tests.sweeps.test_driver import LOST, ended, hand_out, ids, records
@@ -114,6 +114,6 @@ def test_a_trial_whose_note_the_disk_has_no_room_for_does_not_begin_and_is_not_f
     assert len(disk) == 2
 
 
-def started(order: Order) -> Started:
+def started(order: Order) -> TrialEvent:
     hardware = HardwareRecord(device="cpu", name="AVX2", threads=1, gpu_share=0.0, precision="fp32", host="here")
-    return Started(trial=order.id, hardware=hardware, trained_together=1, input_notes=(), task_parameters=1)
+    return TrialEvent(trial=order.id, attempt=Attempt(hardware=hardware, task_parameters=1))

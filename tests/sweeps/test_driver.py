@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,11 @@ import pytest
 from optuna.trial import TrialState
 
 from meltpoint.adapters.settings import complete
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.running_trial import RunningTrial
+from meltpoint.sweeps.ledger.attempt import Attempt
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
@@ -25,8 +27,7 @@ from meltpoint.sweeps.worker.outcome import (
     RETRIES,
     STOPPED_BY_BUDGET,
     STOPPED_EARLY,
-    EpochEnded,
-    TrialEnded,
+    TrialEvent,
     TrialOutcome,
     failed,
     is_full_disk,
@@ -129,8 +130,8 @@ def hand_out_and_fail(driver: SweepDriver) -> Order:
     return work.first
 
 
-def ended(order: Order, cause: str = "setting", error: str = "it broke") -> TrialEnded:
-    return TrialEnded(trial=order.id, outcome=failed(cause, error))
+def ended(order: Order, cause: str = "setting", error: str = "it broke") -> TrialEvent:
+    return TrialEvent(trial=order.id, outcome=failed(cause, error))
 
 
 def test_a_record_written_before_mlflow_answered_gets_its_run_while_the_sweep_goes_on(driver, monkeypatch):
@@ -232,15 +233,23 @@ def test_the_end_of_a_lost_order_leaves_its_trials_next_attempt_waiting(driver):
     assert work.first.id in driver.running
 
 
-def epoch_ended(order: Order, epoch: int, score: float) -> EpochEnded:
-    record = EpochRecord(
-        epoch=epoch, phase="train", step=epoch, train_loss=1.0, dev={"accuracy": score}, train_seconds=0.0,
-        dev_seconds=0.0, learning_rate=1e-3, finished_at=0.0,
-    )  # fmt: skip
-    return EpochEnded(trial=order.id, epoch=record, score=score, percent=50.0 * epoch)
+def attempt_of(*scores: float, phases: Sequence[str] = ()) -> Attempt:
+    """An attempt that has trained epochs with these dev scores."""
+    epochs = [
+        EpochResult(
+            epoch=number, phase=phases[number - 1] if phases else "train", step=number, train_loss=1.0,
+            dev={"accuracy": score}, train_seconds=0.0, dev_seconds=0.0, learning_rate=1e-3,
+        ) for number, score in enumerate(scores, 1)
+    ]  # fmt: skip
+    return Attempt(epochs=epochs, storage_notes=["features: cached"])
 
 
-FINISHED = TrialOutcome(status="finished", notes=("features: cached",))
+def epoch_ended(order: Order, *scores: float) -> TrialEvent:
+    """The event of the last of these epochs."""
+    return TrialEvent(trial=order.id, attempt=attempt_of(*scores), score=scores[-1], percent=50.0 * len(scores))
+
+
+FINISHED = TrialOutcome(status="finished")
 ENDINGS = {
     "finished": (FINISHED, "finished"),
     "stopped by ASHA": (STOPPED_EARLY, "stopped"),
@@ -260,8 +269,9 @@ def test_every_ending_takes_a_trial_off_the_running_ones_and_leads_to_a_record_o
 ):
     work = hand_out(driver)
     driver.on_start(work)
-    for epoch, score in enumerate((0.5, 0.75, 0.75), 1):
-        driver.on_event(epoch_ended(work.first, epoch, score))
+    scores = (0.5, 0.75, 0.75)
+    for epoch in range(1, len(scores) + 1):
+        driver.on_event(epoch_ended(work.first, *scores[:epoch]))
     if outcome == INTERRUPTED:
         driver.interrupted()
     else:
@@ -277,7 +287,7 @@ def test_every_ending_takes_a_trial_off_the_running_ones_and_leads_to_a_record_o
     if record is not None:
         assert (record.error, record.cause) == (outcome.error, outcome.cause)
         assert (record.best_epoch, record.dev, len(record.epochs)) == (2, 0.75, 3)
-        assert (record.input_notes, record.storage_notes) == ([], list(outcome.notes)), "reports speak of the inputs"
+        assert (record.input_notes, record.storage_notes) == ([], ["features: cached"]), "reports speak of the inputs"
 
 
 @pytest.mark.parametrize(
@@ -300,9 +310,8 @@ def test_a_record_has_the_best_epoch_of_the_last_phase_and_none_where_that_was_n
         seed=0, setting=setting, data=cell.data, data_fingerprint="d", encoder_fingerprint="",
         checkpoint="c", cpus=1, gpus=0,
     )  # fmt: skip
-    trial = RunningTrial(order, replace(proposal, cell=cell, setting=setting), 0.0)
-    for number, (phase, dev) in enumerate(zip(phases, (0.9, 0.8, 0.6, 0.7), strict=True), 1):
-        trial.epochs.append(epoch_ended(order, number, dev).epoch.model_copy(update={"phase": phase}))
+    attempt = attempt_of(0.9, 0.8, 0.6, 0.7, phases=phases)
+    trial = RunningTrial(order, replace(proposal, cell=cell, setting=setting), 0.0, attempt)
     record = trial.record(outcome)
     assert (record.best_epoch, record.dev) == best
     assert record.dev_metrics == ({} if best[0] is None else {"accuracy": 0.7})
@@ -312,9 +321,8 @@ def test_an_order_that_is_stopped_keeps_what_has_ended_and_lets_go_of_what_never
     work = hand_out_several(driver)
     driver.on_start(work)
     first, second, *others = work.orders
-    driver.on_event(epoch_ended(first, 1, 0.75))
-    driver.on_event(TrialEnded(trial=first.id, outcome=FINISHED))
-    driver.on_event(epoch_ended(second, 1, 0.5))
+    driver.on_event(epoch_ended(first, 0.75).model_copy(update={"outcome": FINISHED}))
+    driver.on_event(epoch_ended(second, 0.5))
     driver.on_order_end(work, STOPPED_BY_BUDGET)
     kept = {trial: record.status for trial, record in records(driver).items()}
     assert kept == {first.id: "finished", second.id: "stopped"}

@@ -11,9 +11,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.reports.status_view import RUNNING_SHOWN, running_lines, show_status
 from meltpoint.sweeps.driver.driver import NOTE_SECONDS, SweepDriver
 from meltpoint.sweeps.driver.opening import settle_specification
+from meltpoint.sweeps.ledger.attempt import Attempt
 from meltpoint.sweeps.ledger.driver_notes import (
     ClusterPart,
     RunningTrialNote,
@@ -24,12 +26,11 @@ from meltpoint.sweeps.ledger.driver_notes import (
     noted_running,
 )
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.on_ray.room import LOOK_SECONDS
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
-from meltpoint.sweeps.worker.outcome import EpochEnded
+from meltpoint.sweeps.worker.outcome import TrialEvent
 from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.test_room import Cluster
 
@@ -163,11 +164,11 @@ def driver(spec, cells, tmp_path: Path, seconds) -> SweepDriver:
 
 
 def end_epoch(driver: SweepDriver, trial: str, number: int, dev: float, percent: float) -> None:
-    epoch = EpochRecord(
+    epoch = EpochResult(
         epoch=number, phase="train", step=number, train_loss=1.0, dev={"accuracy": dev}, train_seconds=1.0,
         dev_seconds=1.0, learning_rate=1e-3, finished_at=float(number),
     )  # fmt: skip
-    driver.on_event(EpochEnded(trial=trial, epoch=epoch, score=dev, percent=percent))
+    driver.on_event(TrialEvent(trial=trial, attempt=Attempt(epochs=[epoch]), score=dev, percent=percent))
 
 
 def shown_trials(ledger: Ledger) -> str:

@@ -22,7 +22,7 @@ from meltpoint.sweeps.storage.files import local_copy
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.sweeps.storage.object_store import OPTIONAL, StoreError
 from meltpoint.sweeps.worker import epoch_checkpoints, worker
-from meltpoint.sweeps.worker.outcome import EpochEnded, Event, Started, TrialEnded
+from meltpoint.sweeps.worker.outcome import TrialEvent
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 TIMED = {"train_seconds", "dev_seconds", "finished_at"}
@@ -51,18 +51,18 @@ def order_of(spec, mode: str, folder: Path, **changes: Any) -> Order:
     return order.model_copy(update=changes)
 
 
-def events_of(order: Order, epochs: int | None = None) -> list[Event]:
+def events_of(order: Order, epochs: int | None = None) -> list[TrialEvent]:
     """The events that a worker reports, up to the save after so many epochs, where the process is killed."""
-    found: list[Event] = []
+    found: list[TrialEvent] = []
     for events in worker.run(WorkOrder(orders=(order,))):
-        if epochs is not None and sum(isinstance(event, EpochEnded) for event in found) == epochs:
+        if epochs is not None and sum(event.epoch is not None for event in found) == epochs:
             break  # the save came before these events, which nobody heard
         found += events
     return found
 
 
-def epochs_in(events: list[Event]) -> list[dict[str, Any]]:
-    return [event.epoch.model_dump(exclude=TIMED) for event in events if isinstance(event, EpochEnded)]
+def epochs_in(events: list[TrialEvent]) -> list[dict[str, Any]]:
+    return [event.epoch.model_dump(exclude=TIMED) for event in events if event.epoch is not None]
 
 
 def states(order: Order) -> list[str]:
@@ -86,12 +86,12 @@ def test_the_next_attempt_goes_on_and_reports_what_the_undisturbed_one_does(spec
     first = events_of(order, killed_after)
     again = next_attempt(order)
     second = events_of(again)
-    started, *reported, ended = second
-    assert isinstance(started, Started)
-    assert isinstance(ended, TrialEnded)
-    assert started.resumed_after_epochs == killed_after
+    started, *reported = second
+    assert started.epoch is None
+    assert reported[-1].outcome is not None
+    assert started.attempt.resumed_after_epochs == killed_after
     assert epochs_in(second) == epochs_in(undisturbed)
-    old = [event.epoch for event in first if isinstance(event, EpochEnded)]
+    old = [event.epoch for event in first if event.epoch is not None]
     assert [event.epoch for event in reported[:killed_after]] == old, "with the times that they took then"
     one, two = weights(whole), weights(again)
     assert one.keys() == two.keys()
@@ -120,8 +120,8 @@ def test_a_state_of_other_circumstances_is_not_used(spec, tmp_path, monkeypatch,
         events_of(order, 2)
     assert states(order)
     started = events_of(next_attempt(order))[0]
-    assert started.resumed_after_epochs == 0
-    assert started.checkpoint_notes == ()
+    assert started.attempt.resumed_after_epochs == 0
+    assert started.attempt.storage_notes == []
 
 
 def test_a_damaged_state_is_set_aside_with_one_line_and_the_trial_begins_from_the_start(spec, tmp_path):
@@ -133,14 +133,14 @@ def test_a_damaged_state_is_set_aside_with_one_line_and_the_trial_begins_from_th
     content[-100] ^= 1
     path.write_bytes(content)
     started, *rest = events_of(next_attempt(order))
-    assert started.resumed_after_epochs == 0
-    (note,) = started.checkpoint_notes
+    assert started.attempt.resumed_after_epochs == 0
+    (note,) = started.attempt.storage_notes
     assert re.fullmatch(
         r"a saved epoch was damaged \(its checksum is another\), is set aside as .+\.damaged, and .*", note
     )
     assert path.with_suffix(".damaged").read_bytes() == bytes(content)
     assert epochs_in(rest) == undisturbed
-    assert rest[-1].outcome.notes[-1] == note, "the record says it too"
+    assert rest[-1].attempt.storage_notes[-1] == note, "the record says it too"
 
 
 def test_an_older_state_serves_where_the_newest_is_damaged(spec, tmp_path):
@@ -152,7 +152,7 @@ def test_an_older_state_serves_where_the_newest_is_damaged(spec, tmp_path):
     (newer,) = states(order)
     (Path(order.checkpoint) / newer).write_bytes(b"nothing")
     old.write_bytes(kept)
-    assert events_of(order.model_copy(update={"handed_out": 2}))[0].resumed_after_epochs == 1
+    assert events_of(order.model_copy(update={"handed_out": 2}))[0].attempt.resumed_after_epochs == 1
 
 
 def test_a_stale_worker_overwrites_nothing_of_a_newer_ones_and_stops_saving(spec, tmp_path):
@@ -160,7 +160,7 @@ def test_a_stale_worker_overwrites_nothing_of_a_newer_ones_and_stops_saving(spec
     running = worker.run(WorkOrder(orders=(stale,)))
     list(itertools.islice(running, 3))  # it began, and reported two epochs; one is saved
     newer = stale.model_copy(update={"driver_attempt": 2})
-    assert events_of(newer, 2)[0].resumed_after_epochs == 1
+    assert events_of(newer, 2)[0].attempt.resumed_after_epochs == 1
     before = {name: (Path(newer.checkpoint) / name).read_bytes() for name in states(newer)}
     assert list(before) == ["state.000002-0000.safetensors"], "the older one is gone"
     list(running)
@@ -183,9 +183,10 @@ def test_a_disk_without_room_or_with_errors_costs_the_trial_nothing(spec, tmp_pa
 
         monkeypatch.setattr(epoch_checkpoints, "write_state", broken)
         monkeypatch.setattr("meltpoint.adapters.training.epochs.FIRST_SECONDS", 0.0)
-        outcome = events_of(order_of(spec, "feature_extraction", folder))[-1].outcome
-        assert outcome.status == "finished"
-        assert [note for note in outcome.notes if "could not be saved (" in note and "Input/output error" in note]
+        last = events_of(order_of(spec, "feature_extraction", folder))[-1]
+        assert last.outcome.status == "finished"
+        notes = last.attempt.storage_notes
+        assert [note for note in notes if "could not be saved (" in note and "Input/output error" in note]
 
 
 @pytest.mark.parametrize("off", ["share", "bundle", "short"])
@@ -289,11 +290,11 @@ def test_in_an_object_store_the_next_attempt_goes_on_too(spec, tmp_path, bucket,
         path.put(path.read_bytes()[:-1])
     again = next_attempt(order)
     started, *_, ended = events = events_of(again)
-    assert isinstance(started, Started)
-    assert isinstance(ended, TrialEnded)
-    assert started.resumed_after_epochs == (0 if is_damaged else 2)
+    assert started.epoch is None
+    assert ended.outcome is not None
+    assert started.attempt.resumed_after_epochs == (0 if is_damaged else 2)
     assert epochs_in(events) == epochs_in(undisturbed)
-    assert any("a saved epoch was damaged" in note for note in ended.outcome.notes) == is_damaged
+    assert any("a saved epoch was damaged" in note for note in ended.attempt.storage_notes) == is_damaged
     if is_damaged:
         assert "state.000001-0000.damaged" in names_in(again)
     with local_copy(ObjectPath.of(again.checkpoint) / worker.WEIGHTS) as copy:
@@ -320,7 +321,7 @@ def test_an_object_store_that_is_away_while_epochs_are_saved_costs_the_trial_not
     assert names_in(order), "a later epoch was saved"
     found += [event for events in running for event in events]
     assert found[-1].outcome.status == "finished"
-    assert len([note for note in found[-1].outcome.notes if "its epochs could not be saved" in note]) == 1
+    assert len([note for note in found[-1].attempt.storage_notes if "its epochs could not be saved" in note]) == 1
 
 
 def test_in_an_object_store_the_record_of_a_trial_ends_its_saved_epochs_too(bucket, proposal, make_record):

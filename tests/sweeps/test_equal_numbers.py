@@ -24,7 +24,6 @@ from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
-from meltpoint.sweeps.worker.outcome import EpochEnded
 from meltpoint.sweeps.worker.recorded import recorded_dev
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
@@ -112,10 +111,11 @@ def test_a_resource_changes_only_those_fields_of_an_order_that_the_table_says(sp
 
 def epochs_of(order: Order) -> list[dict[str, object]]:
     """A trial's epochs, but for the time they took."""
-    *events, last = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    last = events[-1]
     assert last.outcome.status == "finished", last
     timed = {"train_seconds", "dev_seconds", "finished_at"}
-    return [event.epoch.model_dump(exclude=timed) for event in events if isinstance(event, EpochEnded)]
+    return [event.epoch.model_dump(exclude=timed) for event in events if event.epoch is not None]
 
 
 @pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning"])
@@ -131,7 +131,7 @@ def test_states_that_do_not_fit_leave_a_note_with_the_trial(spec, cells, tmp_pat
     cells = [cell for cell in cells if cell.mode == "feature_extraction"]
     order = order_under(Resources(storage="here", cache_budget=1, gpus_per_trial=0.0), spec, cells, tmp_path)
     events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
-    assert any("do not fit" in note for note in events[-1].outcome.notes)
+    assert any("do not fit" in note for note in events[-1].attempt.storage_notes)
 
 
 def test_rounding_the_states_that_do_not_fit_is_refused_under_the_same_name(spec, cells):

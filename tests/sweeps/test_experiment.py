@@ -13,8 +13,9 @@ from ray.tune import PlacementGroupFactory, TuneError
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.search_spaces.space import EarlyStopping
-from meltpoint.sweeps.ledger.records import EpochRecord, HardwareRecord
+from meltpoint.sweeps.ledger.attempt import Attempt, HardwareRecord
 from meltpoint.sweeps.on_ray.experiment import (
     WORKER_SECONDS,
     AshaPerCell,
@@ -26,29 +27,21 @@ from meltpoint.sweeps.on_ray.experiment import (
     resources_of,
 )
 from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, result_of
-from meltpoint.sweeps.worker.outcome import (
-    STOPPED_BY_BUDGET,
-    STOPPED_EARLY,
-    EpochEnded,
-    Started,
-    TrialEnded,
-    TrialOutcome,
-    failed,
-)
+from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, STOPPED_EARLY, TrialEvent, TrialOutcome, failed
 
 HARDWARE = HardwareRecord(device="cpu", name="AVX2", threads=1, gpu_share=0.0, precision="fp32", host="here")
 
 
-def epoch_of(trial: str, epoch: int = 1, epochs: int = 2, score: float = 0.5) -> EpochEnded:
-    record = EpochRecord(
+def epoch_of(trial: str, epoch: int = 1, epochs: int = 2, score: float = 0.5) -> TrialEvent:
+    record = EpochResult(
         epoch=epoch, phase="train", step=epoch, train_loss=1.0, dev={"accuracy": score}, train_seconds=0.0,
         dev_seconds=0.0, learning_rate=1e-3, finished_at=0.0,
     )  # fmt: skip
-    return EpochEnded(trial=trial, epoch=record, score=score, percent=100 * epoch / epochs)
+    return TrialEvent(trial=trial, attempt=Attempt(epochs=[record]), score=score, percent=100 * epoch / epochs)
 
 
-def started(trial: str) -> Started:
-    return Started(trial=trial, hardware=HARDWARE, trained_together=2, input_notes=(), task_parameters=1)
+def started(trial: str) -> TrialEvent:
+    return TrialEvent(trial=trial, attempt=Attempt(hardware=HARDWARE, trained_together=2, task_parameters=1))
 
 
 def test_the_time_budget_stops_trials_that_share_a_worker_at_their_next_epoch():
@@ -217,7 +210,7 @@ def refused_by(node: str, alive: list[str], monkeypatch: pytest.MonkeyPatch, unf
     told: list[object] = []
     driver = SimpleNamespace(on_event=told.append, failure=None)
     orders = {"t": SimpleNamespace(first=SimpleNamespace(cpus=1.0, gpus=0.0))}
-    refusal = TrialEnded(trial="a", outcome=failed("worker", "its machine b has other code; bring both to the same"))
+    refusal = TrialEvent(trial="a", outcome=failed("worker", "its machine b has other code; bring both to the same"))
     listener = Listener(driver, orders, unfit)  # type: ignore[arg-type]
     result = {EVENTS: [refusal], UNFIT_NODE: node, "pid": 1}
     listener.on_trial_result(0, [], SimpleNamespace(trial_id="t"), result)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.reports.matrix import matrix
 from meltpoint.reports.trial_view import trial_lines
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results import baselines
 from meltpoint.sweeps.results.baselines import baseline_of, settle_baselines
 from meltpoint.sweeps.results.guards import cell_guards, guards
@@ -43,11 +43,9 @@ def cell(mode: str = "fine_tuning", steps: int = 500, dev: float = 0.8, warnings
         encoder="minilm", mode=mode, task="sst2", head="linear", kind="sentence_classification", metric="accuracy",
         planned=1, space=SPACE, data_fingerprint="d", train_examples=4000, dev_examples=800, warnings=warnings,
     )  # fmt: skip
-    epoch = EpochRecord(
-        **EpochResult(
-            epoch=4, phase="train", step=steps, train_loss=0.1, dev={"accuracy": dev}, train_seconds=1.0,
-            dev_seconds=1.0, learning_rate=1e-5,
-        ).model_dump(), finished_at=1.0,
+    epoch = EpochResult(
+        epoch=4, phase="train", step=steps, train_loss=0.1, dev={"accuracy": dev}, train_seconds=1.0,
+        dev_seconds=1.0, learning_rate=1e-5, finished_at=1.0,
     )  # fmt: skip
     best = TrialRecord(
         id="t", number=0, encoder="minilm", mode=mode, task="sst2", role="search", seed=0, setting={**SOUND, **setting},

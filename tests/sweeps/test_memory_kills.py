@@ -20,7 +20,7 @@ os.environ["RAY_memory_usage_threshold"] = str((memory.total - memory.available 
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import SETTINGS, Cluster
 from meltpoint.sweeps.on_ray.trainable import result_of
-from meltpoint.sweeps.worker.outcome import TrialEnded
+from meltpoint.sweeps.worker.outcome import TrialEvent
 from meltpoint.sweeps.worker.outcome import TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tasks.core.task import DataSpec
@@ -54,7 +54,7 @@ def train(config):
             hog.append(b"x" * int(2 * SPARE))
             time.sleep(30)
     time.sleep(15 if first.id == "0" else 0)
-    tune.report(result_of([TrialEnded(trial=first.id, outcome=TrialOutcome(status="finished"))]))
+    tune.report(result_of([TrialEvent(trial=first.id, outcome=TrialOutcome(status="finished"))]))
 
 
 class Driver:

@@ -8,10 +8,10 @@ import re
 import pytest
 from rich.console import Console
 
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.reports.screen import show_plan
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.driver.progress import LINE, QUIET_SECONDS, STEPS, Progress, RemainingTime, left
-from meltpoint.sweeps.ledger.records import EpochRecord
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
@@ -82,8 +82,8 @@ def test_a_terminal_has_a_bar_and_the_leader_of_each_task(spec, cells, make_reco
     assert "75.0 best on dev so far" in text_of(console)
 
 
-def epoch_of(metric: str, number: int, dev: float) -> EpochRecord:
-    return EpochRecord(
+def epoch_of(metric: str, number: int, dev: float) -> EpochResult:
+    return EpochResult(
         epoch=number, phase="train", step=number, train_loss=1.0, dev={metric: dev}, train_seconds=1.0,
         dev_seconds=1.0, learning_rate=1e-3, finished_at=float(number),
     )  # fmt: skip

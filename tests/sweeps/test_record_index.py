@@ -16,18 +16,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from meltpoint.adapters import process
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.ledger import record_index
 from meltpoint.sweeps.ledger.lazy_record import LazyRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.record_index import RecordIndex
-from meltpoint.sweeps.ledger.records import EpochRecord, TrialRecord
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.selection import best_of
 
 
 def record(number: int, dev: float = 0.5, epochs: int = 2) -> TrialRecord:
     """A record of a cell that there is not."""
     each = [
-        EpochRecord(
+        EpochResult(
             epoch=n, phase="train", step=n, train_loss=1.0, dev={"accuracy": dev / n}, train_seconds=1.0,
             dev_seconds=0.1, learning_rate=1e-3, finished_at=1.7e9,
         )

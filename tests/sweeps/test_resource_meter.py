@@ -18,22 +18,14 @@ from hypothesis import strategies as st
 from meltpoint.adapters.hardware import Hardware
 from meltpoint.adapters.training.training_state import read_about
 from meltpoint.sweeps.driver.running_trial import RunningTrial
+from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN, Attempt
 from meltpoint.sweeps.ledger.ledger import STATES
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.ledger.resource_use import NOTHING_KNOWN, ResourceUse
 from meltpoint.sweeps.machine.counters import ProcessPeak
 from meltpoint.sweeps.on_ray.trainable import EVENTS, train_on_ray
 from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.worker import resources, worker
-from meltpoint.sweeps.worker.outcome import (
-    STOPPED_EARLY,
-    EpochEnded,
-    Event,
-    Started,
-    TrialEnded,
-    TrialOutcome,
-    lost_worker,
-)
+from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialEvent, TrialOutcome, lost_worker
 from meltpoint.sweeps.worker.resources import ResourceMeter
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
@@ -175,19 +167,17 @@ def counted(monkeypatch) -> None:
 
 def test_a_real_trial_tells_its_peak_its_energy_and_what_it_trained_and_the_record_has_it(tuned, counted) -> None:
     proposal, order = tuned
-    started, *epochs, ended = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
-    assert isinstance(started, Started)
+    started, *epochs = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    begun, ended = started.attempt, epochs[-1]
     encoder = worker.warm_encoder(order.encoder, proposal.cell.task.kind)
-    assert started.trained_parameters == started.task_parameters + sum(p.numel() for p in encoder.parameters())
-    assert [event.resource_use.energy_joules for event in epochs] == [2.0, 4.0], "a quarter of 8 J, each epoch"
-    use = ended.resource_use
+    assert begun.trained_parameters == begun.task_parameters + sum(p.numel() for p in encoder.parameters())
+    assert [event.attempt.energy_joules for event in epochs] == [2.0, 4.0], "a quarter of 8 J, each epoch"
+    use = ended.attempt
     assert use.peak_memory_bytes > 50 * 2**20
     assert (use.energy_joules, use.energy_source, use.energy_share) == (4.0, "rapl", 0.25)
-    trial = RunningTrial(order, proposal, time.time(), started, [event.epoch for event in epochs], use)
-    record = trial.record(ended.outcome)
-    told = {name: getattr(record, name) for name in ResourceUse.model_fields}
-    assert told == use.model_dump()
-    assert record.trained_parameters == started.trained_parameters
+    record = RunningTrial(order, proposal, time.time(), use).record(ended.outcome)
+    assert {name: getattr(record, name) for name in Attempt.model_fields} == dict(use)
+    assert record.trained_parameters == begun.trained_parameters
     assert TrialRecord.model_validate_json(record.model_dump_json()) == record
 
 
@@ -197,7 +187,7 @@ def test_a_trials_seconds_are_its_workers_though_the_driver_is_halted_meanwhile(
     order = order.model_copy(update={"saving_share": 1.0})
     reported, halted = [], 0.0
 
-    def report(result: dict[str, list[Event]]) -> None:
+    def report(result: dict[str, list[TrialEvent]]) -> None:
         nonlocal halted
         reported.extend(result[EVENTS])
         time.sleep(1.5)
@@ -208,9 +198,9 @@ def test_a_trials_seconds_are_its_workers_though_the_driver_is_halted_meanwhile(
     train_on_ray(WorkOrder(orders=(order,)).as_config())
     took = time.monotonic() - began
     *_, ended = reported
-    assert isinstance(ended, TrialEnded)
+    assert ended.outcome is not None
     assert [event.seconds for event in reported] == sorted(event.seconds for event in reported)
-    assert sum(e.epoch.train_seconds for e in reported if isinstance(e, EpochEnded)) < ended.seconds <= took - halted
+    assert sum(e.epoch.train_seconds for e in reported if e.epoch is not None) < ended.seconds <= took - halted
     (state,) = Path(order.checkpoint).glob(STATES)
     assert 0 < read_about(state)["seconds"] <= ended.seconds
 
@@ -221,12 +211,11 @@ def test_layers_that_a_plan_never_opens_are_not_counted_as_trained(tuned, pace, 
     proposal, order = tuned
     setting = {**order.setting, "gradual_unfreezing": True, "gradual_unfreezing.epochs_per_group": pace, "epochs": 2}
     work = WorkOrder(orders=(order.model_copy(update={"setting": setting}),))
-    started = next(worker.run(work))[0]
-    assert isinstance(started, Started)
+    begun = next(worker.run(work))[0].attempt
     encoder = worker.warm_encoder(order.encoder, proposal.cell.task.kind)
     groups = encoder.layer_groups()
     tops = groups[len(groups) - opened :]
-    assert started.trained_parameters == started.task_parameters + sum(p.numel() for g in tops for p in g.parameters)
+    assert begun.trained_parameters == begun.task_parameters + sum(p.numel() for g in tops for p in g.parameters)
 
 
 def test_a_frozen_encoder_is_not_counted_as_trained_and_side_by_side_energy_is_shared(spec, cells, tmp_path, counted):
@@ -235,11 +224,10 @@ def test_a_frozen_encoder_is_not_counted_as_trained_and_side_by_side_energy_is_s
     assert len(orders) == 2
     events = [event for events in worker.run(WorkOrder(orders=orders)) for event in events]
     for event in events:
-        if isinstance(event, Started):
-            assert event.trained_parameters == event.task_parameters
-    ends = [event for event in events if isinstance(event, TrialEnded)]
-    epochs = sum(isinstance(event, EpochEnded) for event in events) / 2
-    assert [event.resource_use.energy_joules for event in ends] == [epochs, epochs], "half of a quarter of 8 J each"
+        assert event.attempt.trained_parameters == event.attempt.task_parameters
+    ends = [event for event in events if event.outcome is not None]
+    epochs = sum(event.epoch is not None for event in events) / 2
+    assert [event.attempt.energy_joules for event in ends] == [epochs, epochs], "half of a quarter of 8 J each"
 
 
 def test_a_trial_that_fails_tells_what_it_used_and_one_that_cannot_begin_tells_nothing(tuned, counted, monkeypatch):
@@ -247,11 +235,11 @@ def test_a_trial_that_fails_tells_what_it_used_and_one_that_cannot_begin_tells_n
     monkeypatch.setattr("meltpoint.adapters.head.Head.loss", lambda self, scores, batch: scores.sum() * float("nan"))
     *_, ended = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
     assert ended.outcome.status == "failed"
-    assert ended.resource_use.energy_joules == 2.0
+    assert ended.attempt.energy_joules == 2.0
     gone = order.model_copy(update={"gpus": 1.0})
     (ended,) = [event for events in worker.run(WorkOrder(orders=(gone,))) for event in events]
     assert "torch sees none" in ended.outcome.error
-    assert ended.resource_use == NOTHING_KNOWN
+    assert ended.attempt == Attempt()
 
 
 @pytest.mark.parametrize(
@@ -260,8 +248,8 @@ def test_a_trial_that_fails_tells_what_it_used_and_one_that_cannot_begin_tells_n
 )
 def test_a_stopped_trial_has_its_use_so_far_and_a_lost_one_none(tuned, outcome, joules) -> None:
     proposal, order = tuned
-    use = ResourceUse(energy_joules=4.0, energy_source="nvml", energy_share=0.5)
-    trial = RunningTrial(order, proposal, time.time(), resource_use=use)
+    use = Attempt(energy_joules=4.0, energy_source="nvml", energy_share=0.5)
+    trial = RunningTrial(order, proposal, time.time(), use)
     assert trial.record(outcome).energy_joules == joules
 
 

@@ -19,8 +19,9 @@ from meltpoint.adapters.exported_model import load_folder
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.launch import app
 from meltpoint.sweeps.driver.opening import settle_specification
+from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.cell_progress import Proposal

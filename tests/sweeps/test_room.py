@@ -323,7 +323,7 @@ import ray
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import SETTINGS, Cluster
 from meltpoint.sweeps.on_ray.trainable import result_of
-from meltpoint.sweeps.worker.outcome import TrialEnded
+from meltpoint.sweeps.worker.outcome import TrialEvent
 from meltpoint.sweeps.worker.outcome import TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tasks.core.task import DataSpec
@@ -342,7 +342,7 @@ def train(config):
     from ray import tune
 
     first = WorkOrder.from_config(config).first
-    tune.report(result_of([TrialEnded(trial=first.id, outcome=TrialOutcome(status="finished"))]))
+    tune.report(result_of([TrialEvent(trial=first.id, outcome=TrialOutcome(status="finished"))]))
 
 
 class Driver:

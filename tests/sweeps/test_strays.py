@@ -19,7 +19,6 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.finalist_scoring import Scorer, score_finalists
-from meltpoint.sweeps.worker.outcome import EpochEnded
 from meltpoint.sweeps.worker.retrain import retrain
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.sweeps.worker.worker import run
@@ -139,7 +138,7 @@ def test_a_scored_final_says_which_test_it_was_and_another_test_is_refused(spec,
     proposal = driver.planner.next()
     order: Order = driver.order(proposal, 0.0)
     events = [event for events in run(WorkOrder(orders=(order,))) for event in events]
-    scores = [event.score for event in events if isinstance(event, EpochEnded)]
+    scores = [event.score for event in events if event.epoch is not None]
     record = make_record(proposal, tuple(scores), role="final")
     (tmp_path / "sweep").mkdir(exist_ok=True)
 

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 
 from meltpoint.adapters.features.entries import entries
 from meltpoint.adapters.model import AdaptedModel
+from meltpoint.sweeps.ledger.attempt import ResourceUse
 from meltpoint.sweeps.machine.limits import Memory
 from meltpoint.sweeps.on_ray.trainable import result_of
 from meltpoint.sweeps.search.cell_progress import Proposal
@@ -23,7 +24,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import features_folder
 from meltpoint.sweeps.worker import resources, worker
-from meltpoint.sweeps.worker.outcome import EpochEnded, Event, Started, TrialEnded, TrialOutcome
+from meltpoint.sweeps.worker.outcome import TrialEvent, TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 NO_HANDLE = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
@@ -59,7 +60,14 @@ def order(spec, cells, tmp_path) -> Order:
     return order_of(planner.next(), tmp_path)
 
 
-def events_of(*orders: Order) -> list[Event]:
+TIMED = {
+    "epochs": {"__all__": {"finished_at", "train_seconds", "dev_seconds"}},
+    **dict.fromkeys(ResourceUse.model_fields, True),
+}
+"""Of an attempt, what differs each time."""
+
+
+def events_of(*orders: Order) -> list[TrialEvent]:
     """What a worker reports of orders that it takes up together."""
     return [event for events in worker.run(WorkOrder(orders=orders)) for event in events]
 
@@ -67,20 +75,21 @@ def events_of(*orders: Order) -> list[Event]:
 def outcome_of(order: Order) -> TrialOutcome:
     """The end of a trial, which is its last event."""
     last = events_of(order)[-1]
-    assert isinstance(last, TrialEnded)
+    assert last.outcome is not None
     return last.outcome
 
 
-def without_times(events: list[Event]) -> list[dict[str, object]]:
-    timed = {"epoch": {"finished_at", "train_seconds", "dev_seconds"}, "resource_use": True, "seconds": True}
-    return [event.model_dump(exclude=timed) for event in events]
+def without_times(events: list[TrialEvent]) -> list[dict[str, object]]:
+    return [event.model_dump(exclude={"attempt": TIMED, "seconds": True}) for event in events]
 
 
 def test_a_trial_says_started_then_each_epoch_then_its_end_and_leaves_its_weights(order):
     events = events_of(order)
     started, *_, ended = events
-    assert [type(event) for event in events] == [Started, EpochEnded, EpochEnded, TrialEnded]
-    assert (started.hardware.device, started.hardware.threads) == ("cpu", 1)
+    assert [event.epoch and event.epoch.epoch for event in events] == [None, 1, 2]
+    assert [event.outcome is not None for event in events] == [False, False, True]
+    hardware = started.attempt.hardware
+    assert (hardware.device, hardware.threads) == ("cpu", 1)
     assert ended.outcome.status == "finished"
     assert [path.name for path in Path(order.checkpoint).iterdir()] == [worker.WEIGHTS]
 
@@ -249,22 +258,19 @@ def frozen_orders(spec, cells, tmp_path) -> list[Order]:
     ]
 
 
-def alone_or_not(events: list[Event], trial: str) -> list[dict[str, object]]:
+def alone_or_not(events: list[TrialEvent], trial: str) -> list[dict[str, object]]:
     """What was reported of one trial, without times and neighbours."""
-    left_out = {
-        "epoch": {"finished_at", "train_seconds", "dev_seconds"}, "outcome": {"notes"}, "trained_together": True,
-        "resource_use": True, "seconds": True,
-    }  # fmt: skip
+    left_out = {"attempt": {**TIMED, "storage_notes": True, "trained_together": True}, "seconds": True}
     return [event.model_dump(exclude=left_out) for event in events if event.trial == trial]
 
 
 def test_trials_taken_up_together_say_each_what_it_says_alone(frozen_orders):
     events = events_of(*frozen_orders)
-    together = [event.trained_together for event in events if isinstance(event, Started)]
+    together = [event.attempt.trained_together for event in events if event.epoch is None]
     assert together == [2, 2, 2, 2], "those of one batch size train side by side"
     for order in frozen_orders:
-        own = [type(event) for event in events if event.trial == order.id]
-        assert own == [Started, EpochEnded, EpochEnded, TrialEnded]
+        own = [event.epoch and event.epoch.epoch for event in events if event.trial == order.id]
+        assert own == [None, 1, 2]
         assert alone_or_not(events, order.id) == alone_or_not(events_of(order), order.id)
         assert (Path(order.checkpoint) / worker.WEIGHTS).exists()
 
@@ -272,9 +278,8 @@ def test_trials_taken_up_together_say_each_what_it_says_alone(frozen_orders):
 def test_an_epoch_of_all_of_them_is_one_result(frozen_orders):
     same = [order for order in frozen_orders if order.setting["batch_size"] == 8]
     reported = list(worker.run(WorkOrder(orders=tuple(same))))
-    assert [[type(event) for event in events] for events in reported] == [
-        [Started] * 2, [EpochEnded] * 2, [EpochEnded, TrialEnded] * 2
-    ]  # fmt: skip
+    found = [[event.epoch and event.epoch.epoch for event in events] for events in reported]
+    assert found == [[None] * 2, [1] * 2, [2] * 2]
     assert all("score" not in result_of(events) for events in reported), "no rule stops trials that share a worker"
     (alone,) = (result_of(events) for events in list(worker.run(WorkOrder(orders=(same[0],))))[1:2])
     assert (alone["epoch"], alone["percent"]) == (1, 50.0)
@@ -294,7 +299,7 @@ def test_where_memory_is_too_small_for_all_of_them_half_train_at_a_time(frozen_o
 
     monkeypatch.setattr(AdaptedModel, "forward", small_memory)
     events = events_of(*same)
-    assert [event.outcome.status for event in events if isinstance(event, TrialEnded)] == ["finished"] * 4
+    assert [event.outcome.status for event in events if event.outcome is not None] == ["finished"] * 4
     assert sizes[0] == 4
     assert set(sizes[1:]) == {2}
 
@@ -316,7 +321,7 @@ def test_a_failed_gpu_is_told_before_the_worker_ends_with_it(order, monkeypatch)
 
 def test_the_second_trial_reads_the_frozen_states_that_the_first_one_left(frozen_orders):
     first, second = frozen_orders[:2]
-    notes = [outcome_of(order).notes for order in (first, second)]
+    notes = [events_of(order)[-1].attempt.storage_notes for order in (first, second)]
     assert all("to write" in note for note in notes[0])
     assert [note.split(" in ")[0] for note in notes[1]] == ["features: cached", "features: cached"]
     assert not any("to write" in note for note in notes[1])
@@ -326,7 +331,7 @@ def test_the_second_trial_reads_the_frozen_states_that_the_first_one_left(frozen
 
 def test_a_budget_that_does_not_hold_runs_the_encoder_and_says_so(frozen_orders):
     small = frozen_orders[0].model_copy(update={"cache_bytes": 100})
-    outcome = outcome_of(small)
-    assert outcome.status == "finished"
-    assert outcome.notes
-    assert all(note.endswith("the encoder runs in each batch") for note in outcome.notes)
+    last = events_of(small)[-1]
+    assert last.outcome.status == "finished"
+    assert last.attempt.storage_notes
+    assert all(note.endswith("the encoder runs in each batch") for note in last.attempt.storage_notes)
