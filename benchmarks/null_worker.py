@@ -13,7 +13,7 @@ from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.ledger.attempt import Attempt, HardwareRecord
 from meltpoint.sweeps.on_ray.trainable import Trainable, result_of
 from meltpoint.sweeps.worker.outcome import TrialEvent, TrialOutcome
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order, from_config
 
 EPOCHS = 2  # epoch events per trial
 HARDWARE = HardwareRecord(device="cpu", name="none", threads=1, gpu_share=0.0, precision="fp32", host="none")
@@ -42,7 +42,7 @@ def waiting(seconds: float) -> Trainable:
     def wait(config: dict[str, Any]) -> None:
         from ray import tune
 
-        (order,) = WorkOrder.from_config(config).orders
+        (order,) = from_config(config)
         started, *epochs = events_of(order)
         tune.report(result_of([started]))
         for event in epochs:

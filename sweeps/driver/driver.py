@@ -110,11 +110,11 @@ class SweepDriver:
                 self.finals.scorer.prepare()
             return proposals
         orders = [self._hand_out(proposal) for proposal in proposals]
-        work = WorkOrder(orders=tuple(order for order in orders if order is not None))
-        if len(work.orders) < len(orders):
+        work = tuple(order for order in orders if order is not None)
+        if len(work) < len(orders):
             self._take_back(proposals)
             return "wait"
-        self.orders[work.first.id] = False
+        self.orders[work[0].id] = False
         return work
 
     def _has_place(self) -> bool:
@@ -169,9 +169,9 @@ class SweepDriver:
 
     def on_start(self, work: WorkOrder) -> None:
         """A worker took the order up."""
-        self.orders[work.first.id] = True
+        self.orders[work[0].id] = True
         now = time.time()  # the same for all: so a reader of the ledger knows which trials had one worker
-        for order in work.orders:
+        for order in work:
             trial = self.waiting.pop(order.id)
             trial.take_up(now)
             self.tracker.begin(trial.proposal, code_version(), now)
@@ -201,8 +201,8 @@ class SweepDriver:
         Args:
             outcome: of those of its trials that have none yet.
         """
-        self.orders.pop(work.first.id, None)
-        for order in work.orders:
+        self.orders.pop(work[0].id, None)
+        for order in work:
             self.on_end(order, outcome)
 
     def interrupted(self) -> None:
@@ -273,11 +273,11 @@ class SweepDriver:
 
     def wants_stop(self, work: WorkOrder) -> bool:
         """True if the time budget ends a running order at its next epoch."""
-        return self.budget.stops(work.first, self.running.get(work.first.id))
+        return self.budget.stops(work[0], self.running.get(work[0].id))
 
     def early_stopping(self, work: WorkOrder) -> EarlyStopping | None:
         """The rule of the order's cell."""
-        return self.planner.cells[work.first.cell].cell.space.early_stopping
+        return self.planner.cells[work[0].cell].cell.space.early_stopping
 
     def tick(self) -> None:
         """Between events: finals that are answered, runs and scores that came in, the clock, the screen."""

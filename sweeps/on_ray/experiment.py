@@ -41,7 +41,7 @@ from meltpoint.sweeps.worker.outcome import (
     lost_gpu,
     lost_worker,
 )
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order, WorkOrder, to_config
 
 FOREVER = 10**9
 """The number of samples that Tune is told; the searcher ends the experiment."""
@@ -178,7 +178,7 @@ class CellSearch(NotPickled, Searcher):
             self.is_done = order == "done"
             return str(Searcher.FINISHED) if self.is_done else None
         self.orders[trial_id] = order
-        return order.as_config() | ({AVOID: sorted(self.unfit)} if self.unfit else {})
+        return to_config(order) | ({AVOID: sorted(self.unfit)} if self.unfit else {})
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """A trial left Tune: it is done, was stopped by `AshaPerCell`, or its worker was lost."""
@@ -223,10 +223,10 @@ class AshaPerCell(NotPickled, FIFOScheduler):
 
     def _bracket(self, trial: Trial) -> AsyncHyperBandScheduler | None:
         order = self.orders.get(trial.trial_id)
-        rule = self.driver.early_stopping(order) if order is not None and order.first.role == "search" else None
+        rule = self.driver.early_stopping(order) if order is not None and order[0].role == "search" else None
         if order is None or rule is None:
             return None
-        cell = order.first.cell
+        cell = order[0].cell
         if cell not in self.brackets:
             by_share = rule.grace_fraction is not None
             grace = round(100 * rule.grace_fraction) if rule.grace_fraction is not None else rule.grace_epochs
@@ -315,7 +315,7 @@ class Listener(NotPickled, Callback):
                 for event in result[EVENTS]:
                     self.driver.on_event(event)
                 if UNFIT_NODE in result:
-                    self._avoid(result[UNFIT_NODE], self.orders[trial.trial_id].first, result[EVENTS][0].outcome.error)
+                    self._avoid(result[UNFIT_NODE], self.orders[trial.trial_id][0], result[EVENTS][0].outcome.error)
 
     def _avoid(self, node: str, order: Order, fault: str) -> None:
         """Send no other order to a node that refused one.

@@ -290,10 +290,7 @@ def _bundles(planner: Planner, cell: OpenCell, order: MakeOrder, gpus: int) -> t
     bundles = [[spec.seed] * planner.search_bundle(cell, gpus)]
     if BUNDLES_FINALS and can_bundle(cell) and cell.seeds > 1:
         bundles.append([spec.seed + number for number in range(min(LARGEST_BUNDLE, cell.seeds))])
-    return tuple(
-        WorkOrder(orders=tuple(_order(cell, order, number, seed) for number, seed in enumerate(seeds)))
-        for seeds in bundles
-    )
+    return tuple(tuple(_order(cell, order, number, seed) for number, seed in enumerate(seeds)) for seeds in bundles)
 
 
 def _order(cell: OpenCell, order: MakeOrder, number: int, seed: int) -> Order:

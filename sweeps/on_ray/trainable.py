@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.worker.outcome import TrialEvent, TrialOutcome, failed
-from meltpoint.sweeps.worker.work_order import WorkOrder
+from meltpoint.sweeps.worker.work_order import WorkOrder, from_config
 
 EVENTS = "events"
 """The key of a result that holds the events since the last one."""
@@ -20,7 +20,7 @@ UNFIT_NODE = "unfit_node"
 """The key of a result that holds the id of the node which refused the order."""
 
 Trainable = Callable[[dict[str, Any]], None]
-"""A function trainable of Ray Tune: `WorkOrder.as_config` in, its events reported."""
+"""A function trainable of Ray Tune: `to_config` in, its events reported."""
 
 
 class Driver(Protocol):
@@ -67,22 +67,22 @@ def train_on_ray(config: dict[str, Any]) -> None:
     """Run an order in a worker, as Ray Tune's function trainable.
 
     Args:
-        config: of `WorkOrder.as_config`.
+        config: of `to_config`.
     """
     began = time.monotonic()
     from ray import tune
 
     from meltpoint.sweeps.worker.fitness import unfit
 
-    work = WorkOrder.from_config(config)
-    fault = unfit(work.first)
+    work = from_config(config)
+    fault = unfit(work[0])
     if fault is not None:
         tune.report(refusal(work, fault))
         return
     from meltpoint.sweeps.worker.resources import drop_garbage, make_room
     from meltpoint.sweeps.worker.worker import run
 
-    make_room(work.first.cell)
+    make_room(work[0].cell)
     for events in run(work, began):
         tune.report(result_of(events))
     drop_garbage()
@@ -91,7 +91,7 @@ def train_on_ray(config: dict[str, Any]) -> None:
 def refusal(work: WorkOrder, fault: str) -> dict[str, Any]:
     """The result of a worker whose machine cannot train for the sweep: its trials are lost, to be tried elsewhere."""
     lost = failed("worker", fault)
-    return {EVENTS: [TrialEvent(trial=order.id, outcome=lost) for order in work.orders], UNFIT_NODE: node_id()}
+    return {EVENTS: [TrialEvent(trial=order.id, outcome=lost) for order in work], UNFIT_NODE: node_id()}
 
 
 def node_id() -> str:

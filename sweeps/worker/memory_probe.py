@@ -85,7 +85,7 @@ def probe_gpu(document: dict[str, Any]) -> Need:
     """A probe on the GPU that Ray gave it; what goes wrong is an answer."""
     try:
         order = ProbeOrder.model_validate(document)
-        return probe(order, claim_device(int(order.bundles[0].first.cpus), 1.0), GpuMeter())
+        return probe(order, claim_device(int(order.bundles[0][0].cpus), 1.0), GpuMeter())
     except Exception as failure:  # noqa: BLE001 - the driver says it in one line and ends the sweep
         if not is_gpu_out_of_memory(failure):
             return Need(0, 0, f"{type(failure).__name__}: {failure}")
@@ -112,7 +112,7 @@ def _run_heaviest_steps(work: WorkOrder, hardware: Hardware) -> None:
     Two steps, because the optimiser's state is made in the first; two copies, because the best weights so far are kept
     while better ones are copied.
     """
-    trainer = training(work.orders, hardware)
+    trainer = training(work, hardware)
     plan = trainer.trials[0].table.plan
     trainer.data = longest_rows(trainer.data, 2 * trainer.batch_size)
     trainer.step = (plan.epochs - 1) * plan.steps_per_epoch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, TypeAdapter
 
 from meltpoint.adapters.hyperparameters import Seeds
 from meltpoint.adapters.training.epochs import LARGEST_SHARE
@@ -81,27 +81,18 @@ class Order(TrialDescription):
         return self.model_dump(mode="json")
 
 
-class WorkOrder(BaseModel):
-    """The work of one Ray Tune trial: the trials of one cell that a worker trains together.
+WorkOrder = tuple[Order, ...]
+"""The work of one Ray Tune trial: the orders of one cell, role and resources that a worker takes up together; at least
+one, and more only where the encoder stays frozen."""
 
-    Attributes:
-        orders: at least one; more only where the encoder stays frozen.
-    """
+_WORK = TypeAdapter(WorkOrder)
 
-    model_config = ConfigDict(frozen=True)
 
-    orders: tuple[Order, ...]
+def to_config(work: WorkOrder) -> dict[str, Any]:
+    """The orders as a configuration of Ray Tune: one text, because Tune copies a configuration several times."""
+    return {"work": _WORK.dump_json(work).decode(), "cpus": work[0].cpus, "gpus": work[0].gpus}
 
-    @property
-    def first(self) -> Order:
-        """Any of them: they share the cell, the role and the resources."""
-        return self.orders[0]
 
-    def as_config(self) -> dict[str, Any]:
-        """The orders as a configuration of Ray Tune: one text, because Tune copies a configuration several times."""
-        return {"work": self.model_dump_json(), "cpus": self.first.cpus, "gpus": self.first.gpus}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> WorkOrder:
-        """The orders of such a configuration."""
-        return cls.model_validate_json(config["work"])
+def from_config(config: dict[str, Any]) -> WorkOrder:
+    """The orders of such a configuration."""
+    return _WORK.validate_json(config["work"])

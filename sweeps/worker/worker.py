@@ -157,7 +157,7 @@ def run(work: WorkOrder, began: float | None = None) -> Iterator[list[TrialEvent
         torch.AcceleratorError: the GPU failed, and this process can use it no more; the trials' endings say so first.
     """
     meter = ResourceMeter(began)
-    for orders in bundles(work.orders):
+    for orders in bundles(work):
         for events in _run_stack(orders, meter):
             seconds = meter.seconds()
             yield [event.model_copy(update={"seconds": seconds}) for event in events]
@@ -298,7 +298,7 @@ def _epoch_ended(trainer: Trainer, order: Order, member: int, attempt: Attempt) 
 
 
 def _begun(trainer: Trainer, orders: Sequence[Order], past: Resumed, notes: Sequence[str]) -> Attempt:
-    """What trials that train side by side have in common as they begin.
+    """The common start of trials that train side by side.
 
     Args:
         past: what they resume from.

@@ -20,7 +20,7 @@ from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.finalist_scoring import score_finalists
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert
 
 SPACE = """\
@@ -133,7 +133,7 @@ def trained(ledger: Ledger, cell: OpenCell, searched: dict[str, Any], seed: int)
         seed=seed, setting=setting, data=cell.data, data_fingerprint=cell.data_fingerprint, encoder_fingerprint="",
         checkpoint=str(ledger.checkpoint(name)), cpus=1, gpus=0,
     )  # fmt: skip
-    events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    events = [event for events in worker.run((order,)) for event in events]
     last = events[-1]
     assert last.outcome is not None
     assert last.outcome.status == "finished", last

@@ -13,7 +13,7 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker import worker
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order
 
 
 class Screen:
@@ -45,10 +45,10 @@ def drive(driver: SweepDriver, trials: int, run: Callable[[Order], Order] = lamb
     orders: list[Order] = []
     while len(driver.ledger.records()) < trials:
         work = driver.next_order()
-        assert isinstance(work, WorkOrder)
-        orders += work.orders
+        assert isinstance(work, tuple)
+        orders += work
         driver.on_start(work)
-        for events in worker.run(WorkOrder(orders=tuple(run(order) for order in work.orders))):
+        for events in worker.run(tuple(run(order) for order in work)):
             for event in events:
                 driver.on_event(event)
         driver.on_order_end(work, worker.failed("worker", "it said nothing of its end"))

@@ -22,7 +22,6 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialEvent, TrialOutcome, failed, lost_worker
-from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, assert_whole, command, mlflow_runs, records
 
 HOUR = 3600.0
@@ -58,11 +57,11 @@ def test_a_trials_seconds_are_those_that_passed(make_driver, jump):
     driver, before = make_driver(), time.time()
     began = time.monotonic()
     work = driver.next_order()
-    assert isinstance(work, WorkOrder)
+    assert isinstance(work, tuple)
     driver.on_start(work)
     after = time.time()
     jump()
-    driver.on_event(TrialEvent(trial=work.first.id, outcome=failed("setting", "it broke")))
+    driver.on_event(TrialEvent(trial=work[0].id, outcome=failed("setting", "it broke")))
     (record,) = driver.ledger.records()
     assert 0 <= record.seconds <= time.monotonic() - began
     assert before <= record.started_at <= after
@@ -77,7 +76,7 @@ def test_the_workers_clock_counts_and_the_drivers_where_the_worker_was_lost(make
     driver = make_driver()
     work = driver.next_order()
     driver.on_start(work)
-    trial = driver.running[work.first.id]
+    trial = driver.running[work[0].id]
     trial.counted_from -= 70.0  # the driver was halted for so long
     trial.seconds = 2.4
     assert trial.record(outcome).seconds == pytest.approx(seconds, abs=1.0)

@@ -36,7 +36,7 @@ def disk(driver, monkeypatch) -> Said:
 def find_no_room(driver: SweepDriver) -> WorkOrder:
     work = hand_out(driver)
     driver.on_start(work)
-    driver.on_event(ended(work.first, **FULL))
+    driver.on_event(ended(work[0], **FULL))
     driver.on_order_end(work, LOST)
     return work
 
@@ -50,10 +50,10 @@ def test_a_trial_without_room_on_the_disk_pauses_the_sweep_says_so_once_and_runs
     disk.free += record_writer.GROWTH_BYTES
     again = hand_out(driver)
     assert ids(again) == ids(work)
-    assert {order.attempt for order in again.orders} == {1}
+    assert {order.attempt for order in again} == {1}
     driver.on_start(again)
     assert len(disk) == 1, "nobody knows yet"
-    driver.on_event(started(again.first))
+    driver.on_event(started(again[0]))
     assert disk[1:] == ["There is room on the disk again: the sweep continues."]
     assert records(driver) == {}
 
@@ -64,10 +64,10 @@ def test_a_disk_whose_room_cannot_be_seen_is_tried_every_minute_however_often_an
         assert driver.next_order() == "wait"
         disk.now += record_writer.AGAIN_SECONDS
     assert len(disk) == 1
-    assert driver.losses[work.first.id] == 0
+    assert driver.losses[work[0].id] == 0
     driver.on_start(again := hand_out(driver))
     driver.on_order_end(again, LOST)
-    assert driver.losses[work.first.id] == 1
+    assert driver.losses[work[0].id] == 1
     assert records(driver) == {}
 
 
@@ -86,7 +86,7 @@ def test_a_record_that_the_disk_has_no_room_for_is_written_later_and_meanwhile_n
     driver.on_start(work)
     with pytest.MonkeyPatch.context() as patch:
         without_room(driver, patch, "write")
-        for order in work.orders:
+        for order in work:
             driver.on_event(ended(order))
         driver.on_order_end(work, LOST)
         assert driver.next_order() == "wait"
@@ -96,7 +96,7 @@ def test_a_record_that_the_disk_has_no_room_for_is_written_later_and_meanwhile_n
     (line,) = disk
     assert line.startswith("No room for a trial's record on the disk: No space left on device")
     disk.now += record_writer.LOOK_SECONDS
-    assert isinstance(driver.next_order(), WorkOrder)
+    assert isinstance(driver.next_order(), tuple)
     assert records(driver).keys() == set(ids(work))
     assert disk[1:] == ["There is room on the disk again: the sweep continues."]
 
@@ -110,7 +110,7 @@ def test_a_trial_whose_note_the_disk_has_no_room_for_does_not_begin_and_is_not_f
     assert driver.waiting == {}
     disk.now += record_writer.AGAIN_SECONDS
     work = hand_out(driver)
-    assert work.first.number == 0
+    assert work[0].number == 0
     assert len(disk) == 2
 
 

@@ -69,7 +69,7 @@ def records(driver: SweepDriver) -> dict[str, object]:
 def orders_until_wait(driver: SweepDriver) -> list[WorkOrder]:
     """What Ray gets where it asks until it is told to wait."""
     orders: list[WorkOrder] = []
-    while isinstance(order := driver.next_order(), WorkOrder):
+    while isinstance(order := driver.next_order(), tuple):
         orders.append(order)
         assert len(orders) < 10
     assert order == "wait"
@@ -101,12 +101,12 @@ def test_tune_asks_for_all_workers_at_once_unless_a_person_said_otherwise(monkey
 
 
 def ids(work: WorkOrder) -> list[str]:
-    return [order.id for order in work.orders]
+    return [order.id for order in work]
 
 
 def hand_out(driver: SweepDriver) -> WorkOrder:
     order = driver.next_order()
-    assert isinstance(order, WorkOrder)
+    assert isinstance(order, tuple)
     return order
 
 
@@ -114,7 +114,7 @@ def hand_out_several(driver: SweepDriver) -> WorkOrder:
     """An order of trials that train side by side; those of one trial before it run."""
     driver.slots = 1
     work = hand_out(driver)
-    while len(work.orders) == 1:  # a fine-tuning trial
+    while len(work) == 1:  # a fine-tuning trial
         driver.on_start(work)
         work = hand_out(driver)
     return work
@@ -124,10 +124,10 @@ def hand_out_and_fail(driver: SweepDriver) -> Order:
     """A trial that has its outcome, and so its record."""
     work = hand_out(driver)
     driver.on_start(work)
-    for order in work.orders:
+    for order in work:
         driver.on_event(ended(order))
     driver.on_order_end(work, LOST)
-    return work.first
+    return work[0]
 
 
 def ended(order: Order, cause: str = "setting", error: str = "it broke") -> TrialEvent:
@@ -158,7 +158,7 @@ def test_a_trial_whose_worker_dies_is_handed_out_again_first(driver, taken_up):
     driver.on_order_end(work, LOST)
     again = hand_out(driver)
     assert ids(again) == ids(work)
-    assert {order.attempt for order in again.orders} == {1}
+    assert {order.attempt for order in again} == {1}
     assert records(driver) == {}, "a lost worker is no outcome"
 
 
@@ -172,7 +172,7 @@ def test_an_order_that_tune_ended_for_anothers_sake_is_handed_out_again_however_
         driver.on_order_end(work, RESTARTED)
         work = hand_out(driver)
         assert ids(work) == ids(first)
-        assert {order.attempt for order in work.orders} == {0}
+        assert {order.attempt for order in work} == {0}
     assert records(driver) == {}
 
 
@@ -180,11 +180,11 @@ def test_a_trial_that_always_loses_its_worker_fails_after_its_retries_and_its_st
     first = hand_out(driver)
     for attempt in range(RETRIES["worker"]):
         work = first if attempt == 0 else hand_out(driver)
-        assert first.first.id in ids(work)
+        assert first[0].id in ids(work)
         driver.on_start(work)
         driver.on_order_end(work, LOST)
     last = hand_out(driver)
-    assert ids(last) == [first.first.id], "what has lost several workers is tried alone"
+    assert ids(last) == [first[0].id], "what has lost several workers is tried alone"
     driver.on_order_end(last, LOST)
     (record,) = records(driver).values()
     assert (record.status, record.cause, record.attempts) == ("failed", "worker", 1 + RETRIES["worker"])
@@ -199,14 +199,14 @@ def test_a_trial_killed_for_memory_is_tried_alone_at_once(driver):
     work = hand_out_several(driver)
     driver.on_start(work)
     driver.on_order_end(work, failed("memory", "its worker was killed"))
-    assert [len(hand_out(driver).orders)] == [1]
+    assert [len(hand_out(driver))] == [1]
 
 
 def test_an_error_of_the_setting_is_not_tried_again_and_is_the_worst_for_its_study(driver):
     work = hand_out(driver)
     driver.on_start(work)
-    driver.on_event(ended(work.first))
-    record = records(driver)[work.first.id]
+    driver.on_event(ended(work[0]))
+    record = records(driver)[work[0].id]
     assert (record.status, record.cause, record.hardware) == ("failed", "setting", None)
     study = driver.planner.cells[record.cell].study.study
     assert TrialState.PRUNED in {trial.state for trial in study.trials}
@@ -215,22 +215,22 @@ def test_an_error_of_the_setting_is_not_tried_again_and_is_the_worst_for_its_stu
 def test_the_end_of_a_lost_order_says_nothing_of_its_trials_next_attempt(driver):
     work = hand_out(driver)
     driver.on_start(work)
-    driver.on_event(ended(work.first, cause="worker", error="lost"))
+    driver.on_event(ended(work[0], cause="worker", error="lost"))
     again = hand_out(driver)
-    assert work.first.id in ids(again)
+    assert work[0].id in ids(again)
     driver.on_start(again)
     driver.on_order_end(work, LOST)
-    assert work.first.id in driver.running
+    assert work[0].id in driver.running
 
 
 def test_the_end_of_a_lost_order_leaves_its_trials_next_attempt_waiting(driver):
     work = hand_out(driver)
     driver.on_start(work)
-    driver.on_event(ended(work.first, cause="worker", error="lost"))
+    driver.on_event(ended(work[0], cause="worker", error="lost"))
     again = hand_out(driver)
     driver.on_order_end(work, LOST)
     driver.on_start(again)
-    assert work.first.id in driver.running
+    assert work[0].id in driver.running
 
 
 def attempt_of(*scores: float, phases: Sequence[str] = ()) -> Attempt:
@@ -271,17 +271,17 @@ def test_every_ending_takes_a_trial_off_the_running_ones_and_leads_to_a_record_o
     driver.on_start(work)
     scores = (0.5, 0.75, 0.75)
     for epoch in range(1, len(scores) + 1):
-        driver.on_event(epoch_ended(work.first, *scores[:epoch]))
+        driver.on_event(epoch_ended(work[0], *scores[:epoch]))
     if outcome == INTERRUPTED:
         driver.interrupted()
     else:
         driver.on_order_end(work, outcome)
     assert driver.running == driver.waiting == {}
-    progress = driver.planner.cells[work.first.cell]
+    progress = driver.planner.cells[work[0].cell]
     assert progress.running == {}
     assert [proposal.id for proposal in progress.again] == (ids(work) if leads_to == "runs again" else [])
     assert {order["id"] for order in driver.ledger.unfinished()} == (set(ids(work)) - set(records(driver)))
-    record = records(driver).get(work.first.id)
+    record = records(driver).get(work[0].id)
     assert leads_to == (record.status if record else leads_to)
     assert (record is None) == leads_to.startswith("runs again")
     if record is not None:
@@ -320,7 +320,7 @@ def test_a_record_has_the_best_epoch_of_the_last_phase_and_none_where_that_was_n
 def test_an_order_that_is_stopped_keeps_what_has_ended_and_lets_go_of_what_never_trained(driver):
     work = hand_out_several(driver)
     driver.on_start(work)
-    first, second, *others = work.orders
+    first, second, *others = work
     driver.on_event(epoch_ended(first, 0.75).model_copy(update={"outcome": FINISHED}))
     driver.on_event(epoch_ended(second, 0.5))
     driver.on_order_end(work, STOPPED_BY_BUDGET)
@@ -360,7 +360,7 @@ def test_a_full_disk_is_known_by_its_number_in_whoever_says_it(error, full):
 
 def test_a_final_whose_weights_are_damaged_is_trained_again_once(driver, make_record):
     cell = next(iter(driver.planner.cells.values()))
-    while (work := driver.next_order()) != "wait" and isinstance(work, WorkOrder):
+    while (work := driver.next_order()) != "wait" and isinstance(work, tuple):
         driver.on_start(work)
     for proposal in [*driver.planner.cells[cell.cell.key].running.values()]:
         driver.planner.end(make_record(proposal))

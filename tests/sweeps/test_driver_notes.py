@@ -31,7 +31,6 @@ from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import TrialEvent
-from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.test_room import Cluster
 
 
@@ -181,19 +180,19 @@ def shown_trials(ledger: Ledger) -> str:
 def test_status_and_its_json_say_which_epoch_each_running_trial_is_in(driver, seconds):
     with driver.ledger.driving():
         works = [driver.next_order(), driver.next_order()]
-        assert all(isinstance(work, WorkOrder) for work in works)
+        assert all(isinstance(work, tuple) for work in works)
         for work in works:
             driver.on_start(work)
-        end_epoch(driver, works[0].first.id, 3, 0.75, percent=25.0)
+        end_epoch(driver, works[0][0].id, 3, 0.75, percent=25.0)
         driver._note_running()
-        name = driver.running[works[0].first.id].note().name
+        name = driver.running[works[0][0].id].note().name
         text = shown_trials(driver.ledger)
         assert f"{name}: 0 s, epoch 3 of at most 12, dev accuracy 75.0." in text
         others = len(driver.running) - 1
         assert text.count("0 s, not yet through an epoch.") == others > 0
         document = summarise(Ledger(driver.ledger.folder)).as_json()["running"]
         assert document[0] == {
-            "id": works[0].first.id, "name": name, "epoch": 3, "epochs": 12, "metric": "accuracy", "dev": 0.75,
+            "id": works[0][0].id, "name": name, "epoch": 3, "epochs": 12, "metric": "accuracy", "dev": 0.75,
             "seconds": 0,
         }  # fmt: skip
         assert document[1]["epoch"] is None
@@ -207,7 +206,7 @@ def test_a_score_that_is_no_number_ends_no_sweep(driver, dev):
     with driver.ledger.driving():
         work = driver.next_order()
         driver.on_start(work)
-        end_epoch(driver, work.first.id, 1, dev, percent=50.0)
+        end_epoch(driver, work[0].id, 1, dev, percent=50.0)
         driver._note_running()
         assert "epoch 1 of at most 2, dev accuracy no number." in shown_trials(driver.ledger)
 
@@ -217,7 +216,7 @@ def test_the_note_is_made_now_and_then(driver, seconds):
         (work,) = [driver.next_order()]
         driver.on_start(work)
         driver._note_running()
-        end_epoch(driver, work.first.id, 1, 0.5, percent=50.0)
+        end_epoch(driver, work[0].id, 1, 0.5, percent=50.0)
         seconds[0] += NOTE_SECONDS - 1
         driver._note_running()
         assert [trial.epoch for trial in noted_running(driver.ledger.drivers).trials] == [None]
@@ -282,4 +281,4 @@ def test_trials_are_in_the_order_in_which_workers_took_them_up(driver):
     with driver.ledger.driving():
         driver._note_running()
         noted = noted_running(driver.ledger.drivers)
-    assert [trial.id for trial in noted.trials] == [order.id for work in reversed(works) for order in work.orders]
+    assert [trial.id for trial in noted.trials] == [order.id for work in reversed(works) for order in work]

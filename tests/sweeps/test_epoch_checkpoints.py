@@ -23,7 +23,7 @@ from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.sweeps.storage.object_store import OPTIONAL, StoreError
 from meltpoint.sweeps.worker import epoch_checkpoints, worker
 from meltpoint.sweeps.worker.outcome import TrialEvent
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order
 
 TIMED = {"train_seconds", "dev_seconds", "finished_at"}
 EPOCHS = 4
@@ -54,7 +54,7 @@ def order_of(spec, mode: str, folder: Path, **changes: Any) -> Order:
 def events_of(order: Order, epochs: int | None = None) -> list[TrialEvent]:
     """The events that a worker reports, up to the save after so many epochs, where the process is killed."""
     found: list[TrialEvent] = []
-    for events in worker.run(WorkOrder(orders=(order,))):
+    for events in worker.run((order,)):
         if epochs is not None and sum(event.epoch is not None for event in found) == epochs:
             break  # the save came before these events, which nobody heard
         found += events
@@ -157,7 +157,7 @@ def test_an_older_state_serves_where_the_newest_is_damaged(spec, tmp_path):
 
 def test_a_stale_worker_overwrites_nothing_of_a_newer_ones_and_stops_saving(spec, tmp_path):
     stale = order_of(spec, "feature_extraction", tmp_path)
-    running = worker.run(WorkOrder(orders=(stale,)))
+    running = worker.run((stale,))
     list(itertools.islice(running, 3))  # it began, and reported two epochs; one is saved
     newer = stale.model_copy(update={"driver_attempt": 2})
     assert events_of(newer, 2)[0].attempt.resumed_after_epochs == 1
@@ -195,7 +195,7 @@ def test_nothing_is_saved_where_it_is_turned_off_side_by_side_or_not_worth_it(sp
     share = {"share": 0.0, "bundle": 1e9, "short": 1e-6}[off]
     order = order_of(spec, "feature_extraction", tmp_path, saving_share=share)
     orders = [order, order.model_copy(update={"id": "f" * 16})] if off == "bundle" else [order]
-    list(worker.run(WorkOrder(orders=tuple(orders))))
+    list(worker.run(tuple(orders)))
     assert states(order) == []
 
 
@@ -315,7 +315,7 @@ def test_an_object_store_that_is_away_while_epochs_are_saved_costs_the_trial_not
         put(path, contents)
 
     monkeypatch.setattr(ObjectPath, "put", away_at_first)
-    running = iter(worker.run(WorkOrder(orders=(order,))))
+    running = iter(worker.run((order,)))
     found = [event for _ in range(4) for event in next(running)]
     assert refused == [OPTIONAL], "it is not waited for as long as for a record"
     assert names_in(order), "a later epoch was saved"

@@ -22,7 +22,6 @@ from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
-from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.test_sweep_failures import workers_of
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, command, mlflow_runs, records, started
 
@@ -55,7 +54,7 @@ def undisturbed(spec: SweepSpec, folder: Path) -> dict[str, object]:
     resources = Resources(storage=str(folder), gpus_per_trial=0.0, no_epoch_checkpoints=True)
     driver = SweepDriver(planner, Ledger(folder / spec.name), nobody, nobody, nobody, resources)  # type: ignore[arg-type]
     order = driver.order(planner.next(), 0.0)  # type: ignore[arg-type]
-    events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    events = [event for events in worker.run((order,)) for event in events]
     epochs = [event.epoch for event in events if event.epoch is not None]
     best = best_epoch(epochs, order.metric, epochs[-1].phase)
     assert best is not None

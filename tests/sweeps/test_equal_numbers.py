@@ -25,7 +25,7 @@ from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.recorded import recorded_dev
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order
 
 RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "storage": ("elsewhere", {"checkpoint", "cache"}),
@@ -111,7 +111,7 @@ def test_a_resource_changes_only_those_fields_of_an_order_that_the_table_says(sp
 
 def epochs_of(order: Order) -> list[dict[str, object]]:
     """A trial's epochs, but for the time they took."""
-    events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    events = [event for events in worker.run((order,)) for event in events]
     last = events[-1]
     assert last.outcome.status == "finished", last
     timed = {"train_seconds", "dev_seconds", "finished_at"}
@@ -130,7 +130,7 @@ def test_another_storage_and_another_room_for_states_that_fit_give_the_same_bits
 def test_states_that_do_not_fit_leave_a_note_with_the_trial(spec, cells, tmp_path):
     cells = [cell for cell in cells if cell.mode == "feature_extraction"]
     order = order_under(Resources(storage="here", cache_budget=1, gpus_per_trial=0.0), spec, cells, tmp_path)
-    events = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    events = [event for events in worker.run((order,)) for event in events]
     assert any("do not fit" in note for note in events[-1].attempt.storage_notes)
 
 

@@ -28,7 +28,13 @@ from meltpoint.sweeps.on_ray.experiment import (
 )
 from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, result_of
 from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, STOPPED_EARLY, TrialEvent, TrialOutcome, failed
+from meltpoint.sweeps.worker.work_order import Order
+from meltpoint.tasks.core.task import DataSpec
 
+ORDER = Order(
+    id="a", number=0, role="search", encoder="minilm", mode="fine_tuning", task="t", head="linear", seed=0, setting={},
+    data=DataSpec("t"), data_fingerprint="", encoder_fingerprint="", checkpoint="nowhere", cpus=1.0, gpus=0.0,
+)  # fmt: skip
 HARDWARE = HardwareRecord(device="cpu", name="AVX2", threads=1, gpu_share=0.0, precision="fp32", host="here")
 
 
@@ -60,7 +66,7 @@ def test_the_time_budget_stops_trials_that_share_a_worker_at_their_next_epoch():
 def test_rungs_can_be_shares_of_each_trials_own_schedule():
     rule = EarlyStopping(reduction_factor=2, grace_fraction=0.25)
     first = SimpleNamespace(role="search", cell=("e", "m", "t"))
-    orders = {name: SimpleNamespace(first=first) for name in ("long", "short", "late")}
+    orders = {name: (first,) for name in ("long", "short", "late")}
     driver = SimpleNamespace(wants_stop=lambda work: False, early_stopping=lambda work: rule)
     outcomes: dict[str, TrialOutcome] = {}
     scheduler = AshaPerCell(driver, orders, outcomes)
@@ -209,7 +215,7 @@ def refused_by(node: str, alive: list[str], monkeypatch: pytest.MonkeyPatch, unf
     monkeypatch.setattr("ray.nodes", lambda: nodes)
     told: list[object] = []
     driver = SimpleNamespace(on_event=told.append, failure=None)
-    orders = {"t": SimpleNamespace(first=SimpleNamespace(cpus=1.0, gpus=0.0))}
+    orders = {"t": (ORDER,)}
     refusal = TrialEvent(trial="a", outcome=failed("worker", "its machine b has other code; bring both to the same"))
     listener = Listener(driver, orders, unfit)  # type: ignore[arg-type]
     result = {EVENTS: [refusal], UNFIT_NODE: node, "pid": 1}
@@ -221,7 +227,7 @@ def test_a_node_that_refused_gets_no_other_order(monkeypatch):
     unfit: set[str] = set()
     (told,) = refused_by("bbbb", ["aaaa", "bbbb"], monkeypatch, unfit)
     assert told.outcome.cause == "worker"
-    driver = SimpleNamespace(next_order=lambda: SimpleNamespace(as_config=lambda: {"cpus": 1.0, "gpus": 0.0}))
+    driver = SimpleNamespace(next_order=lambda: (ORDER,))
     config = CellSearch(driver, {}, {}, unfit).suggest("u")
     others = PlacementGroupFactory([{"CPU": 1.0}], bundle_label_selector=[{"ray.io/node-id": "!in(bbbb)"}])
     assert resources_of(config) == others != resources_of({"cpus": 1.0, "gpus": 0.0})

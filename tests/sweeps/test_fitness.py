@@ -16,7 +16,7 @@ from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker import fitness
 from meltpoint.sweeps.worker.finalist_scoring import score_finalists
 from meltpoint.sweeps.worker.fitness import input_notes, unfit
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks import get
 
 
@@ -77,7 +77,7 @@ def test_a_trial_that_has_ended_is_scored_where_its_record_is_seen(order: Order,
 
 def test_a_refusal_loses_the_trials_and_names_the_node(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainable, "node_id", lambda: "0123")
-    result = trainable.refusal(WorkOrder(orders=(order,)), "its machine has other code")
+    result = trainable.refusal((order,), "its machine has other code")
     (event,) = result[trainable.EVENTS]
     assert (event.trial, event.outcome.cause, event.outcome.error) == (order.id, "worker", "its machine has other code")
     assert result[trainable.UNFIT_NODE] == "0123"

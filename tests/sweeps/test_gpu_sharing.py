@@ -22,7 +22,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.worker import memory_probe, worker
 from meltpoint.sweeps.worker.memory_probe import Need, ProbeOrder
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order, to_config
 
 GIB = 2**30
 totals = st.integers(GIB, 200 * GIB)
@@ -110,16 +110,16 @@ def probed(spec, cells) -> dict[str, ProbeOrder]:
 
 
 def test_a_frozen_cell_is_probed_with_the_largest_bundles_that_it_may_train(probed):
-    seeds = [[order.seed for order in work.orders] for work in probed["feature_extraction"].bundles]
+    seeds = [[order.seed for order in work] for work in probed["feature_extraction"].bundles]
     assert seeds == [[0, 0, 0]], "a final trains by itself"
     for mode in ("fine_tuning", "stack_and_finetune"):
-        assert [len(work.orders) for work in probed[mode].bundles] == [1]
+        assert [len(work) for work in probed[mode].bundles] == [1]
 
 
 def test_finals_side_by_side_are_probed_where_they_are_allowed_on_gpus(spec, cells, monkeypatch):
     monkeypatch.setattr(placement, "BUNDLES_FINALS", True)
     (probe,) = placement.probe_orders(Planner(spec, cells[:1], []), order_of, gpus=1).values()
-    seeds = [[order.seed for order in work.orders] for work in probe.bundles]
+    seeds = [[order.seed for order in work] for work in probe.bundles]
     assert seeds == [[0, 0, 0], [0, 1]], "a search bundle shares its batches, a bundle of finals has one a seed"
 
 
@@ -222,7 +222,7 @@ def test_a_probe_runs_two_steps_on_the_longest_rows_with_all_layers_open_and_an_
     assert need == Need(3 * GIB, 80 * GIB)
     assert meter.calls == ["begin", "read"]
     bundles = probed[mode].bundles
-    assert [members for _, members, *_ in steps] == [len(work.orders) for work in bundles for _ in range(2)]
+    assert [members for _, members, *_ in steps] == [len(work) for work in bundles for _ in range(2)]
     assert len(evaluated) == len(bundles)
     if mode != "feature_extraction":
         assert all(is_open for _, _, is_open in steps)
@@ -231,7 +231,7 @@ def test_a_probe_runs_two_steps_on_the_longest_rows_with_all_layers_open_and_an_
 
 
 def test_a_probe_leaves_the_encoder_as_it_was(probed):
-    order = probed["fine_tuning"].bundles[0].first
+    order = probed["fine_tuning"].bundles[0][0]
     encoder = worker.warm_encoder(order.encoder, "sentence_classification")
     before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
     memory_probe.probe(probed["fine_tuning"], claim_device(1), FakeMeter(Need(1, 2)))
@@ -268,9 +268,9 @@ def test_what_goes_wrong_in_a_probe_is_an_answer(probed, monkeypatch, failure, s
 
 
 def test_ray_is_asked_for_each_orders_own_resources(probed):
-    order = probed["fine_tuning"].bundles[0].first
+    order = probed["fine_tuning"].bundles[0][0]
     asked = [
-        resources_of(WorkOrder(orders=(order.model_copy(update={"cpus": cpus, "gpus": gpus}),)).as_config())
+        resources_of(to_config((order.model_copy(update={"cpus": cpus, "gpus": gpus}),)))
         for cpus, gpus in ((1.0, 0.25), (1.0, 0.25), (2.0, 0.5), (1.0, 0.0))
     ]
     assert [factory.bundles for factory in asked] == [

@@ -22,7 +22,7 @@ from meltpoint.sweeps.on_ray.cluster import SETTINGS, Cluster
 from meltpoint.sweeps.on_ray.trainable import result_of
 from meltpoint.sweeps.worker.outcome import TrialEvent
 from meltpoint.sweeps.worker.outcome import TrialOutcome
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order, from_config
 from meltpoint.tasks.core.task import DataSpec
 
 os.environ.update(SETTINGS)
@@ -39,7 +39,7 @@ def order(number):
 def train(config):
     from ray import tune
 
-    first = WorkOrder.from_config(config).first
+    first = from_config(config)[0]
     tune.report(result_of([]))
     hog = []
     while first.id == "0" and not Path(f"{MARK}.killed").exists():
@@ -61,12 +61,12 @@ class Driver:
     failure, slots = None, 2
 
     def __init__(self):
-        self.orders, self.under_way, self.said = [WorkOrder(orders=(order(n),)) for n in range(2)], set(), []
+        self.orders, self.under_way, self.said = [(order(n),) for n in range(2)], set(), []
 
     def next_order(self):
         if self.orders:
             work = self.orders.pop(0)
-            self.under_way.add(work.first.id)
+            self.under_way.add(work[0].id)
             return work
         return "wait" if self.under_way else "done"
 
@@ -75,8 +75,8 @@ class Driver:
         self.said.append("ended " + event.trial)
 
     def on_order_end(self, work, outcome):
-        if work.first.id in self.under_way:
-            self.said.append(f"{outcome.cause or outcome.status} {work.first.id}")
+        if work[0].id in self.under_way:
+            self.said.append(f"{outcome.cause or outcome.status} {work[0].id}")
             self.orders.append(work)
 
     def on_start(self, work): pass

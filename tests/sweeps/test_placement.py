@@ -180,7 +180,7 @@ os.environ.update(SETTINGS)
 from ray import tune
 from meltpoint.sweeps.on_ray import experiment, placement
 from meltpoint.sweeps.specification.cells import open_cells
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order, from_config
 from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.worker.memory_probe import Need
@@ -209,7 +209,7 @@ def probe(document):
 def trial(config):
     given = ray.get_runtime_context().get_assigned_resources()
     gpus = max((share for name, share in given.items() if name.startswith("GPU")), default=0.0)
-    tune.report({"events": [f"{WorkOrder.from_config(config).first.mode} {gpus:g}"]})
+    tune.report({"events": [f"{from_config(config)[0].mode} {gpus:g}"]})
 
 
 class Driver:
@@ -242,7 +242,7 @@ if __name__ == "__main__":
     works = []
     for cell in (progress.cell for progress in planner.cells.values()):
         proposal = Proposal(cell.mode, 0, "search", cell, placement.heaviest(cell), 0)
-        works += [WorkOrder(orders=(order_of(proposal, shares[cell.key]),))] * (2 if cell.mode == "fine_tuning" else 1)
+        works += [(order_of(proposal, shares[cell.key]),)] * (2 if cell.mode == "fine_tuning" else 1)
     driver = Driver(works)
     experiment.run_on_tune(driver, trial)
     print(", ".join(sorted(driver.said)))

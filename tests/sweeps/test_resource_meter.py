@@ -27,7 +27,7 @@ from meltpoint.sweeps.search.planner import Planner, Proposal
 from meltpoint.sweeps.worker import resources, worker
 from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialEvent, TrialOutcome, lost_worker
 from meltpoint.sweeps.worker.resources import ResourceMeter
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order, to_config
 
 CPU = Hardware("cpu", "AVX512", 1)
 
@@ -167,7 +167,7 @@ def counted(monkeypatch) -> None:
 
 def test_a_real_trial_tells_its_peak_its_energy_and_what_it_trained_and_the_record_has_it(tuned, counted) -> None:
     proposal, order = tuned
-    started, *epochs = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    started, *epochs = [event for events in worker.run((order,)) for event in events]
     begun, ended = started.attempt, epochs[-1]
     encoder = worker.warm_encoder(order.encoder, proposal.cell.task.kind)
     assert begun.trained_parameters == begun.task_parameters + sum(p.numel() for p in encoder.parameters())
@@ -195,7 +195,7 @@ def test_a_trials_seconds_are_its_workers_though_the_driver_is_halted_meanwhile(
 
     monkeypatch.setattr(ray.tune, "report", report)
     began = time.monotonic()
-    train_on_ray(WorkOrder(orders=(order,)).as_config())
+    train_on_ray(to_config((order,)))
     took = time.monotonic() - began
     *_, ended = reported
     assert ended.outcome is not None
@@ -210,7 +210,7 @@ def test_layers_that_a_plan_never_opens_are_not_counted_as_trained(tuned, pace, 
     """Two epochs of four steps: the groups thaw at the steps 4 × pace, 8 × pace, …"""
     proposal, order = tuned
     setting = {**order.setting, "gradual_unfreezing": True, "gradual_unfreezing.epochs_per_group": pace, "epochs": 2}
-    work = WorkOrder(orders=(order.model_copy(update={"setting": setting}),))
+    work = (order.model_copy(update={"setting": setting}),)
     begun = next(worker.run(work))[0].attempt
     encoder = worker.warm_encoder(order.encoder, proposal.cell.task.kind)
     groups = encoder.layer_groups()
@@ -222,7 +222,7 @@ def test_a_frozen_encoder_is_not_counted_as_trained_and_side_by_side_energy_is_s
     planner = Planner(spec, [replace(cells[0], trials=2)], [])
     orders = tuple(order_of(proposal, tmp_path) for proposal in planner.next_together(slots=1))
     assert len(orders) == 2
-    events = [event for events in worker.run(WorkOrder(orders=orders)) for event in events]
+    events = [event for events in worker.run(orders) for event in events]
     for event in events:
         assert event.attempt.trained_parameters == event.attempt.task_parameters
     ends = [event for event in events if event.outcome is not None]
@@ -233,11 +233,11 @@ def test_a_frozen_encoder_is_not_counted_as_trained_and_side_by_side_energy_is_s
 def test_a_trial_that_fails_tells_what_it_used_and_one_that_cannot_begin_tells_nothing(tuned, counted, monkeypatch):
     _, order = tuned
     monkeypatch.setattr("meltpoint.adapters.head.Head.loss", lambda self, scores, batch: scores.sum() * float("nan"))
-    *_, ended = [event for events in worker.run(WorkOrder(orders=(order,))) for event in events]
+    *_, ended = [event for events in worker.run((order,)) for event in events]
     assert ended.outcome.status == "failed"
     assert ended.attempt.energy_joules == 2.0
     gone = order.model_copy(update={"gpus": 1.0})
-    (ended,) = [event for events in worker.run(WorkOrder(orders=(gone,))) for event in events]
+    (ended,) = [event for events in worker.run((gone,)) for event in events]
     assert "torch sees none" in ended.outcome.error
     assert ended.attempt == Attempt()
 

@@ -325,7 +325,7 @@ from meltpoint.sweeps.on_ray.cluster import SETTINGS, Cluster
 from meltpoint.sweeps.on_ray.trainable import result_of
 from meltpoint.sweeps.worker.outcome import TrialEvent
 from meltpoint.sweeps.worker.outcome import TrialOutcome
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order, from_config
 from meltpoint.tasks.core.task import DataSpec
 
 os.environ.update(SETTINGS)
@@ -341,7 +341,7 @@ def order(number):
 def train(config):
     from ray import tune
 
-    first = WorkOrder.from_config(config).first
+    first = from_config(config)[0]
     tune.report(result_of([TrialEvent(trial=first.id, outcome=TrialOutcome(status="finished"))]))
 
 
@@ -349,7 +349,7 @@ class Driver:
     failure, slots = None, 1
 
     def __init__(self):
-        self.orders, self.other, self.said = [WorkOrder(orders=(order(number),)) for number in range(2)], None, []
+        self.orders, self.other, self.said = [(order(number),) for number in range(2)], None, []
         self.running = 0
 
     def next_order(self):

@@ -20,7 +20,7 @@ from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.finalist_scoring import Scorer, score_finalists
 from meltpoint.sweeps.worker.retrain import retrain
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import run
 
 OTHERS = {**dict.fromkeys(FACTS, "other"), "code_version": "0"}
@@ -137,7 +137,7 @@ def test_a_scored_final_says_which_test_it_was_and_another_test_is_refused(spec,
     )  # type: ignore[misc]
     proposal = driver.planner.next()
     order: Order = driver.order(proposal, 0.0)
-    events = [event for events in run(WorkOrder(orders=(order,))) for event in events]
+    events = [event for events in run((order,)) for event in events]
     scores = [event.score for event in events if event.epoch is not None]
     record = make_record(proposal, tuple(scores), role="final")
     (tmp_path / "sweep").mkdir(exist_ok=True)

@@ -35,21 +35,21 @@ def timed(driver):
 
 def finish(driver: SweepDriver, work: WorkOrder, make_record) -> None:
     """Every trial of an order ends with a record of 10 s."""
-    for order in work.orders:
+    for order in work:
         record = make_record(driver.running.pop(order.id).proposal, seconds=10.0)
         driver.planner.end(record)
         driver.progress.remaining.add(record)
-    driver.orders.pop(work.first.id)
+    driver.orders.pop(work[0].id)
 
 
 def test_a_budget_for_all_begins_with_the_cheap_cell_whose_first_trials_alone_may_outlast_it(timed):
     driver, pass_time = timed
     pass_time(5.0)
     frozen, tuned, *_ = orders_until_wait(driver)
-    assert (frozen.first.mode, frozen.first.ends_at) == ("feature_extraction", None)
+    assert (frozen[0].mode, frozen[0].ends_at) == ("feature_extraction", None)
     assert driver.progress.remaining.most() == 95.0
-    assert tuned.first.mode == "fine_tuning"
-    assert tuned.first.ends_at == pytest.approx(time.time() + 100 - 5 - CLOSING_SECONDS, abs=5.0)
+    assert tuned[0].mode == "fine_tuning"
+    assert tuned[0].ends_at == pytest.approx(time.time() + 100 - 5 - CLOSING_SECONDS, abs=5.0)
 
 
 def test_a_trial_that_would_outlast_a_budget_for_all_is_stopped_and_leaves_its_cell_without_a_result(timed):
@@ -57,7 +57,7 @@ def test_a_trial_that_would_outlast_a_budget_for_all_is_stopped_and_leaves_its_c
     frozen, tuned, *_ = orders_until_wait(driver)
     for work in (frozen, tuned):
         driver.on_start(work)
-        driver.on_event(epoch_ended(work.first, 1, 0.5).model_copy(update={"percent": 25.0, "seconds": 40.0}))
+        driver.on_event(epoch_ended(work[0], 1, 0.5).model_copy(update={"percent": 25.0, "seconds": 40.0}))
     pass_time(40.0)
     assert driver.wants_stop(tuned), "120 s are left of it, 60 of the budget"
     assert not driver.wants_stop(frozen), "without it there would be no result at all"
@@ -73,7 +73,7 @@ def test_finals_that_a_budget_for_all_has_no_room_for_are_left_to_the_next_comma
     frozen = hand_out(driver)
     driver.on_start(frozen)
     finish(driver, frozen, make_record)
-    progress = driver.planner.cells[frozen.first.cell]
+    progress = driver.planner.cells[frozen[0].cell]
     driver.planner.close_search()
     assert len(driver.planner.missing_finals(progress)) == 2
     pass_time(100.0 - CLOSING_SECONDS - 5.0)
@@ -88,11 +88,11 @@ def test_a_final_that_the_budget_stops_leaves_no_record_and_runs_again_with_the_
     driver.on_start(frozen)
     finish(driver, frozen, make_record)
     driver.planner.close_search()
-    progress = driver.planner.cells[frozen.first.cell]
+    progress = driver.planner.cells[frozen[0].cell]
     (_, second) = driver.planner.missing_finals(progress)
     driver.planner.begin(second)
     order = driver._hand_out(second)
-    driver.on_start(WorkOrder(orders=(order,)))
+    driver.on_start((order,))
     driver.on_event(epoch_ended(order, 1, 0.5))
     driver.on_end(order, STOPPED_BY_BUDGET)
     assert (second.id in records(driver), progress.running) == (False, {})

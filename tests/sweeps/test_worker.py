@@ -25,7 +25,7 @@ from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import features_folder
 from meltpoint.sweeps.worker import resources, worker
 from meltpoint.sweeps.worker.outcome import TrialEvent, TrialOutcome
-from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.sweeps.worker.work_order import Order
 
 NO_HANDLE = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
 
@@ -35,7 +35,7 @@ opened = []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
 from meltpoint.sweeps.worker.worker import run
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
-events = [event for events in run(WorkOrder(orders=(Order.model_validate_json(sys.argv[1]),))) for event in events]
+events = [event for events in run((Order.model_validate_json(sys.argv[1]),)) for event in events]
 locked = [name for name in sys.modules if name == "meltpoint.tasks.core.locked"]
 outcome = events[-1].outcome
 print(json.dumps({"opened": opened, "locked": locked, "status": outcome.status, "error": outcome.error}))
@@ -69,7 +69,7 @@ TIMED = {
 
 def events_of(*orders: Order) -> list[TrialEvent]:
     """What a worker reports of orders that it takes up together."""
-    return [event for events in worker.run(WorkOrder(orders=orders)) for event in events]
+    return [event for events in worker.run(orders) for event in events]
 
 
 def outcome_of(order: Order) -> TrialOutcome:
@@ -277,11 +277,11 @@ def test_trials_taken_up_together_say_each_what_it_says_alone(frozen_orders):
 
 def test_an_epoch_of_all_of_them_is_one_result(frozen_orders):
     same = [order for order in frozen_orders if order.setting["batch_size"] == 8]
-    reported = list(worker.run(WorkOrder(orders=tuple(same))))
+    reported = list(worker.run(tuple(same)))
     found = [[event.epoch and event.epoch.epoch for event in events] for events in reported]
     assert found == [[None] * 2, [1] * 2, [2] * 2]
     assert all("score" not in result_of(events) for events in reported), "no rule stops trials that share a worker"
-    (alone,) = (result_of(events) for events in list(worker.run(WorkOrder(orders=(same[0],))))[1:2])
+    (alone,) = (result_of(events) for events in list(worker.run((same[0],)))[1:2])
     assert (alone["epoch"], alone["percent"]) == (1, 50.0)
     assert alone["score"] == alone["events"][0].epoch.dev["accuracy"]
 
@@ -311,7 +311,7 @@ def test_a_failed_gpu_is_told_before_the_worker_ends_with_it(order, monkeypatch)
         raise torch.AcceleratorError("CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in ...")
 
     monkeypatch.setattr(AdaptedModel, "forward", fail)
-    reported, run = [], worker.run(WorkOrder(orders=(order,)))
+    reported, run = [], worker.run((order,))
     with pytest.raises(torch.AcceleratorError):
         reported.extend(event for events in run for event in events)
     outcome = reported[-1].outcome
