@@ -13,11 +13,10 @@ from meltpoint.sweeps.driver.record_writer import DiskRoom, RecordWriter
 from meltpoint.sweeps.driver.running_trial import MemoryCeilings, RunningTrial, TimeBudget
 from meltpoint.sweeps.ledger.driver_notes import note_part, note_running
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.ledger.records import CellKey, Trial
 from meltpoint.sweeps.machine.limits import BUNDLES_FINALS
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER, ClusterShare
-from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
@@ -146,7 +145,7 @@ class SweepDriver:
         if self.share is not None and self.ledger.attempt:
             note_part(self.ledger.drivers, self.ledger.attempt, self.share.noted())
 
-    def _hand_out(self, proposal: Proposal) -> Order | None:
+    def _hand_out(self, proposal: Trial) -> Order | None:
         """The order of a trial that begins now; None if the disk has no room for its note."""
         attempt = self.losses[proposal.id] + self.pauses[proposal.id] + self.shrinks[proposal.id]
         numbers = {
@@ -158,10 +157,10 @@ class SweepDriver:
         order = self._order(proposal).model_copy(update=numbers)
         if not self.writer.start(order.as_json()):
             return None
-        self.waiting[order.id] = RunningTrial(order, proposal, time.time())
+        self.waiting[order.id] = RunningTrial(order, time.time())
         return order
 
-    def _take_back(self, proposals: Iterable[Proposal]) -> None:
+    def _take_back(self, proposals: Iterable[Trial]) -> None:
         """Let trials wait that were about to begin."""
         for proposal in proposals:
             self.waiting.pop(proposal.id, None)
@@ -174,9 +173,9 @@ class SweepDriver:
         for order in work:
             trial = self.waiting.pop(order.id)
             trial.take_up(now)
-            self.tracker.begin(trial.proposal, code_version(), now)
+            self.tracker.begin(trial.order, code_version(), now)
             self.running[order.id] = trial
-            self.progress.on_start(trial.proposal)
+            self.progress.on_start(trial.order)
 
     def on_event(self, event: TrialEvent) -> None:
         """A worker's event about one trial."""
@@ -186,12 +185,12 @@ class SweepDriver:
         has_begun = trial.attempt.hardware is not None
         trial.attempt, trial.seconds = event.attempt, event.seconds
         if event.attempt.hardware is not None and not has_begun:
-            self.progress.resumed(trial.proposal, event.attempt.resumed_after_epochs, event.attempt.storage_notes)
+            self.progress.resumed(trial.order, event.attempt.resumed_after_epochs, event.attempt.storage_notes)
             self.writer.room.note_some(by_trial=True)  # which it looked for, before it said so
         if event.epoch is not None:
             trial.percent = event.percent
             self.tracker.epoch(event.trial, event.epoch)
-            self.progress.epoch(trial.proposal, event.epoch)
+            self.progress.epoch(trial.order, trial.order.metric, event.epoch)
         if event.outcome is not None:
             self.on_end(trial.order, event.outcome)
 
@@ -221,8 +220,8 @@ class SweepDriver:
             self.tracker.abandon(order.id)
         elif outcome.status == "restarted":
             self.tracker.abandon(order.id)
-            self.progress.lost(trial.proposal, str(outcome.error))
-            self.planner.retry(trial.proposal, alone=False)
+            self.progress.lost(trial.order, str(outcome.error))
+            self.planner.retry(trial.order, alone=False)
         elif outcome.out_of_memory is not None:
             self._fit_memory(trial, outcome, outcome.out_of_memory)
         elif outcome.cause == "disk":
@@ -240,23 +239,23 @@ class SweepDriver:
         self.losses[trial.order.id] += 1
         count, retries = self.losses[trial.order.id], RETRIES[outcome.cause]
         self.tracker.abandon(trial.order.id)
-        self.progress.lost(trial.proposal, f"{outcome.error}; it is tried again ({count} of {retries})")
-        self.planner.retry(trial.proposal, alone=outcome.cause == "memory" or count > TOGETHER_AFTER)
+        self.progress.lost(trial.order, f"{outcome.error}; it is tried again ({count} of {retries})")
+        self.planner.retry(trial.order, alone=outcome.cause == "memory" or count > TOGETHER_AFTER)
 
     def _fit_memory(self, trial: RunningTrial, outcome: TrialOutcome, lack: OutOfMemory) -> None:
         """A trial did not fit its GPU: it begins again with less, which is no try; each time there is less to try."""
         self.shrinks[trial.order.id] += 1
         self.tracker.abandon(trial.order.id)
-        self.progress.lost(trial.proposal, f"{outcome.error}; {self.memory.learn(trial.order, lack)}")
-        self.planner.retry(trial.proposal, alone=True)
+        self.progress.lost(trial.order, f"{outcome.error}; {self.memory.learn(trial.order, lack)}")
+        self.planner.retry(trial.order, alone=True)
 
     def _wait_for_room(self, trial: RunningTrial, outcome: TrialOutcome) -> None:
         """A trial found no room on the disk: it runs again once there is some."""
         self.pauses[trial.order.id] += 1
         self.tracker.abandon(trial.order.id)
-        self.progress.waits(trial.proposal)
+        self.progress.waits(trial.order)
         self.writer.room.note_none(str(outcome.error), by_trial=True)
-        self.planner.retry(trial.proposal, alone=False)
+        self.planner.retry(trial.order, alone=False)
 
     def _keep(self, trial: RunningTrial, outcome: TrialOutcome) -> None:
         """Write the trial's record, then let the study, MLflow and the screen know."""
@@ -305,18 +304,16 @@ class SweepDriver:
 
     # Orders.
 
-    def _order(self, proposal: Proposal) -> Order:
+    def _order(self, proposal: Trial) -> Order:
         """The order of a trial, on its cell's share of a GPU, or with what its cell's memory allows."""
         gpus = self.resources.gpus_per_trial
-        return self.memory.applied(self.order(proposal, self.shares[proposal.cell.key] if gpus == "auto" else gpus))
+        return self.memory.applied(self.order(proposal, self.shares[proposal.cell] if gpus == "auto" else gpus))
 
-    def order(self, proposal: Proposal, gpus: float) -> Order:
+    def order(self, proposal: Trial, gpus: float) -> Order:
         """The order of a trial that gets so many GPUs."""
-        cell = proposal.cell
+        cell = self.planner.cells[proposal.cell].cell
         return Order(
-            id=proposal.id, number=proposal.number, role=proposal.role, encoder=cell.encoder,
-            encoder_word=cell.encoder_word, mode=cell.mode, task=cell.task_name, head=cell.head, variant=cell.variant,
-            seed=proposal.seed, setting=proposal.setting, suggested_by=proposal.suggested_by, data=cell.data,
+            **dict(Trial.of(proposal)), encoder_word=cell.encoder_word, head=cell.head, data=cell.data,
             metric=cell.metric, data_fingerprint=cell.data_fingerprint,
             documents_fingerprint=cell.documents_fingerprint, encoder_fingerprint=cell.encoder_fingerprint,
             checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus_per_trial, gpus=gpus,

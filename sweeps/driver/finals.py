@@ -24,8 +24,8 @@ from meltpoint.adapters import modes
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.record_writer import RecordWriter
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import FINAL_ROLES, Role, TrialRecord
-from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal
+from meltpoint.sweeps.ledger.records import FINAL_ROLES, Role, Trial, TrialRecord
+from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.selection import best_final, finals_of
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -135,7 +135,7 @@ class Finals:
     """Finals apart from their training: reuse of search trials, scoring on test, removal of weights.
 
     Args:
-        make_order: a proposal → a worker's order.
+        make_order: a trial → a worker's order.
 
     Attributes:
         trained_again: finalists that were trained again because their weights were damaged.
@@ -143,7 +143,7 @@ class Finals:
 
     def __init__(
         self, planner: Planner, writer: RecordWriter, progress: Progress, scorer: Scorer,
-        make_order: Callable[[Proposal], Order],
+        make_order: Callable[[Trial], Order],
     ) -> None:  # fmt: skip
         self.planner, self.writer, self.progress, self.scorer = planner, writer, progress, scorer
         self.ledger, self.tracker, self.make_order = writer.ledger, writer.tracker, make_order
@@ -162,7 +162,7 @@ class Finals:
                 if source is not None and self.ledger.checkpoint(source.id).exists():
                     self._answer(proposal, source)
 
-    def _answer(self, proposal: Proposal, source: TrialRecord) -> None:
+    def _answer(self, proposal: Trial, source: TrialRecord) -> None:
         self.tracker.begin(proposal, source.code_version, source.started_at)
         self.ledger.move_checkpoint(source.id, proposal.id)
         changes = {"id": proposal.id, "role": proposal.role, "number": proposal.number, "answered_by": source.id}
@@ -227,7 +227,7 @@ class Finals:
 
     def order_of(self, final: TrialRecord) -> Order:
         """The order to score a final: the test split must be that of the other finals of its task."""
-        order = self.make_order(self.planner.proposal_of(final))
+        order = self.make_order(final)
         # Evaluated as it was trained: with as many rows at a time, whatever is known of the memory since.
         size: dict[str, object] = {"micro_batch_size": final.micro_batch_size, "ceilings": {}}
         return order.model_copy(update={"test_fingerprint": self._test_of(final), **size})
@@ -272,4 +272,5 @@ class Finals:
             return
         self.trained_again.add(final.id)
         self.ledger.drop_checkpoint(final.id)
-        self.progress.lost(self.planner.retrain(final), f"{why}; it is trained again")
+        self.planner.retrain(final)
+        self.progress.lost(final, f"{why}; it is trained again")

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
+from meltpoint.sweeps.ledger.records import CellKey, Trial, TrialRecord
 from meltpoint.sweeps.results.cost import CellWork, TimeLeft, finals_left, planned_work, seconds_of, time_left
-from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_label, trial_name
+from meltpoint.sweeps.search.cell_progress import CellProgress, trial_label, trial_name
 from meltpoint.sweeps.tracking.views import colour
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import score_text
@@ -121,15 +121,14 @@ class Progress:
         self.last_said = self.clock()
         self.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
-    def on_start(self, proposal: Proposal) -> None:
+    def on_start(self, trial: Trial) -> None:
         """A trial began."""
-        self.latest[proposal.id] = trial_name(proposal)
+        self.latest[trial.id] = trial_name(trial)
 
-    def epoch(self, proposal: Proposal, epoch: EpochResult) -> None:
+    def epoch(self, trial: Trial, metric: str, epoch: EpochResult) -> None:
         """An epoch ended."""
-        metric = proposal.cell.task.metric
-        name = trial_name(proposal)
-        self.latest[proposal.id] = f"{name}: epoch {epoch.epoch}, dev {metric} {score_text(epoch.dev[metric], metric)}"
+        name = trial_name(trial)
+        self.latest[trial.id] = f"{name}: epoch {epoch.epoch}, dev {metric} {score_text(epoch.dev[metric], metric)}"
 
     def ended(self, record: TrialRecord) -> None:
         """A trial ended."""
@@ -143,26 +142,26 @@ class Progress:
             self.step = step
             self.say(self._line())
 
-    def lost(self, proposal: Proposal, why: str) -> None:
+    def lost(self, trial: Trial, why: str) -> None:
         """A trial was lost and is tried again."""
-        self.latest.pop(proposal.id, None)
-        name = trial_name(proposal)
+        self.latest.pop(trial.id, None)
+        name = trial_name(trial)
         self.say(f"{self._clock()}  {name}: {why}")
 
-    def resumed(self, proposal: Proposal, epochs: int, notes: Sequence[str]) -> None:
+    def resumed(self, trial: Trial, epochs: int, notes: Sequence[str]) -> None:
         """A trial's worker has looked for saved epochs.
 
         Args:
             epochs: how many of them it goes on from.
             notes: the faults of some, a line each.
         """
-        name = trial_name(proposal)
+        name = trial_name(trial)
         for line in (*notes, *([f"it goes on after epoch {epochs}"] if epochs else [])):
             self.say(f"{self._clock()}  {name}: {line}")
 
-    def waits(self, proposal: Proposal) -> None:
+    def waits(self, trial: Trial) -> None:
         """A trial ended and waits to begin again."""
-        self.latest.pop(proposal.id, None)
+        self.latest.pop(trial.id, None)
 
     def refresh(self) -> None:
         """Draw again, or name the running trials after a long silence, if it is time."""

@@ -164,7 +164,7 @@ def _opened(
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, uri, storage, say, ledger.attempt)
         tracker.open(cells, spec.model_dump_json(), planner.is_complete())
-        tracker.catch_up(planner.counted(), planner.proposal_of)
+        tracker.catch_up(planner.counted())
         progress = Progress(lambda: list(planner.cells.values()), console)
         driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
         progress.remaining.slots = lambda: driver.slots
@@ -258,7 +258,7 @@ def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
     ledger, tracker, scorer = driver.ledger, driver.tracker, driver.finals.scorer
     strays = {record.id for record in driver.planner.strays}
     records = [record for record in ledger.records() if record.id not in strays]
-    tracker.reconcile(records, driver.planner.proposal_of)
+    tracker.reconcile(records)
     note_runs(ledger, tracker, records)
     troubles = _settle_baselines(ledger) if driver.is_done else []
     summary = summarise(ledger)

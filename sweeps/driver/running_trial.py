@@ -20,8 +20,8 @@ from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN, Attempt
 from meltpoint.sweeps.ledger.driver_notes import RunningTrialNote
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord
-from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal, trial_name
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord
+from meltpoint.sweeps.search.cell_progress import CellProgress, trial_name
 from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import cell_name, declared_test_examples
@@ -108,7 +108,7 @@ def _size(order: Order) -> int:
     return int(order.setting["batch_size"]) * int(order.setting["max_pieces"])
 
 
-OF_ORDER = (*TrialDescription.model_fields, "head", "data_fingerprint", "documents_fingerprint", "encoder_fingerprint")
+OF_ORDER = (*Trial.model_fields, "head", "data_fingerprint", "documents_fingerprint", "encoder_fingerprint")
 """The fields that a record takes from its trial's order."""
 
 
@@ -125,7 +125,6 @@ class RunningTrial:
     """
 
     order: Order
-    proposal: Proposal
     began: float
     attempt: Attempt = field(default_factory=Attempt)
     seconds: float | None = None
@@ -142,7 +141,7 @@ class RunningTrial:
 
     def note(self) -> RunningTrialNote:
         """Its progress, for `status`."""
-        name, metric = trial_name(self.proposal), self.proposal.cell.task.metric
+        name, metric = trial_name(self.order), self.order.metric
         if not self.attempt.epochs or not self.percent:
             return RunningTrialNote(id=self.order.id, name=name, began=self.began, metric=metric)
         last = self.attempt.epochs[-1]
@@ -154,7 +153,7 @@ class RunningTrial:
 
     def record(self, outcome: TrialOutcome) -> TrialRecord:
         """The ledger's record of the trial, now that it ended; not of one that was interrupted."""
-        order, metric, attempt, seconds = self.order, self.proposal.cell.task.metric, self.attempt, self.seconds
+        order, metric, attempt, seconds = self.order, self.order.metric, self.attempt, self.seconds
         if outcome.cause in ("worker", "memory"):
             # The use between a worker's last word and its loss is unknown, and so is the total.
             attempt, seconds = attempt.model_copy(update=dict(NOTHING_KNOWN)), None
@@ -225,11 +224,11 @@ class TimeBudget:
             note_spent_budget(self.ledger, self.seconds or 0.0)
             self.progress.say("The time budget is spent: no new search trial begins; finals follow.")
 
-    def ends_at(self, proposal: Proposal) -> float | None:
+    def ends_at(self, proposal: Trial) -> float | None:
         """The time at which a trial stops, in seconds since 1970; None where no result would be left without it."""
         if self.deadline is None or not self.covers_all:
             return None
-        progress = self.planner.cells[proposal.cell.key]
+        progress = self.planner.cells[proposal.cell]
         if proposal.role == "search":
             is_cheapest = progress.work == min(cell.work for cell in self.cells)
             is_needed = is_cheapest and not self._has_result()

@@ -22,7 +22,7 @@ from meltpoint.sweeps.ledger.lazy_record import CommonValues, LazyRecord, own_va
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
 from meltpoint.sweeps.ledger.locks import LOCK, file_lock, latest
 from meltpoint.sweeps.ledger.record_index import RecordIndex
-from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord, reason
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord, reason
 from meltpoint.sweeps.storage.files import (
     StoragePath,
     append_line,
@@ -246,7 +246,7 @@ class Ledger:
             return None
         try:
             order: dict[str, object] = parse_json(contents(path))
-            if TrialDescription.model_validate(order).id != path.stem:
+            if Trial.model_validate(order).id != path.stem:
                 raise ValueError("of another trial")
             return order
         except FileNotFoundError:

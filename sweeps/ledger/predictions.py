@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, FiniteFloat, ValidationError, model_validator
 
-from meltpoint.sweeps.ledger.records import TrialDescription
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.storage.files import StoragePath, contents
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.files import MOST_DATA_BYTES
@@ -26,7 +26,7 @@ from meltpoint.tasks.core.task import Kind, Task
 Line = TypeVar("Line", bound=BaseModel)
 
 
-def finalist_name(cell: str, record: TrialDescription) -> str:
+def finalist_name(cell: str, record: Trial) -> str:
     """The name of a finalist in the names of its files: `E.M.T.seed0`, or `E.M.T.default.seed0`.
 
     Args:
@@ -35,7 +35,7 @@ def finalist_name(cell: str, record: TrialDescription) -> str:
     return f"{cell}.default.seed{record.seed}" if record.role == "default" else f"{cell}.seed{record.seed}"
 
 
-def predictions_path(sweep_folder: StoragePath, cell: str, record: TrialDescription, split: str) -> StoragePath:
+def predictions_path(sweep_folder: StoragePath, cell: str, record: Trial, split: str) -> StoragePath:
     """The file of a finalist's predictions on a split, "dev" or "test"."""
     return sweep_folder / "predictions" / f"{finalist_name(cell, record)}.{split}.jsonl"
 

@@ -78,10 +78,11 @@ def cell_key(encoder: str, mode: str, task: str, variant: str = "") -> CellKey:
     return (encoder, mode, task, variant) if variant else (encoder, mode, task)
 
 
-class TrialDescription(BaseModel):
-    """The description of a trial: cell, setting, seed and role; all that is read of `started/ID.json`.
+class Trial(BaseModel):
+    """A trial: its cell, setting, seed and role. An order and a record are trials with more to them.
 
-    Such a note holds the checkpoint, cache and data too, as they lay then; those of the sweep that goes on count.
+    It is all that is read of `started/ID.json`. Such a note holds the checkpoint, cache and data too, as they lay then;
+    those of the sweep that goes on count.
 
     Attributes:
         id: its identity (`identity`).
@@ -120,8 +121,13 @@ class TrialDescription(BaseModel):
         """The key of its cell."""
         return cell_key(self.encoder, self.mode, self.task, self.variant)
 
+    @classmethod
+    def of(cls, other: Trial) -> Trial:
+        """The trial alone, of an order or a record."""
+        return Trial(**{name: getattr(other, name) for name in Trial.model_fields})
 
-class TrialRecord(TrialDescription, Attempt):
+
+class TrialRecord(Trial, Attempt):
     """One trial, as `trials/ID.json`: its description, its last attempt as far as it came, and its result.
 
     Attributes:

@@ -16,10 +16,9 @@ import torch
 from meltpoint.adapters import encoders, modes, settings
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.ranges import Range
-from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.ledger.records import CellKey, Trial
 from meltpoint.sweeps.machine.limits import BUNDLES_FINALS, GPU_MARGIN, MOST_TRIALS_OF_A_GPU
 from meltpoint.sweeps.on_ray.room import slots, wait_for_room
-from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.cell_work import can_bundle
 from meltpoint.sweeps.search.planner import LARGEST_BUNDLE, Planner
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
@@ -33,8 +32,8 @@ UNKNOWN = "an unknown kind"
 
 RAY_UNITS = 10_000  # Ray counts resources in ten-thousandths (ray 2.60, fixed_point.h) and rounds: 1/6 would be 0.1667
 
-MakeOrder = Callable[[Proposal, float], Order]
-"""`SweepDriver.order`: a proposal and its share of a GPU → the worker's order."""
+MakeOrder = Callable[[Trial, float], Order]
+"""`SweepDriver.order`: a trial and its share of a GPU → the worker's order."""
 
 
 @dataclass(frozen=True)
@@ -294,8 +293,8 @@ def _bundles(planner: Planner, cell: OpenCell, order: MakeOrder, gpus: int) -> t
 
 
 def _order(cell: OpenCell, order: MakeOrder, number: int, seed: int) -> Order:
-    proposal = Proposal(f"probe-{number}", number, "search", cell, heaviest(cell), seed)
-    return order(proposal, 1.0).model_copy(update={"cache": ""})  # without cached states the encoder runs: the most
+    trial = cell.trial(f"probe-{number}", number, "search", heaviest(cell), seed)
+    return order(trial, 1.0).model_copy(update={"cache": ""})  # without cached states the encoder runs: the most
 
 
 def heaviest(cell: OpenCell) -> dict[str, Value]:

@@ -6,41 +6,20 @@ import itertools
 from dataclasses import dataclass, field
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.sweeps.ledger.records import Role, SuggestedBy, TrialDescription, TrialRecord
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord
 from meltpoint.sweeps.search.selection import best_of
 from meltpoint.sweeps.search.study import Study
-from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """A trial that the planner proposes: `id` is its identity, `number` counts the cell's trials of its role.
-
-    `suggested_by` is None of finals, and of a search trial that began before it was recorded.
-    """
-
-    id: str
-    number: int
-    role: Role
-    cell: OpenCell
-    setting: dict[str, Value]
-    seed: int
-    suggested_by: SuggestedBy | None = None
-
-    @classmethod
-    def of(cls, trial: TrialDescription, cell: OpenCell) -> Proposal:
-        """The proposal of a trial that a file describes."""
-        return cls(trial.id, trial.number, trial.role, cell, dict(trial.setting), trial.seed, trial.suggested_by)
-
-
-def trial_label(trial: Proposal | TrialDescription) -> str:
+def trial_label(trial: Trial) -> str:
     """A trial's name within its cell: `trial 3` (from 1, as `show` counts), `final, seed 1`, `default, seed 1`."""
     return f"trial {trial.number + 1}" if trial.role == "search" else f"{trial.role}, seed {trial.seed}"
 
 
-def trial_name(trial: Proposal) -> str:
+def trial_name(trial: Trial) -> str:
     """A trial's name in the sweep's own lines: its cell's, then `trial_label`."""
-    return f"{trial.cell.name} {trial_label(trial)}"
+    return f"{cell_name(*trial.cell)} {trial_label(trial)}"
 
 
 @dataclass
@@ -53,7 +32,7 @@ class CellProgress:
         study: the cell's searcher.
         work: relative duration of one of its trials (`work_of`).
         search, finals, defaults: trial id → record, of trials that ended, by their role.
-        running: trial id → proposal, of trials that have begun and not ended.
+        running: trial id → trial, of trials that have begun and not ended.
         again: interrupted or lost trials, which run again before any new one.
         cut: whether the search ended before `target`, by the time budget or because the cell is closed.
         finals_cut: whether the time budget leaves no room for a final but the first.
@@ -70,15 +49,15 @@ class CellProgress:
     search: dict[str, TrialRecord] = field(default_factory=dict)
     finals: dict[str, TrialRecord] = field(default_factory=dict)
     defaults: dict[str, TrialRecord] = field(default_factory=dict)
-    running: dict[str, Proposal] = field(default_factory=dict)
-    again: list[Proposal] = field(default_factory=list)
+    running: dict[str, Trial] = field(default_factory=dict)
+    again: list[Trial] = field(default_factory=list)
     cut: bool = False
     finals_cut: bool = False
     published: dict[str, Value] = field(default_factory=dict)
     published_trial: str = ""
-    planned_defaults: tuple[Proposal, ...] = ()
+    planned_defaults: tuple[Trial, ...] = ()
     planned_for: str = ""
-    planned_finals: tuple[Proposal, ...] = ()
+    planned_finals: tuple[Trial, ...] = ()
     best: TrialRecord | None = field(init=False)
     _ended_numbers: set[int] = field(init=False)
     _first_open: int = 0  # all numbers below it are of trials that ended
@@ -106,7 +85,7 @@ class CellProgress:
         return [*self.finals.values(), *self.defaults.values()]
 
     @property
-    def wanted_defaults(self) -> tuple[Proposal, ...]:
+    def wanted_defaults(self) -> tuple[Trial, ...]:
         """The finals of the published setting that are run: none once that is found to be the best one."""
         is_best = self.searched and self.best is not None and self.best.setting == self.published
         return () if is_best else self.planned_defaults
@@ -134,7 +113,7 @@ class CellProgress:
         return next(number for number in later if number not in self._ended_numbers and number not in under_way)
 
     @property
-    def due_again(self) -> list[Proposal]:
+    def due_again(self) -> list[Trial]:
         """The trials that run again. Search trials do not, once the search is cut and the cell has a result."""
         is_over = self.cut and self.best is not None
         return [proposal for proposal in self.again if proposal.role != "search" or not is_over]

@@ -14,13 +14,13 @@ from meltpoint.sweeps.ledger.records import (
     CELL,
     FACTS,
     Role,
-    TrialDescription,
+    Trial,
     TrialRecord,
     by_cell,
     cell_key,
     identity,
 )
-from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal
+from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.cell_work import can_bundle, default_seeds, planned_trials, work_of
 from meltpoint.sweeps.search.closing import FIRST_ROUND, TestRounds, is_closed
 from meltpoint.sweeps.search.study import Identify, Study, Suggestion
@@ -79,24 +79,24 @@ class Planner:
         )  # fmt: skip
         for record in again.values():
             if record.role == "search":  # `missing_finals` proposes finals again if their setting is still the best
-                self._expect(progress, Proposal.of(record, cell))
+                self._expect(progress, Trial.of(record))
         return progress
 
-    def _planned_defaults(self, cell: OpenCell, published: dict[str, Value]) -> tuple[Proposal, ...]:
+    def _planned_defaults(self, cell: OpenCell, published: dict[str, Value]) -> tuple[Trial, ...]:
         """The finals of a cell's published setting, where they are wanted."""
         return self._over_seeds(cell, published, default_seeds(cell, self.spec), "default")
 
-    def _over_seeds(self, cell: OpenCell, setting: Setting, count: int, role: Role) -> tuple[Proposal, ...]:
+    def _over_seeds(self, cell: OpenCell, setting: Setting, count: int, role: Role) -> tuple[Trial, ...]:
         """The finals of a setting, once per seed."""
         seeds = range(self.spec.seed, self.spec.seed + count)
         trials = [(self.trial_id(cell, setting, seed, role), seed) for seed in seeds]
-        return tuple(Proposal(one, n, role, cell, dict(setting), seed) for n, (one, seed) in enumerate(trials))
+        return tuple(cell.trial(one, n, role, setting, seed) for n, (one, seed) in enumerate(trials))
 
     def _runs_again(self, record: TrialRecord) -> bool:
         """True if a trial that ended without a result runs again; its record is kept until a new one replaces it."""
         return record.is_lost or (self.retry_failed and record.status == "failed")
 
-    def _expect(self, progress: CellProgress, proposal: Proposal) -> None:
+    def _expect(self, progress: CellProgress, proposal: Trial) -> None:
         """Queue a search trial to run again."""
         progress.study.expect(proposal.id, proposal.setting, proposal.suggested_by)
         progress.again.append(proposal)
@@ -115,24 +115,24 @@ class Planner:
             progress = self.cells.get(cell_key(*(str(order.get(word, "")) for word in CELL)))
             if progress is None or order["role"] != "search" or progress.cut:
                 continue
-            begun = TrialDescription.model_validate(order)
+            begun = Trial.model_validate(order)
             known = begun.id in progress.search or any(begun.id == proposal.id for proposal in progress.again)
             if not known and self.trial_id(progress.cell, begun.setting, begun.seed, "search") == begun.id:
-                self._expect(progress, Proposal.of(begun, progress.cell))
+                self._expect(progress, begun)
 
-    def next(self) -> Proposal | Wait | Done:
+    def next(self) -> Trial | Wait | Done:
         """The next trial; "wait" if it depends on running trials; "done" if there is none left."""
         for progress in self.cells.values():
             if progress.due_again:
                 return self._take_again(progress, progress.due_again[0])
         return self._next_final() or self._next_search() or ("wait" if self._is_busy() else "done")
 
-    def _take_again(self, progress: CellProgress, proposal: Proposal) -> Proposal:
+    def _take_again(self, progress: CellProgress, proposal: Trial) -> Trial:
         """Remove a trial from the queue of those that run again, and return it."""
         progress.again.remove(proposal)
         return proposal
 
-    def next_together(self, slots: int, mixes_seeds: bool = False) -> list[Proposal] | Wait | Done:
+    def next_together(self, slots: int, mixes_seeds: bool = False) -> list[Trial] | Wait | Done:
         """The next trial and further trials of its cell that train with it as a bundle; marks all of them as begun.
 
         Args:
@@ -143,9 +143,9 @@ class Planner:
         if isinstance(first, str):
             return first
         self.begin(first)
-        together = [first]
-        finals = LARGEST_BUNDLE if mixes_seeds and can_bundle(first.cell) else 1
-        size = finals if first.role != "search" else self.search_bundle(first.cell, slots)
+        together, cell = [first], self.cells[first.cell].cell
+        finals = LARGEST_BUNDLE if mixes_seeds and can_bundle(cell) else 1
+        size = finals if first.role != "search" else self.search_bundle(cell, slots)
         size = 1 if first.id in self.alone else size
         while len(together) < size:
             other = self._next_beside(first)
@@ -168,9 +168,9 @@ class Planner:
         learning = max(LARGEST_BUNDLE // 2, -(-target // 4)) if cell.searcher == "tpe" else LARGEST_BUNDLE
         return min(LARGEST_BUNDLE, even, learning)
 
-    def _next_beside(self, first: Proposal) -> Proposal | None:
+    def _next_beside(self, first: Trial) -> Trial | None:
         """The next trial of the same cell and role, to train in a bundle with `first`; None if there is none."""
-        progress = self.cells[first.cell.key]
+        progress = self.cells[first.cell]
         due = (p for p in progress.due_again if p.role == first.role and p.id not in self.alone)
         again = next(due, None)
         if again is not None:
@@ -206,18 +206,18 @@ class Planner:
     def _is_busy(self) -> bool:
         return any(progress.running for progress in self.cells.values())
 
-    def _next_final(self) -> Proposal | None:
+    def _next_final(self) -> Trial | None:
         """The next final, of the cell with the longest trials."""
         for progress in sorted(self.cells.values(), key=lambda p: -p.work):
             for proposal in (*self.missing_finals(progress), *self.missing_defaults(progress)):
                 return proposal
         return None
 
-    def missing(self, progress: CellProgress, role: Role) -> list[Proposal]:
+    def missing(self, progress: CellProgress, role: Role) -> list[Trial]:
         """The finals of the best setting, or of the published one, that a searched cell still lacks."""
         return self.missing_defaults(progress) if role == "default" else self.missing_finals(progress)
 
-    def missing_finals(self, progress: CellProgress) -> list[Proposal]:
+    def missing_finals(self, progress: CellProgress) -> list[Trial]:
         """The finals that a searched cell still lacks: its best setting, once per seed."""
         best = progress.best
         if best is None or not progress.searched:
@@ -229,20 +229,20 @@ class Planner:
         planned = progress.planned_finals[:1] if progress.finals_cut else progress.planned_finals
         return [proposal for proposal in planned if proposal.id not in known]
 
-    def missing_defaults(self, progress: CellProgress) -> list[Proposal]:
+    def missing_defaults(self, progress: CellProgress) -> list[Trial]:
         """The finals that a searched cell still lacks of its published setting."""
         if progress.best is None or not progress.searched:
             return []
         known = {*progress.defaults, *progress.running, *(proposal.id for proposal in progress.again)}
         return [proposal for proposal in progress.wanted_defaults if proposal.id not in known]
 
-    def answer(self, progress: CellProgress, proposal: Proposal) -> TrialRecord | None:
+    def answer(self, progress: CellProgress, proposal: Trial) -> TrialRecord | None:
         """The search trial with the same setting and seed as a final, which then need not run; else None."""
         source = progress.best if proposal.role == "final" else progress.search.get(progress.published_trial)
         same = source is not None and source.status == "finished" and source.seed == proposal.seed
         return source if same else None
 
-    def _next_search(self) -> Proposal | None:
+    def _next_search(self) -> Trial | None:
         """The next search trial, of the cell with the smallest share of its trials begun."""
         if self.closed_for_search:
             return None
@@ -255,7 +255,7 @@ class Planner:
                 return proposal
         return None
 
-    def _propose(self, progress: CellProgress) -> Proposal | None:
+    def _propose(self, progress: CellProgress) -> Trial | None:
         """A new search trial of a cell; None if every point of its space was tried."""
         cell = progress.cell
 
@@ -267,7 +267,7 @@ class Planner:
         if asked is None:
             progress.target = progress.begun
             return None
-        return Proposal(asked.trial, progress.free_number, "search", cell, asked.setting, self.spec.seed, asked.by)
+        return cell.trial(asked.trial, progress.free_number, "search", asked.setting, self.spec.seed, asked.by)
 
     def _borrow(self, progress: CellProgress, identify: Identify) -> Suggestion | None:
         """The best setting of a cell with the same encoder, mode and head, if it was not tried in this cell; or None.
@@ -284,9 +284,9 @@ class Planner:
         winners = [p.best.setting for p in siblings if p is not progress and p.best is not None]
         return next((taken for setting in winners if (taken := study.borrow(setting, identify)) is not None), None)
 
-    def begin(self, proposal: Proposal) -> None:
+    def begin(self, proposal: Trial) -> None:
         """Mark a proposal as running."""
-        self.cells[proposal.cell.key].running[proposal.id] = proposal
+        self.cells[proposal.cell].running[proposal.id] = proposal
 
     def end(self, record: TrialRecord) -> None:
         """Record the end of a trial, with or without a result; the record stays in memory."""
@@ -300,7 +300,7 @@ class Planner:
         for progress in self.cells.values():
             progress.running.pop(trial, None)
 
-    def retry(self, proposal: Proposal, alone: bool) -> None:
+    def retry(self, proposal: Trial, alone: bool) -> None:
         """Queue a lost trial to run again, before any new one.
 
         Args:
@@ -308,21 +308,15 @@ class Planner:
             alone: whether it may no longer train in a bundle.
         """
         self.abandon(proposal.id)
-        self.cells[proposal.cell.key].again.append(proposal)
+        self.cells[proposal.cell].again.append(Trial.of(proposal))
         if alone:
             self.alone.add(proposal.id)
 
-    def retrain(self, final: TrialRecord) -> Proposal:
-        """Discard a final's result and queue it to run again; returns its proposal."""
-        proposal = self.proposal_of(final)
+    def retrain(self, final: TrialRecord) -> None:
+        """Discard a final's result and queue it to run again."""
         for ended in (self.cells[final.cell].finals, self.cells[final.cell].defaults):
             ended.pop(final.id, None)
-        self.retry(proposal, alone=False)
-        return proposal
-
-    def proposal_of(self, record: TrialRecord) -> Proposal:
-        """The proposal of the trial that a record describes."""
-        return Proposal.of(record, self.cells[record.cell].cell)
+        self.retry(final, alone=False)
 
     def close_search(self) -> None:
         """End the search when the time budget is spent; cells with a finished trial continue with their finals."""

@@ -13,11 +13,11 @@ from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.input_format import CONTEXT, OWN_POOLING, PAIRING, POOLING_KIND
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.families.reference import encoder_word, short_name
-from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.multiplier_table import DefaultHead
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps.ledger.records import CellKey, cell_key
+from meltpoint.sweeps.ledger.records import CellKey, Role, SuggestedBy, Trial, cell_key
 from meltpoint.sweeps.specification.space_rules import (
     CellLength,
     InputLengths,
@@ -110,6 +110,15 @@ class OpenCell:
     def key(self) -> CellKey:
         """The key that identifies the cell within a sweep."""
         return cell_key(self.encoder, self.mode, self.task_name, self.variant)
+
+    def trial(
+        self, trial_id: str, number: int, role: Role, setting: Setting, seed: int, by: SuggestedBy | None = None
+    ) -> Trial:  # fmt: skip
+        """A trial of this cell; the arguments are the attributes of `Trial`."""
+        return Trial(
+            id=trial_id, number=number, encoder=self.encoder, mode=self.mode, task=self.task_name, variant=self.variant,
+            role=role, seed=seed, setting=dict(setting), suggested_by=by,
+        )  # fmt: skip
 
     @property
     def metric(self) -> str:

@@ -12,8 +12,7 @@ from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.sweeps.ledger.records import CELL, TrialRecord, cell_key
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import CELL, Trial, TrialRecord, cell_key
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.tracking.views import FINAL_OF, axis, colour, curve, is_logarithmic, searched, setting_label
 
@@ -69,15 +68,15 @@ def cell_params(cell: OpenCell) -> list[Param]:
     return [Param(key, value) for key, value in {**words, "metric": cell.task.metric}.items()]
 
 
-def trial_params(proposal: Proposal) -> list[Param]:
+def trial_params(trial: Trial, cell: OpenCell) -> list[Param]:
     """A trial's parameters: those of its cell, its setting, its seed, and logarithms for the dashboard's charts."""
-    setting = {**proposal.setting, "seed": proposal.seed}
+    setting = {**trial.setting, "seed": trial.seed}
     logs = [
         Param(axis(name, range_), f"{math.log10(value):.4g}")
-        for name, range_ in searched(proposal.cell.space).items()
-        if is_logarithmic(range_) and isinstance(value := proposal.setting.get(name), int | float) and value > 0
+        for name, range_ in searched(cell.space).items()
+        if is_logarithmic(range_) and isinstance(value := trial.setting.get(name), int | float) and value > 0
     ]
-    return cell_params(proposal.cell) + [Param(name, str(value)) for name, value in setting.items()] + logs
+    return cell_params(cell) + [Param(name, str(value)) for name, value in setting.items()] + logs
 
 
 def setting_params(setting: Mapping[str, Value]) -> list[Param]:
@@ -104,18 +103,18 @@ def cell_tags(sweep: str, cell: OpenCell, trial: str, role: str, status: str) ->
     return {f"meltpoint.{key}": value for key, value in tags.items()}
 
 
-def trial_tags(sweep: str, proposal: Proposal, code: str, label: str) -> dict[str, str]:
+def trial_tags(sweep: str, trial: Trial, cell: OpenCell, code: str, label: str) -> dict[str, str]:
     """The tags of a trial's new run.
 
     Args:
         code: the version of the code that runs it.
         label: its cell's label.
     """
-    is_search = proposal.role == "search"
-    tags = cell_tags(sweep, proposal.cell, proposal.id, proposal.role, "running") | {CODE: code}
-    tags[COLOUR] = colour(proposal.cell.mode, proposal.number if is_search else proposal.seed)
-    tags |= {SUGGESTED_BY: proposal.suggested_by} if proposal.suggested_by else {}
-    return tags | ({} if is_search else {FINAL_OF: setting_label(label, proposal.role)})
+    is_search = trial.role == "search"
+    tags = cell_tags(sweep, cell, trial.id, trial.role, "running") | {CODE: code}
+    tags[COLOUR] = colour(cell.mode, trial.number if is_search else trial.seed)
+    tags |= {SUGGESTED_BY: trial.suggested_by} if trial.suggested_by else {}
+    return tags | ({} if is_search else {FINAL_OF: setting_label(label, trial.role)})
 
 
 def epoch_metrics(epoch: EpochResult, cell: OpenCell) -> list[Metric]:

@@ -13,9 +13,9 @@ from mlflow.entities import DatasetInput, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
+from meltpoint.sweeps.ledger.records import CellKey, Trial, TrialRecord
 from meltpoint.sweeps.machine.services import server_version
-from meltpoint.sweeps.search.cell_progress import Proposal, trial_label
+from meltpoint.sweeps.search.cell_progress import trial_label
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking import run_files
@@ -76,7 +76,7 @@ class Runs:
         self.doubtful: set[Key] = set()
         self.cell_of: dict[str, OpenCell] = {}
         self.logged: dict[str, set[int]] = {}
-        self.without_params: dict[str, Proposal] = {}
+        self.without_params: dict[str, Trial] = {}
         self.without_data: set[str] = set()
 
     # The experiment and the cells' runs.
@@ -200,7 +200,7 @@ class Runs:
 
     # A trial's run.
 
-    def begin(self, proposal: Proposal, code: str, started_at: float) -> None:
+    def begin(self, begun: Trial, code: str, started_at: float) -> None:
         """Create a trial's run, or reopen the one that it had before an interruption.
 
         A run holds the epochs of one version of the code: by another one, the trial gets a run of its own.
@@ -209,14 +209,14 @@ class Runs:
             code: the version of the code that runs it.
             started_at: when it began, in seconds since 1970.
         """
-        key = (proposal.id, code)
-        self.cell_of[proposal.id] = proposal.cell
+        key = (begun.id, code)
+        self.cell_of[begun.id] = self.cells.cells[begun.cell]
         run_id = self.known.get(key) or (self._find_doubtful(key) if key in self.doubtful else None)
         if run_id is None:
-            run_id = self._create(proposal, code, milliseconds(started_at))
+            run_id = self._create(begun, code, milliseconds(started_at))
         else:
-            self._reopen(proposal, run_id)
-        self.known[key] = self.runs[proposal.id] = run_id
+            self._reopen(begun, run_id)
+        self.known[key] = self.runs[begun.id] = run_id
         self.doubtful.discard(key)
 
     def _find_doubtful(self, key: Key) -> str | None:
@@ -228,37 +228,38 @@ class Runs:
         ]
         return self._only(key, runs).info.run_id if runs else None
 
-    def _create(self, proposal: Proposal, code: str, started_at: int) -> str:
-        label = self.cells.labels[proposal.cell.name]
-        tags = trial_tags(self.sweep, proposal, code, label)
-        tags |= {"mlflow.parentRunId": self.parents[proposal.cell.key], DRIVER_ATTEMPT: str(self.driver_attempt)}
-        self.doubtful.add((proposal.id, code))
+    def _create(self, begun: Trial, code: str, started_at: int) -> str:
+        cell = self.cell_of[begun.id]
+        label = self.cells.labels[cell.name]
+        tags = trial_tags(self.sweep, begun, cell, code, label)
+        tags |= {"mlflow.parentRunId": self.parents[begun.cell], DRIVER_ATTEMPT: str(self.driver_attempt)}
+        self.doubtful.add((begun.id, code))
         run = self.client.create_run(
-            self.experiment, start_time=started_at, tags=tags, run_name=f"{label} · {trial_label(proposal)}"
+            self.experiment, start_time=started_at, tags=tags, run_name=f"{label} · {trial_label(begun)}"
         )
-        self._unsent(proposal)
-        self.logged[proposal.id] = set()
+        self._unsent(begun)
+        self.logged[begun.id] = set()
         run_id: str = run.info.run_id
         self.writer.begun[run_id] = started_at
         return run_id
 
-    def _unsent(self, proposal: Proposal) -> None:
+    def _unsent(self, begun: Trial) -> None:
         """Remember that a run gets its setting and its data set with its first metrics."""
-        self.without_params[proposal.id] = proposal
-        self.without_data.add(proposal.id)
+        self.without_params[begun.id] = begun
+        self.without_data.add(begun.id)
 
-    def _reopen(self, proposal: Proposal, run_id: str) -> None:
+    def _reopen(self, begun: Trial, run_id: str) -> None:
         """Set a trial's run to RUNNING, and look up what it already contains, so that only the rest is written."""
         self.client.update_run(run_id, status="RUNNING")
         self.client.set_tag(run_id, STATUS, "running")
         self.client.set_tag(run_id, DRIVER_ATTEMPT, str(self.driver_attempt))
-        self.logged[proposal.id] = self._steps(run_id)
+        self.logged[begun.id] = self._steps(run_id)
         data = self.client.get_run(run_id).data
         for tag in OF_ATTEMPT:
             if tag in data.tags:
                 self.client.delete_tag(run_id, tag)
         if not data.params:
-            self._unsent(proposal)
+            self._unsent(begun)
 
     def _steps(self, run_id: str) -> set[int]:
         """The steps of the epochs that MLflow has of a run."""
@@ -287,7 +288,7 @@ class Runs:
         values, tags = ([], []) if record is None else ending(record)
         if record is not None and self.cells.is_best_so_far(record):
             tags.append(RunTag(IS_BEST, "true"))
-        params = trial_params(self.without_params[trial]) if trial in self.without_params else []
+        params = trial_params(self.without_params[trial], cell) if trial in self.without_params else []
         self.writer.log(run_id, metrics + values, params, tags)
         self.without_params.pop(trial, None)
         logged |= {epoch.step for epoch in epochs}

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
+from meltpoint.sweeps.ledger.records import CellKey, Trial, TrialRecord
 from meltpoint.sweeps.machine.services import tracking_store
-from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import redacted, without_sign_in
 from meltpoint.sweeps.storage.files import StoragePath
@@ -42,8 +41,6 @@ BUSY_SECONDS = 60.0
 
 ATTEMPTS = 3
 """How often a write is tried that MLflow refuses while it takes others."""
-
-Proposals = Callable[[TrialRecord], Proposal]
 
 
 def check_before_start(uri: str, has_begun: bool) -> str | None:
@@ -117,20 +114,20 @@ class Tracker:
         # Starts early: MLflow takes seconds to import, and to create its first tables.
         self._do(lambda runs: runs.write_views())
 
-    def catch_up(self, records: Iterable[TrialRecord], proposals: Proposals) -> None:
+    def catch_up(self, records: Iterable[TrialRecord]) -> None:
         """Write all records that MLflow lacks, such as those of a driver that was killed; does not wait."""
         kept = list(records)
         if kept:
-            self._do(lambda runs: self._fill_in(runs, kept, proposals))
+            self._do(lambda runs: self._fill_in(runs, kept))
 
-    def begin(self, proposal: Proposal, code: str, started_at: float) -> None:
+    def begin(self, trial: Trial, code: str, started_at: float) -> None:
         """Record that a trial begins: create its run, or reopen the one that it had before an interruption.
 
         Args:
             code: the version of the code that runs it.
             started_at: when it began, in seconds since 1970.
         """
-        self._unwritten.begin(begin_of(proposal, code, started_at))
+        self._unwritten.begin(begin_of(trial, code, started_at))
         self._watch()
 
     def run_of(self, trial: str) -> str | None:
@@ -153,10 +150,10 @@ class Tracker:
         self._unwritten.abandon(trial, time.time())
         self._watch()
 
-    def reconcile(self, records: Iterable[TrialRecord], proposals: Proposals) -> None:
+    def reconcile(self, records: Iterable[TrialRecord]) -> None:
         """Write all records that MLflow lacks, and close runs of trials that no longer run."""
         kept = list(records)
-        self._do(lambda runs: self._fill_in(self._anew(runs), kept, proposals))
+        self._do(lambda runs: self._fill_in(self._anew(runs), kept))
         # From the writer's thread, so that it comes behind the records that are filled in.
         self._do(lambda _: self._do(lambda runs: runs.end_lost(kept)))
         self.flush()
@@ -309,11 +306,11 @@ class Tracker:
             return self.runs
         return runs
 
-    def _fill_in(self, runs: Runs, records: list[TrialRecord], proposals: Proposals) -> None:
+    def _fill_in(self, runs: Runs, records: list[TrialRecord]) -> None:
         """Write the records that MLflow lacks, or has incomplete."""
         for record in runs.lacking(records):
             self.refused.pop(record.id, None)
-            self._unwritten.end(record, begin_of(proposals(record), record.code_version, record.started_at))
+            self._unwritten.end(record, begin_of(record, record.code_version, record.started_at))
 
     def _on_answer(self, job: Job) -> None:
         """Go on to the next job: this one is done, or refused for good."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord
 
 if TYPE_CHECKING:
     from meltpoint.sweeps.tracking.runs import Runs
@@ -34,9 +33,10 @@ class Call:
     failures: int = 0
 
 
-def begin_of(proposal: Proposal, code: str, started_at: float) -> Call:
+def begin_of(trial: Trial, code: str, started_at: float) -> Call:
     """The call that creates or reopens a trial's run; the arguments are those of `Tracker.begin`."""
-    return Call(lambda runs: runs.begin(proposal, code, started_at), proposal.id)
+    begun = Trial.of(trial)
+    return Call(lambda runs: runs.begin(begun, code, started_at), begun.id)
 
 
 @dataclass(eq=False)

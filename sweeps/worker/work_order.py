@@ -8,12 +8,12 @@ from pydantic import Field, TypeAdapter
 
 from meltpoint.adapters.hyperparameters import Seeds
 from meltpoint.adapters.training.epochs import LARGEST_SHARE
-from meltpoint.sweeps.ledger.records import TrialDescription
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.specification.sweep_options import CACHE_BYTES, Overflow
 from meltpoint.tasks.core.task import DataSpec
 
 
-class Order(TrialDescription):
+class Order(Trial):
     """One trial to run.
 
     Attributes:

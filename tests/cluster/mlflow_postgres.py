@@ -147,7 +147,6 @@ def record_of(proposal: Any) -> Any:
 
 def write(name: str, uri: str, folder: Path) -> None:
     """Drive the trials of one sweep, and print what they took and what was said."""
-    from meltpoint.sweeps.search.cell_progress import Proposal
     from meltpoint.sweeps.tracking.tracker import Tracker
 
     said: list[str] = []
@@ -156,7 +155,7 @@ def write(name: str, uri: str, folder: Path) -> None:
     tracker = Tracker(name, uri, folder, said.append)
     tracker.open([own], "{}")
     tracker.flush()  # MLflow's imports, which take long for eight processes at once
-    proposals = {f"{n:016x}": Proposal(f"{n:016x}", n, "search", own, {"learning_rate": n}, 0) for n in range(TRIALS)}
+    proposals = {f"{n:016x}": own.trial(f"{n:016x}", n, "search", {"learning_rate": n}, 0) for n in range(TRIALS)}
     records = {trial: record_of(proposal) for trial, proposal in proposals.items()}
     for trial, proposal in proposals.items():
         began = time.perf_counter()
@@ -167,7 +166,7 @@ def write(name: str, uri: str, folder: Path) -> None:
         tracker.end(records[trial])
         longest = max(longest, time.perf_counter() - began)
         time.sleep(PACE_SECONDS)
-    tracker.reconcile(records.values(), lambda record: proposals[record.id])
+    tracker.reconcile(records.values())
     tracker.close([(own.key, {"best_dev": 0.5})], True, {"table.md": "| a |"})
     print(json.dumps({"longest_ms": round(1000 * longest, 1), "said": said, "trouble": tracker.trouble}))
 

@@ -14,8 +14,7 @@ from meltpoint.sweeps.ledger import driver_notes, predictions
 from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.locks import latest
-from meltpoint.sweeps.ledger.records import TrialDescription, TrialRecord
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord
 from meltpoint.sweeps.search.closing import opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
@@ -40,18 +39,14 @@ def cells_of(encoder: str) -> list[OpenCell]:
     return open_cells(specification(encoder))
 
 
-def record_of(proposal: Proposal, dev: float, **changes: object) -> TrialRecord:
+def record_of(cell: OpenCell, proposal: Trial, dev: float, **changes: object) -> TrialRecord:
     """The record of a trial of one epoch."""
-    cell = proposal.cell
     epoch = EpochResult(
         epoch=1, phase="train", step=1, train_loss=1.0, dev={"accuracy": dev}, train_seconds=1.0, dev_seconds=0.5,
         learning_rate=1e-3, finished_at=1.7e9,
     )  # fmt: skip
     facts = {
-        "id": proposal.id, "number": proposal.number, "encoder": cell.encoder, "mode": cell.mode,
-        "task": cell.task_name, "head": cell.head, "role": proposal.role, "seed": proposal.seed,
-        "setting": proposal.setting, "suggested_by": proposal.suggested_by,
-        "status": "finished", "metric": cell.metric, "dev": dev,
+        **dict(Trial.of(proposal)), "head": cell.head, "status": "finished", "metric": cell.metric, "dev": dev,
         "dev_metrics": {"accuracy": dev}, "best_epoch": 1, "epochs": [epoch],
         "hardware": HardwareRecord(device="cpu", name="AVX2", threads=1, gpu_share=0, precision="fp32", host="here"),
         "data_fingerprint": cell.data_fingerprint, "encoder_fingerprint": cell.encoder_fingerprint,
@@ -70,10 +65,10 @@ def make(folder: Path, encoder: str) -> None:
         planner = Planner(spec, cells, [])
         for number in range(4):
             proposal = planner.next()
-            assert isinstance(proposal, Proposal)
+            assert isinstance(proposal, Trial)
             planner.begin(proposal)
             changes = {"status": "failed", "error": "lost", "cause": "worker"} if number == 3 else {}
-            planner.end(record := record_of(proposal, 0.5 + number / 10, **changes))
+            planner.end(record := record_of(cells[0], proposal, 0.5 + number / 10, **changes))
             ledger.write(record)
         _finals(ledger, planner)
     (folder / NAME / "drivers" / "000001.inherited").write_text(json.dumps([r.id for r in ledger.records()]))
@@ -84,11 +79,12 @@ def _finals(ledger: Ledger, planner: Planner) -> None:
     (progress,) = planner.cells.values()
     progress.cut = True
     first, second = planner.missing_finals(progress)
-    ledger.write(record_of(first, 0.7, test={"accuracy": 0.65}, test_fingerprint="abc"))
-    ledger.write(record_of(planner.missing_defaults(progress)[0], 0.5, test={"accuracy": 0.6}, test_fingerprint="abc"))
-    ledger.start({
-        **record_of(second, 0.7).model_dump(include=set(TrialDescription.model_fields)),
-    })  # fmt: skip
+    cell = progress.cell
+    ledger.write(record_of(cell, first, 0.7, test={"accuracy": 0.65}, test_fingerprint="abc"))
+    ledger.write(
+        record_of(cell, planner.missing_defaults(progress)[0], 0.5, test={"accuracy": 0.6}, test_fingerprint="abc")
+    )
+    ledger.start(second.model_dump())
     ledger.openings.write_text(json.dumps({"trial": first.id, "opened_at": 1.7e9}) + "\n")
     rows = [
         {"id": str(n), "gold": "bad", "prediction": "good", "probabilities": {"bad": 0.4, "good": 0.6}}

@@ -11,8 +11,8 @@ from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.opening import asked_sweep, differences
 from meltpoint.sweeps.ledger.attempt import HardwareRecord
-from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord
+from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
@@ -41,17 +41,28 @@ MakeRecord = Callable[..., TrialRecord]
 
 
 @pytest.fixture
-def proposal(spec: SweepSpec, cells: list[OpenCell]) -> Proposal:
+def proposal(spec: SweepSpec, cells: list[OpenCell]) -> Trial:
     """The first trial of the first cell."""
     return Planner(spec, cells, []).next()  # type: ignore[return-value]
 
 
 @pytest.fixture
-def make_record() -> MakeRecord:
-    """Builds a trial's record from a proposal and its dev scores, an epoch each."""
+def make_record(cells: list[OpenCell], monkeypatch: pytest.MonkeyPatch) -> MakeRecord:
+    """Builds a trial's record from the trial and its dev scores, an epoch each.
 
-    def make(proposal: object, dev: tuple[float, ...] = (0.5, 0.75), **changes: object) -> TrialRecord:
-        cell: OpenCell = proposal.cell  # type: ignore[attr-defined]
+    The facts of its cell are those of the planner that was made last, or of `cells`.
+    """
+    known = {cell.key: cell for cell in cells}
+    opened = Planner._open
+
+    def noted(self: Planner, cell: OpenCell, past: list[TrialRecord]) -> CellProgress:
+        known[cell.key] = cell
+        return opened(self, cell, past)
+
+    monkeypatch.setattr(Planner, "_open", noted)
+
+    def make(proposal: Trial, dev: tuple[float, ...] = (0.5, 0.75), **changes: object) -> TrialRecord:
+        cell = known[proposal.cell]
         epochs = [
             EpochResult(
                 epoch=number, phase="train", step=4 * number, train_loss=1.0 / number, dev={cell.task.metric: score},
@@ -61,11 +72,7 @@ def make_record() -> MakeRecord:
         ]  # fmt: skip
         best = max(epochs, key=lambda epoch: (epoch.dev[cell.task.metric], -epoch.epoch), default=None)
         facts = {
-            "id": proposal.id, "number": proposal.number, "encoder": cell.encoder, "mode": cell.mode,  # type: ignore[attr-defined]
-            "task": cell.task_name, "head": cell.head, "variant": cell.variant,
-            "role": proposal.role, "seed": proposal.seed,  # type: ignore[attr-defined]
-            "setting": proposal.setting, "suggested_by": proposal.suggested_by,  # type: ignore[attr-defined]
-            "status": "finished", "metric": cell.task.metric,
+            **dict(Trial.of(proposal)), "head": cell.head, "status": "finished", "metric": cell.task.metric,
             "dev": best.dev[cell.task.metric] if best else None, "dev_metrics": best.dev if best else {},
             "best_epoch": best.epoch if best else None, "epochs": epochs,
             "hardware": HardwareRecord(

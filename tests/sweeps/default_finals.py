@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from meltpoint.sweeps.search.cell_progress import CellProgress, Proposal
+from meltpoint.sweeps.ledger.records import Trial
+from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 TRIALS, SEEDS = 3, 2
-Score = Callable[[Proposal], float]
+Score = Callable[[Trial], float]
 
 
 def best_is(number: int) -> Score:
@@ -29,10 +30,10 @@ def of_few_trials(cells: list[OpenCell]) -> OpenCell:
     return replace(cells[0], trials=TRIALS, seeds=SEEDS)
 
 
-def taken(planner: Planner) -> list[Proposal]:
+def taken(planner: Planner) -> list[Trial]:
     """What is handed out until it waits or is done."""
     found = []
-    while isinstance(proposal := planner.next(), Proposal):
+    while isinstance(proposal := planner.next(), Trial):
         planner.begin(proposal)
         found.append(proposal)
     return found

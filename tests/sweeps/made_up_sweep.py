@@ -20,10 +20,9 @@ from meltpoint.search_spaces import files
 from meltpoint.sweeps.driver.cell_endings import cell_endings, cell_figures, place_tags
 from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialRecord, cell_key, identity
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord, cell_key, identity
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, write_sweep
-from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.selection import best_of
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
@@ -64,16 +63,16 @@ def _header(cell: Any, trials: int) -> CellHeader:
     )  # fmt: skip
 
 
-def _proposals(cell: Any, trials: int, rng: np.random.Generator) -> Iterator[Proposal]:
+def _proposals(cell: Any, trials: int, rng: np.random.Generator) -> Iterator[Trial]:
     for number in range(trials):
         setting = dict(cell.space.first() if number == 0 else cell.space.sample(rng))
         name = identity({"cell": cell.name, "number": number, "role": "search"})
-        yield Proposal(name, number, "search", cell, setting, 0, "first" if number == 0 else "tpe")
+        yield cell.trial(name, number, "search", setting, 0, "first" if number == 0 else "tpe")
 
 
-def _record(proposal: Proposal, quality: float, rng: np.random.Generator) -> TrialRecord:
+def _record(cell: Any, proposal: Trial, quality: float, rng: np.random.Generator) -> TrialRecord:
     """A trial whose dev score rises to its quality, with its best epoch last but one."""
-    cell, metric = proposal.cell, proposal.cell.task.metric
+    metric = cell.task.metric
     began = BEGAN + 60.0 * proposal.number + rng.uniform(0, 20)
     heights = [quality * (1 - 0.35 * math.exp(-1.1 * number)) for number in range(EPOCHS)]
     heights[-1] = heights[-2] - 0.004
@@ -101,21 +100,21 @@ def _record(proposal: Proposal, quality: float, rng: np.random.Generator) -> Tri
     )  # fmt: skip
 
 
-def _records_of(cell: Any, trials: int, rng: np.random.Generator) -> Iterator[tuple[Proposal, TrialRecord]]:
+def _records_of(cell: Any, trials: int, rng: np.random.Generator) -> Iterator[tuple[Trial, TrialRecord]]:
     """A cell's search trials, and the finals of its best and of its published setting."""
     height = 0.72 + 0.06 * MODES.index(cell.mode) * (1 if cell.task_name != "mrpc" else -0.4) + rng.uniform(0, 0.05)
     found = []
     for proposal in _proposals(cell, trials, rng):
-        found.append((proposal, _record(proposal, height + rng.normal(0, 0.015), rng)))
+        found.append((proposal, _record(cell, proposal, height + rng.normal(0, 0.015), rng)))
         yield found[-1]
     best = best_of(record for _, record in found)
     assert best is not None
     for role, setting in (("final", best.setting), ("default", dict(cell.space.first()))):
         for seed in range(SEEDS if setting != best.setting or role == "final" else 0):
             name = identity({"cell": cell.name, "seed": seed, "role": role})
-            proposal = Proposal(name, seed, role, cell, dict(setting), seed)  # type: ignore[arg-type]
+            proposal = cell.trial(name, seed, role, dict(setting), seed)  # type: ignore[arg-type]
             lower = 0.0 if role == "final" else 0.02
-            yield proposal, _record(proposal, height + 0.01 - lower + rng.normal(0, 0.006), rng)
+            yield proposal, _record(cell, proposal, height + 0.01 - lower + rng.normal(0, 0.006), rng)
 
 
 def write(storage: Path, name: str, cell_count: int, trials: int, uri: str | None = None) -> SweepSummary:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 
-def drive(planner: Planner, make_record, score=lambda proposal: 0.5, limit: int = 1000) -> list[Proposal]:
+def drive(planner: Planner, make_record, score=lambda proposal: 0.5, limit: int = 1000) -> list[Trial]:
     """Run proposals one by one until there are no more."""
     taken = []
-    while isinstance(proposal := planner.next(), Proposal):
+    while isinstance(proposal := planner.next(), Trial):
         planner.begin(proposal)
         planner.end(make_record(proposal, dev=(score(proposal),)))
         taken.append(proposal)
@@ -29,11 +29,6 @@ def planned(spec: SweepSpec, cells: list[OpenCell], **changes: object) -> Planne
     return Planner(spec, [replace(cell, **own) for cell in cells], [])
 
 
-def note_of(proposal: Proposal) -> dict[str, object]:
+def note_of(proposal: Trial) -> dict[str, object]:
     """What the ledger keeps of a trial that has begun."""
-    cell = proposal.cell
-    return {
-        "id": proposal.id, "number": proposal.number, "role": proposal.role, "seed": proposal.seed,
-        "setting": proposal.setting, "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name,
-        "variant": cell.variant, "suggested_by": proposal.suggested_by,
-    }  # fmt: skip
+    return Trial.of(proposal).model_dump(mode="json")

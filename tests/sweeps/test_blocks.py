@@ -16,11 +16,10 @@ from meltpoint.search_spaces import files
 from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.driver.opening import differences, header, settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import cell_key
+from meltpoint.sweeps.ledger.records import Trial, cell_key
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import SweepFile, read_sweep
-from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import cell_name, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
@@ -55,7 +54,7 @@ def drive(spec: SweepSpec, ledger: Ledger, make_record) -> Planner:
     planner = Planner(spec, opened, ledger.records())
     while not isinstance(proposal := planner.next(), str):
         planner.begin(proposal)
-        head_start = 0.1 * len(proposal.cell.variant) + 0.01 * proposal.number
+        head_start = 0.1 * len(proposal.variant) + 0.01 * proposal.number
         said = {"test": {"accuracy": 0.25 + head_start}} if proposal.role == "final" else {}
         record = make_record(proposal, (0.5 + head_start,), **said)
         ledger.write(record)
@@ -138,16 +137,16 @@ def test_a_trial_that_was_cut_off_goes_on_in_the_cell_of_its_variant(blocks):
     opened = open_cells(frozen)
     first = Planner(frozen, opened, []).next()
     order = {
-        "id": first.id, "encoder": first.cell.encoder, "mode": first.cell.mode, "task": first.cell.task_name,
-        "variant": first.cell.variant, "setting": first.setting, "seed": 0, "role": "search", "number": 0,
+        "id": first.id, "encoder": first.encoder, "mode": first.mode, "task": first.task,
+        "variant": first.variant, "setting": first.setting, "seed": 0, "role": "search", "number": 0,
     }  # fmt: skip
     planner = Planner(frozen, opened, [])
 
-    def again() -> list[Proposal]:
+    def again() -> list[Trial]:
         return [proposal for progress in planner.cells.values() for proposal in progress.again]
 
     planner.recall([order])
-    assert [proposal.cell.variant for proposal in again()] == [first.cell.variant]
+    assert [proposal.variant for proposal in again()] == [first.variant]
     planner.recall([{**order, "variant": ""}])
     assert len(again()) == 1, "another cell's order is nobody's"
 

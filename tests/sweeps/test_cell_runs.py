@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mlflow.exceptions import MlflowException
 
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking.runs import Runs
@@ -34,12 +34,12 @@ def runs(storage: Path, cells, request: pytest.FixtureRequest) -> Runs:
 
 
 @pytest.fixture
-def cell(proposal: Proposal):
+def cell(cells, proposal: Trial):
     """The cell of `proposal`, which is fine-tuned."""
-    return proposal.cell
+    return next(cell for cell in cells if cell.key == proposal.cell)
 
 
-def train(runs: Runs, proposal: Proposal, record) -> None:
+def train(runs: Runs, proposal: Trial, record) -> None:
     runs.begin(proposal, code_version(), BEGAN)
     runs.write(proposal.id, record.epochs, record)
 
@@ -61,8 +61,8 @@ def marked(runs: Runs) -> set[str]:
     return {run.data.tags["meltpoint.trial"] for run in found}
 
 
-def others(proposal: Proposal, *names: str) -> list[Proposal]:
-    return [replace(proposal, id=name * 16, number=place) for place, name in enumerate(names, 1)]
+def others(proposal: Trial, *names: str) -> list[Trial]:
+    return [proposal.model_copy(update={"id": name * 16, "number": place}) for place, name in enumerate(names, 1)]
 
 
 def test_a_trial_has_its_name_its_colour_its_data_and_the_logarithms_of_what_is_searched_so(
@@ -80,10 +80,10 @@ def test_a_trial_has_its_name_its_colour_its_data_and_the_logarithms_of_what_is_
 
 
 @pytest.mark.parametrize("task", ["tiny_reviews", "mnli:fiction+slate"])
-def test_a_trials_dev_scores_are_its_tasks_learning_curve_too(runs, proposal, make_record, task):
+def test_a_trials_dev_scores_are_its_tasks_learning_curve_too(runs, cell, proposal, make_record, task):
     record = make_record(proposal, dev=(0.5, 0.75))
     runs.begin(proposal, code_version(), BEGAN)
-    runs.cell_of[proposal.id] = replace(proposal.cell, task_name=task)
+    runs.cell_of[proposal.id] = replace(cell, task_name=task)
     runs.write(proposal.id, record.epochs, record)
     history = runs.client.get_metric_history(runs.runs[proposal.id], f"curve/{task.replace('+', ' ')}")
     assert [(point.step, point.value) for point in history] == [(4, 0.5), (8, 0.75)]
@@ -108,7 +108,7 @@ def test_a_later_driver_knows_the_best_trial_so_far(runs, storage, cells, propos
 def test_trials_that_failed_or_were_stopped_or_are_finals_are_never_the_best(runs, proposal, make_record):
     stopped, final = others(proposal, "a", "b")
     train(runs, stopped, make_record(stopped, status="stopped"))
-    train(runs, replace(final, role="final"), make_record(final, role="final"))
+    train(runs, final.model_copy(update={"role": "final"}), make_record(final, role="final"))
     assert marked(runs) == set()
 
 
@@ -146,12 +146,12 @@ def test_a_sweep_that_grew_has_its_new_winner_in_the_cells_one_run_with_all_tria
     runs, cell, proposal, make_record
 ):
     (later,) = others(proposal, "a")
-    former = replace(proposal, id="f" * 16, role="final", number=0)
+    former = proposal.model_copy(update={"id": "f" * 16, "role": "final", "number": 0})
     for trial in (proposal, former):
         train(runs, trial, make_record(trial))
     close(runs, cell, CellEnding(proposal.setting, "one", proposal.id))
     before = cell_run(runs, cell)
-    better = replace(later, setting={**proposal.setting, "learning_rate": 0.123})
+    better = later.model_copy(update={"setting": {**proposal.setting, "learning_rate": 0.123}})
     train(runs, better, make_record(better, dev=(0.9,)))
     close(runs, cell, CellEnding(better.setting, "two", better.id, former=(former.id,)))
     run = cell_run(runs, cell)
@@ -212,7 +212,7 @@ def test_a_call_that_fails_while_a_cells_run_is_replaced_is_made_good_by_the_nex
 
 
 def test_a_model_is_registered_once_and_best_names_the_newest(runs, storage, cell, proposal, make_record):
-    final, another = (replace(one, role="final") for one in others(proposal, "a", "b"))
+    final, another = (one.model_copy(update={"role": "final"}) for one in others(proposal, "a", "b"))
     model = storage / "a model"
     (model / "artifacts").mkdir(parents=True, exist_ok=True)
     (model / "MLmodel").write_text("flavors: {}", encoding="utf-8")

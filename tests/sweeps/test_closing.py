@@ -12,10 +12,10 @@ import pytest
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.ledger.ledger import Ledger, read_lines
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.results import summary
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search import closing as closing_module
-from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.closing import Closing, ClosingLogs, closing_of, in_words, note_spent_budget, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -44,7 +44,7 @@ def make_ledger(wanted: SweepSpec, cells: list[OpenCell], make_record, tmp_path:
         planner = Planner(wanted, own, [])
         for _ in range(searched):
             proposal = planner.next()
-            assert isinstance(proposal, Proposal)
+            assert isinstance(proposal, Trial)
             planner.begin(proposal)
             planner.end(make_record(proposal))
         planner.close_search()
@@ -107,7 +107,7 @@ def test_a_cell_whose_test_is_not_open_yet_goes_on_with_more_budget(wanted, make
 def test_the_planner_searches_an_open_cell_on_and_a_closed_one_not(wanted, cells, make_ledger):
     own = [replace(cells[1], trials=PLANNED, seeds=SEEDS)]
     proposal = Planner(wanted, own, make_ledger(scored=False).records()).next()
-    assert isinstance(proposal, Proposal)
+    assert isinstance(proposal, Trial)
     assert (proposal.role, proposal.number) == ("search", SEARCHED)
     assert Planner(wanted, own, make_ledger(scored=True).records()).next() == "done"
 

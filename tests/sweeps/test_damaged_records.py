@@ -9,8 +9,7 @@ import pytest
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.record_writer import whole_records
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord
 from meltpoint.sweeps.search.planner import Planner
 
 
@@ -18,9 +17,9 @@ def written(ledger: Ledger, spec, cells, make_record, scored: str = "") -> list[
     """A sweep whose trials have ended; the finals of modes named `scored` are scored on test."""
     settle_specification(ledger, spec, cells)
     planner, records = Planner(spec, cells, []), []
-    while isinstance(proposal := planner.next(), Proposal):
+    while isinstance(proposal := planner.next(), Trial):
         planner.begin(proposal)
-        is_scored = proposal.role != "search" and proposal.cell.mode == scored
+        is_scored = proposal.role != "search" and proposal.mode == scored
         dev = 0.9 - proposal.number / 10 if proposal.role == "search" else 0.9
         record = make_record(proposal, dev=(dev,), test={"accuracy": 0.5} if is_scored else None)
         if is_scored:
@@ -62,5 +61,5 @@ def test_a_record_is_set_aside_unless_a_setting_was_chosen_by_it_whose_test_was_
     assert len(left) == len(records) - 1
     assert [lost.id in line for line in said] == [True]
     again = Planner(spec, cells, left, opened=[one.id for one in records if one.test]).next()
-    assert isinstance(again, Proposal)
+    assert isinstance(again, Trial)
     assert (again.id, again.number) == (lost.id, lost.number), "it runs again, as the same trial"

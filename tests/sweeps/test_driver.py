@@ -301,17 +301,17 @@ def test_every_ending_takes_a_trial_off_the_running_ones_and_leads_to_a_record_o
     ],
 )
 def test_a_record_has_the_best_epoch_of_the_last_phase_and_none_where_that_was_not_reached(
-    proposal, phases, outcome, best
+    cells, phases, outcome, best
 ):
-    cell = replace(proposal.cell, mode="stack_and_finetune", head="bilstm")
+    cell = replace(cells[0], mode="stack_and_finetune", head="bilstm")
     setting = complete({}, cell.mode, cell.head)
     order = Order(
         id="t", number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head,
         seed=0, setting=setting, data=cell.data, data_fingerprint="d", encoder_fingerprint="",
-        checkpoint="c", cpus=1, gpus=0,
+        checkpoint="c", cpus=1, gpus=0, metric="accuracy",
     )  # fmt: skip
     attempt = attempt_of(0.9, 0.8, 0.6, 0.7, phases=phases)
-    trial = RunningTrial(order, replace(proposal, cell=cell, setting=setting), 0.0, attempt)
+    trial = RunningTrial(order, 0.0, attempt)
     record = trial.record(outcome)
     assert (record.best_epoch, record.dev) == best
     assert record.dev_metrics == ({} if best[0] is None else {"accuracy": 0.7})

@@ -66,7 +66,7 @@ def test_the_time_budget_stops_trials_that_share_a_worker_at_their_next_epoch():
 def test_rungs_can_be_shares_of_each_trials_own_schedule():
     rule = EarlyStopping(reduction_factor=2, grace_fraction=0.25)
     first = SimpleNamespace(role="search", cell=("e", "m", "t"))
-    orders = {name: (first,) for name in ("long", "short", "late")}
+    orders = dict.fromkeys(("long", "short", "late"), (first,))
     driver = SimpleNamespace(wants_stop=lambda work: False, early_stopping=lambda work: rule)
     outcomes: dict[str, TrialOutcome] = {}
     scheduler = AshaPerCell(driver, orders, outcomes)

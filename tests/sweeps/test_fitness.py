@@ -10,8 +10,9 @@ import pytest
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.on_ray import trainable
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.worker import fitness
 from meltpoint.sweeps.worker.finalist_scoring import score_finalists
@@ -28,9 +29,9 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @pytest.fixture
-def order(proposal: Proposal, ledger: Ledger) -> Order:
+def order(proposal: Trial, cells: list[OpenCell], ledger: Ledger) -> Order:
     """An order of a sweep on a cluster, as the driver notes it before it hands it out."""
-    cell = proposal.cell
+    cell = next(cell for cell in cells if cell.key == proposal.cell)
     made = Order(
         id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
         head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint=cell.data_fingerprint,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,12 +13,12 @@ from hypothesis import strategies as st
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.training.trainer import Trainer
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.machine.limits import GPU_MARGIN
 from meltpoint.sweeps.on_ray import placement
 from meltpoint.sweeps.on_ray.experiment import resources_of
 from meltpoint.sweeps.on_ray.placement import share_of
-from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.worker import memory_probe, worker
@@ -90,22 +91,25 @@ def test_ray_which_rounds_to_ten_thousandths_runs_as_many_trials_as_were_counted
 # --- what is probed ---
 
 
-def order_of(proposal: Proposal, gpus: float) -> Order:
-    """What the driver makes of a proposal, without a ledger."""
-    cell = proposal.cell
-    return Order(
-        id=proposal.id, number=proposal.number, role="search", encoder=cell.encoder, mode=cell.mode,
-        task=cell.task_name, head=cell.head, seed=proposal.seed, setting=proposal.setting, data=cell.data,
-        data_fingerprint=cell.data_fingerprint, encoder_fingerprint=cell.encoder_fingerprint, checkpoint="nowhere",
-        cpus=1, gpus=gpus, cache="a-cache",
-    )  # fmt: skip
+def orders_from(cells: Sequence[OpenCell]) -> placement.MakeOrder:
+    """What the driver makes of trials of these cells, without a ledger."""
+    known = {cell.key: cell for cell in cells}
+
+    def order_of(trial: Trial, gpus: float) -> Order:
+        cell = known[trial.cell]
+        return Order(
+            **dict(Trial.of(trial)), head=cell.head, data=cell.data, data_fingerprint=cell.data_fingerprint,
+            encoder_fingerprint=cell.encoder_fingerprint, checkpoint="nowhere", cpus=1, gpus=gpus, cache="a-cache",
+        )  # fmt: skip
+
+    return order_of
 
 
 @pytest.fixture
 def probed(spec, cells) -> dict[str, ProbeOrder]:
     """Mode → what is probed of its cell, with one GPU: three trials, two seeds."""
     cells = [*cells, *open_cells(spec.model_copy(update={"modes": ("stack_and_finetune",)}))]
-    found = placement.probe_orders(Planner(spec, cells, []), order_of, gpus=1)
+    found = placement.probe_orders(Planner(spec, cells, []), orders_from(cells), gpus=1)
     return {mode: told for (_, mode, _), told in found.items()}
 
 
@@ -118,7 +122,7 @@ def test_a_frozen_cell_is_probed_with_the_largest_bundles_that_it_may_train(prob
 
 def test_finals_side_by_side_are_probed_where_they_are_allowed_on_gpus(spec, cells, monkeypatch):
     monkeypatch.setattr(placement, "BUNDLES_FINALS", True)
-    (probe,) = placement.probe_orders(Planner(spec, cells[:1], []), order_of, gpus=1).values()
+    (probe,) = placement.probe_orders(Planner(spec, cells[:1], []), orders_from(cells), gpus=1).values()
     seeds = [[order.seed for order in work] for work in probe.bundles]
     assert seeds == [[0, 0, 0], [0, 1]], "a search bundle shares its batches, a bundle of finals has one a seed"
 
@@ -144,11 +148,11 @@ def test_an_encoder_that_frozen_trials_leave_on_the_gpu_counts_for_every_cell(pr
 
 def test_only_cells_with_something_left_to_do_are_probed(spec, cells, make_record):
     planner = Planner(spec, cells[:1], [])
-    while isinstance(proposal := planner.next(), Proposal):
+    while isinstance(proposal := planner.next(), Trial):
         planner.begin(proposal)
         test = {"accuracy": 0.5} if proposal.role == "final" else None
         planner.end(make_record(proposal, test=test))
-    assert placement.probe_orders(planner, order_of, gpus=1) == {}
+    assert placement.probe_orders(planner, orders_from(cells), gpus=1) == {}
 
 
 def with_space(cell: OpenCell, **said: object) -> OpenCell:

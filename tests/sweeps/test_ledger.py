@@ -16,7 +16,7 @@ import pytest
 
 from meltpoint.adapters.files import write_atomically
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
@@ -32,9 +32,9 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @pytest.fixture
-def proposal(spec: SweepSpec, cells: list[OpenCell]) -> Proposal:
+def proposal(spec: SweepSpec, cells: list[OpenCell]) -> Trial:
     found = Planner(spec, cells, []).next()
-    assert isinstance(found, Proposal)
+    assert isinstance(found, Trial)
     return found
 
 
@@ -52,13 +52,9 @@ def test_the_file_of_a_trial_holds_what_the_contract_promises(ledger, proposal, 
     assert {"epoch", "dev", "train_seconds", "dev_seconds"} <= set(document["epochs"][0])
 
 
-def order(proposal: Proposal) -> dict[str, object]:
+def order(proposal: Trial) -> dict[str, object]:
     """What a started note must have of a trial's order."""
-    cell = proposal.cell
-    return {
-        "id": proposal.id, "role": "search", "number": 0, "seed": 0, "setting": proposal.setting,
-        "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name,
-    }  # fmt: skip
+    return proposal.model_dump(include={"id", "role", "number", "seed", "setting", "encoder", "mode", "task"})
 
 
 def test_a_finished_trial_is_struck_off_the_started_ones(ledger, proposal, make_record):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.search.planner import Planner
 
 
@@ -16,7 +16,7 @@ def planned(spec, cells, **changes: object) -> Planner:
     return Planner(spec, [replace(cell, trials=spec.trials, seeds=spec.seeds) for cell in cells], [])
 
 
-def ended(make_record, proposal: Proposal, **changes: object):
+def ended(make_record, proposal: Trial, **changes: object):
     return make_record(proposal, dev=(), **{"status": "failed", "error": "it broke", "cause": "setting", **changes})
 
 
@@ -37,7 +37,7 @@ def again(spec, cells, records, **options: object) -> tuple[Planner, list[str]]:
     """A planner on a ledger's records, and the search trials that it runs before it comes to the finals."""
     planner = Planner(spec, [replace(cells[0], trials=len(records))], records, **options)
     found = []
-    while isinstance(proposal := planner.next(), Proposal) and proposal.role == "search":
+    while isinstance(proposal := planner.next(), Trial) and proposal.role == "search":
         planner.begin(proposal)
         found.append(proposal.id)
     return planner, found

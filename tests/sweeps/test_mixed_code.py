@@ -26,11 +26,11 @@ from meltpoint.reports.results import results_of
 from meltpoint.reports.status_view import show_status
 from meltpoint.sweeps.driver import driver, opening, plan, running_trial
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep
 from meltpoint.sweeps.search import planner as planner_module
-from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.tracking.runs import Runs
@@ -76,12 +76,12 @@ def own(cells):
 
 
 def proposals(planner: planner_module.Planner):
-    while isinstance(found := planner.next(), Proposal):
+    while isinstance(found := planner.next(), Trial):
         planner.begin(found)
         yield found
 
 
-def finish(ledger: Ledger, spec: SweepSpec, cells, make_record, code: str, scores=(0.6,), finals=2) -> list[Proposal]:
+def finish(ledger: Ledger, spec: SweepSpec, cells, make_record, code: str, scores=(0.6,), finals=2) -> list[Trial]:
     """Go on with a sweep as the driver does, by some code; what was trained."""
     settled = opening.settle_specification(ledger, spec, cells[1:], mix_code_versions=True)
     planner, trained = planner_module.Planner(spec, own(cells), ledger.records(), codes=settled.codes), []
@@ -180,7 +180,7 @@ def test_a_trial_that_was_lost_runs_again_by_the_new_code_under_its_identity(beg
     begun.write(lost)
     settled = opening.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
     proposal = planner_module.Planner(one_cell, own(cells), begun.records(), codes=settled.codes).next()
-    assert isinstance(proposal, Proposal)
+    assert isinstance(proposal, Trial)
     assert (proposal.id, proposal.setting) == (lost.id, lost.setting)
 
 
@@ -190,8 +190,8 @@ def test_a_trial_that_was_cut_off_comes_first_by_the_new_code(begun, one_cell, c
     use_code(NEW)
     settled = opening.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
     planner = planner_module.Planner(one_cell, own(cells), begun.records(), codes=settled.codes)
-    note = {"id": cut.id, "number": cut.number, "encoder": cut.cell.encoder, "mode": cut.cell.mode, "role": "search"}
-    note |= {"task": cut.cell.task_name, "seed": cut.seed, "suggested_by": cut.suggested_by}
+    note = {"id": cut.id, "number": cut.number, "encoder": cut.encoder, "mode": cut.mode, "role": "search"}
+    note |= {"task": cut.task, "seed": cut.seed, "suggested_by": cut.suggested_by}
     planner.recall([{**note, "setting": cut.setting}])
     assert planner.next() == cut
 
@@ -321,7 +321,7 @@ def test_a_trial_that_goes_on_by_other_code_gets_a_run_of_its_own(proposal, cell
 def test_what_is_filled_in_later_has_the_code_of_its_record(proposal, cells, make_record, tmp_path):
     tracker = Tracker("sweep", f"sqlite:///{tmp_path}/mlflow.db", tmp_path)
     tracker.open(cells, "{}")
-    tracker.reconcile([make_record(proposal, code_version=OLD)], lambda record: proposal)
+    tracker.reconcile([make_record(proposal, code_version=OLD)])
     run = tracker.runs.client.get_run(tracker.run_of(proposal.id))
     assert run.data.tags["meltpoint.code_version"] == OLD
     tracker.close([], True, {})

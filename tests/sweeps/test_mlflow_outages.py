@@ -6,15 +6,13 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from mlflow.tracking import MlflowClient
 
-from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.tracker import Tracker
@@ -53,7 +51,7 @@ class Sweep:
         self.cells, self.make_record = cells, make_record
         self.said: list[str] = []
         self.seconds: list[float] = []
-        self.proposals: dict[str, Proposal] = {}
+        self.proposals: dict[str, Trial] = {}
         self.records: dict[str, TrialRecord] = {}
         self.tracker = Tracker(name, uri, storage, self.said.append)
         self.call(self.tracker.open, cells, "{}")
@@ -66,7 +64,7 @@ class Sweep:
     def trial(self) -> None:
         """A trial with two epochs, each of which has news."""
         number = len(self.records)
-        proposal = Proposal(f"{number:016x}", number, "search", self.cells[0], {"learning_rate": 0.1 + number}, number)
+        proposal = self.cells[0].trial(f"{number:016x}", number, "search", {"learning_rate": 0.1 + number}, number)
         record = self.make_record(proposal, started_at=BEGAN + number)
         self.call(self.tracker.begin, proposal, code_version(), record.started_at)
         for epoch in record.epochs:
@@ -80,7 +78,7 @@ class Sweep:
             self.trial()
 
     def end(self) -> None:
-        self.tracker.reconcile(self.records.values(), lambda record: self.proposals[record.id])
+        self.tracker.reconcile(self.records.values())
         self.tracker.close([(cell.key, {"best_dev": 0.75}) for cell in self.cells], True, {"table.md": "| a |"})
 
     def end_whole(self, server: MlflowServer) -> None:
@@ -290,7 +288,7 @@ def test_epochs_of_an_attempt_that_was_cut_off_during_an_outage_are_there_once(s
     begun = sweep()
     begun.trial()
     (proposal,) = begun.proposals.values()
-    again = replace(proposal, id="f" * 16, number=1)
+    again = proposal.model_copy(update={"id": "f" * 16, "number": 1})
     record = make_record(again, started_at=BEGAN)
     between.refuse()
     begun.tracker.begin(again, code_version(), BEGAN)
@@ -347,7 +345,7 @@ def test_a_server_that_is_away_at_the_end_is_waited_for_once_and_for_a_bounded_t
     tracker.begin(proposal, code_version(), BEGAN)
     tracker.flush()
     began = time.monotonic()
-    tracker.reconcile([make_record(proposal)], lambda _: proposal)
+    tracker.reconcile([make_record(proposal)])
     tracker.close([(cells[0].key, {})], True, {})
     assert time.monotonic() - began < 5.0
     assert "has nothing of this command" in tracker.trouble

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.files import acquire
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.tracking import store
 from meltpoint.sweeps.tracking.runs import Runs
@@ -122,7 +121,7 @@ def test_a_trial_costs_four_calls_and_the_best_one_so_far_a_fifth(runs, proposal
     trial = {"create_run": 1, "log_inputs": 1, "log_batch": 1, "set_terminated": 1}
     assert called == trial | {"log_batch": 2}, "its cell's run gets the score"
     called.clear()
-    worse = replace(proposal, id="b" * 16, number=1)
+    worse = proposal.model_copy(update={"id": "b" * 16, "number": 1})
     runs.begin(worse, code_version(), BEGAN)
     runs.write(worse.id, record.epochs, make_record(worse, dev=(0.25,)))
     assert called == trial
@@ -196,7 +195,7 @@ def statuses(runs: Runs, trial: str) -> dict[str, str]:
     return {run.info.run_id: run.info.status for run in of_trial(runs, trial)}
 
 
-def reconcile(runs: Runs, records: list, proposal: Proposal) -> None:
+def reconcile(runs: Runs, records: list, proposal: Trial) -> None:
     """What the tracker does at the end of a sweep."""
     for record in runs.lacking(records):
         runs.begin(proposal, record.code_version, record.started_at)
@@ -204,7 +203,7 @@ def reconcile(runs: Runs, records: list, proposal: Proposal) -> None:
     runs.end_lost(records)
 
 
-def unanswered(runs: Runs, proposal: Proposal) -> str:
+def unanswered(runs: Runs, proposal: Trial) -> str:
     """The empty run that a `create_run` without an answer leaves behind."""
     tags = {"meltpoint.trial": proposal.id, "meltpoint.code_version": code_version()}
     return runs.client.create_run(runs.experiment, tags=tags).info.run_id

@@ -181,7 +181,7 @@ from ray import tune
 from meltpoint.sweeps.on_ray import experiment, placement
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.worker.work_order import Order, from_config
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.worker.memory_probe import Need
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
@@ -189,16 +189,15 @@ from meltpoint.sweeps.specification.sweep_options import Resources
 
 
 def order_of(proposal, gpus):
-    cell = proposal.cell
+    cell = planner.cells[proposal.cell].cell
     return Order(
-        id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
-        head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint="", encoder_fingerprint="",
+        **dict(Trial.of(proposal)), head=cell.head, data=cell.data, data_fingerprint="", encoder_fingerprint="",
         checkpoint="nowhere", cpus=1, gpus=gpus,
     )
 
 
 def probe(document):
-    mode = document["bundles"][0]["orders"][0]["mode"]
+    mode = document["bundles"][0][0]["mode"]
     given = ray.get_runtime_context().get_assigned_resources()
     assert given["GPU"] == 1.0
     (kind,) = [name for name in given if name.startswith("accelerator_type:")]
@@ -241,7 +240,7 @@ if __name__ == "__main__":
     shares = placed.shares
     works = []
     for cell in (progress.cell for progress in planner.cells.values()):
-        proposal = Proposal(cell.mode, 0, "search", cell, placement.heaviest(cell), 0)
+        proposal = cell.trial(cell.mode, 0, "search", placement.heaviest(cell), 0)
         works += [(order_of(proposal, shares[cell.key]),)] * (2 if cell.mode == "fine_tuning" else 1)
     driver = Driver(works)
     experiment.run_on_tune(driver, trial)

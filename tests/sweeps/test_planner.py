@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from optuna.trial import TrialState
 
-from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.selection import best_of, spread
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -21,7 +20,7 @@ def test_every_cell_gets_its_trials_and_then_its_finals(spec, cells, make_record
     taken = drive(Planner(spec, cells, []), make_record)
     assert len(taken) == 2 * (3 + 2)
     for cell in cells:
-        own = [proposal for proposal in taken if proposal.cell.key == cell.key]
+        own = [proposal for proposal in taken if proposal.cell == cell.key]
         assert [p.role for p in own] == ["search"] * 3 + ["final"] * 2
         assert [p.seed for p in own] == [0, 0, 0, 0, 1]
 
@@ -30,7 +29,7 @@ def test_the_published_setting_is_the_first_trial_of_each_cell(spec, cells, make
     for searcher in ("tpe", "random", "grid"):
         taken = drive(planned(spec, cells, searcher=searcher), make_record)
         for cell in cells:
-            first = next(p for p in taken if p.cell.key == cell.key)
+            first = next(p for p in taken if p.cell == cell.key)
             assert {key: first.setting[key] for key in cell.space.first()} == cell.space.first()
 
 
@@ -40,7 +39,7 @@ def test_an_interrupted_search_proposes_what_an_undisturbed_one_does(spec, cells
     spec = spec.model_copy(update={"trials": 12, "searcher": searcher})
     one = [replace(cells[0], trials=12, searcher=searcher)]
 
-    def score(proposal: Proposal) -> float:
+    def score(proposal: Trial) -> float:
         return 1 / (1 + abs(float(proposal.setting["learning_rate"]) - 3e-3))
 
     undisturbed = [p.id for p in drive(Planner(spec, one, []), make_record, score) if p.role == "search"]
@@ -48,7 +47,7 @@ def test_an_interrupted_search_proposes_what_an_undisturbed_one_does(spec, cells
     for number in range(len(undisturbed)):  # each trial by a process of its own
         planner = Planner(spec, one, records)
         proposal = planner.next()
-        assert isinstance(proposal, Proposal)
+        assert isinstance(proposal, Trial)
         if is_cut_off:
             planner = Planner(spec, one, records)
             planner.recall([note_of(proposal)])
@@ -61,7 +60,7 @@ def test_a_published_setting_whose_record_is_gone_is_proposed_again(spec, cells,
     one = [replace(cells[0], trials=4)]
     first, *others = drive(Planner(spec.model_copy(update={"trials": 4}), one, []), make_record)[:4]
     found = Planner(spec.model_copy(update={"trials": 4}), one, [make_record(p) for p in others]).next()
-    assert isinstance(found, Proposal)
+    assert isinstance(found, Trial)
     assert found.id == first.id
 
 
@@ -84,7 +83,7 @@ def test_no_cell_runs_ahead_of_another(spec, cells):
     for _ in range(12):
         proposal = planner.next()
         planner.begin(proposal)
-        begun[proposal.cell.key] += 1
+        begun[proposal.cell] += 1
         assert max(begun.values()) - min(begun.values()) <= 1
 
 
@@ -100,14 +99,14 @@ def test_a_finite_space_is_searched_whole_and_without_repeats(spec, cells, make_
     planner = planned(spec, cells, trials=50, searcher="grid")
     taken = [p for p in drive(planner, make_record) if p.role == "search"]
     assert len(taken) == 2 * 4
-    points = {(p.cell.key, p.setting["learning_rate"], p.setting["dropout"]) for p in taken}
+    points = {(p.cell, p.setting["learning_rate"], p.setting["dropout"]) for p in taken}
     assert len(points) == 8
 
 
 def test_the_best_dev_is_the_finalist_and_its_settings_are_the_same_for_every_seed(spec, cells, make_record):
     taken = drive(Planner(spec, cells, []), make_record, score=lambda p: 0.9 if p.number == 1 else 0.1)
     for cell in cells:
-        own = [p for p in taken if p.cell.key == cell.key]
+        own = [p for p in taken if p.cell == cell.key]
         assert [p.setting for p in own if p.role == "final"] == [own[1].setting] * 2
 
 
@@ -128,7 +127,7 @@ def test_a_trial_that_was_cut_off_comes_first_again_with_the_same_identity(spec,
     proposal = planner.next()
     order = {
         "id": proposal.id, "role": "search", "number": 0, "seed": 0, "setting": proposal.setting,
-        "encoder": proposal.cell.encoder, "mode": proposal.cell.mode, "task": proposal.cell.task_name,
+        "encoder": proposal.encoder, "mode": proposal.mode, "task": proposal.task,
     }  # fmt: skip
     again = Planner(spec, cells, [])
     again.recall([order])
@@ -171,7 +170,7 @@ def test_a_stopped_trial_teaches_the_study_but_cannot_win(spec, cells, make_reco
     first = planner.next()
     planner.begin(first)
     planner.end(make_record(first, dev=(0.99,), status="stopped"))
-    progress = planner.cells[first.cell.key]
+    progress = planner.cells[first.cell]
     assert progress.best is None
     assert progress.study.study.get_trials()[0].intermediate_values == {1: 0.99}
 
@@ -180,7 +179,7 @@ def test_past_trials_are_told_to_a_fresh_study(spec, cells, make_record):
     planner = Planner(spec, cells, [])
     first = planner.next()
     record = make_record(first, dev=(0.25, 0.75))
-    told = Planner(spec, cells, [record]).cells[first.cell.key].study.study.get_trials()
+    told = Planner(spec, cells, [record]).cells[first.cell].study.study.get_trials()
     assert [(trial.state, trial.value) for trial in told] == [(TrialState.COMPLETE, 0.75)]
     assert told[0].params["learning_rate"] == first.setting["learning_rate"]
 
@@ -192,17 +191,17 @@ def test_a_spent_time_budget_ends_the_search_and_sends_cells_to_their_finals(spe
     planner.end(make_record(first))
     planner.close_search()
     rest = drive(planner, make_record)
-    assert [(p.cell.key, p.role) for p in rest] == [(first.cell.key, "final")] * 2
+    assert [(p.cell, p.role) for p in rest] == [(first.cell, "final")] * 2
 
 
 def test_a_cell_whose_test_was_opened_is_closed_for_search(spec, cells, make_record):
     planner = Planner(spec, cells, [])
     search = planner.next()
-    final = Proposal("f" * 16, 0, "final", search.cell, search.setting, 0)
+    final = search.model_copy(update={"id": "f" * 16, "role": "final"})
     records = [make_record(search), make_record(final, test={"accuracy": 0.5})]
     again = Planner(spec, cells, records)
-    assert again.cells[search.cell.key].searched
-    assert all(p.role == "final" for p in drive(again, make_record) if p.cell.key == search.cell.key)
+    assert again.cells[search.cell].searched
+    assert all(p.role == "final" for p in drive(again, make_record) if p.cell == search.cell)
 
 
 def test_the_best_that_is_kept_is_the_best_of_all_however_they_end_and_change(spec, cells, make_record):
@@ -210,7 +209,7 @@ def test_the_best_that_is_kept_is_the_best_of_all_however_they_end_and_change(sp
     (progress, *_) = Planner(spec, cells, []).cells.values()
     for _ in range(200):
         number = draw.randrange(12)
-        proposal = Proposal(f"{number:016x}", number, "search", cells[0], {}, 0)
+        proposal = cells[0].trial(f"{number:016x}", number, "search", {}, 0)
         status = draw.choice(["finished", "finished", "stopped", "failed"])
         progress.ended(make_record(proposal, dev=(draw.randrange(5) / 4,), status=status))
         assert progress.best == best_of(progress.search.values())
@@ -247,7 +246,7 @@ def test_among_equally_served_cells_the_one_with_the_longest_trials_comes_first(
     long = replace(cells[1], task_name="long", length=replace(cells[1].length, mean=50.0))
     planner = planned(spec, [*cells, long], trials=1, seeds=2)
     taken = drive(planner, make_record)
-    order = [(p.cell.task_name, p.cell.mode) for p in taken]
+    order = [(p.task, p.mode) for p in taken]
     fine_tuned, frozen = (cells[1].task_name, "fine_tuning"), (cells[0].task_name, "feature_extraction")
     assert order[:2] == [("long", "fine_tuning"), ("long", "fine_tuning")], "its search, then its finals at once"
     assert order.index(fine_tuned) < order.index(frozen)
@@ -264,7 +263,7 @@ def test_trials_of_a_frozen_cell_come_together_and_an_encoder_that_trains_has_it
     for cell in cells:
         together = planned(spec, [cell], trials=4).next_together(slots=1)
         assert len(together) == (4 if cell.mode == "feature_extraction" else 1)
-        assert {proposal.cell.key for proposal in together} == {cell.key}
+        assert {proposal.cell for proposal in together} == {cell.key}
 
 
 def test_trials_that_train_together_are_different_and_begin_together(spec, cells):
@@ -312,7 +311,7 @@ def test_trials_that_were_cut_off_together_come_together_again(spec, cells, make
     planner = planned(spec, frozen_only(cells), trials=4)
     begun = planner.next_together(1)
     orders = [
-        {"id": p.id, "encoder": p.cell.encoder, "mode": p.cell.mode, "task": p.cell.task_name, "setting": p.setting,
+        {"id": p.id, "encoder": p.encoder, "mode": p.mode, "task": p.task, "setting": p.setting,
          "seed": p.seed, "role": p.role, "number": p.number} for p in begun
     ]  # fmt: skip
     again = planned(spec, frozen_only(cells), trials=4)

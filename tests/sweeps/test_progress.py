@@ -94,15 +94,16 @@ def test_a_piped_sweep_that_said_nothing_for_long_says_what_runs_and_how_far_it_
     progress = Progress(lambda: list(planner.cells.values()), console, clock=lambda: seconds[0])
     trial = planner.next()
     progress.on_start(trial)
-    metric = trial.cell.task.metric
-    progress.epoch(trial, epoch_of(metric, 4, 0.75))
+    cell = planner.cells[trial.cell].cell
+    metric = cell.task.metric
+    progress.epoch(trial, metric, epoch_of(metric, 4, 0.75))
     seconds[0] = QUIET_SECONDS
     progress.refresh()
     assert text_of(console) == ""
     seconds[0] += 1
     progress.refresh()
     progress.refresh()
-    named = f"{trial.cell.name} trial 1: epoch 4, dev {metric} 75.0"
+    named = f"{cell.name} trial 1: epoch 4, dev {metric} 75.0"
     assert text_of(console) == f"0:05:01 0/10 runs; running: {named}"
     assert text_of(console).count("running") == 1, "it was said just now"
 
@@ -149,7 +150,7 @@ def test_trials_that_trained_together_share_their_seconds_and_those_that_failed_
     assert remaining.measured == {}
     for _ in range(4):
         remaining.add(make_record(proposal, seconds=20.0, trained_together=4))
-    assert remaining.measured == {proposal.cell.key: (4, 20.0)}
+    assert remaining.measured == {proposal.cell: (4, 20.0)}
 
 
 def test_a_closed_search_has_only_finals_left(two_cells):

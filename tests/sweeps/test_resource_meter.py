@@ -23,7 +23,8 @@ from meltpoint.sweeps.ledger.ledger import STATES
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.machine.counters import ProcessPeak
 from meltpoint.sweeps.on_ray.trainable import EVENTS, train_on_ray
-from meltpoint.sweeps.search.planner import Planner, Proposal
+from meltpoint.sweeps.search.planner import Planner, Trial
+from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.worker import resources, worker
 from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialEvent, TrialOutcome, lost_worker
 from meltpoint.sweeps.worker.resources import ResourceMeter
@@ -142,20 +143,20 @@ def test_without_a_proc_folder_getrusage_answers(tmp_path: Path) -> None:
 # --- real trials ---
 
 
-def order_of(proposal: Proposal, folder: Path) -> Order:
-    cell = proposal.cell
+def order_of(cell: OpenCell, proposal: Trial, folder: Path) -> Order:
     return Order(
         id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
         head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint=cell.data_fingerprint,
         encoder_fingerprint=cell.encoder_fingerprint, checkpoint=str(folder / proposal.id), cpus=1, gpus=0,
+        metric=cell.metric,
     )  # fmt: skip
 
 
 @pytest.fixture
-def tuned(spec, cells, tmp_path) -> tuple[Proposal, Order]:
+def tuned(spec, cells, tmp_path) -> tuple[OpenCell, Order]:
     """A fine-tuning trial of the tiny encoder."""
     proposal = Planner(spec.model_copy(update={"modes": ("fine_tuning",)}), cells[1:], []).next()
-    return proposal, order_of(proposal, tmp_path)
+    return cells[1], order_of(cells[1], proposal, tmp_path)
 
 
 @pytest.fixture
@@ -166,16 +167,16 @@ def counted(monkeypatch) -> None:
 
 
 def test_a_real_trial_tells_its_peak_its_energy_and_what_it_trained_and_the_record_has_it(tuned, counted) -> None:
-    proposal, order = tuned
+    cell, order = tuned
     started, *epochs = [event for events in worker.run((order,)) for event in events]
     begun, ended = started.attempt, epochs[-1]
-    encoder = worker.warm_encoder(order.encoder, proposal.cell.task.kind)
+    encoder = worker.warm_encoder(order.encoder, cell.task.kind)
     assert begun.trained_parameters == begun.task_parameters + sum(p.numel() for p in encoder.parameters())
     assert [event.attempt.energy_joules for event in epochs] == [2.0, 4.0], "a quarter of 8 J, each epoch"
     use = ended.attempt
     assert use.peak_memory_bytes > 50 * 2**20
     assert (use.energy_joules, use.energy_source, use.energy_share) == (4.0, "rapl", 0.25)
-    record = RunningTrial(order, proposal, time.time(), use).record(ended.outcome)
+    record = RunningTrial(order, time.time(), use).record(ended.outcome)
     assert {name: getattr(record, name) for name in Attempt.model_fields} == dict(use)
     assert record.trained_parameters == begun.trained_parameters
     assert TrialRecord.model_validate_json(record.model_dump_json()) == record
@@ -208,11 +209,11 @@ def test_a_trials_seconds_are_its_workers_though_the_driver_is_halted_meanwhile(
 @pytest.mark.parametrize(("pace", "opened"), [(1.0, 1), (0.75, 2), (0.5, 3), (9.0, 0)])
 def test_layers_that_a_plan_never_opens_are_not_counted_as_trained(tuned, pace, opened) -> None:
     """Two epochs of four steps: the groups thaw at the steps 4 × pace, 8 × pace, …"""
-    proposal, order = tuned
+    cell, order = tuned
     setting = {**order.setting, "gradual_unfreezing": True, "gradual_unfreezing.epochs_per_group": pace, "epochs": 2}
     work = (order.model_copy(update={"setting": setting}),)
     begun = next(worker.run(work))[0].attempt
-    encoder = worker.warm_encoder(order.encoder, proposal.cell.task.kind)
+    encoder = worker.warm_encoder(order.encoder, cell.task.kind)
     groups = encoder.layer_groups()
     tops = groups[len(groups) - opened :]
     assert begun.trained_parameters == begun.task_parameters + sum(p.numel() for g in tops for p in g.parameters)
@@ -220,7 +221,7 @@ def test_layers_that_a_plan_never_opens_are_not_counted_as_trained(tuned, pace, 
 
 def test_a_frozen_encoder_is_not_counted_as_trained_and_side_by_side_energy_is_shared(spec, cells, tmp_path, counted):
     planner = Planner(spec, [replace(cells[0], trials=2)], [])
-    orders = tuple(order_of(proposal, tmp_path) for proposal in planner.next_together(slots=1))
+    orders = tuple(order_of(cells[0], proposal, tmp_path) for proposal in planner.next_together(slots=1))
     assert len(orders) == 2
     events = [event for events in worker.run(orders) for event in events]
     for event in events:
@@ -247,9 +248,9 @@ def test_a_trial_that_fails_tells_what_it_used_and_one_that_cannot_begin_tells_n
     [(TrialOutcome(status="finished"), 4.0), (STOPPED_EARLY, 4.0), (lost_worker("it died"), None)],
 )
 def test_a_stopped_trial_has_its_use_so_far_and_a_lost_one_none(tuned, outcome, joules) -> None:
-    proposal, order = tuned
+    _, order = tuned
     use = Attempt(energy_joules=4.0, energy_source="nvml", energy_share=0.5)
-    trial = RunningTrial(order, proposal, time.time(), use)
+    trial = RunningTrial(order, time.time(), use)
     assert trial.record(outcome).energy_joules == joules
 
 

@@ -21,10 +21,9 @@ from meltpoint.launch import app
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import summarise
-from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.code_version import code_version
@@ -39,7 +38,7 @@ from meltpoint.tests.sweeps.whole_sweeps import command, run
 
 @pytest.fixture
 def exported(
-    tmp_path: Path, spec: SweepSpec, cells: list[OpenCell], proposal: Proposal, make_record: Callable[..., TrialRecord]
+    tmp_path: Path, spec: SweepSpec, cells: list[OpenCell], proposal: Trial, make_record: Callable[..., TrialRecord]
 ) -> Path:
     """The export of a feature extraction that was never trained: its recorded dev score is made up."""
     ledger = Ledger(tmp_path / "tiny")

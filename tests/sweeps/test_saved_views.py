@@ -11,7 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from meltpoint.sweeps.search.cell_progress import Proposal, trial_label
+from meltpoint.sweeps.ledger.records import Trial
+from meltpoint.sweeps.search.cell_progress import trial_label
 from meltpoint.sweeps.tracking import saved_views
 from meltpoint.sweeps.tracking.saved_views import MAX_TAG_LENGTH, TAG, Column, View, fragment, named_fragments, tags_of
 from meltpoint.sweeps.tracking.views import (
@@ -44,7 +45,8 @@ def test_a_cell_is_named_by_symbol_and_task_and_by_the_encoder_where_there_are_s
     [("search", 6, 0, "trial 7"), ("final", 1, 2, "final, seed 2"), ("default", 0, 0, "default, seed 0")],
 )
 def test_trials_count_from_one_and_finals_by_seed(role, number, seed, label) -> None:
-    assert trial_label(Proposal("a" * 16, number, role, cell(), {}, seed)) == label
+    trial = Trial(id="a", number=number, encoder="e", mode="m", task="t", role=role, seed=seed, setting={})
+    assert trial_label(trial) == label
 
 
 @pytest.mark.parametrize("encoder", ["minilm", "hf:org/minilm", "hf:/models/minilm/", "elmo:minilm"])

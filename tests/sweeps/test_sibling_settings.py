@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.study import Study
 from meltpoint.tests.sweeps.planning import drive, note_of, planned
@@ -24,9 +23,9 @@ def test_a_setting_that_won_in_a_sibling_cell_is_tried_early(spec, cells, make_r
         proposal = planner.next()
         planner.begin(proposal)
         planner.end(make_record(proposal, dev=(0.9 if number == 2 else 0.1,)))
-    assert proposal.cell.key == one.key
+    assert proposal.cell == one.key
     later = planner.next()
-    assert later.cell.key == two.key
+    assert later.cell == two.key
     assert later.setting == proposal.setting
 
 
@@ -44,11 +43,11 @@ def test_at_most_a_quarter_is_taken_over_however_often_the_sweep_is_begun_again(
     while True:
         planner = Planner(wanted, tasks, records)
         proposal = planner.next()
-        if not isinstance(proposal, Proposal) or proposal.role != "search":
+        if not isinstance(proposal, Trial) or proposal.role != "search":
             break
         recalled = Planner(wanted, tasks, records)
         recalled.recall([note_of(proposal)])
-        borrowed = [one.cells[proposal.cell.key].study.borrowed for one in (planner, recalled)]
+        borrowed = [one.cells[proposal.cell].study.borrowed for one in (planner, recalled)]
         assert borrowed[0] == borrowed[1], "of a trial that was running when the sweep ended too"
         records.append(make_record(proposal, dev=(0.5 + 0.01 * proposal.number,)))
     taken = Counter(record.task for record in records if record.suggested_by == "sibling")

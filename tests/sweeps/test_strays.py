@@ -14,7 +14,6 @@ from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import FACTS
 from meltpoint.sweeps.results.summary import summarise
-from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
@@ -106,9 +105,8 @@ def finals(spec, cells, tmp_path, make_record) -> tuple[SweepDriver, list]:
     planner = Planner(spec, cells, [])
     search = planner.next()
     best = make_record(search)
-    made = [
-        make_record(Proposal(str(seed) * 16, seed, "final", search.cell, search.setting, seed)) for seed in (1, 2)
-    ]  # fmt: skip
+    trials = [{"id": str(seed) * 16, "number": seed, "role": "final", "seed": seed} for seed in (1, 2)]
+    made = [make_record(search.model_copy(update=changes)) for changes in trials]
     planner = Planner(spec, cells, [best, *made])
     silent = SimpleNamespace(**dict.fromkeys(("end", "scored", "run_of", "say"), lambda *_: None))
     ledger = Ledger(tmp_path / "sweep")

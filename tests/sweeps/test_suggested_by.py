@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps.search.cell_progress import Proposal, trial_label
+from meltpoint.sweeps.ledger.records import Trial
+from meltpoint.sweeps.search.cell_progress import trial_label
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.study import STARTUP_TRIALS, Study
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -23,10 +24,10 @@ def planned(spec: SweepSpec, cell: OpenCell, searcher: str, trials: int = 12, re
     return Planner(spec, [replace(cell, searcher=searcher, trials=trials, **fields)], records)
 
 
-def drive(planner: Planner, make_record) -> list[Proposal]:
+def drive(planner: Planner, make_record) -> list[Trial]:
     """The search trials, one after the other."""
     found = []
-    while isinstance(proposal := planner.next(), Proposal) and proposal.role == "search":
+    while isinstance(proposal := planner.next(), Trial) and proposal.role == "search":
         planner.begin(proposal)
         planner.end(make_record(proposal, (0.5 + 0.01 * (proposal.number % 7),)))
         found.append(proposal)
@@ -174,8 +175,8 @@ def test_random_trials_are_a_sample_of_the_space_whatever_siblings_find(spec, ce
     other = replace(cells[1], task_name="other", searcher="random", trials=40)
     both = Planner(spec, [replace(cells[1], searcher="random", trials=40), other], [])
     with_sibling = [
-        p for p in drive_all(both, make_record, lambda p: 0.9 if p.cell.task_name == "other" else 0.1)
-        if p.cell.key == cells[1].key
+        p for p in drive_all(both, make_record, lambda p: 0.9 if p.task == "other" else 0.1)
+        if p.cell == cells[1].key
     ]  # fmt: skip
     assert [p.setting for p in with_sibling] == [p.setting for p in alone]
     assert Counter(p.suggested_by for p in alone) == {"first": 1, "random": 39}
@@ -186,10 +187,10 @@ def test_random_trials_are_a_sample_of_the_space_whatever_siblings_find(spec, ce
     assert stats.kstest(places, "uniform").pvalue > 0.001
 
 
-def drive_all(planner: Planner, make_record, score) -> list[Proposal]:
+def drive_all(planner: Planner, make_record, score) -> list[Trial]:
     """All search trials of several cells."""
     found = []
-    while isinstance(proposal := planner.next(), Proposal):
+    while isinstance(proposal := planner.next(), Trial):
         planner.begin(proposal)
         planner.end(make_record(proposal, (score(proposal),)))
         found += [proposal] if proposal.role == "search" else []

@@ -15,7 +15,7 @@ from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.driver.run import note_runs
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking import tracker as tracking
@@ -87,7 +87,7 @@ def test_a_trial_is_a_child_run_with_its_setting_its_epochs_and_its_tags(tracker
         tracker.epoch(proposal.id, epoch)
     tracker.end(record)
     (run,) = of_trial(tracker, proposal.id)
-    assert run.data.tags["mlflow.parentRunId"] == tracker.runs.parents[proposal.cell.key]
+    assert run.data.tags["mlflow.parentRunId"] == tracker.runs.parents[proposal.cell]
     assert {
         f"meltpoint.{word}" for word in ("sweep", "encoder", "mode", "task", "head", "trial", "role", "status")
     } <= set(run.data.tags)
@@ -129,15 +129,15 @@ def test_a_failed_trial_is_a_failed_run_that_says_why(tracker, proposal, make_re
 def test_whatever_the_ledger_has_and_mlflow_has_not_is_written_and_no_run_is_left_running(
     tracker, spec, cells, proposal, make_record
 ):
-    orphan = Proposal("0" * 16, 7, "search", cells[0], proposal.setting, 0)
+    orphan = cells[0].trial("0" * 16, 7, "search", proposal.setting, 0)
     tracker.begin(orphan, code_version(), BEGAN)
     record = make_record(proposal)
-    tracker.reconcile([record], lambda _: proposal)
+    tracker.reconcile([record])
     assert tracker.trouble is None
     assert [run.info.status for run in of_trial(tracker, proposal.id)] == ["FINISHED"]
     assert [run.info.status for run in of_trial(tracker, orphan.id)] == ["KILLED"]
     before = len(runs(tracker))
-    tracker.reconcile([record], lambda _: proposal)
+    tracker.reconcile([record])
     assert len(runs(tracker)) == before
 
 
@@ -177,7 +177,7 @@ def test_a_server_that_comes_back_is_filled_in_by_itself(eager, tmp_path, store,
 def test_a_run_that_a_person_deleted_holds_nobody_up_and_is_written_again_at_the_end(
     eager, tracker, cells, proposal, make_record
 ):
-    other = Proposal("b" * 16, 1, "search", cells[0], proposal.setting, 0)
+    other = cells[0].trial("b" * 16, 1, "search", proposal.setting, 0)
     said: list[str] = []
     tracker.say = said.append
     tracker.begin(proposal, code_version(), BEGAN)
@@ -191,7 +191,7 @@ def test_a_run_that_a_person_deleted_holds_nobody_up_and_is_written_again_at_the
     tracker.flush()
     assert "deleted" in tracker.trouble
     assert len(said) == 1
-    tracker.reconcile(records, lambda record: proposal if record.id == proposal.id else other)
+    tracker.reconcile(records)
     assert tracker.trouble is None
     assert [run.info.status for run in of_trial(tracker, proposal.id)] == ["FINISHED"]
     assert [run.info.status for run in of_trial(tracker, other.id)] == ["FINISHED"]
@@ -205,13 +205,13 @@ def _searched(tracker: Tracker, trial: str) -> list:
 def test_what_a_killed_driver_did_not_write_is_written_from_the_ledger_while_the_sweep_goes_on(
     tracker, store, cells, proposal, make_record
 ):
-    other = Proposal("b" * 16, 1, "search", cells[0], proposal.setting, 0)
+    other = cells[0].trial("b" * 16, 1, "search", proposal.setting, 0)
     records = [make_record(trial) for trial in (proposal, other)]
     tracker.begin(proposal, code_version(), BEGAN)  # and then it is killed
     tracker.flush()
     later = Tracker(tracker.sweep, default_uri(store), store)
     later.open(cells, "{}")
-    later.catch_up(records, lambda record: proposal if record.id == proposal.id else other)
+    later.catch_up(records)
     for record in records:
         until(lambda: later.run_of(record.id) is not None)  # noqa: B023
         (run,) = of_trial(later, record.id)
@@ -234,7 +234,7 @@ class SlowRuns:
         self.entered.set()
         assert self.may_go_on.wait(20)
 
-    def begin(self, proposal: Proposal, code: str, started_at: float) -> None:
+    def begin(self, proposal: Trial, code: str, started_at: float) -> None:
         self.runs[proposal.id] = f"run of {proposal.id}"
         self.calls.append(("begin", proposal.id))
 
@@ -275,7 +275,7 @@ def tell(tracker: Tracker, record) -> None:
 
 def test_nobody_waits_for_a_busy_store_and_what_gathered_goes_out_in_one_call_a_trial(slow, spec, cells, make_record):
     tracker, runs = slow
-    first, second = (Proposal(word * 16, 0, "search", cells[0], {}, 0) for word in "ab")
+    first, second = (cells[0].trial(word * 16, 0, "search", {}, 0) for word in "ab")
     for proposal in (first, second):
         tracker.begin(proposal, code_version(), BEGAN)
         tell(tracker, make_record(proposal))
@@ -294,7 +294,7 @@ def test_a_trial_begins_at_once_and_its_news_gather_until_they_are_asked_for(slo
     begun = threading.Event()
     begin = runs.begin
     monkeypatch.setattr(runs, "begin", lambda *words: (begin(*words), begun.set()))
-    proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
+    proposal = cells[0].trial("a" * 16, 0, "search", {}, 0)
     runs.may_go_on.set()
     tracker.begin(proposal, code_version(), BEGAN)
     assert begun.wait(20)
@@ -307,7 +307,7 @@ def test_a_trial_begins_at_once_and_its_news_gather_until_they_are_asked_for(slo
 
 def test_closing_writes_everything_first_and_ends_the_thread(slow, cells, make_record):
     tracker, runs = slow
-    proposal = Proposal("a" * 16, 0, "search", cells[0], {}, 0)
+    proposal = cells[0].trial("a" * 16, 0, "search", {}, 0)
     tracker.begin(proposal, code_version(), BEGAN)
     tell(tracker, make_record(proposal))
     runs.may_go_on.set()
@@ -323,9 +323,9 @@ def test_a_write_that_fails_in_a_way_nobody_foresaw_is_trouble_with_its_reason_a
     slow, eager, cells, make_record, monkeypatch, before
 ):
     (tracker, runs), begin = slow, slow[1].begin
-    first, second = (Proposal(word * 16, 0, "search", cells[0], {}, 0) for word in "ab")
+    first, second = (cells[0].trial(word * 16, 0, "search", {}, 0) for word in "ab")
     failing = Mock(side_effect=RuntimeError(f"{before}disk is full\n[SQL: …]"))
-    monkeypatch.setattr(runs, "begin", lambda one, *more: (failing if one is first else begin)(one, *more))
+    monkeypatch.setattr(runs, "begin", lambda one, *more: (failing if one == first else begin)(one, *more))
     for proposal in (first, second):
         tracker.begin(proposal, code_version(), BEGAN)
         tell(tracker, make_record(proposal))
@@ -352,7 +352,7 @@ def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_an
     tracker = Tracker("hung", f"http://127.0.0.1:{hung.getsockname()[1]}", tmp_path)
     tracker.open(cells, "{}")
     connection, _ = hung.accept()  # MLflow is imported, and its first call waits for an answer
-    trials = [Proposal(f"{number:016x}", number, "search", cells[0], {}, 0) for number in range(20)]
+    trials = [cells[0].trial(f"{number:016x}", number, "search", {}, 0) for number in range(20)]
     began = time.perf_counter()
     for proposal in trials:
         tracker.begin(proposal, code_version(), BEGAN)
@@ -365,7 +365,7 @@ def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_an
     assert seconds < 1.0, "its records' files included"
     tracker.uri = default_uri(store)
     connection.close()
-    tracker.reconcile(ledger.records(), lambda record: trials[record.number])
+    tracker.reconcile(ledger.records())
     assert tracker.trouble is None
     note_runs(ledger, tracker, ledger.records())
     known = {run.data.tags.get("meltpoint.trial"): run.info.run_id for run in runs(tracker)}
@@ -381,7 +381,7 @@ def test_a_record_whose_file_is_gone_holds_no_other_trial_up_and_is_not_called_a
     ledger.create()
     tracker = Tracker("gone", default_uri(store), store, said.append)
     tracker.open(cells, "{}")
-    other = Proposal("b" * 16, 1, "search", cells[0], proposal.setting, 0)
+    other = cells[0].trial("b" * 16, 1, "search", proposal.setting, 0)
     for trial in (proposal, other):
         record = make_record(trial)
         ledger.write(record)

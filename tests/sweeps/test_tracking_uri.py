@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,8 +12,9 @@ from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.command_line import errors
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.tracking_uri import (
     check_scheme,
@@ -150,43 +150,43 @@ def files_of(storage: Path) -> dict[str, str]:
     return {path.name: path.read_text(encoding="utf-8") for path in found if path.is_file()}
 
 
-def drive(storage: Path, proposal: Proposal, record: object, text: str) -> None:
+def drive(storage: Path, cell: OpenCell, proposal: Trial, record: object, text: str) -> None:
     """A sweep of one cell and one trial, as MLflow sees it."""
     tracker = Tracker("first", default_uri(storage), storage)
-    tracker.open([proposal.cell], "{}")
+    tracker.open([cell], "{}")
     tracker.begin(proposal, code_version(), 1.7e9)
     tracker.end(record)
-    tracker.reconcile([record], lambda _: proposal)
-    tracker.close([(proposal.cell.key, {"best_dev": 0.5})], True, {"report.md": text})
+    tracker.reconcile([record])
+    tracker.close([(proposal.cell, {"best_dev": 0.5})], True, {"report.md": text})
     assert tracker.trouble is None
 
 
 @pytest.fixture
-def original(tmp_path: Path, proposal, make_record) -> Path:
+def original(tmp_path: Path, cells, proposal, make_record) -> Path:
     storage = tmp_path / "original"
     storage.mkdir()
-    drive(storage, proposal, make_record(proposal), "before")
+    drive(storage, cells[1], proposal, make_record(proposal), "before")
     return storage
 
 
-def test_a_copied_storage_goes_on_and_leaves_the_original_as_it_is(tmp_path, original, proposal, make_record):
+def test_a_copied_storage_goes_on_and_leaves_the_original_as_it_is(tmp_path, original, cells, proposal, make_record):
     shutil.copytree(original, tmp_path / "copy")
     before = listing(original)
-    other = replace(proposal, id="0" * 16, number=1)
-    drive(tmp_path / "copy", other, make_record(other), "after")
+    other = proposal.model_copy(update={"id": "0" * 16, "number": 1})
+    drive(tmp_path / "copy", cells[1], other, make_record(other), "after")
     assert listing(original) == before
     assert files_of(tmp_path / "copy")["report.md"] == "after"
 
 
 def test_a_moved_storage_goes_on_and_makes_nothing_at_its_old_place(
-    tmp_path, original, proposal, make_record, file_name
+    tmp_path, original, cells, proposal, make_record, file_name
 ):
     name = file_name("räum #2 +x")
     moved = tmp_path / name / "moved"
     moved.parent.mkdir()
     original.rename(moved)
-    drive(moved, proposal, make_record(proposal), "after")
-    assert files_of(moved) == {"report.md": "after", "space.yaml": proposal.cell.space.dump()}
+    drive(moved, cells[1], proposal, make_record(proposal), "after")
+    assert files_of(moved) == {"report.md": "after", "space.yaml": cells[1].space.dump()}
     assert sorted(path.name for path in tmp_path.iterdir()) == [name]
 
 
@@ -250,10 +250,10 @@ def test_a_trial_that_was_cut_off_in_the_original_goes_on_with_the_copys_own_pat
     elsewhere = str(tmp_path / "original")
     ledger.start({
         "id": proposal.id, "role": "search", "number": 0, "seed": 0, "setting": proposal.setting,
-        "encoder": proposal.cell.encoder, "mode": proposal.cell.mode, "task": proposal.cell.task_name,
+        "encoder": proposal.encoder, "mode": proposal.mode, "task": proposal.task,
         "suggested_by": proposal.suggested_by, "checkpoint": elsewhere, "cache": elsewhere,
     })  # fmt: skip
     planner = Planner(spec, cells, [])
     planner.recall(ledger.unfinished())
-    assert planner.cells[proposal.cell.key].again == [proposal]
-    assert elsewhere not in repr(planner.cells[proposal.cell.key].again)
+    assert planner.cells[proposal.cell].again == [proposal]
+    assert elsewhere not in repr(planner.cells[proposal.cell].again)

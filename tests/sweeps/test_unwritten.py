@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.search.cell_progress import Proposal
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.tracking.unwritten import Unwritten, begin_of
 
 BEGAN = 1.7e9
 """When the records of `make_record` began."""
-TRIALS = tuple(Proposal(word * 16, 0, "search", None, {}, 0) for word in "abc")
+TRIALS = tuple(
+    Trial(id=word * 16, number=0, encoder="e", mode="m", task="t", role="search", seed=0, setting={}) for word in "abc"
+)
 
 
 class Store:
@@ -26,7 +28,7 @@ class Store:
         self.state: dict[str, str] = {}
         self.epochs: dict[str, set[int]] = {trial.id: set() for trial in TRIALS}
 
-    def begin(self, proposal: Proposal, code: str, started_at: float) -> None:
+    def begin(self, proposal: Trial, code: str, started_at: float) -> None:
         """A run is created or reopened."""
         self.state[proposal.id] = "running"
 
@@ -60,7 +62,7 @@ def test_any_mixture_of_failures_and_lost_answers_ends_with_the_last_state_of_ea
             if how == "succeeds":
                 unwritten.done()
 
-    def tell(word: str, trial: Proposal) -> None:
+    def tell(word: str, trial: Trial) -> None:
         if word != "begin" and state.get(trial.id) != "running":
             tell("begin", trial)
         match word:

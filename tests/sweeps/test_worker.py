@@ -17,10 +17,11 @@ from safetensors import SafetensorError
 from meltpoint.adapters.features.entries import entries
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.sweeps.ledger.attempt import ResourceUse
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.machine.limits import Memory
 from meltpoint.sweeps.on_ray.trainable import result_of
-from meltpoint.sweeps.search.cell_progress import Proposal
 from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import features_folder
 from meltpoint.sweeps.worker import resources, worker
@@ -42,8 +43,7 @@ print(json.dumps({"opened": opened, "locked": locked, "status": outcome.status, 
 """
 
 
-def order_of(proposal: Proposal, folder: Path, **changes: object) -> Order:
-    cell = proposal.cell
+def order_of(cell: OpenCell, proposal: Trial, folder: Path, **changes: object) -> Order:
     order = Order(
         id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
         head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint=cell.data_fingerprint,
@@ -57,7 +57,7 @@ def order_of(proposal: Proposal, folder: Path, **changes: object) -> Order:
 def order(spec, cells, tmp_path) -> Order:
     """A fine-tuning trial of the tiny encoder."""
     planner = Planner(spec.model_copy(update={"modes": ("fine_tuning",)}), cells[1:], [])
-    return order_of(planner.next(), tmp_path)
+    return order_of(cells[1], planner.next(), tmp_path)
 
 
 TIMED = {
@@ -251,7 +251,7 @@ def test_memory_goes_back_between_two_cells_where_it_is_scarce(
 def frozen_orders(spec, cells, tmp_path) -> list[Order]:
     """Four trials of the frozen tiny encoder, two of them with another batch size."""
     planner = Planner(spec, [replace(cells[0], trials=4)], [])
-    orders = [order_of(proposal, tmp_path) for proposal in planner.next_together(slots=1)]
+    orders = [order_of(cells[0], proposal, tmp_path) for proposal in planner.next_together(slots=1)]
     return [
         order.model_copy(update={"setting": {**order.setting, "batch_size": 8 if place % 2 else 16}})
         for place, order in enumerate(orders)
