@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from meltpoint.sweeps.command_line.errors import DONE, FAILED, complain, exit_on_error, print_json
-from meltpoint.sweeps.command_line.options import AsJson, JobAddress, NameArgument, with_sweep_options
+from meltpoint.sweeps.command_line.typer_options import AsJson, JobAddress, NameArgument, with_sweep_options
 from meltpoint.sweeps.machine.terminal import Screen, show, tell
 from meltpoint.sweeps.specification.sweep_options import SweepOptions
 

@@ -9,7 +9,7 @@ import typer
 
 from meltpoint.reports.commands.results import show_sweeps
 from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
-from meltpoint.sweeps.command_line.options import (
+from meltpoint.sweeps.command_line.typer_options import (
     Address,
     AsJson,
     DataDir,
@@ -39,7 +39,7 @@ def features(
 
     name = encoder_name(encoder)
     check_features(name, file, layers)
-    from meltpoint.adapters.features.writing import write_features  # torch, which takes seconds
+    from meltpoint.adapters.features.npz_file import write_features  # torch, which takes seconds
 
     written = write_features(name, file, out, layers)
     tell(f"{written.in_words()} → {out}", err=True)

@@ -11,7 +11,7 @@ import typer
 
 from meltpoint.reports.commands.jobs import is_here, status_of_job
 from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
-from meltpoint.sweeps.command_line.options import (
+from meltpoint.sweeps.command_line.typer_options import (
     AnalysesArgument,
     AsJson,
     Beside,

@@ -14,7 +14,7 @@ import typer
 
 from meltpoint.reports.formats import symbol
 from meltpoint.sweeps.command_line.errors import DONE, again, exit_on_error, print_json
-from meltpoint.sweeps.command_line.options import (
+from meltpoint.sweeps.command_line.typer_options import (
     AsJson,
     Group,
     Name,

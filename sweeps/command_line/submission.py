@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from meltpoint.adapters.families.reference import encoder_word
-from meltpoint.sweeps.command_line.options import as_words
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec, split_at_commas
+from meltpoint.sweeps.command_line.typer_options import as_words
 from meltpoint.sweeps.specification.early_checks import check_spec
 from meltpoint.sweeps.specification.sweep_options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec

@@ -1,6 +1,6 @@
 """The options of a sweep, each written once: its name, type, default, help text and check.
 
-The fields of `SweepOptions` become the options of the command line (`command_line.options`), the arguments of
+The fields of `SweepOptions` become the options of the command line (`command_line.typer_options`), the arguments of
 `mp.sweep`, `mp.plan` and `mp.tune` (`reports.python_api`), and the command of a job (`as_words`). A value is checked
 when the model is made, so that `30m` and `50GB` are seconds and bytes from then on.
 """

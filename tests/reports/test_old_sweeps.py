@@ -19,7 +19,7 @@ from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.guidelines import ANALYSIS
 from meltpoint.reports.report import report
 from meltpoint.reports.screen import show_summary
-from meltpoint.sweeps.command_line.options import TableFormat
+from meltpoint.sweeps.command_line.typer_options import TableFormat
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 

@@ -17,8 +17,8 @@ import meltpoint
 from meltpoint.reports import python_api
 from meltpoint.reports.loaded_sweep import LoadedSweep
 from meltpoint.reports.python_api import SweepFailedError, options_of
-from meltpoint.sweeps.command_line.options import DEFAULTS, as_words
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
+from meltpoint.sweeps.command_line.typer_options import DEFAULTS, as_words
 from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from meltpoint.launch import app
 from meltpoint.reports.commands import search
-from meltpoint.sweeps.command_line.options import AsJson, as_words, with_sweep_options
 from meltpoint.sweeps.command_line.spec_from_options import encoder_names
 from meltpoint.sweeps.command_line.submission import submission
+from meltpoint.sweeps.command_line.typer_options import AsJson, as_words, with_sweep_options
 from meltpoint.sweeps.specification.sweep_options import OPTIONS, Overflow, Searcher, SweepOptions
 
 FIELDS = list(OPTIONS)

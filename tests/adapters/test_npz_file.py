@@ -11,7 +11,7 @@ import torch
 import transformers
 from typer.testing import CliRunner
 
-from meltpoint.adapters.features.writing import write_features
+from meltpoint.adapters.features.npz_file import write_features
 from meltpoint.launch import app
 
 TEXT = "the old harbour was quiet\n\nLondon  and\tParis are cities\n" + "ships came home " * 40 + "\n"
