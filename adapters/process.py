@@ -34,6 +34,24 @@ def freeze_heap() -> None:
 
 
 @contextmanager
+def collector_off() -> Iterator[None]:
+    """Collect no garbage while many objects are made: each collection would walk through all of them.
+
+    In a command's own process the collector also leaves them alone afterwards. In a user's process, such as a notebook,
+    that would keep the user's garbage for good.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_command_process():
+            freeze_heap()
+        if was_on:
+            gc.enable()
+
+
+@contextmanager
 def quiet_logger(name: str) -> Iterator[None]:
     """Let a package's logger pass nothing below an error, and show no warnings."""
     logger = logging.getLogger(name)

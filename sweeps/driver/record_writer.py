@@ -130,7 +130,7 @@ class RecordWriter:
         """Write a record with its MLflow run's id, or without one while MLflow has not said it.
 
         Returns:
-            It as it is to be kept in memory: light once it is on the disk.
+            The record with that id.
         """
         run = self.tracker.run_of(record.id) or record.mlflow_run_id
         record = record.model_copy(update={"mlflow_run_id": run})
@@ -138,7 +138,8 @@ class RecordWriter:
             self.without_run[record.id] = record
         else:
             self.without_run.pop(record.id, None)
-        return self.ledger.light(record) if self._write(record) else record
+        self._write(record)
+        return record
 
     def _write(self, record: TrialRecord) -> bool:
         """Write a record; False if the disk has no room."""

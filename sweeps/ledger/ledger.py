@@ -12,16 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel
 
+from meltpoint.adapters.process import collector_off
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.driver_notes import inherited, is_late
-from meltpoint.sweeps.ledger.lazy_record import CommonValues, LazyRecord, own_values, shared_values
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
 from meltpoint.sweeps.ledger.locks import LOCK, file_lock, latest
-from meltpoint.sweeps.ledger.record_index import RecordIndex
 from meltpoint.sweeps.ledger.records import Trial, TrialRecord, reason
 from meltpoint.sweeps.storage.files import (
     StoragePath,
@@ -53,13 +52,12 @@ class Ledger:
 
     Layout: `sweep.json` (the specification), `trials/ID.json` (records of finished, stopped and failed trials),
     `started/ID.json` (trials that have begun and not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`,
-    `damaged/` (records that could not be read), `trials.index` (a cache: `record_index`), `exports/`,
-    `test_openings.jsonl`, `test_rounds.jsonl`, `test_checks.jsonl`, `time_budgets.jsonl`, `drivers/` (`lease`).
+    `damaged/` (records that could not be read), `exports/`, `test_openings.jsonl`, `test_rounds.jsonl`,
+    `test_checks.jsonl`, `time_budgets.jsonl`, `drivers/` (`lease`).
 
     Attributes:
         lease: this process's, while it drives the sweep; None elsewhere.
         left_out: the ids of records that `records` left out, because a driver wrote them after it had lost the sweep.
-        index: of the records; None in an object store.
     """
 
     def __init__(self, folder: StoragePath) -> None:
@@ -70,8 +68,6 @@ class Ledger:
         self.drivers = folder / DRIVERS
         self.lease: Lease | None = None
         self.left_out: list[str] = []
-        self.index = RecordIndex(self.trials) if isinstance(self.trials, Path) else None
-        self._common: dict[tuple[Any, ...], CommonValues] = {}  # what light records have in common
 
     @property
     def specification(self) -> StoragePath:
@@ -136,8 +132,6 @@ class Ledger:
         written = record.model_copy(update={"driver_attempt": self.attempt}) if self.lease else record
         self.place(self.trials / f"{record.id}.json", written.model_dump_json(indent=1) + "\n")
         sync_names(self.trials)
-        if self.index is not None:
-            self.index.note(written)
         self._remove(self.started / f"{record.id}.json")
         self._drop_states(record)
 
@@ -188,27 +182,12 @@ class Ledger:
                 damaged[path.stem] = str(error)
                 return None
 
-        if self.index is not None:
-            read = self.index.records(self._read, readable)
-        else:
-            paths: list[StoragePath] = sorted(self.trials.glob("*.json"), key=str)
-            read = [record for record in for_each(readable, paths) if record is not None]
+        with collector_off():
+            read = [record for record in for_each(readable, self.trials.glob("*.json")) if record is not None]
         late = [one for one in read if is_late(one.id, one.driver_attempt, found)] if found else []
         self.left_out = sorted(record.id for record in late)
         kept = [record for record in read if record.id not in set(self.left_out)] if late else read
         return sorted(kept, key=attrgetter("started_at", "id"))
-
-    def light(self, record: TrialRecord) -> TrialRecord:
-        """A written record as it is kept in memory by the thousand: it reads its file for what is seldom needed.
-
-        In an object store, where that would be a request each time, it is the record itself.
-        """
-        if not isinstance(self.trials, Path):
-            return record
-        values = shared_values(record)
-        if values not in self._common:
-            self._common[values] = CommonValues(values, self.trials, self._read)
-        return LazyRecord.list_of([self._common[values]], [own_values(record)])[0]
 
     def late_lines(self) -> list[str]:
         """A line about the records that `records` left out, if there are any."""

@@ -67,10 +67,11 @@ def check_possible(scores: Iterable[Mapping[str, float]]) -> None:
     Raises:
         ValueError: the first such score.
     """
-    for name, value in (item for one in scores for item in one.items()):
-        lowest, highest = limits(name)
-        if not (math.isfinite(value) and lowest - ROUNDING <= value <= highest + ROUNDING):
-            raise ValueError(f"{name} is {value}, which no score of that metric can be")
+    for one in scores:  # in plain loops: a large ledger has a million scores
+        for name, value in one.items():
+            lowest, highest = limits(name)
+            if not (math.isfinite(value) and lowest - ROUNDING <= value <= highest + ROUNDING):
+                raise ValueError(f"{name} is {value}, which no score of that metric can be")
 
 
 def cell_key(encoder: str, mode: str, task: str, variant: str = "") -> CellKey:
@@ -108,12 +109,11 @@ class Trial(BaseModel):
     @field_validator("setting")
     @classmethod
     def _fits_numbers(cls, setting: dict[str, Value]) -> dict[str, Value]:
-        large = [name for name, value in setting.items() if isinstance(value, int) and not -(2**63) <= value < 2**63]
-        if large:
-            raise ValueError(f"{large[0]} is a number of more than 64 bits")
-        odd = [name for name, value in setting.items() if isinstance(value, float) and not math.isfinite(value)]
-        if odd:
-            raise ValueError(f"{odd[0]} is no finite number")
+        for name, value in setting.items():
+            if value.__class__ is float and not math.isfinite(value):
+                raise ValueError(f"{name} is no finite number")
+            if value.__class__ is int and not -(2**63) <= value < 2**63:
+                raise ValueError(f"{name} is a number of more than 64 bits")
         return setting
 
     @property
@@ -228,22 +228,12 @@ class TrialRecord(Trial, Attempt):
     @property
     def last_epoch(self) -> int:
         """The number of its last epoch; 0 where it has none."""
-        return self._number_of_last()
-
-    def _number_of_last(self) -> int:
         return self.epochs[-1].epoch if self.epochs else 0
 
     @property
     def gpu_share(self) -> float | None:
         """The share of a GPU that Ray gave it, 0 on a CPU; None where no worker came to say."""
-        return self._share_of_hardware()
-
-    def _share_of_hardware(self) -> float | None:
         return self.hardware.gpu_share if self.hardware is not None else None
-
-    def whole(self) -> TrialRecord:
-        """A record with every field in memory: itself, or what the file of a light one says."""
-        return self
 
     @property
     def cell_facts(self) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ class Update:
         trial: the trial's id.
         begin: for a record of an earlier driver, whose run has to be created or reopened first.
         epochs: step → epoch.
-        record: of a trial that ended. It has all epochs, and is read from the ledger when it is written: many may wait.
+        record: of a trial that ended; it has all epochs.
         interrupted_at: when the trial was interrupted, in seconds since 1970; None if it was not.
         failures: as in `Call`.
         since: `time.monotonic()` of its first change.
@@ -65,26 +65,13 @@ class Update:
         """Write the state."""
         if self.begin is not None:
             self.begin.write(runs)
-        record = None if self.record is None else _whole(self.record)
-        runs.write(self.trial, list(self.epochs.values()) if record is None else record.epochs, record)
+        epochs = list(self.epochs.values()) if self.record is None else self.record.epochs
+        runs.write(self.trial, epochs, self.record)
         if self.interrupted_at is not None:
             runs.abandon(self.trial, self.interrupted_at)
 
 
 Job = Call | Update
-
-
-def _whole(record: TrialRecord) -> TrialRecord:
-    """The whole record of a trial that ended.
-
-    Raises:
-        ValueError: its file cannot be read. An OSError would say that MLflow is away.
-    """
-    try:
-        return record.whole()
-    except OSError as error:
-        fault = f"{record.id}.json cannot be read again ({error.strerror})"
-    raise ValueError(fault)  # here, so that the error does not stand behind it
 
 
 class Unwritten:

@@ -200,7 +200,6 @@ def demo_sweep(tmp_path: Path, fingerprint: str, ids: list[str], gold: list[str]
         for split in ("dev", "test"):
             file = tmp_path / "demo" / "predictions" / f"minilm.{mode}.demo_sentiment.seed0.{split}.jsonl"
             file.write_text("".join(lines), encoding="utf-8")
-    (tmp_path / "demo" / "trials.index").unlink(missing_ok=True)
     return summarise(Ledger(tmp_path / "demo"))
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import json
 import math
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import IO
 
 import pytest
 
+from meltpoint.adapters import process
 from meltpoint.adapters.files import write_atomically
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
@@ -328,3 +331,26 @@ def test_a_storage_of_another_scheme_is_refused(tmp_path):
     with pytest.raises(ValueError, match="only folders, s3://BUCKET/PREFIX and gs://BUCKET/PREFIX; mount the az store"):
         storage_folder("az://bucket/runs")
     assert storage_folder(f"file://{tmp_path}/runs") == tmp_path / "runs"
+
+
+@pytest.mark.parametrize("is_a_commands", [False, True])
+def test_reading_records_keeps_garbage_from_the_collector_in_a_commands_own_process_alone(
+    tmp_path: Path, is_a_commands: bool
+) -> None:
+    class Model:
+        """A model of the user's, in a circle."""
+
+    before = gc.get_threshold()
+    try:
+        if is_a_commands:
+            process.raise_gc_threshold()
+        model = Model()
+        model.itself = model  # type: ignore[attr-defined]
+        gone = weakref.ref(model)
+        del model
+        Ledger(tmp_path).records()
+        gc.collect()
+        assert (gone() is not None) == is_a_commands
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

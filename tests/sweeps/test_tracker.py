@@ -373,30 +373,6 @@ def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_an
     assert noted == {trial.id: known[trial.id] for trial in trials}
 
 
-def test_a_record_whose_file_is_gone_holds_no_other_trial_up_and_is_not_called_an_outage(
-    eager, tmp_path, store, cells, proposal, make_record
-):
-    said: list[str] = []
-    ledger = Ledger(tmp_path / "gone")
-    ledger.create()
-    tracker = Tracker("gone", default_uri(store), store, said.append)
-    tracker.open(cells, "{}")
-    other = cells[0].trial("b" * 16, 1, "search", proposal.setting, 0)
-    for trial in (proposal, other):
-        record = make_record(trial)
-        ledger.write(record)
-        tracker.begin(trial, "code", BEGAN)
-        tracker.end(ledger.light(record))
-    (ledger.trials / f"{proposal.id}.json").unlink()
-    tracker.flush()
-    assert list(tracker.refused) == [proposal.id]
-    assert "No such file" in tracker.refused[proposal.id]
-    assert f"{proposal.id}.json" in tracker.refused[proposal.id]
-    assert not [line for line in said if "the sweep continues" in line], "MLflow was there all the time"
-    run = tracker.runs.client.get_run(tracker.run_of(other.id))
-    assert run.info.status == "FINISHED"
-
-
 def test_a_final_that_a_later_driver_scores_gets_its_scores_and_none_of_its_epochs_twice(
     store, cells, proposal, make_record
 ):

@@ -6,11 +6,9 @@ import threading
 import time
 from unittest.mock import Mock
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.tracking.unwritten import Unwritten, begin_of
 
@@ -131,23 +129,3 @@ def test_a_pause_holds_jobs_back_until_somebody_waits_for_them():
     assert 0.05 <= time.monotonic() - began < 5.0
     writer.join(20)
     assert taken
-
-
-def test_the_epochs_of_a_trial_that_ended_wait_on_the_disk_and_not_in_memory(tmp_path, proposal, make_record):
-    ledger, unwritten, store = Ledger(tmp_path), Unwritten(), Store()
-    ledger.create()
-    record = make_record(proposal)
-    ledger.write(record)
-    light = ledger.light(record)
-    for epoch in record.epochs:
-        unwritten.epoch(record.id, epoch)
-    unwritten.end(light)
-    unwritten._waiting = 1
-    job = unwritten.take()
-    assert job.epochs == {}
-    store.epochs[record.id], store.state[record.id] = set(), "running"
-    job.write(store)
-    assert store.epochs[record.id] == {epoch.step for epoch in record.epochs}
-    (ledger.trials / f"{record.id}.json").unlink()
-    with pytest.raises(FileNotFoundError):
-        _ = light.epochs  # it was not filled: the planner keeps it
