@@ -1,8 +1,8 @@
-"""Commands on a ledger of 100 000 trials: `status`, `report` and `plan`, which does what going on does first.
+"""Timing of commands on a ledger of 100 000 trials: `status`, `report` and `plan`, the first step of resuming.
 
-The records are written by the ledger itself, of settings that the space draws; nothing is trained. Each command runs
-three times: on the ledger as its driver left it, again, and without the index, as on a copy. The goals are for the
-processor time of the first two: 2 s for `status`, 30 s for `report`, 20 s for going on. Ends with status 1 where one is
+The ledger itself writes the records, with settings drawn from the space; nothing is trained. Each command runs three
+times: on the ledger as the driver left it, again, and without the index, as on a copied ledger. The goals bound the CPU
+time of the first two runs: 2 s for `status`, 30 s for `report`, 20 s for `plan`. The exit status is 1 if a goal is
 missed.
 """
 
@@ -37,12 +37,12 @@ NAME, EPOCHS, CELLS = "large", 3, ("demo_sentiment", "demo_entailment")
 
 
 GOALS = {"status": 2.0, "report": 30.0, "plan": 20.0}
-"""Command → the most processor seconds that it may take on 100 000 trials."""
+"""Command → its limit in CPU seconds, on 100 000 trials."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a command, its start included: by the clock, and of processors (its own and the kernel's for it)."""
+    """Wall and CPU seconds of a command, including start-up; CPU time is user plus system time."""
 
     wall: float
     processor: float
@@ -53,9 +53,9 @@ class CommandCosts:
     """The costs of a command on one ledger.
 
     Attributes:
-        left: with the index that the ledger's driver kept.
-        again: with the index that other commands completed.
-        unindexed: where no index is left, so that every record's file is read.
+        left: with the index that the driver left.
+        again: with the index that the first run completed.
+        unindexed: without an index, so that every record file is read.
     """
 
     command: str
@@ -71,7 +71,7 @@ class CommandCosts:
 
 @dataclass(frozen=True)
 class Timings:
-    """The costs of the commands on a ledger of so many records."""
+    """The costs of the commands on a ledger of `trials` records."""
 
     trials: int
     commands: tuple[CommandCosts, ...]
@@ -86,7 +86,7 @@ def specification(trials: int, encoder: str) -> SweepSpec:
 
 
 def make(storage: Path, trials: int, encoder: str) -> None:
-    """Write a ledger of a number of ended trials, one in fifty of them failed, one in ten stopped."""
+    """Write a ledger of `trials` ended trials: one in fifty failed, one in ten stopped."""
     spec = specification(trials, encoder)
     cells, ledger = open_cells(spec), Ledger(storage_folder(str(storage)) / NAME)
     settle_specification(ledger, spec, cells)
@@ -137,7 +137,7 @@ def cost_of(words: Sequence[str]) -> Cost:
 
 
 def words_of(command: str, storage: Path, trials: int, encoder: str) -> list[str]:
-    """A command as it is typed."""
+    """The arguments of a command, as a user types them."""
     if command != "plan":
         return [command, NAME, "--storage", str(storage)]
     return [
@@ -148,7 +148,7 @@ def words_of(command: str, storage: Path, trials: int, encoder: str) -> list[str
 
 
 def measure(storage: Path, trials: int, encoder: str, commands: Sequence[str] = tuple(GOALS)) -> Timings:
-    """Run the commands; the ledger's index is as its driver left it, and complete in the end."""
+    """Time each command. The index starts as the driver left it, and is complete at the end."""
     lines = {command: words_of(command, storage, trials, encoder) for command in commands}
     index = storage / NAME / "trials.index"
     kept = index.read_bytes() if index.exists() else None
@@ -170,7 +170,7 @@ def main() -> None:
     """Make the ledger, time the commands, print the figures."""
     parser = argparse.ArgumentParser(prog="large_ledger", description=__doc__)
     parser.add_argument("--trials", type=int, default=100_000)
-    parser.add_argument("--storage", type=Path, help="a folder to keep the ledger in, and to use again")
+    parser.add_argument("--storage", type=Path, help="folder that keeps the ledger for reuse")
     parser.add_argument("--encoder", default="minilm", help="not loaded; its files are only hashed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as scratch:
