@@ -173,8 +173,7 @@ def _columns(cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
 
 
 def _ensembles_by_members(summary: SweepSummary, encoder: str) -> Mapping[tuple[EnsembleOf, str], Ensemble]:
-    """(members, task) → the ensemble of these cells of an encoder in this sweep, if their finalists have not
-    changed."""
+    """(members, task) → the ensemble of these cells of an encoder in this sweep, if their finalists are unchanged."""
     return {
         (EnsembleOf(frozenset(ModeVariant(member.mode, member.variant) for member in made.members)), made.task): made
         for made in summary.ensembles

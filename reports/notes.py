@@ -63,7 +63,7 @@ def folded_warnings(summary: SweepSummary) -> list[str]:
     early = [cell for cell in summary.cells if cell.closed_early]
     lost = [cell for cell in summary.cells if cell.counts["failed"] or cell.failed_finals or cell.failed_defaults]
     for cells, words, remedy in (
-        (early, "ended the search early", "use another --name, or --new-test-round, which tables mark"),
+        (early, "ended the search early", "to search on, use another --name, or --new-test-round"),
         (lost, "had trials without a result", f"`meltpoint status {summary.name}` says why"),
     ):
         lines += _folded([_short(cell.header.key, several) for cell in cells], words, remedy, summary)

@@ -156,8 +156,7 @@ def _entry(shown: TableEntry, narrow: bool) -> Text:
 def show_outcome(
     outcome: Outcome, resources: Resources, again: str, console: Console, results: SweepResults | None = None
 ) -> None:  # fmt: skip
-    """Print the result of a sweep: its recommendations and table; on standard error, its problems and the next
-    commands.
+    """Print a sweep's recommendations and table; on standard error, its problems and the next commands.
 
     Args:
         again: the command that resumes the sweep.
@@ -309,8 +308,7 @@ def show_epoch(epoch: EpochResult, console: Console) -> None:
 
 
 def show_checks(checks: Sequence[Check], console: Console, verbose: bool = False) -> None:
-    """Print the results of `doctor`: a line for each failed check, and its remedy; `verbose`: also for each passed
-    one."""
+    """Print the results of `doctor`: a line for each failed check, with its remedy; `verbose`: passed ones too."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column()
     grid.add_column(no_wrap=True)

@@ -111,8 +111,7 @@ def logs(
 
 @exit_on_error()
 def stop(name: NameArgument, address: JobAddress = None) -> None:
-    """Stop the job of a submitted sweep and wait until it has ended. Finished trials are kept; `submit` resumes the
-    sweep."""
+    """Stop a submitted sweep's job and wait for its end. Finished trials are kept; `submit` again resumes it."""
     from meltpoint.sweeps.jobs.client import last_attempt
     from meltpoint.sweeps.jobs.sweep_job import STOP_WAIT_SECONDS
     from meltpoint.sweeps.jobs.sweep_job import stop as end

@@ -260,8 +260,7 @@ def train(
     ] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Retrain an exported setting; bit-identical on the same machine and versions. Status 1 if the dev score
-    differs."""
+    """Retrain an exported setting; bit-identical on the same machine and versions. Status 1 if dev differs."""
     from meltpoint.sweeps.specification.early_checks import check_point
 
     check_point(str(file))

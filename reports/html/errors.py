@@ -261,8 +261,7 @@ def _disputed(line: _Line, texts: Mapping[str, Example], given: Sequence[str]) -
 
 
 def _texts(summary: SweepSummary, cell: CellSummary) -> tuple[dict[str, Example], str]:
-    """Dev's examples by id, if the data is in files here and has not changed since the sweep; else the reason why
-    not."""
+    """Dev's examples by id, if the data is in files here and unchanged since the sweep; else the reason."""
     try:
         spec = data_spec(summary.spec, word_of(summary.spec, cell.header.task))
         task = sources.find(spec)

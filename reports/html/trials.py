@@ -124,8 +124,7 @@ def _rank(record: TrialRecord) -> tuple[bool, float, int]:
 
 
 def thinned(ranked: Sequence[T], most: int) -> list[T]:
-    """All items if there are at most `most`; else half of `most` from the top, the rest evenly from the others; in
-    order."""
+    """Up to `most` items in order: all, or half of `most` from the top and the rest evenly from the others."""
     if len(ranked) <= most:
         return list(ranked)
     best = most // 2

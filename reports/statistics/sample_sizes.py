@@ -49,8 +49,7 @@ class Design:
     freedom: float
 
     def p(self, seeds: Floats, examples: Floats) -> Floats:
-        """The p-values of this difference with other sizes, by Welch's t; the example part has infinite degrees of
-        freedom.
+        """The p-values of this difference with other sizes, by Welch's t; the example part has infinite freedom.
 
         Args:
             seeds, examples: sizes; one of them may be a single number.

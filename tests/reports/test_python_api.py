@@ -104,7 +104,7 @@ def test_data_of_every_kind_are_the_same_lines_for_tune(
 
 
 def test_data_of_another_form_are_refused_with_those_that_are_taken() -> None:
-    for data, words in ((["a"], "train is a list; give a pandas frame"), ({"test": FRAME}, "no split train")):
+    for data, words in ((["a"], "train is a list; pass a pandas frame"), ({"test": FRAME}, "no split train")):
         with pytest.raises(ValueError, match=words):
             meltpoint.tune(data)
     with pytest.raises(ValueError, match="test is given twice"):

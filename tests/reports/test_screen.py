@@ -198,7 +198,7 @@ def test_status_says_what_a_running_sweep_still_takes_and_what_that_assumes(
     cell = make_cell(search=(0.7, 0.8), planned=6, running=2)  # 60 s each; 3 trials and one of two finals to come
     places = ClusterPart(places=2, whole=4, cpus=1.0)
     text = shown(show_status, replace(make_sweep(cell, state="running"), part=places), 120)
-    assert "About 2 min left, if trials go on to take as long as the 2 that ended, 2 at a time." in text
+    assert "About 2 min left, if trials keep taking as long as the 2 that ended, 2 at a time." in text
     assert " left, " not in shown(show_status, make_sweep(cell, state="stopped"), 120)
     assert " left, " not in shown(show_status, make_sweep(make_cell(search=(), planned=2), state="running"), 120)
 
