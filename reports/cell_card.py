@@ -86,7 +86,7 @@ def _score_notes(
         yield f"The interval covers {covered}; ± is the standard deviation over seeds."
     yield from (f"No interval on {split}: {one.reason}." for split, one in found.items() if one.low is None)
     opened = " Test was opened afterwards, once per finalist." if final.test_fingerprint else " Nothing else is scored."
-    yield f"Setting, epoch and seed were chosen on dev, so the dev score is too good.{opened}"
+    yield f"Setting, epoch and seed were chosen on dev, so the dev score is optimistic.{opened}"
     for split, scores in (("dev", final.dev_metrics), ("test", final.test or {})):
         others = [f"{name} {score_text(value, name)}" for name, value in scores.items() if name != final.metric]
         if others:
@@ -193,7 +193,7 @@ def _run_score_notes(done: Retrained, found: Mapping[Split, MeanInterval]) -> It
         seeds = some(len(finals), "seed")
         yield f"The sweep's {seeds} of this setting, mean ± standard deviation as recorded: {recorded}."
     yield done.comparison()
-    yield "Setting and epoch were chosen on dev, so the dev score is too good."
+    yield "Setting and epoch were chosen on dev, so the dev score is optimistic."
 
 
 def _run_data(model: TrainedModel) -> Iterator[str]:

@@ -117,7 +117,7 @@ def doctor(
 
 @exit_on_error()
 def ui(
-    name: Annotated[str | None, typer.Argument(help="A sweep: its cells, best first. All sweeps otherwise.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A sweep, to see its cells, best first; else all sweeps.")] = None,
     storage: Storage = "runs", tracking_uri: TrackingUri = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on.")] = 5000,

@@ -53,8 +53,8 @@ class BestSetting:
     """The exact best setting.
 
     Attributes:
-        yaml: a space with this one point, as `--space FILE` reads it.
-        command: the command that trains it, and its finals, again.
+        yaml: a space with this one point, for `--space FILE`.
+        command: the command that retrains it and its finals.
         missing: the reason why there is none; "" if there is one.
     """
 
@@ -175,7 +175,7 @@ def best_setting(cell: CellSummary, summary: SweepSummary) -> BestSetting:
 
 
 def command_of(space: Space, cell: CellSummary, spec: SweepSpec, seeds: int) -> str:
-    """The command that trains a space's only point again, with the seeds of the finals."""
+    """The command that retrains a space's only point, with the seeds of the finals."""
     from meltpoint.sweeps.specification.cells import word_of
 
     head = cell.header

@@ -56,7 +56,7 @@ class Chart:
 
 
 def tuning_charts(summary: SweepSummary) -> tuple[list[Chart], list[str]]:
-    """A chart of tuning curves for each task, and a line for each cell that has none or leaves something out."""
+    """A chart of tuning curves for each task, and a note for each cell without a curve or with omissions."""
     charts: dict[tuple[str, str], list[CellCurve]] = {}
     notes: dict[str, list[str]] = {}
     for cell in summary.cells:

@@ -165,8 +165,7 @@ class Comparer:
         folder: the sweep's folder; None if nothing is stored, so that no comparison has an interval.
         resamples: bootstrap resamples of the examples.
         margin: the distance by which a cell may be behind another and still be level with it; a fraction.
-        cells: of the sweep; their variances over seeds inform each other. Without cells, only the recorded prior
-            counts.
+        cells: of the sweep; their variances over seeds inform each other. Without them, only the recorded prior counts.
     """
 
     def __init__(

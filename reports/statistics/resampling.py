@@ -46,7 +46,7 @@ def resampled(score: Scorer, examples: int, resamples: int, name: str, groups: G
         score: counts (resamples, examples) → scores (resamples, runs).
         examples: examples of the split.
         name: of the split; it seeds the draws, with the sizes.
-        groups: the number of each example's group, (examples,); None if each example is drawn by itself.
+        groups: the index of each example's group, (examples,); None if each example is drawn by itself.
 
     Returns:
         (resamples, runs).

@@ -137,7 +137,7 @@ def information(left: SampleSide, right: SampleSide, edge: Edge) -> Estimate:
     """The mutual information of prepared sides, so that many labellings can share one side of states.
 
     Two sides of vectors have separate projections, as in the release: shared ones would make the buckets more dependent
-        than the vectors are.
+    than the vectors are.
     """
     if isinstance(left, ContinuousSide) and isinstance(right, ContinuousSide):
         right = ContinuousSide(right.values, edge, left.drawn)

@@ -55,7 +55,7 @@ def needed_finalist(options: AnalysisOptions, cell: CellSummary) -> TrialRecord:
 
 
 def order_for(options: AnalysisOptions, record: TrialRecord) -> Order:
-    """The order of a finished trial of the sweep, with its data at their current path; their fingerprint is checked."""
+    """The order of a finished trial of the sweep, with the current path of its data; the fingerprint is checked."""
     assert options.sweep is not None, "records are of a sweep"
     assert options.ledger is not None, "a sweep has a folder"
     order = order_of(options.sweep.spec, record, options.ledger)
@@ -179,7 +179,7 @@ def mean_states(encoder: Encoder, split: EncodedSplit, kind: Kind) -> States:
     """The mean over each row's positions without padding, at each layer: (layers, examples, dim) float32.
 
     The encoder runs in float32, on a GPU if one is available, even for a finalist trained in bf16: the stages then
-        differ only in their weights, not in machine-dependent rounding (`precision: auto`). Only means are kept.
+    differ only in their weights, not in machine-dependent rounding (`precision: auto`). Only means are kept.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     means = np.empty((encoder.layers, split.examples, encoder.dim), dtype=np.float32)
