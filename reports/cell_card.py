@@ -71,7 +71,7 @@ def _row(split: Split, one: MeanInterval, dev_examples: int, final: TrialRecord)
 
 
 def in_words(one: MeanInterval, metric: str) -> str:
-    """A mean ± deviation with its interval, as far as they are known."""
+    """A mean ± deviation with its interval, if they are known."""
     bounds = ""
     if one.low is not None and one.high is not None:
         bounds = f" [{score_text(one.low, metric)}, {score_text(one.high, metric)}]"

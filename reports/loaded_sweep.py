@@ -91,7 +91,7 @@ class LoadedSweep:
         """One row per search trial, the best first: by task, then by the rank of its cell, then by dev.
 
         `rank` is the cell's rank within its task. The finals' scores over seeds are in the row of the cell's best
-        trial, whose setting they share. Scores are fractions.
+        trial, which has the same setting. Scores are fractions.
         """
         import pandas
 

@@ -20,7 +20,7 @@ FOLDED = {
     "baseline": ("did not beat the best baseline on dev", "check the data, the steps and the trials"),
     "failed_runs": ("had finals that did not learn", "lower the learning rates, or run more trials"),
     "few_steps": (f"chose a setting of fewer than {FEW_STEPS} steps", "raise the epochs or the trials"),
-    "result": ("got a note on the best epoch", "`report --explain` has it"),
+    "result": ("got a note on the best epoch", "see `report --explain`"),
     "edge": ("chose a value at the edge of its range", "widen it with --set or --space"),
 }
 """Kind of a guard → the words for all of its cells, and the remedy."""
@@ -42,7 +42,7 @@ def notes(summary: SweepSummary) -> list[str]:
 
 
 def warning_notes(summary: SweepSummary) -> list[str]:
-    """Damaged records, and the guards against a wrong conclusion that the sweep has tripped, a line each."""
+    """Damaged records, and the sweep's tripped guards against wrong conclusions, a line each."""
     return [*summary.damaged, *(f"Warning: {line}." for line in guard_lines(summary))]
 
 
@@ -64,7 +64,7 @@ def folded_warnings(summary: SweepSummary) -> list[str]:
     lost = [cell for cell in summary.cells if cell.counts["failed"] or cell.failed_finals or cell.failed_defaults]
     for cells, words, remedy in (
         (early, "ended the search early", "to search on, use another --name, or --new-test-round"),
-        (lost, "had trials without a result", f"`meltpoint status {summary.name}` says why"),
+        (lost, "had trials without a result", f"see `meltpoint status {summary.name}`"),
     ):
         lines += _folded([_short(cell.header.key, several) for cell in cells], words, remedy, summary)
     return lines

@@ -267,12 +267,12 @@ def _show_short_plan(planned: SweepPlan, console: Console) -> None:
 
 
 def data_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
-    """One line per task: `sst2: 6 920 examples to train on, 872 of dev, 1 821 of test`."""
+    """One line per task: `sst2: 6 920 training examples, 872 dev, 1 821 test`."""
     for task in dict.fromkeys(cell.task for cell in cells):
         cell = next(one for one in cells if one.task == task)
         unopened = "no test split" if cell.test_state == "absent" else "test is not opened"
-        test = unopened if cell.test_examples is None else f"{counted(cell.test_examples)} of test"
-        sizes = f"{counted(cell.train_examples)} examples to train on, {counted(cell.dev_examples)} of dev"
+        test = unopened if cell.test_examples is None else f"{counted(cell.test_examples)} test"
+        sizes = f"{counted(cell.train_examples)} training examples, {counted(cell.dev_examples)} dev"
         yield f"{task}: {sizes}, {test}"
 
 

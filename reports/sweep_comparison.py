@@ -25,7 +25,7 @@ class CellDifference:
         metric: of the scores; both sweeps' if they differ.
         conditions: differences in the basis of its numbers, `data: 0a1b → 2c3d`; scores compare settings only if empty.
         setting: parameter → its values in the best settings, if they differ; None if one does not have it.
-        split: of the scores: test where both have test scores, else dev.
+        split: of the scores: test if both have test scores, else dev.
         a, b: mean scores over seeds; None without finals.
         delta: b − a.
     """

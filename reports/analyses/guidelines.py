@@ -53,13 +53,13 @@ HEAD_METHOD = (
 )
 
 METHOD = (
-    "❄, 🔥: the mean over the finals' seeds ×100, on test where both cells are scored there, else on dev. Δ = 🔥 − ❄; "
+    "❄, 🔥: the mean over the finals' seeds ×100, on test if both cells are scored there, else on dev. Δ = 🔥 − ❄; "
     "low and high bound its 95 % interval, from a paired bootstrap over seeds and examples. Adjusted p: Holm's, over "
     "all tasks of this table. Of several variants of a mode on a task, the best on dev is shown.",
     "Advice: the better mode if its adjusted p is below 0.05 (with a note if Δ is under one point, which P1's table 2 "
     "does not colour), `❄ ≈ 🔥` if it is not and the interval stays within one point of 0, else `cannot be told`.",
     "`all of the kind`: the mean Δ over the tasks above it, its 95 % interval with tasks as the sample (Student's t), "
-    "and the exact sign test over tasks (this alone where a task is scored by an error); `on these tasks` where each "
+    "and the exact sign test over tasks (this alone if a task is scored by an error); `on these tasks` if each "
     "task is claimed and the interval over tasks still holds 0. No interval covers the search: another search might "
     "have found another setting.",
     "P1 says: table 1 of Peters, Ruder & Smith 2019, which studied ELMo and BERT-base.",

@@ -64,10 +64,10 @@ def list_names(
 
     if (encoder or task or head) and not mode:
         raise ValueError(
-            "--encoder, --task and --head go with --mode, as in: list spaces --mode fine_tuning --encoder minilm."
+            "--encoder, --task and --head need --mode, as in: list spaces --mode fine_tuning --encoder minilm."
         )
     if mode and what is not Listable.spaces:
-        raise ValueError(f"--mode goes with spaces, not with {what or 'nothing'}; see: list spaces --mode {mode}.")
+        raise ValueError(f"--mode is for spaces, not for {what or 'nothing'}; see: list spaces --mode {mode}.")
     rows = parameters_of_cell(mode, encoder or ANY_ENCODER, task, head) if mode else inventory(what) if what else []
     rows = rows if what else [*overview(), sweeps_row(storage)]
     if as_json:

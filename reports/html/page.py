@@ -149,7 +149,7 @@ def prose(text: str) -> Markup:
 
 
 def breakable(text: object) -> Markup:
-    """Text in which a line may end after the `_` and `.` of names, but not of numbers."""
+    """Text with line breaks allowed after `_` and `.` in names, but not in numbers."""
     return Markup(re.sub(r"([_.])(?=[^\W\d])", r"\1<wbr>", str(escape(text))))
 
 

@@ -6,7 +6,7 @@ are crossed. To first order the difference D of the cells' means has the varianc
     Var D = σ²_A / n_A + σ²_B / n_B + σ²_examples / N,    where σ²_A = σ²_seed + σ²_interaction / N of a cell,
 
 the model of multi-reader multi-case studies (Dorfman, Berbaum & Metz 1992; Obuchowski & Rockette 1995; Hillis 2007),
-with seeds as readers. The seeds of two modes share no more than their number, so they are not paired.
+with seeds as readers. The seeds of two modes share nothing but their numbers, so they are not paired.
 
 **Why not the plain bootstrap** (draw seeds, then examples, take percentiles). It is biased in both directions: the
 spread of n drawn seeds is short of their variance by (n − 1) / n and uses no t quantile (with five seeds and nothing
@@ -188,7 +188,7 @@ def probability_better(upper_resampled: Floats, lower_resampled: Floats) -> floa
     """P(A > B): the probability that one run of A beats one of B on new examples; ties count half.
 
     Bouthillier et al. 2021, section 4. Every run of A is paired with every run of B, on the same resample: the seeds of
-    two modes share no more than their number, and n × n pairs say more than n.
+    two modes share nothing but their numbers, and n × n pairs say more than n.
 
     Args:
         upper_resampled, lower_resampled: scores on the same resamples, (resamples, seeds).
