@@ -137,7 +137,7 @@ def _left_out(what: str, shown: int, there: int, more: str = "") -> str:
     if shown == there:
         return ""
     half = counted(shown // 2)
-    text = f"{what} {counted(shown)} of {some(there, 'trial')}: the best {half} by dev, and others spaced evenly by rank."
+    text = f"{what} {counted(shown)} of {some(there, 'trial')}: the best {half} by dev, and others evenly by rank."
     return f"{text} {more}".strip()
 
 
