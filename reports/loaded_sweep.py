@@ -81,7 +81,7 @@ class LoadedSweep:
         if len(tasks) > 1:
             raise ValueError(
                 f"{self.name} has {some(len(tasks), 'task')}; take .recommendations[TASK] "
-                f"of {', '.join(sorted(tasks))}."
+                f"for one of {', '.join(sorted(tasks))}."
             )
         if not found:
             raise ValueError(f"{self.name} has no recommendation yet: no finals have ended.")

@@ -261,7 +261,7 @@ def test_the_leaderboard_ranks_cells_and_their_trials_in_numbers(folder: Path) -
 
 def test_a_sweep_of_several_tasks_asks_which_recommendation(make_cell, make_sweep) -> None:
     loaded = LoadedSweep("runs/first", make_sweep(make_cell(task="sst2"), make_cell(task="mrpc")))
-    with pytest.raises(ValueError, match=r"2 tasks; take \.recommendations\[TASK\], of mrpc, sst2"):
+    with pytest.raises(ValueError, match=r"2 tasks; take \.recommendations\[TASK\] for one of mrpc, sst2"):
         _ = loaded.recommendation
     with pytest.raises(ValueError, match="no finals have ended"):
         _ = LoadedSweep("runs/first", make_sweep(make_cell())).recommendation
