@@ -32,7 +32,7 @@ Environment = Annotated[
 Variables = Annotated[
     list[str] | None,
     typer.Option(
-        "--env", help="Name of a local variable to pass on; the cluster's dashboard shows its value.",
+        "--env", help="An environment variable to pass on, by name; the cluster's dashboard shows its value.",
         rich_help_panel="Where it runs",
     ),
 ]  # fmt: skip

@@ -98,7 +98,7 @@ def read_summary(name: str, storage: str, leaves_out: bool = False) -> SweepSumm
 def report(
     name: NameArgument,
     table_format: Annotated[
-        TableFormat | None, typer.Option("--format", help="Of tables, or html: a page. Default: md; fits a terminal.")
+        TableFormat | None, typer.Option("--format", help="Table format; html: a page. Default: md; fits a terminal.")
     ] = None,
     beside: Beside = None, storage: Storage = "runs",
     out: Annotated[Path | None, typer.Option(help="A file to write; else standard output.")] = None,
@@ -220,7 +220,7 @@ def predict(
         str, typer.Argument(help="A sweep that `tune` ran, or a folder of `export --model`.", show_default=False)
     ],
     file: Annotated[Path, typer.Argument(help="Texts: csv, tsv, jsonl, parquet, txt or conll.", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="Output file, in one of these formats; else JSON lines.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output file in these formats; else JSON lines are printed.")] = None,
     text: Annotated[
         list[str] | None, typer.Option("--text", help="The text column, twice for pairs; common names are found.")
     ] = None,

@@ -80,7 +80,7 @@ def tune(
         ""
     ),
     kind: Annotated[
-        str, typer.Option("--kind", help="The kind of task, such as pair_classification.", show_default=False)
+        str, typer.Option("--kind", help="Task kind, such as pair_classification; else found.", show_default=False)
     ] = "",
     group: Group = "",
 ) -> None:
