@@ -8,7 +8,7 @@ first.table()                                   # also mp.load_sweep("runs/first
 first.best("minilm.fine_tuning.reviews")
 ```
 
-Importing it imports nothing else; each name is loaded when it is first used.
+Importing it imports nothing else; each name is loaded on first use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["LoadedSweep", "SweepFailedError", "__version__", "load_model", "load
 
 
 def __getattr__(name: str) -> Any:
-    """A function or class of the Python interface, loaded when it is first used."""
+    """A function or class of the Python interface, loaded on first use."""
     if name not in __all__:
         raise AttributeError(f"module 'meltpoint' has no attribute '{name}'; it has {', '.join(__all__)}")
     from meltpoint.reports import python_api

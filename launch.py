@@ -33,12 +33,12 @@ COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
         "new-task": new_task, "features": features, "list": list_names, "doctor": doctor, "ui": ui,
     },
 }  # fmt: skip
-"""Panel of the help → command → its function. `cache`, which has commands of its own, follows in the last panel."""
+"""Panel of the help → command → its function. `cache`, a group of commands, follows in the last panel."""
 
 app = typer.Typer(
     name="meltpoint",
     help="Hyperparameter search for adapting pretrained encoders: freeze (❄), fine-tune (🔥), or stack and fine-tune "
-    "(❄🔥). Every cell encoder × mode × task is searched on dev, and its best setting scored once on test, over seeds.",
+    "(❄🔥). Every cell encoder × mode × task is searched on dev; its best setting is scored once on test, over seeds.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

@@ -1,1 +1,1 @@
-"""Each claim of speed as a script: both sides run in turn in one process tree, with the ratio and its spread."""
+"""One script per speed claim; a comparison runs both sides in turn and prints the ratio with its spread."""

@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--with-test", action="store_true", help="Meltpoint also scores its best setting on test")
     options = parser.parse_args()
     if find_spec("accelerate") is None:
-        parser.error("the Trainer needs the package accelerate; pip install -e '.[dev]' brings it.")
+        parser.error("the Trainer needs the package accelerate; install it with pip install -e '.[dev]'.")
     comparison = compare(job_of(options), options.repeats, options.with_test)
     show(comparison, options.json)
 

@@ -1,6 +1,6 @@
-"""Job of both sides of a comparison: the same data, settings and epochs.
+"""The job that both sides of a comparison run: the same data, settings and epochs.
 
-A task without a test split holds the data, so that both sides do the same work."""
+The data is a task without a test split, so both sides do the same work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Job(BaseModel):
 
     Attributes:
         encoder, mode, task, data_dir, max_train_examples: as on Meltpoint's command line.
-        learning_rates: the settings; in `stack_and_finetune` those of the second phase.
+        learning_rates: the settings; in `stack_and_finetune`, the second phase's.
         stack_epochs, stack_learning_rate: the first phase of `stack_and_finetune`, the same in every setting.
         slots: concurrent trials, with one CPU each.
         group_by_length: True if the rival groups batches by length, as Meltpoint always does.
@@ -101,18 +101,18 @@ def add_data_arguments(parser: argparse.ArgumentParser, task: str, max_train_exa
     """Add the options for the encoder and the data, with defaults."""
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--task", default=task)
-    parser.add_argument("--data-dir", type=Path, help="as for `meltpoint sweep`; the hub's data without it")
+    parser.add_argument("--data-dir", type=Path, help="as for `meltpoint sweep`; default: the hub's data")
     parser.add_argument("--max-train-examples", type=int, default=max_train_examples)
 
 
 def data_of(options: argparse.Namespace) -> DataSpec:
-    """The data of the options, with an absolute path."""
+    """Build the data specification from the options, with an absolute path."""
     folder = str(options.data_dir.absolute()) if options.data_dir else None
     return DataSpec(options.task, folder, options.max_train_examples)
 
 
 def job_of(options: argparse.Namespace) -> Job:
-    """The job of the options."""
+    """Build the job from the options."""
     data = data_of(options)
     return Job(
         encoder=options.encoder, mode=options.mode, task=data.task, data_dir=data.data_dir,
@@ -147,7 +147,7 @@ def answer(search: Callable[[Job], Answer]) -> None:
 
 
 def dev_only(job: Job, folder: Path) -> Job:
-    """The same job on copies of its train and dev split; so a sweep of it has no test split to score."""
+    """The same job on copies of its train and dev splits, so that its sweep has no test split to score."""
     data = load_training_data(DataSpec(job.task, job.data_dir, job.max_train_examples))
     for name, examples in (("train", data.train), ("dev", data.dev)):
         lines = [json.dumps(row(data.task, example), ensure_ascii=False) for example in examples]

@@ -1,7 +1,7 @@
-"""Commands on a ledger of 100 000 trials: `status`, `report` and `plan`, which does what going on does first.
+"""Timing of commands on a ledger of 100 000 trials: `status`, `report` and `plan`, the first step of resuming.
 
-The records are written by the ledger itself, of settings that the space draws; nothing is trained. The goals are for
-processor time: 10 s for `status`, 60 s for `report` and for resuming. Ends with status 1 where one is missed.
+The ledger itself writes the records, with settings drawn from the space; nothing is trained. The goals bound CPU time:
+10 s for `status`, 60 s for `report` and `plan`. The exit status is 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ NAME, EPOCHS, CELLS = "large", 3, ("demo_sentiment", "demo_entailment")
 
 
 GOALS = {"status": 10.0, "report": 60.0, "plan": 60.0}
-"""Command → the most processor seconds that it may take on 100 000 trials."""
+"""Command → its limit in CPU seconds, on 100 000 trials."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of a command, its start included: by the clock, and of processors (its own and the kernel's for it)."""
+    """Wall and CPU seconds of a command, including start-up; CPU time is user plus system time."""
 
     wall: float
     processor: float
@@ -48,7 +48,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Timings:
-    """The costs of the commands on a ledger of so many records."""
+    """The costs of the commands on a ledger of `trials` records."""
 
     trials: int
     commands: dict[str, Cost]
@@ -67,7 +67,7 @@ def specification(trials: int, encoder: str) -> SweepSpec:
 
 
 def make(storage: Path, trials: int, encoder: str) -> None:
-    """Write a ledger of a number of ended trials, one in fifty of them failed, one in ten stopped."""
+    """Write a ledger of `trials` ended trials: one in fifty failed, one in ten stopped."""
     spec = specification(trials, encoder)
     cells, ledger = open_cells(spec), Ledger(storage_folder(str(storage)) / NAME)
     settle_specification(ledger, spec, cells)
@@ -118,7 +118,7 @@ def cost_of(words: Sequence[str]) -> Cost:
 
 
 def words_of(command: str, storage: Path, trials: int, encoder: str) -> list[str]:
-    """A command as it is typed."""
+    """The arguments of a command, as a user types them."""
     if command != "plan":
         return [command, NAME, "--storage", str(storage)]
     return [
@@ -137,7 +137,7 @@ def main() -> None:
     """Make the ledger, time the commands, print the figures."""
     parser = argparse.ArgumentParser(prog="large_ledger", description=__doc__)
     parser.add_argument("--trials", type=int, default=100_000)
-    parser.add_argument("--storage", type=Path, help="a folder to keep the ledger in, and to use again")
+    parser.add_argument("--storage", type=Path, help="folder that keeps the ledger for reuse")
     parser.add_argument("--encoder", default="minilm", help="not loaded; its files are only hashed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as scratch:

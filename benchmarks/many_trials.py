@@ -1,9 +1,9 @@
-"""Ten thousand trials that only wait, on sixteen workers of a fraction of a core: time over ideal, and what grows.
+"""Ten thousand trials that only wait, on sixteen fractional-core workers: overhead in time, memory and open files.
 
-The planner, the ledger, MLflow and Ray Tune are a sweep's own; only training and scoring are left out. The goals: at
-most 1.28 times the ideal time, as in Ray's own release test of ten thousand trials of a second on 16 CPUs (800 s, not
-625); and, from the first tenth of the trials to the last, the driver's memory within a tenth and no more open files.
-The exit status is 1 if a goal is missed. The goals are for a machine of 16 cores.
+Planner, ledger, MLflow and Ray Tune are real; only training and scoring are left out. The goals: at most 1.28 times the
+ideal time, as in Ray's own release test of ten thousand one-second trials on 16 CPUs (800 s instead of 625); and, from
+the first tenth of the trials to the last, the driver's memory changes by at most a tenth and its open files grow by at
+most a tenth. The exit status is 1 if a goal is missed. The goals are for a machine with 16 cores.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from meltpoint.sweeps.worker.finalist_scoring import Scorer
 
 MOST_TIMES_IDEAL = 1.28
 MOST_CHANGE = 0.10
-"""The largest change of memory, and growth of open files, as a share of what it was at the first mark."""
+"""Largest allowed change of memory, and growth of open files, as a share of the value at the first mark."""
 MARKS = 10
 CALLS = ("next_order", "on_start", "on_event", "on_order_end", "wants_stop", "early_stopping", "tick")
 
@@ -55,15 +55,15 @@ class NoScorer(Scorer):
         return True
 
     def prepare(self) -> None:
-        """Start no worker for it."""
+        """Start no worker."""
 
 
 @contextmanager
 def opened_driver(spec: SweepSpec, resources: Resources) -> Iterator[SweepDriver]:
-    """Open a sweep in its storage, with MLflow's store and first tables made before the block.
+    """Open a sweep in its storage; MLflow's store and first tables exist before the block runs.
 
     Raises:
-        RuntimeError: MLflow did not take everything that was written in the block.
+        RuntimeError: MLflow did not accept everything written in the block.
     """
     storage = storage_folder(resources.storage)
     ledger, cells = Ledger(storage / spec.name), open_cells(spec)
@@ -72,7 +72,7 @@ def opened_driver(spec: SweepSpec, resources: Resources) -> Iterator[SweepDriver
         planner = Planner(spec, cells, ledger.records())
         tracker = Tracker(spec.name, default_uri(storage), storage)
         tracker.open(cells, spec.model_dump_json())
-        tracker.flush()  # MLflow's imports and its first tables are start-up, and would last into the trials
+        tracker.flush()  # otherwise MLflow's imports and first tables would overlap the trials
         yield SweepDriver(planner, ledger, tracker, progress, NoScorer(ledger.folder), resources)
         tracker.leave()
     if tracker.trouble is not None:
@@ -85,7 +85,7 @@ class Sample:
 
     Attributes:
         ended: the number of trials that have ended.
-        wall, processor, own: wall seconds, CPU seconds of the process, seconds in calls, each since some moment.
+        wall, processor, own: wall seconds, CPU seconds of the process and seconds in calls, from arbitrary origins.
         resident: bytes of its resident memory.
         files: open files, sockets and pipes.
     """
@@ -105,7 +105,7 @@ class TimedDriver:
     Attributes:
         seconds: call → time spent in it.
         samples: one at the end of each trial, and one when MLflow is complete.
-        tune_seconds: wall seconds that Ray Tune ran, the start of its workers included.
+        tune_seconds: wall seconds of Ray Tune's run, including worker start-up.
         behind: seconds after that until MLflow was complete.
     """
 
@@ -150,7 +150,7 @@ class TimedDriver:
 
 
 def one_cell(name: str, trials: int, searcher: str, encoder: str) -> SweepSpec:
-    """A sweep of one cell, and of one final that its search does not answer, since there are no weights."""
+    """A sweep of one cell with one final, which no search trial can replace, since there are no weights."""
     return SweepSpec(
         name=name, encoders=(encoder,), modes=("fine_tuning",), tasks=("demo_sentiment",), head="linear",
         trials=trials, seeds=1, searcher=searcher,  # type: ignore[arg-type]
@@ -158,10 +158,10 @@ def one_cell(name: str, trials: int, searcher: str, encoder: str) -> SweepSpec:
 
 
 def drive(spec: SweepSpec, resources: Resources, trainable: Trainable) -> TimedDriver:
-    """Run a sweep on a local Ray cluster with other workers than its own.
+    """Run a sweep on a local Ray cluster, with `trainable` in place of its own workers.
 
     Raises:
-        RuntimeError: MLflow did not take everything.
+        RuntimeError: MLflow did not accept everything written.
     """
     with opened_driver(spec, resources) as driver, Cluster(None) as cluster:
         cluster.join()
@@ -178,7 +178,7 @@ class Mark:
     Attributes:
         resident_mb: resident memory in units of 10^6 bytes.
         files: open files, sockets and pipes.
-        processor_ms: CPU time of its process per trial since the mark before.
+        processor_ms: CPU milliseconds of the process per trial since the previous mark.
     """
 
     trials: int
@@ -192,11 +192,11 @@ class Scale:
     """The figures of a run.
 
     Attributes:
-        workers: trials at a time.
-        seconds: what a trial waits.
+        workers: number of concurrent trials.
+        seconds: wait time of a trial.
         ideal_seconds: trials × seconds / workers.
-        wall_seconds: what Ray Tune took, the start of the workers included.
-        times_ideal: the one over the other.
+        wall_seconds: wall time of Ray Tune's run, including worker start-up.
+        times_ideal: wall_seconds / ideal_seconds.
         steady_times_ideal: the same between the first mark and the last trial.
     """
 
@@ -210,7 +210,7 @@ class Scale:
     marks: list[Mark]
 
     def missed(self) -> list[str]:
-        """The goals that are missed, a line each."""
+        """The missed goals, one line each."""
         lines = []
         if self.times_ideal > MOST_TIMES_IDEAL:
             lines.append(f"{self.times_ideal:.2f} times the ideal time; at most {MOST_TIMES_IDEAL}")
@@ -229,16 +229,16 @@ def change(values: Sequence[float]) -> float:
 
 
 def growth(values: Sequence[float]) -> float:
-    """The largest value above the first one, as a share of it; workers that are done close theirs."""
+    """The largest rise above the first value, as a share of it; finished workers close their files."""
     return max(values) / values[0] - 1
 
 
 def marks_of(samples: Sequence[Sample], trials: int) -> list[Mark]:
-    """The process at each tenth of the trials, by the first sample that has as many.
+    """The process at each tenth of the trials, from the first sample that reaches it.
 
     Args:
-        samples: in their order.
-        trials: how many were planned; at least `MARKS`.
+        samples: in order.
+        trials: number of planned trials; at least `MARKS`.
     """
     marks: list[Mark] = []
     before = samples[0]
@@ -251,7 +251,7 @@ def marks_of(samples: Sequence[Sample], trials: int) -> list[Mark]:
 
 
 def scale(timed: TimedDriver, trials: int, seconds: float) -> Scale:
-    """The figures of a run that is over."""
+    """The figures of a finished run."""
     workers = timed.driver.slots
     ideal = timed.ended * seconds / workers
     first = next(sample for sample in timed.samples if sample.ended >= trials // MARKS)
@@ -264,7 +264,7 @@ def scale(timed: TimedDriver, trials: int, seconds: float) -> Scale:
 
 
 def run(trials: int, seconds: float, workers: int, searcher: str, encoder: str, storage: Path) -> Scale:
-    """Run waiting trials of one cell on this many workers of this machine."""
+    """Run waiting trials of one cell on `workers` workers of this machine."""
     share = (psutil.cpu_count() or 1) / workers
     resources = Resources(storage=str(storage), gpus_per_trial=0.0, cpus_per_trial=share)
     timed = drive(one_cell("many", trials, searcher, encoder), resources, waiting(seconds))
@@ -284,10 +284,10 @@ def show(result: Scale) -> None:
 
 
 def main() -> None:
-    """Run the benchmark, print the figures, and end with 1 where a goal is missed."""
+    """Run the benchmark, print the figures, and exit with status 1 if a goal is missed."""
     parser = argparse.ArgumentParser(prog="many_trials", description=__doc__)
     parser.add_argument("--trials", type=int, default=10_000, help=f"at least {MARKS}")
-    parser.add_argument("--seconds", type=float, default=1.0, help="what a trial waits")
+    parser.add_argument("--seconds", type=float, default=1.0, help="wait time of a trial")
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--searcher", choices=("random", "tpe"), default="random")
     parser.add_argument("--encoder", default="minilm", help="not loaded; its files are only hashed")

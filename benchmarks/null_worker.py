@@ -1,6 +1,6 @@
 """Trials that train nothing: after a wait they report the events of a worker.
 
-Light to import, as workers import it.
+Cheap to import, since every worker imports it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chromium without a window, driven by Selenium, to look at the pages of `report --format html`."""
+"""Headless Chromium, driven by Selenium, for pictures and checks of `report --format html` pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ axe.run(document, {}).then((result) => done(result.violations.map((one) => (
 
 
 def missing() -> str:
-    """The parts that this machine lacks to drive Chromium, with the remedy; "" where it lacks none."""
+    """The parts missing on this machine to drive Chromium, with the remedy; "" if none is missing."""
     absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
     if absent:
         return f"{' and '.join(absent)} not found: apt-get install chromium chromium-driver"
@@ -48,13 +48,13 @@ def missing() -> str:
 
 
 class Browser:
-    """One tab. Colours, sizes and media are emulated, so that one process shows a page in every way."""
+    """One browser tab; colours, sizes and media are emulated, so one process can show every variant of a page."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
     def show(self, page: Path, width: int, height: int = 1000, dark: bool = False) -> None:
-        """Open a file in a window of a size, in pixels."""
+        """Open a file in a window of the given size in pixels."""
         self._resize(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": [scheme]})
@@ -69,7 +69,7 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def open_all(self, width: int) -> None:
-        """Open every section, in a window as high as the page: what is drawn when it is seen is drawn."""
+        """Open every section in a window as high as the page, so that parts drawn on sight are drawn."""
         self.run(OPEN_ALL)
         self._resize(width, self.height + 2000)
         self.wait_for("[...document.querySelectorAll('.plot')].every((node) => node.querySelector('canvas'))")
@@ -81,41 +81,41 @@ class Browser:
         return int(self.run("return document.documentElement.scrollHeight"))
 
     def wait_for(self, condition: str, seconds: float = 60.0) -> None:
-        """Wait until a condition of the page's script language holds."""
+        """Wait until a JavaScript condition holds in the page."""
         from selenium.webdriver.support.wait import WebDriverWait
 
         WebDriverWait(self.driver, seconds).until(lambda driver: driver.execute_script(f"return {condition}"))
 
     def complaints(self) -> list[str]:
-        """The lines of the console since the last call: errors, and violations of the page's policy."""
+        """Console lines since the last call: errors, and violations of the page's content security policy."""
         return [f"{one['level']}: {one['message']}" for one in self.driver.get_log("browser")]
 
     def violations(self, axe: Path) -> list[dict[str, Any]]:
-        """The findings of axe-core, whose script is read from a file: id, impact, and the first element."""
+        """Accessibility findings of the axe-core script in `axe`: id, impact, first element, and number of elements."""
         source = axe.read_text(encoding="utf-8")
         self.driver.execute_cdp_cmd("Runtime.evaluate", {"expression": source})  # the page's policy allows no script
         found: list[dict[str, Any]] = self.driver.execute_async_script(AXE)
         return found
 
     def printed(self) -> bytes:
-        """The page as a PDF, as it prints itself."""
+        """The page printed to PDF."""
         options = {"preferCSSPageSize": True, "printBackground": False}
         return base64.b64decode(self.driver.execute_cdp_cmd("Page.printToPDF", options)["data"])
 
     def lay_out_for_print(self) -> None:
-        """Show the page as it is printed, in a window of A4's width."""
+        """Show the page in its print layout, at A4 width."""
         self._resize(PRINTED_PIXELS, 1000)
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
         self.run("window.dispatchEvent(new Event('beforeprint'))")
 
     def picture(self, width: int, top: int = 0, height: int | None = None) -> bytes:
-        """A part of the page as PNG: from `top` on, to its end without a height."""
+        """A part of the page as PNG, from `top` down to the end of the page, or to `height`."""
         clip = {"x": 0, "y": top, "width": width, "height": height or self.height - top, "scale": 1}
         options = {"format": "png", "captureBeyondViewport": True, "clip": clip}
         return base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
 
     def opening_seconds(self) -> float:
-        """Seconds from the navigation until the page was loaded and drawn for the first time."""
+        """Seconds from navigation until the page is loaded and first painted."""
         script = """
           const [found] = performance.getEntriesByType("navigation");
           const paints = performance.getEntriesByType("paint").map((one) => one.startTime);
@@ -127,7 +127,7 @@ class Browser:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A browser with a profile of its own, which goes with it.
+    """A browser with a temporary profile, deleted on exit.
 
     Raises:
         ValueError: Chromium, its driver or Selenium is missing.
@@ -152,7 +152,7 @@ def browser() -> Iterator[Browser]:
 
 WIDTH, COLOURS = 1100, 128
 COLUMNS, AFTER_TABLE = 90, "What tuning bought"
-"""The terminal's width in characters, and the first words that its picture leaves out."""
+"""The terminal's width in characters, and the text at which its picture ends."""
 TERMINAL = """<!doctype html><meta charset="utf-8"><style>
 body { margin: 0; padding: 16px; background: #282828; color: #d0d0d0; width: max-content; }
 pre { margin: 0; font: 15px/1.35 monospace; }
@@ -166,7 +166,7 @@ def save(picture: bytes, path: Path) -> None:
 
 
 def terminal(shown: Browser, sweep: Path) -> bytes:
-    """The table as `meltpoint report NAME` shows it on a terminal, and what it shows in words.
+    """A picture of the terminal output of `meltpoint report NAME`, up to `AFTER_TABLE`.
 
     Args:
         sweep: the sweep's folder.
@@ -184,14 +184,14 @@ def terminal(shown: Browser, sweep: Path) -> bytes:
 
 
 def front(shown: Browser, page: Path) -> bytes:
-    """The front of the page, until the table."""
+    """A picture of the page from the top down to the table."""
     shown.show(page, WIDTH)
     end = shown.run("return document.getElementById('table').getBoundingClientRect().top + scrollY")
     return shown.picture(WIDTH, 0, int(end) - 20)
 
 
 def plots(shown: Browser, page: Path, cell: int) -> bytes:
-    """The hyperparameters of a cell: importance, parallel coordinates, and each against the score."""
+    """A picture of a cell's hyperparameters: importance, parallel coordinates, and each value against the score."""
     shown.show(page, WIDTH)
     shown.open_all(WIDTH)
     top, bottom = shown.run(
@@ -211,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="page_pictures", description=__doc__)
     parser.add_argument("page", type=Path, help="a page of `report --format html`")
     parser.add_argument("out", type=Path, help="the folder of the pictures")
-    parser.add_argument("--cell", type=int, default=0, help="whose plots; counted from 0")
+    parser.add_argument("--cell", type=int, default=0, help="index of the cell whose plots are pictured, from 0")
     options = parser.parse_args()
     with browser() as shown:
         save(terminal(shown, options.page.parent), options.out / "demo.png")

@@ -1,9 +1,9 @@
-"""Simulated finals of several modes of a task, for `statistics_simulation`: predictions of runs on one set of examples.
+"""Simulated finals for `statistics_simulation`: predictions of several modes' runs on one set of examples.
 
-A run is right about an example (a class, or a slot of a sentence that holds a span or none) by a logistic model:
-logit P(right) = level of the mode + seed + difficulty of the example + the mode's own liking of the example. The
-coin's part beyond that is the interaction of seed and example. A score of a regression task is the gold score plus
-noise with the same parts. No two runs share anything but the examples, so that Δ of two modes of the same level is 0.
+A logistic model decides whether a run is right about an example (a class, or a slot of a sentence that holds a span or
+none): logit P(right) = level of the mode + seed + difficulty of the example + the mode's own liking of the example. The
+remaining coin toss is the interaction of seed and example. In a regression task, a score is the gold score plus noise
+with the same parts. Runs share only the examples, so the true Δ of two modes of the same level is 0.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.tasks.core.metrics import Floats
 
 DIFFICULTY, LIKING = 2.0, 1.0
-"""Standard deviations in logits, of an example for all modes, and for one mode; the coin's is π / √3 = 1.8."""
+"""Standard deviations in logits: of an example for all modes, and for one mode. The coin toss's is π / √3 = 1.8."""
 SHARES = (0.5, 0.25, 0.25)
-"""Of the noise's variance in a regression score: the example's, the mode's on the example, the run's."""
+"""Shares of the noise variance in a regression score: the example's, the mode's on the example, the run's."""
 SLOTS = 3
-"""Of a sentence, three words each: one span of one of two types, or none."""
+"""Slots per sentence, three words each; a slot holds one span of one of two types, or none."""
 POSITIVE = 0.35
-"""Share of the second class: F1 and Matthews' correlation are for unequal classes."""
+"""Share of the second class, below one half because F1 and Matthews' correlation are for unequal classes."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Finals:
 
     Attributes:
         metric: decides the kind of task.
-        examples: of the split; sentences, for spans.
-        seeds: runs of each mode.
-        levels: one a mode: the share of right answers, or the correlation.
-        same_mode: True if all modes are one and the same, with other seeds: no example suits one better.
-        seed_spread: the standard deviation of a seed, in logits; of the logarithm of the noise, for regression. At a
+        examples: number of examples in the split; of sentences for spans.
+        seeds: number of runs of each mode.
+        levels: one per mode: the share of right answers, or the correlation.
+        same_mode: True if all modes are the same one with different seeds, so that no example suits one better.
+        seed_spread: the standard deviation of a seed, in logits; for regression, of the logarithm of the noise. At a
             level of 0.85, 0.1 is about 0.8 points.
     """
 

@@ -2,9 +2,9 @@
 
     python -m meltpoint.benchmarks.statistics_simulation [claims] [level] [power] [metrics] [--tables 400]
 
-Prints Markdown tables; those of `docs/statistics.md` are its output. A table has three modes and 1, 4 or 12 tasks; its
-p-values are adjusted together, as a report's are. Every share has its simulation error: the half width of a 95 %
-interval of a share of so many repetitions.
+Prints the Markdown tables of `docs/statistics.md`. A table has three modes and 1, 4 or 12 tasks; its p-values are
+adjusted together, as a report's are. Every share is printed with its simulation error: the half-width of its 95 %
+interval at that number of repetitions.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ LEVEL, FAILED_LEVEL = 0.8, 0.5
 SPREAD = 0.008
 """The usual standard deviation of a run, as a share of right answers: 0.8 points, the median of recorded finals."""
 PER_LOGIT = 0.1
-"""Share of right answers a logit, at `LEVEL`, with examples as in `simulated_finals`."""
+"""Share of right answers per logit, at `LEVEL`, with examples as in `simulated_finals`."""
 PER_GROUP = 5
 
 
 @dataclass(frozen=True)
 class Design:
-    """A kind of table.
+    """The design of a simulated table.
 
     Attributes:
-        examples, seeds, tasks: of each.
-        lead: by which the last mode is better than the others, a share of right answers.
+        examples, seeds, tasks: the number of each.
+        lead: the last mode's lead over the others, as a share of right answers.
         spread: standard deviation of a run, as a share of right answers.
         log_spread: standard deviation of the logarithm of the seeds' deviation, drawn for each task and mode.
         failing: the probability that a run fails and ends at `FAILED_LEVEL`.
@@ -71,7 +71,7 @@ class Design:
 
     @property
     def true_lead(self) -> float:
-        """The last mode's lead over another one, failed runs counted."""
+        """The last mode's lead over each other mode, counting failed runs."""
         return self.lead * (1 - self.failing)
 
 
@@ -138,7 +138,7 @@ def compared(design: Design, tasks: Sequence[Task]) -> tuple[list[Replicates], l
 
 
 def true_differences(design: Design, tasks: Sequence[Task]) -> list[float]:
-    """Of each pair: of the recipes, or, of one seed, of the two models themselves."""
+    """The true difference of each pair: of the recipes, or of the two models themselves if there is one seed."""
     if design.seeds == 1:
         return [float(task.truth[b, 0] - task.truth[a, 0]) for task in tasks for a, b in combinations(range(MODES), 2)]
     return [design.true_lead * (b == MODES - 1) for _ in tasks for _, b in combinations(range(MODES), 2)]
@@ -152,7 +152,7 @@ def table(design: Design, draw: np.random.Generator, resamples: int) -> list[Tas
 def claims(design: Design, tables: int, resamples: int, seed: int = 0) -> tuple[float, float]:
     """The share of tables with a false claim after Holm, and the share of intervals that hold the true difference.
 
-    A claim is false where the true difference has the other sign, or is 0.
+    A claim is false if the true difference has the other sign, or is 0.
     """
     draw, wrong, covered = np.random.default_rng(seed), [], []
     for _ in range(tables):
@@ -161,7 +161,7 @@ def claims(design: Design, tables: int, resamples: int, seed: int = 0) -> tuple[
         true = true_differences(design, tasks)
         claimed = [p < ALPHA for p in holm(p_values)]
         wrong.append(any(c and one.centre * t <= 0 for c, one, t in zip(claimed, found, true, strict=True)))
-        low, high = found[0].interval()  # of the first pair alone: independent of other tables
+        low, high = found[0].interval()  # the first pair only: independent across tables
         covered.append(low <= true[0] <= high)
     return float(np.mean(wrong)), float(np.mean(covered))
 
@@ -176,7 +176,7 @@ def power(design: Design, tables: int, resamples: int, seed: int = 0) -> float:
 
 
 def level_claims(design: Design, tables: int, resamples: int, seed: int = 0) -> float:
-    """The share of tables in which some task calls the first mode, the cheapest, level with all others."""
+    """The share of tables in which the first and cheapest mode is called level with all others on some task."""
     draw, found = np.random.default_rng(seed), []
     for _ in range(tables):
         tasks = table(design, draw, resamples)
@@ -189,7 +189,7 @@ def level_claims(design: Design, tables: int, resamples: int, seed: int = 0) -> 
 
 
 def metric_coverage(finals: Finals, repetitions: int, resamples: int, seed: int = 0) -> tuple[float, float]:
-    """The coverage of the interval between the first two modes by another metric, and its mean width."""
+    """The coverage and mean width of the interval for the first two modes' difference, by another metric."""
     draw, truth, hits, widths = np.random.default_rng(seed), true_difference(finals), [], []
     for _ in range(repetitions):
         scored = []
@@ -210,7 +210,7 @@ def metric_coverage(finals: Finals, repetitions: int, resamples: int, seed: int 
 def true_difference(finals: Finals) -> float:
     """The difference of the first two modes over all seeds and examples; from a large simulation if it is not 0.
 
-    Both modes get the same random numbers there, so that what they do to both leaves the difference alone.
+    Both modes get the same random numbers in it, so that shared noise cancels out of the difference.
     """
     if finals.levels[0] == finals.levels[1]:
         return 0.0
@@ -227,7 +227,7 @@ REGIMES: dict[str, dict[str, Any]] = {
     "equal": {}, "equal, 2 points": {"spread": 0.02}, "log-sd 0.5": {"log_spread": 0.5},
     "one in twenty fails": {"failing": 0.05},
 }  # fmt: skip
-"""Words → how the seeds' variances are drawn."""
+"""Label → how the variances over seeds are drawn."""
 
 
 def claims_table(tables: int, resamples: int) -> Iterator[str]:
@@ -249,10 +249,7 @@ def claims_table(tables: int, resamples: int) -> Iterator[str]:
 
 
 def level_table(tables: int, resamples: int) -> Iterator[str]:
-    """Markdown: how often the cheapest mode is called level, where it is behind by just the margin and where it is not.
-
-    The first is a false claim.
-    """
+    """Markdown: how often the cheapest mode is called level, if behind by the margin (false) and if as good."""
     yield "| seeds' variances | tasks | examples | seeds | tables | behind by the margin: false | as good |"
     yield "|---|---|---|---|---|---|---|"
     for words, regime in REGIMES.items():
@@ -297,7 +294,7 @@ def error(share: float, repetitions: int) -> float:
 
 
 def share_text(share: float, repetitions: int) -> str:
-    """`1.2 % ± 0.7`."""
+    """A share with its simulation error, such as `1.2 % ± 0.7`."""
     return f"{100 * share:.1f} % ± {100 * error(share, repetitions):.1f}"
 
 
@@ -313,7 +310,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--tables", type=int, default=400, help="simulated tables, or intervals, a row")
+    parser.add_argument("--tables", type=int, default=400, help="simulated tables or intervals per row")
     parser.add_argument("--resamples", type=int, default=500)
     options = parser.parse_args()
     for part in options.parts or PARTS:

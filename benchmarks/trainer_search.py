@@ -131,7 +131,7 @@ def dev_score(metrics: dict[str, float]) -> float:
 
 
 def arguments(job: Job, folder: str) -> transformers.TrainingArguments:
-    """The Trainer's arguments: those of the job, and the fastest choice for everything else."""
+    """The Trainer's arguments: the job's values, and the fastest choice for everything else."""
     return transformers.TrainingArguments(
         output_dir=folder, num_train_epochs=job.epochs, weight_decay=job.weight_decay,
         max_grad_norm=job.gradient_clip, per_device_train_batch_size=job.batch_size,

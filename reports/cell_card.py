@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 ONLY_THERE = (
-    "Nothing is known of texts of another kind, time or language than those of the data above, nor of groups of people "
+    "It was not evaluated on texts of another kind, period or language than the data above, nor for groups of people "
     "in them: no such split was scored."
 )
 
 
 def cell_card(summary: SweepSummary, cell: CellSummary, form: Form) -> str | None:
-    """The card of a cell's exported finalist; None where there is no finalist, so that nothing can be exported."""
+    """The card of a cell's exported finalist; None if the cell has no finalist to export."""
     final, head = cell.kept, cell.header
     if final is None:
         return None
@@ -71,7 +71,7 @@ def _row(split: Split, one: MeanInterval, dev_examples: int, final: TrialRecord)
 
 
 def in_words(one: MeanInterval, metric: str) -> str:
-    """A mean ± deviation with its interval, as far as they are known."""
+    """A mean ± deviation with its interval, if they are known."""
     bounds = ""
     if one.low is not None and one.high is not None:
         bounds = f" [{score_text(one.low, metric)}, {score_text(one.high, metric)}]"
@@ -85,8 +85,8 @@ def _score_notes(
         covered = next(one.covers for one in found.values() if one.low is not None)
         yield f"The interval covers {covered}; ± is the standard deviation over seeds."
     yield from (f"No interval on {split}: {one.reason}." for split, one in found.items() if one.low is None)
-    opened = " Test was opened afterwards, once a finalist." if final.test_fingerprint else " Nothing else is scored."
-    yield f"Dev chose setting, epoch and seed: its score is too good.{opened}"
+    opened = " Test was opened afterwards, once per finalist." if final.test_fingerprint else " Nothing else is scored."
+    yield f"Setting, epoch and seed were chosen on dev, so the dev score is optimistic.{opened}"
     for split, scores in (("dev", final.dev_metrics), ("test", final.test or {})):
         others = [f"{name} {score_text(value, name)}" for name, value in scores.items() if name != final.metric]
         if others:
@@ -123,16 +123,16 @@ def _limits(
 
 
 def length_limit(setting: Mapping[str, Value]) -> str:
-    """The line on the longest input."""
+    """The line on the maximum input length."""
     pieces = setting.get("max_pieces")
-    limit = "the encoder's longest input" if pieces is None else f"{pieces} subword tokens"
-    return f"Inputs beyond {limit}, special tokens included, are cut."
+    limit = "the encoder's maximum length" if pieces is None else f"{pieces} subword tokens"
+    return f"Inputs longer than {limit}, including special tokens, are truncated."
 
 
 def precision_limit(form: Form, precision: str) -> Iterator[str]:
-    """The line on other numbers than those that were scored."""
+    """The line on a precision other than the scored one."""
     if form != "model" and precision != "fp32":
-        yield f"It was trained and scored in {precision}; this folder is float32, so that last digits of scores differ."
+        yield f"It was trained and scored in {precision}; this folder is float32, so scores differ in the last digits."
 
 
 def _provenance(summary: SweepSummary, final: TrialRecord, encoder: EncoderFacts) -> Iterator[str]:
@@ -185,7 +185,7 @@ def _recorded(facts: Mapping[str, Any], metric: str) -> Iterator[str]:
 
 def _run_score_notes(done: Retrained, found: Mapping[Split, MeanInterval]) -> Iterator[str]:
     if any(one.low is not None for one in found.values()):
-        yield "The interval covers examples alone: one run says nothing of other seeds; a sweep's finalist has both."
+        yield "The interval covers examples but not seeds, since this is one run; a sweep's finalist has both."
     yield from (f"No interval on {split}: {one.reason}." for split, one in found.items() if one.low is None)
     finals = done.model.provenance.get("finals") or []
     if finals:
@@ -193,7 +193,7 @@ def _run_score_notes(done: Retrained, found: Mapping[Split, MeanInterval]) -> It
         seeds = some(len(finals), "seed")
         yield f"The sweep's {seeds} of this setting, mean ± standard deviation as recorded: {recorded}."
     yield done.comparison()
-    yield "Dev chose setting and epoch, so that its score is too good."
+    yield "Setting and epoch were chosen on dev, so the dev score is optimistic."
 
 
 def _run_data(model: TrainedModel) -> Iterator[str]:

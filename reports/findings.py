@@ -18,8 +18,8 @@ from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.scoring import difference_text
 
 NO_DEFAULTS = (
-    "The published setting's finals were not run (by default only where they are under a tenth of the runs; "
-    "`--default-finals` asks for them), so that nothing is known of what tuning bought."
+    "The published setting's finals were not run, so the gain from tuning is unknown (by default, they run only if "
+    "they are under a tenth of the runs; `--default-finals` requests them)."
 )
 DEFAULTS_COME = "The published setting's finals have not run yet."
 
@@ -30,7 +30,7 @@ GAIN_SIDES = "lllrl"
 
 
 def advice_lines(recommendations: Sequence[Recommendation]) -> list[str]:
-    """A line for each task: the recommendation and its details, behind the task's name where there are several."""
+    """A line for each task: the recommendation and its details, after the task's name if there are several."""
     lines = ((one.task, " ".join([one.sentence, *one.details])) for one in recommendations)
     return [f"{task}: {line}" if len(recommendations) > 1 else line for task, line in lines]
 
@@ -63,7 +63,7 @@ def delta_lines(results: SweepResults) -> list[str]:
 
 
 def gain_lines(results: SweepResults) -> list[str]:
-    """The gains by tuning, a line for each cell; cells with the same words share one."""
+    """The gains from tuning, a line for each cell; cells with the same text share one."""
     if ran_nowhere(results.gains):
         return [without_defaults(results)] if results.gains else []
     grouped: dict[str, list[str]] = {}
@@ -78,12 +78,12 @@ def gain_rows(gains: Sequence[TuningGain]) -> list[list[str]]:
 
 
 def without_defaults(results: SweepResults) -> str:
-    """The sentence where no cell has the published setting's finals."""
+    """The sentence shown if no cell has the published setting's finals."""
     return DEFAULTS_COME if results.summary.state == "running" else NO_DEFAULTS
 
 
 def _default_score(gain: TuningGain) -> str:
-    """The published setting's score, as far as it has been run."""
+    """The published setting's score, or a dash before it has run."""
     cell = gain.cell
     over, prefix = (cell.default_test, "") if cell.default_test else (cell.default_dev, "dev ")
     if over is None or gain.words in (NOT_RUN, NOT_YET):
@@ -106,13 +106,13 @@ class SweepRow:
 
     Attributes:
         name: its name.
-        state: as in `status`; "damaged" where its files cannot be read.
-        cells, cells_done: how many there are, and how many have every finalist scored.
-        trials, trials_planned: search trials that finished, and that are planned.
+        state: as in `status`; "damaged" if its files cannot be read.
+        cells, cells_done: number of cells, and of cells with every finalist scored.
+        trials, trials_planned: number of finished search trials, and of planned ones.
         encoders, modes, tasks: of its cells.
-        started_at: when its first trial began, in seconds since 1970; None before.
+        started_at: start of its first trial, in seconds since 1970; None before.
         seconds: of training.
-        fault: why it cannot be read, or which of its records; "" otherwise.
+        fault: the reason why it, or some of its records, cannot be read; "" if none.
     """
 
     name: str
@@ -144,7 +144,7 @@ class SweepRow:
 
 
 def sweep_rows(storage: StoragePath) -> list[SweepRow]:
-    """The sweeps of a storage, the one that began last first; damaged ones and those that have not begun at the end."""
+    """The sweeps of a storage, the latest to begin first; damaged sweeps and those not begun come last."""
     rows = [_row(storage, path.parent.name) for path in storage.glob("*/sweep.json")]
     return sorted(rows, key=lambda row: (-(row.started_at or 0.0), row.name))
 
@@ -154,7 +154,7 @@ def _row(storage: StoragePath, name: str) -> SweepRow:
         summary = summarise(Ledger(storage / name), leaves_out=True)
     except ValueError as error:
         return SweepRow(name, "damaged", fault=str(error))
-    except OSError as error:  # another user's, say
+    except OSError as error:  # for example, another user's file
         return SweepRow(name, "damaged", fault=f"{error.strerror or error} ({error.filename or storage / name})")
     return _of(summary)
 

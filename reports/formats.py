@@ -13,7 +13,7 @@ from meltpoint.search_spaces import documents
 from meltpoint.tasks.core.scoring import difference_text, score_text
 from meltpoint.tasks.core.wording import printable
 
-if TYPE_CHECKING:  # the ledger, which `list` does without
+if TYPE_CHECKING:  # `list` does not import the ledger
     from meltpoint.sweeps.results.sweep_file import CellHeader
 
 QUOTED = "quoted"
@@ -33,7 +33,7 @@ def trials_text(counts: Mapping[str, int]) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """A text as one line of Markdown, which is not HTML, a heading or a quotation; `p < 0.05` is unchanged."""
+    """A text as one line of Markdown that is not read as HTML, a heading or a quotation; `p < 0.05` is unchanged."""
     line = re.sub("^(?=[#>])", r"\\", printable(" ".join(text.split())))
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#|\w+;)", "&amp;", line))
 

@@ -22,10 +22,10 @@ NAME_WIDTH = 11
 """The width to which names are wrapped in a narrow table: about that of `85.1 ± 0.3`."""
 
 MODE_WIDTH = 12
-"""The same of a mode and its symbol: `and_finetune`."""
+"""The same for a mode and its symbol: `and_finetune`."""
 
 STEPS = 4
-"""Widths in which a table is tried: as it is, names broken, modes and headings broken, durations broken."""
+"""Layouts that a table tries: unbroken, names broken, modes and headings broken, durations broken."""
 
 UNLIMITED = 10_000
 
@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 
 
 def stacked(name: str, width: int = NAME_WIDTH, after: str = "_+:-") -> str:
-    """A name wrapped to `width` characters, with breaks only after some characters, the last of which is `-`."""
+    """A name wrapped to `width` characters, with breaks only after the characters of `after`; `-` has to come last."""
     lines = [""]
     for part in re.split(f"(?<=[{after}])", name):
         if lines[-1] and len(lines[-1] + part) > width:
@@ -48,8 +48,8 @@ class ScreenColumn(Generic[Item]):
 
     Attributes:
         text: item → the text of its cell.
-        narrow: breaks that text into lines in a table that would be too wide.
-        further: breaks it into more in tables that are too wide still, in this order.
+        narrow: breaks that text into lines if the table would be too wide.
+        further: break it further, in this order, while the table is still too wide.
         is_figure: True to align right.
     """
 
@@ -66,12 +66,12 @@ class ScreenColumn(Generic[Item]):
 
 
 def name_column(heading: str, name: Callable[[Item], str]) -> ScreenColumn[Item]:
-    """A column of names, which are broken where they are long, then wherever they can be."""
+    """A column of names; long ones are broken first, then all, wherever possible."""
     return ScreenColumn(heading, name, further=(lambda text: stacked(text, 1),))
 
 
 def mode_column(mode: Callable[[Item], str]) -> ScreenColumn[Item]:
-    """The column of the mode, whose name is broken only where all others are."""
+    """The column of the mode, whose name is broken last."""
     return ScreenColumn(
         "mode", lambda item: title(mode(item)), narrow=str, further=(lambda text: stacked(text, MODE_WIDTH),)
     )
@@ -96,7 +96,7 @@ def say(console: Console, text: str, style: str = "") -> None:
 
 
 def say_lines(lines: Iterable[str], console: Console) -> None:
-    """Print lines: whole to a pipe, on a terminal wrapped between words, below their own beginning."""
+    """Print lines: unwrapped to a pipe; on a terminal, wrapped between words at their own indentation."""
     for line in lines:
         if console.is_terminal:
             indent = len(line) - len(line.lstrip())
@@ -108,7 +108,7 @@ def say_lines(lines: Iterable[str], console: Console) -> None:
 def show_groups(
     items: Iterable[Item], group: Callable[[Item], str], columns: Sequence[ScreenColumn[Item]], console: Console
 ) -> None:
-    """Print one table per group of consecutive items, as wide as fits; a paragraph an item where no table does."""
+    """Print one table per group of consecutive items, as wide as fits; if no table fits, one paragraph per item."""
     for heading, members in groupby(items, group):
         rows = list(members)
         tables = (_items_table(heading, rows, columns, step) for step in range(STEPS))
@@ -132,7 +132,7 @@ def _items_table(heading: str, items: Sequence[Item], columns: Sequence[ScreenCo
 
 
 def _show_item(item: Item, columns: Sequence[ScreenColumn[Item]], console: Console) -> None:
-    """Print the first column as a heading and the others below it, each after its own."""
+    """Print the first column as a heading and the others below it, each after its own heading."""
     first, *others = columns
     say(console, first.text(item), style="bold")
     facts = ", ".join(f"{column.heading} {text}" for column in others if (text := column.text(item)))

@@ -18,7 +18,7 @@ from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import readable_storage, sweep_folder
 from meltpoint.tasks.core.wording import some
 
-if TYPE_CHECKING:  # it takes half a second to import
+if TYPE_CHECKING:  # half a second to import
     import pandas
 
     from meltpoint.adapters.exported_model import ExportedModel
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # it takes half a second to import
 
 @dataclass(frozen=True)
 class LoadedSweep:
-    """A sweep as it was when it was loaded; `refreshed` reads it again.
+    """A snapshot of a sweep; `refreshed` reads it again.
 
     Attributes:
         place: its folder, or the address of one in an object store.
@@ -80,18 +80,18 @@ class LoadedSweep:
         tasks = {cell.header.task for cell in self.summary.cells}
         if len(tasks) > 1:
             raise ValueError(
-                f"{self.name} has {some(len(tasks), 'task')}; take .recommendations[TASK], "
-                f"of {', '.join(sorted(tasks))}."
+                f"{self.name} has {some(len(tasks), 'task')}; take .recommendations[TASK] "
+                f"for one of {', '.join(sorted(tasks))}."
             )
         if not found:
             raise ValueError(f"{self.name} has no recommendation yet: no finals have ended.")
         return next(iter(found.values()))
 
     def leaderboard(self) -> pandas.DataFrame:
-        """One row a search trial, the best first: task by task, then by the rank of its cell, then by dev.
+        """One row per search trial, the best first: by task, then by the rank of its cell, then by dev.
 
-        `rank` is the cell's within its task. The finals' scores over seeds stand with the cell's best trial, whose
-        setting they have. Scores are fractions.
+        `rank` is the cell's rank within its task. The finals' scores over seeds are in the row of the cell's best
+        trial, which has the same setting. Scores are fractions.
         """
         import pandas
 
@@ -103,7 +103,7 @@ class LoadedSweep:
         return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("trial")
 
     def best_model(self, task: str | None = None) -> ExportedModel:
-        """The recommended finalist of a task (the only one where none is named), ready to predict.
+        """The recommended finalist of a task (by default, the only task), ready to predict.
 
         Raises:
             ValueError: there are several tasks and none is named, no finals yet, or its weights were deleted.
@@ -121,12 +121,12 @@ class LoadedSweep:
         return load_folder(str(export_recommended(ledger, known, self.summary)))
 
     def refreshed(self) -> LoadedSweep:
-        """The sweep as it is now."""
+        """The sweep in its current state."""
         return LoadedSweep.at(self.place)
 
     @property
     def cells(self) -> pandas.DataFrame:
-        """One row a cell, by its name: what it is, trials, best dev, scores over seeds (fractions), seconds."""
+        """One row per cell, by name: its parts, trials, best dev, scores over seeds (fractions), seconds."""
         import pandas
 
         rows = {cell_name(*cell.header.key): _cell_row(cell) for cell in self.summary.cells}
@@ -134,7 +134,7 @@ class LoadedSweep:
 
     @property
     def trials(self) -> pandas.DataFrame:
-        """One row a trial, by its id: cell, role, status, scores, and a column a searched hyperparameter."""
+        """One row per trial, by id: cell, role, status, scores, and a column for each searched hyperparameter."""
         import pandas
 
         rows = {
@@ -153,7 +153,7 @@ class LoadedSweep:
         return best_json(chosen_cells(self._results, cell))[0]
 
     def table(self) -> pandas.DataFrame:
-        """The ❄/🔥 table: rows (encoder, mode), a column a task, texts as `meltpoint report` prints them."""
+        """The ❄/🔥 table: rows (encoder, mode), one column per task, texts as `meltpoint report` prints them."""
         import pandas
 
         rows: dict[tuple[str, str], dict[str, str]] = {}
@@ -172,7 +172,7 @@ class LoadedSweep:
         """The report in one format, as `meltpoint report` prints it: `md`, `html`, `csv`, `tex`.
 
         Raises:
-            ValueError: another format.
+            ValueError: the format is unknown.
         """
         from meltpoint.reports.report import MAKERS, report
         from meltpoint.tasks.core.registry import unknown

@@ -37,7 +37,7 @@ from meltpoint.tasks.core.wording import some
 
 
 def baseline_rows(columns: Sequence[tuple[str, str]], summary: SweepSummary) -> list[TableRow]:
-    """One row, or none where no task of the columns (task, metric) has a baseline (yet)."""
+    """One row, or none if no task of the columns (task, metric) has a baseline (yet)."""
     entries = tuple(_entry(task, metric, summary) for task, metric in columns)
     return [TableRow("baseline", "", entries, None)] if any(entry.mean is not None for entry in entries) else []
 
@@ -48,7 +48,7 @@ def _entry(task: str, metric: str, summary: SweepSummary) -> TableEntry:
         return TableEntry()
     name, score = known.best
     return TableEntry(
-        score_text(score, metric), "dev", score, (f"{name}: the best of the baselines; they are scored on dev alone",)
+        score_text(score, metric), "dev", score, (f"{name}: the best of the baselines, which are scored on dev only",)
     )
 
 
@@ -57,7 +57,7 @@ ENSEMBLE_NOTE = (
     "was not opened again. Its members were named, or are all finished cells of the task: none was chosen by test."
 )
 SEVERAL = "several encoders"
-STALE = "its members have other finalists now: run `meltpoint ensemble` again"
+STALE = "its members' finalists have changed: run `meltpoint ensemble` again"
 
 
 def heading(made: Ensemble) -> str:
@@ -102,7 +102,7 @@ def matrix(
     Args:
         split: "dev" to show dev even if there are test scores.
         pairs: further differences to show, if the sweep has both rows.
-        comparer: to share what it has computed already; None for a new one.
+        comparer: a comparer whose results are reused; None for a new one.
     """
     comparer = comparer or Comparer(summary.folder, cells=summary.cells)
     footnotes: dict[str, int] = {}
@@ -136,7 +136,7 @@ def _block(
 
 
 def _in_order(sides: Iterable[ModeVariant]) -> list[ModeVariant]:
-    """The rows of a table: variants as the specification has them, the modes of each in the papers' order, ❄ first."""
+    """The rows of a table: variants in the specification's order, the modes of each in the papers' order, ❄ first."""
     distinct = list(dict.fromkeys(sides))
     variants = [side.variant for side in distinct]
     return sorted(distinct, key=lambda side: (variants.index(side.variant), place_of(side.mode)))
@@ -155,7 +155,7 @@ def _mode_row(
 def _chosen_pairs(
     sides: Sequence[ModeVariant], pairs: Sequence[RowPair], keys: Collection[ModeVariant | EnsembleOf]
 ) -> list[RowPair]:  # fmt: skip
-    """All pairs of modes within each variant, the later minus the earlier; then the further ones that there are."""
+    """All pairs of modes within each variant, the later minus the earlier; then the further pairs whose rows exist."""
     usual = [
         RowPair(upper, lower) for lower, upper in combinations(sides, 2)
         if upper.variant == lower.variant and upper.mode != lower.mode
@@ -173,7 +173,7 @@ def _columns(cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
 
 
 def _ensembles_by_members(summary: SweepSummary, encoder: str) -> Mapping[tuple[EnsembleOf, str], Ensemble]:
-    """(members, task) → the ensemble of these cells of an encoder in this sweep, if their finalists are the same."""
+    """(members, task) → the ensemble of these cells of an encoder in this sweep, if their finalists are unchanged."""
     return {
         (EnsembleOf(frozenset(ModeVariant(member.mode, member.variant) for member in made.members)), made.task): made
         for made in summary.ensembles
@@ -183,7 +183,7 @@ def _ensembles_by_members(summary: SweepSummary, encoder: str) -> Mapping[tuple[
 
 
 def _show(cell: CellSummary | None, metric: str, summary: SweepSummary, wanted: Split) -> TableEntry:
-    """A cell's score; the reasons stand at its own metric's, which is the column before."""
+    """A cell's score; the reasons are given in the column of its own metric."""
     is_own = cell is None or cell.header.metric == metric
     if cell is None or cell.dev is None:
         reason = "not part of the sweep" if cell is None else missing(cell, summary)
@@ -232,19 +232,19 @@ def _reservations(cell: CellSummary, summary: SweepSummary, wanted: Split) -> li
 
 
 def ends_at_best(record: TrialRecord) -> bool:
-    """True where a constant rate's best epoch is the last that `epochs` allows.
+    """True if the best epoch at a constant rate is the last that `epochs` allows.
 
-    A schedule that ends with the last epoch is expected to be best there, so that it says nothing.
+    A schedule that ends with the last epoch is expected to be best there, so it proves nothing.
     """
     is_constant = record.setting.get(SCHEDULE, CONSTANT) == CONSTANT
     return is_constant and bool(record.epochs) and record.best_epoch == record.epochs[-1].epoch
 
 
 def codes_of(cell: CellSummary) -> str:
-    """The versions of Meltpoint's code that ran a cell's trials, in a sweep that has trials of several."""
+    """The versions of Meltpoint's code that ran a cell's trials, in a sweep that mixes versions."""
     if cell.mixes_code:
         return mixture_in_words(cell.code_uses, cell.best)
-    return f"all its trials are of Meltpoint's code {cell.code_uses[0].version}, other cells are of others"
+    return f"all its trials used Meltpoint's code {cell.code_uses[0].version}; other cells used other versions"
 
 
 def _numbered(block: EncoderBlock, footnotes: dict[str, int]) -> EncoderBlock:

@@ -67,25 +67,25 @@ def _block(lines: list[str]) -> str:
 
 NOT_STATED = "not stated by the encoder's files"
 UNKNOWN = "unknown"
-"""The hub's identifier for a licence that is not known."""
+"""The hub's identifier for an unknown licence."""
 
 HUB_METRICS = {
     "matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr", "span_f1": "seqeval",
     "macro_f1": "f1", "micro_f1": "f1", "weighted_f1": "f1", "word_accuracy": "accuracy",
 }  # fmt: skip
-"""Metric → its name on the hub, where it is another one."""
+"""Metric → its name on the hub, if different."""
 
 SPLIT_NAMES = {"dev": "validation", "test": "test"}
 
 
 @dataclass(frozen=True)
 class EncoderFacts:
-    """The encoder of a model, as far as its card names it; never a path of this machine.
+    """The encoder of a model, as its card names it; never a path on this machine.
 
     Attributes:
         title: its id on the hub, its name, or the name of its folder.
-        hub_id: its id on the hub; None where it is not known.
-        licence: as its own model card states it; None where it states none.
+        hub_id: its id on the hub; None if unknown.
+        licence: as its own model card states it; None if it states none.
         fingerprint: of its files.
     """
 
@@ -96,7 +96,7 @@ class EncoderFacts:
 
     @classmethod
     def of(cls, word: str, kind: Kind, fingerprint: str) -> EncoderFacts:
-        """The facts of an encoder, given as on the command line; where its files are gone, it has no licence."""
+        """The facts of an encoder, given as on the command line; without a licence if its files are gone."""
         try:
             reference = encoders.resolve(word, kind)
             licence = encoders.stated_licence(reference)
@@ -113,9 +113,9 @@ class ScoreRow:
 
     Attributes:
         split: dev or test.
-        examples: of the split; None where they were not counted.
-        over_seeds: mean, deviation and interval in words.
-        own: of the very model in the folder; None where it has none.
+        examples: number of examples in the split; None if not counted.
+        over_seeds: mean, deviation and interval as text.
+        own: the score of the model in the folder; None if it has none.
     """
 
     split: Literal["dev", "test"]
@@ -129,13 +129,13 @@ class ModelCard:
     """The contents of a card.
 
     Attributes:
-        name: of the model: its cell's.
+        name: of the model, the same as its cell's.
         form: of the folder.
-        encoder: what was adapted.
+        encoder: the adapted encoder.
         task, kind, metric, mode, head: the cell.
-        origin: how the model came to be, in sentences.
-        scores: a row a split.
-        score_notes: how to read them, a line each.
+        origin: sentences on the origin of the model.
+        scores: one row per split.
+        score_notes: notes on the scores, a line each.
         data: of the task, a line each.
         setting: the complete setting.
         limits: a line each.
@@ -165,11 +165,11 @@ class ModelCard:
 
     @property
     def pipeline(self) -> str:
-        """The pipeline of transformers for the kind of task; scores come from one for classification too."""
+        """The transformers pipeline for the kind of task; regression also uses text classification."""
         return "token-classification" if kinds.get(self.kind).labels_words else "text-classification"
 
     def _front_matter(self) -> str:
-        from huggingface_hub import EvalResult, ModelCardData  # it is slow to import
+        from huggingface_hub import EvalResult, ModelCardData  # slow to import
 
         name = HUB_METRICS.get(self.metric.partition(".")[0], self.metric.partition(".")[0])
         results = [
@@ -214,7 +214,7 @@ class ModelCard:
         source = NOT_STATED if stated is None else f"`{stated}`, as the encoder's own model card states"
         return [
             f"The encoder's licence ({self.encoder.title}): {source}.",
-            "These weights were trained on the data named above, whose terms may bind them too; they are unknown here.",
+            "These weights were trained on the data named above, whose terms are unknown here and may bind them too.",
         ]  # fmt: skip
 
 

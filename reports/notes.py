@@ -17,20 +17,20 @@ from meltpoint.sweeps.search.closing import Closing
 from meltpoint.tasks.core.wording import counted, plural, some
 
 FOLDED = {
-    "baseline": ("did not beat the best baseline on dev", "look at the data, the steps and the trials"),
+    "baseline": ("did not beat the best baseline on dev", "check the data, the steps and the trials"),
     "failed_runs": ("had finals that did not learn", "lower the learning rates, or run more trials"),
     "few_steps": (f"chose a setting of fewer than {FEW_STEPS} steps", "raise the epochs or the trials"),
-    "result": ("got a note on the best epoch", "`report --explain` has it"),
+    "result": ("got a note on the best epoch", "see `report --explain`"),
     "edge": ("chose a value at the edge of its range", "widen it with --set or --space"),
 }
 """Kind of a guard → the words for all of its cells, and the remedy."""
 NAMED = 4
-"""The cells or tasks that a line names."""
+"""Most cells or tasks that a line names."""
 
 SELECTION = (
     "Selection: the best epoch of a trial by dev, the earliest among equals; the best setting of a cell by dev, among "
-    "equals the one of fewer epochs, then the earlier; stopped trials are no candidates. A test split is opened "
-    "once a finalist, after that."
+    "equals the one of fewer epochs, then the earlier; stopped trials are no candidates. After that, a test "
+    "split is opened once per finalist."
 )
 
 
@@ -42,17 +42,17 @@ def notes(summary: SweepSummary) -> list[str]:
 
 
 def warning_notes(summary: SweepSummary) -> list[str]:
-    """Damaged records, and the guards against a wrong conclusion that the sweep has tripped, a line each."""
+    """Damaged records, and the sweep's tripped guards against wrong conclusions, a line each."""
     return [*summary.damaged, *(f"Warning: {line}." for line in guard_lines(summary))]
 
 
 def folded_warnings(summary: SweepSummary) -> list[str]:
-    """The warnings in a line each kind, for a screen: damaged records, guards, short searches, lost trials."""
+    """The warnings for a screen, one line per kind: damaged records, guards, short searches, lost trials."""
     found, several = guards(summary), len({cell.header.encoder for cell in summary.cells}) > 1
     lines = [*summary.damaged]
     alike: dict[str, list[Guard]] = {}
     for guard in found:
-        if guard.kind == "data":  # of other sizes, in the same words
+        if guard.kind == "data":  # the same words with other sizes
             alike.setdefault(re.sub(r"[\d ]+", "", guard.text), []).append(guard)
     for same in alike.values():
         first, *rest = dict.fromkeys(guard.cell[2] for guard in same)
@@ -63,15 +63,15 @@ def folded_warnings(summary: SweepSummary) -> list[str]:
     early = [cell for cell in summary.cells if cell.closed_early]
     lost = [cell for cell in summary.cells if cell.counts["failed"] or cell.failed_finals or cell.failed_defaults]
     for cells, words, remedy in (
-        (early, "ended the search early", "another --name searches on, or --new-test-round, which tables name"),
-        (lost, "had trials without a result", f"`meltpoint status {summary.name}` says why"),
+        (early, "ended the search early", "to search on, use another --name, or --new-test-round"),
+        (lost, "had trials without a result", f"see `meltpoint status {summary.name}`"),
     ):
         lines += _folded([_short(cell.header.key, several) for cell in cells], words, remedy, summary)
     return lines
 
 
 def _folded(names: Sequence[str], words: str, remedy: str, summary: SweepSummary) -> list[str]:
-    """The warning of the cells with these names; they are left out where it is all cells."""
+    """The warning about the cells with these names; the names are left out if it covers all cells."""
     count = len(summary.cells)
     if not names:
         return []
@@ -81,7 +81,7 @@ def _folded(names: Sequence[str], words: str, remedy: str, summary: SweepSummary
 
 
 def _short(key: CellKey, with_encoder: bool) -> str:
-    """A cell in a line: `🔥 sst2`, with its encoder and variant where they are needed."""
+    """A cell in a line: `🔥 sst2`, with its encoder and variant if they are needed."""
     encoder, mode, *rest = key
     return " ".join([*([encoder] if with_encoder else []), symbol(mode), *rest])
 
@@ -129,19 +129,19 @@ def trial_notes(summary: SweepSummary) -> list[str]:
 
 
 def code_notes(summary: SweepSummary) -> list[str]:
-    """The cells whose trials are of several versions of Meltpoint's code, a line each."""
+    """The cells whose trials used several versions of Meltpoint's code, a line each."""
     mixed = [cell for cell in summary.cells if cell.mixes_code]
     return [f"{'.'.join(cell.header.key)} {mixture_in_words(cell.code_uses, cell.best)}." for cell in mixed]
 
 
 def growth_notes(summary: SweepSummary) -> list[str]:
-    """The additions to the sweep under its name, and when they came, a line each."""
+    """The additions to the sweep under its name, with their dates, a line each."""
     lines = []
     for grown in summary.growth:
         day = time.strftime("%Y-%m-%d", time.localtime(grown.at))
         after = f", after {some(grown.opened, 'finalist')} had been scored on test" if grown.opened else ""
         seeds = any(change.startswith("seeds") for change in grown.changes) and grown.opened
-        looked = "; tests over the seeds do not know of that first look" if seeds else ""
+        looked = "; tests over the seeds do not account for that first look" if seeds else ""
         lines.append(f"The sweep grew on {day}{after}: {'; '.join(grown.changes)}{looked}.")
     return lines
 
@@ -153,7 +153,7 @@ def searched_less(closing: Closing) -> str:
 
 def searched_again(test_round: int) -> str:
     """The note that a cell's setting was chosen after its test split had been opened."""
-    return f"searched on after its test split was opened (test round {test_round}): test is no unseen data any more"
+    return f"searched on after its test split was opened (test round {test_round}): test is no longer unseen data"
 
 
 def input_notes(summary: SweepSummary) -> list[str]:

@@ -34,8 +34,8 @@ from meltpoint.tasks.core.registry import unknown
 
 MARK = "↳ paper"
 RELEASED = {"elmo": 1024, "skipthoughts": 4800}
-"""The size of a state of the encoders that are named by their folders, as released: 512 each way (Peters et al. 2018,
-section 3.4), combine-skip (Kiros et al. 2015, section 3)."""
+"""State size of the encoders that are named by their folders, as released: 512 each way (Peters et al. 2018, section
+3.4), combine-skip (Kiros et al. 2015, section 3)."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class PaperScore:
 
 
 def paper_table_of(spec: SweepSpec, name: str | None = None) -> PaperTable | None:
-    """The paper's table to compare a sweep with: the named one, or that of its specification file, or None.
+    """The paper's table to compare a sweep with: the named table, the table of its specification file, or None.
 
     Raises:
         ValueError: the name is unknown.
@@ -73,7 +73,7 @@ def paper_table_of(spec: SweepSpec, name: str | None = None) -> PaperTable | Non
 
 
 def paper_encoder(spec: SweepSpec, header: CellHeader) -> str:
-    """The paper's name of a cell's encoder: that of the one that it stands for, without a folder; "" for a toy."""
+    """The paper's name of a cell's encoder, or of the encoder it stands for, without a folder; "" for a toy."""
     name = spec.stands_for(header.encoder).partition(":")[0]
     return "" if header.encoder_size and RELEASED.get(name, header.encoder_size) != header.encoder_size else name
 
@@ -84,7 +84,7 @@ def with_paper_numbers(
     """The ❄/🔥 table of a sweep, with a paper's numbers if its specification or the caller names one.
 
     Args:
-        comparer: as of `matrix`.
+        comparer: as for `matrix`.
 
     Raises:
         ValueError: the name is unknown.
@@ -95,7 +95,7 @@ def with_paper_numbers(
     measured = matrix(summary, paper.split, [row.pair for row in paper.differences], comparer)
     footnotes = {text: number for number, text in enumerate(measured.footnotes, 1)}
     names = {cell.header.encoder: paper_encoder(summary.spec, cell.header) for cell in summary.cells}
-    of_block = [names.get(block.encoder, block.encoder) for block in measured.blocks]  # some are of ensembles alone
+    of_block = [names.get(block.encoder, block.encoder) for block in measured.blocks]  # some blocks hold only ensembles
     blocks = [_joined(block, own, paper, footnotes) for block, own in zip(measured.blocks, of_block, strict=True)]
     blocks += [_paper_only(name, paper, footnotes) for name in paper.encoders() if name not in of_block]
     table = Matrix(tuple(blocks), tuple(footnotes), measured.deltas)
@@ -150,7 +150,7 @@ def _paper_only(encoder: str, paper: PaperTable, footnotes: dict[str, int]) -> E
 
 
 def _of(row: PaperRow | PaperDifference) -> ModeVariant | RowPair | None:
-    """The key of a paper's row, which equals that of the corresponding measured row."""
+    """The key of a paper's row, equal to the key of the corresponding measured row."""
     return row.side if isinstance(row, PaperRow) else row.pair
 
 
@@ -190,18 +190,18 @@ def _notes(summary: SweepSummary, paper: PaperTable) -> list[str]:
         f"Rows marked {MARK} are not measured here: {paper.source}; on {paper.split}. `{QUOTED}` marks numbers that "
         "the paper itself took from elsewhere."
     ]
-    notes += [f"Of the paper's numbers: {note}." for note in paper.notes]
+    notes += [f"On the paper's numbers: {note}." for note in paper.notes]
     for encoder, header in {cell.header.encoder: cell.header for cell in summary.cells}.items():
         original = summary.spec.stands_for(encoder)
         if not paper_encoder(summary.spec, header):
             name = original.partition(":")[0]
             notes.append(
-                f"{encoder} is not the {name} of the paper, whose rows stand apart: it has states of "
+                f"{encoder} is not the paper's {name}, whose rows are shown separately: its states have "
                 f"{header.encoder_size} numbers, not {RELEASED[name]}."
             )
         elif original != encoder and original in paper.encoders() and encoder.partition(":")[0] != original:
             notes.append(
-                f"{encoder} stands for {original} here: the paper's numbers are of {original}, another encoder."
+                f"{encoder} stands for {original} here: the paper's numbers are from {original}, another encoder."
             )
     return notes
 
@@ -259,12 +259,12 @@ class PaperEnsemble(Strict):
 
     @property
     def key(self) -> EnsembleOf:
-        """The corresponding ensemble of ours."""
+        """Our corresponding ensemble."""
         return EnsembleOf(frozenset(side.key for side in self.ensemble))
 
 
 class PaperDifference(PaperScores):
-    """A row of differences, `upper` minus `lower`, as the paper prints it; without scores where it prints none.
+    """A row of differences, `upper` minus `lower`, as the paper prints it; without scores if it prints none.
 
     Attributes:
         metric: the metric, if it is not each task's own metric.
@@ -313,7 +313,7 @@ class PaperTable(Strict):
         return list(dict.fromkeys(row.encoder for row in rows))
 
     def gaps(self) -> list[PaperDifference]:
-        """The differences; those that the paper does not print are those of its two rows, if it has both."""
+        """The differences; unprinted ones are computed from the paper's two rows, if it has both."""
         return [gap if gap.scores else gap.model_copy(update={"scores": self._gap(gap)}) for gap in self.differences]
 
     def _gap(self, gap: PaperDifference) -> dict[str, float]:

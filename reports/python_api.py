@@ -37,15 +37,15 @@ EXAMPLES = {
 }  # fmt: skip
 """Examples of arguments that are tables or mappings."""
 TERMINAL_CLAIMS = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
-"""Variables by which a notebook's kernel says that output goes to a terminal."""
+"""Variables with which a notebook's kernel claims that output goes to a terminal."""
 
 
 class SweepFailedError(RuntimeError):
-    """A sweep that ended without a result somewhere, or was stopped.
+    """The error of a sweep that ended with a result missing, or was stopped.
 
     Attributes:
         exit_status: of the command.
-        sweep: what there is of it; None where it never began.
+        sweep: the part that exists; None if it never began.
     """
 
     def __init__(self, message: str, exit_status: int, found: LoadedSweep | None) -> None:
@@ -97,8 +97,9 @@ def sweep(
     The arguments are the command's options, which `meltpoint sweep --help` explains; `replacing` is `--with`,
     `overrides` is `--set`: `{"epochs": 3}`.
 
-    The search runs in a process of its own, so that Ray, signals and memory are not the notebook's. Its progress comes
-    on standard error. An interrupt (the notebook's stop button, Ctrl-C) stops it cleanly: finished trials are kept.
+    The search runs in its own process, so that it does not share Ray, signals or memory with the notebook. Its progress
+    goes to standard error. An interrupt (the notebook's stop button, Ctrl-C) stops it cleanly: finished trials are
+    kept.
 
     Raises:
         ValueError: bad input, as the command refuses it.
@@ -124,7 +125,7 @@ def _run_sweep(words: Sequence[str], storage: str, name: str) -> LoadedSweep:
 
 
 def _takes_arguments_of(other: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """Decorator of a function of `**arguments` that takes those of another one: `help` and mypy show each by name."""
+    """Give a function of `**arguments` the signature of another one, so that `help` and mypy show each argument."""
 
     def decorate(function: Callable[..., R]) -> Callable[P, R]:
         own = inspect.signature(function)
@@ -137,7 +138,7 @@ def _takes_arguments_of(other: Callable[P, Any]) -> Callable[[Callable[..., R]],
 
 @_takes_arguments_of(sweep)
 def plan(**arguments: Any) -> SweepPlan:
-    """The plan of the sweep that the same arguments run: cells, trials, what the ledger answers, cost; trains nothing.
+    """Plan the sweep that the same arguments run: cells, trials, results already in the ledger, cost; trains nothing.
 
     Raises:
         ValueError: bad input, as the command refuses it.
@@ -172,13 +173,13 @@ def tune(
 
     Args:
         data: a pandas frame, a `datasets.Dataset`, a pair (texts, labels), a path, or a dict of splits of these; data
-            that are no file are written to `STORAGE/NAME/data`.
-        text: the column of the texts, two for pairs; found where it is not named.
-        label: the column of the labels; found where it is not named.
-        kind: of the task, such as `pair_classification` (docs/tasks.md); found where it is not named.
+            that is not in files is written to `STORAGE/NAME/data`.
+        text: the text column, two for pairs; found if not named.
+        label: the label column; found if not named.
+        kind: of the task, such as `pair_classification` (docs/tasks.md); found if not named.
         group: the column of documents or authors, whose examples are split and resampled together.
-        test, dev: these splits, where `data` has none; otherwise they are carved off train.
-        name: the training file's name, or one that only the same data have.
+        test, dev: these splits, if `data` has none; otherwise they are split off train.
+        name: of the sweep; by default the training file's name, or a name unique to the data.
         overrides: hyperparameters that are fixed or have another range, `{"epochs": 3}`; `--set` of the command.
         time_budget: `90s`, `10m`, `2h`.
         margin: points within which modes are level; the cheapest is then recommended.
@@ -194,7 +195,7 @@ def tune(
     parts, place = splits_of(data, test, dev), str(storage)
     named = name or name_of(parts)
     if "://" in place:
-        raise ValueError(f"storage {place}: tune keeps its data in a folder; write them there and use mp.sweep.")
+        raise ValueError(f"storage {place}: tune keeps its data in a folder; write it to files there and use mp.sweep.")
     files = write_splits(parts, Path(place) / named / DATA)
     words = ["tune", str(files["train"]), *([str(files["test"])] if "test" in files else [])]
     words += [f"--dev={files['dev']}"] if "dev" in files else []
@@ -225,7 +226,7 @@ def load_model(folder: PathLike, device: str = "cpu") -> ExportedModel:
         device: `cpu`, `cuda` or `cuda:0`.
 
     Raises:
-        ValueError: it is not such a folder, one of its files is damaged, or the device is not there.
+        ValueError: it is not such a folder, one of its files is damaged, or the device is not available.
     """
     from meltpoint.adapters.exported_model import load_folder
 
@@ -233,19 +234,19 @@ def load_model(folder: PathLike, device: str = "cpu") -> ExportedModel:
 
 
 def options_of(arguments: Mapping[str, Any]) -> SweepOptions:
-    """The options that keyword arguments stand for.
+    """The options that keyword arguments name.
 
     Raises:
-        ValueError: an unknown argument; near misses are named.
+        ValueError: an unknown argument; close matches are listed.
     """
     return checked_options({name: _value(name, value) for name, value in arguments.items() if value is not None})
 
 
 def _value(name: str, value: Any) -> Any:
-    """A value whose form is that of the option, so that no table is read as the names of its columns.
+    """A value in the form of its option, so that a table is not read as the names of its columns.
 
     Raises:
-        ValueError: a form that is none; the message has the right one.
+        ValueError: the value has another form; the message gives the right one.
     """
     if name == "overrides" and isinstance(value, Mapping):
         return [f"{key}={_yaml(each)}" for key, each in value.items()]
@@ -256,7 +257,7 @@ def _value(name: str, value: Any) -> Any:
         listed = "a word or a list of words" if is_list else "one word or number"
         listed = "a dict" if name == "overrides" else listed
         example = f", as in {name}={EXAMPLES[name]!r}" if name in EXAMPLES else ""
-        data = "; data go to mp.tune(data), or into a file that `meltpoint new-task train.csv --out reviews.yaml` reads"
+        data = "; pass data to mp.tune(data), or draft a task with `meltpoint new-task train.csv --out reviews.yaml`"
         raise ValueError(f"{name} is a {type(each).__name__}; write {listed}{example}{data if name == 'task' else ''}.")
     return value
 
@@ -272,7 +273,7 @@ def _yaml(value: Any) -> str:
 
 
 class _Ended:
-    """The end of a command: its status, and its last line of an error."""
+    """The end of a command: its status, and its last error line."""
 
     def __init__(self) -> None:
         self.status, self.message = 0, ""
@@ -281,7 +282,7 @@ class _Ended:
 def _run(words: Sequence[str]) -> _Ended:
     """Run a command, passing its output on line by line to this process's standard error.
 
-    `sys.stderr` is a notebook's cell there, which a child process does not write to by itself.
+    In a notebook, `sys.stderr` is the cell's output, which a child process cannot write to by itself.
     """
     ended = _Ended()
     with _process(words) as process:
@@ -297,15 +298,15 @@ def _run(words: Sequence[str]) -> _Ended:
 def _without_terminal() -> dict[str, str]:
     """The environment without a claim that output goes to a terminal.
 
-    ipykernel sets FORCE_COLOR for what runs in a cell. rich then takes the pipe for a terminal, and draws its live
-    table anew several times a second, thousands of lines in the notebook, in place of plain lines of progress.
+    ipykernel sets FORCE_COLOR for processes started in a cell. rich then takes the pipe for a terminal and redraws its
+    live table several times a second: thousands of lines in the notebook in place of plain progress lines.
     """
     return {name: value for name, value in os.environ.items() if name not in TERMINAL_CLAIMS}
 
 
 @contextmanager
 def _process(words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """A child process that ends with the block: after an interrupt it is asked to stop, and waited for."""
+    """A child process that ends with the block: on an error or interrupt, it is told to stop and waited for."""
     import signal
 
     process = subprocess.Popen(

@@ -30,7 +30,7 @@ from meltpoint.tasks.core.wording import some
 Certainty = Literal["sure", "provisional", "level"]
 
 FROZEN = ("feature_extraction",)
-"""The modes that leave the encoder as it is."""
+"""The modes that do not train the encoder."""
 VERBS = {
     "feature_extraction": "Freeze", "fine_tuning": "Fine-tune", "stack_and_finetune": "Stack, then fine-tune",
 }  # fmt: skip
@@ -44,7 +44,7 @@ class Standing:
         cell: the cell.
         score: its score over seeds, on the recommendation's split.
         is_recommended: True for the winner: the one that every table marks.
-        seconds: to train its best setting once (`CellCost.seconds_of_a_final`); None where that is unknown.
+        seconds: to train its best setting once (`CellCost.seconds_of_a_final`); None if unknown.
     """
 
     cell: CellSummary = field(repr=False)
@@ -67,11 +67,11 @@ class Recommendation:
         certainty: `sure`, `provisional` or `level`.
         standings: the candidates, the best score first; at least one.
         against: the candidate that the sentence compares the winner with; None if there is no other.
-        comparison: `upper` − `lower` of these two, in either order; None where they cannot be compared.
-        bound: level: the most that the winner may be behind, at 95 %; a fraction.
+        comparison: `upper` − `lower` of these two, in either order; None if they cannot be compared.
+        bound: for `level`, the most by which the winner may be behind, at 95 %; a fraction.
         untold: other candidates that cannot be told from the winner.
         margin: as a fraction.
-        several: True if the candidates have several encoders, which the words then name.
+        several: True if the candidates have several encoders, so that the text names them.
         missing: the modes of the task that have no result to compare, in the sweep's order.
     """
 
@@ -161,7 +161,7 @@ class Recommendation:
 
     @property
     def of_these_models(self) -> str:
-        """The same question of each side's best model, over examples alone, which one seed can answer; or ""."""
+        """The same comparison of each side's best model, over examples alone, so that one seed is enough; or ""."""
         known = None if self.comparison is None else self.comparison.model
         if known is None or self.comparison is None or self.against is None:
             return ""
@@ -174,13 +174,13 @@ class Recommendation:
         return f"The best model of each, over examples alone: {pair} {interval}: {verdict}."
 
     def name(self, standing: Standing) -> str:
-        """`🔥`, with the variant and the encoder where there are several."""
+        """`🔥`, with the variant and the encoder if there are several."""
         head = standing.cell.header
         parts = [head.encoder] if self.several else []
         return " ".join([*parts, symbol(head.mode), *([head.variant] if head.variant else [])])
 
     def as_json(self) -> dict[str, Any]:
-        """For programs; scores and differences are fractions, `delta` is winner − `against`."""
+        """The object for programs; scores and differences are fractions, `delta` is winner − `against`."""
         known, winner = self.comparison, self.winner
         sign = 1 if known is None or known.upper == winner.cell.header.key else -1
         ends = [] if known is None or known.low is None or known.high is None else [sign * known.low, sign * known.high]
@@ -223,7 +223,7 @@ class Recommendation:
         assert self.against is not None
         assert self.bound is not None
         if self.bound <= 0:
-            return f"behind {self.name(self.against)} by nothing"
+            return f"not behind {self.name(self.against)}"
         points = difference_text(self.bound, self.metric).lstrip("+")
         return f"at most {points} points behind {self.name(self.against)}"
 
@@ -244,7 +244,7 @@ def recommendations(
 
     Args:
         deltas: the table's (`Matrix.deltas`), adjusted.
-        split: "dev" where the table shows dev even if there are test scores.
+        split: "dev" if the table shows dev even if there are test scores.
         margin: modes closer than this are level; a fraction.
     """
     found = {(delta.comparison.upper, delta.comparison.lower): delta.comparison for delta in deltas if delta.in_family}
@@ -256,7 +256,7 @@ def recommendations(
     tested = [(field, rival, p) for field in raced for rival, p in field.within_margin()]
     passed = holm([p for *_, p in tested])
     level: dict[str, Standing] = {}
-    for (raced_field, rival, _), p in zip(tested, passed, strict=True):  # of a task the cheapest comes first
+    for (raced_field, rival, _), p in zip(tested, passed, strict=True):  # the cheapest of a task comes first
         if p < ALPHA:
             level.setdefault(raced_field.task, rival)
     return tuple(field.recommendation(level.get(field.task)) for field in raced)
@@ -305,15 +305,15 @@ class _Field:
         return [one for one in self.standings[1:] if _group(one) == _group(self.leader)]
 
     def between(self, one: Standing, other: Standing) -> Comparison | None:
-        """Their comparison, whichever of them is its upper one."""
+        """Their comparison, in either order."""
         keys = one.cell.header.key, other.cell.header.key
         return self.comparisons.get(keys) or self.comparisons.get(keys[::-1])
 
     def within_margin(self) -> list[tuple[Standing, float]]:
         """The modes that are cheaper than the leader, the cheapest first, each with the p of "behind by the margin".
 
-        It has to hold against every other mode, so that the largest p-value counts and needs no adjustment here
-        (an intersection-union test, Berger 1982).
+        A mode has to pass against every other mode, so the largest p-value counts and needs no adjustment here (an
+        intersection-union test, Berger 1982).
         """
         group = [self.leader, *self.rivals]
         cheaper = sorted((one for one in self.rivals if _cost(one) < _cost(self.leader)), key=_cost)
@@ -359,7 +359,7 @@ class _Field:
 
 
 def _cost(one: Standing) -> tuple[float, int]:
-    """Seconds to train a mode; where they are unknown, the papers' order, ❄ first."""
+    """Seconds to train a mode; if unknown, its place in the papers' order, ❄ first."""
     return (one.seconds or 0.0, place_of(one.mode))
 
 

@@ -106,7 +106,7 @@ def files_of(results: SweepResults) -> dict[str, str]:
 
 
 def markdown(results: SweepResults) -> str:
-    """The Markdown report: the ❄/🔥 table, what it shows, the cells, the best settings, and the notes."""
+    """The Markdown report: the ❄/🔥 table, its findings, the cells, the best settings, and the notes."""
     summary, table = results.summary, results.table
     parts = [f"# Sweep {_plain(summary.name)}", _bullets(advice_lines(results.recommendations)), _state(summary)]
     for block in table.blocks:
@@ -124,7 +124,7 @@ def markdown(results: SweepResults) -> str:
 
 
 def _findings(results: SweepResults) -> list[str]:
-    """The sections on the differences of the table and on what tuning bought; none where there are no scores yet."""
+    """The sections on the table's differences and on gains from tuning; none if there are no scores yet."""
     parts = []
     if results.family:
         rows = [[_plain(text) for text in delta_row(delta)] for delta in results.family]
@@ -170,7 +170,7 @@ def _cells(summary: SweepSummary) -> str:
 
 
 def _cost(summary: SweepSummary) -> list[str]:
-    """The section on costs: what each cell took, and which cells no other one beats in score and cost."""
+    """The section on costs: the cost of each cell, and the Pareto sets of score and cost."""
     heads, *rows = ([*map(_plain, row)] for row in cost_rows(summary))
     parts = ["## Cost", _table_tables(heads, rows, "l" * len(_names(summary)) + "r" * 7), _bullets(cost_notes(summary))]
     heads, *rows = ([*map(_plain, row)] for row in pareto_rows(summary))
@@ -178,7 +178,7 @@ def _cost(summary: SweepSummary) -> list[str]:
 
 
 def _classes(summary: SweepSummary) -> list[str]:
-    """The section on the classes of each cell; none where no predictions of classes are stored."""
+    """The section on the classes of each cell; none if no predictions of classes are stored."""
     parts = []
     for name, scores in class_sections(summary):
         rows = [[_plain(text) for text in row] for row in class_rows(scores)]
@@ -247,7 +247,7 @@ def comma_separated(results: SweepResults) -> str:
 
 
 def _gain_columns(gain: TuningGain | None) -> dict[str, object]:
-    """The columns on what tuning bought."""
+    """The columns on the gain from tuning."""
     bought = gain.comparison if gain else None
     return {
         "tuning_delta": bought and bought.delta, "tuning_low": bought and bought.low,
@@ -320,7 +320,7 @@ def report(
         margin: of the recommendation, as a fraction; None for the sweep's own.
 
     Raises:
-        ValueError: the table is unknown, or the dashboard's address is none.
+        ValueError: the table is unknown, or the dashboard's address is not a web address.
     """
     results = results_of(summary, beside, margin=margin)
     if form == "html":
@@ -331,9 +331,9 @@ def report(
 
 
 def kept_files(results: SweepResults) -> dict[str, str]:
-    """The report files in a sweep's folder: file name → text; the page is one of them once every cell is done.
+    """The report files in a sweep's folder: file name → text; they include the page once every cell is done.
 
-    A sweep that is stopped may have seconds to end, which the page is not worth.
+    A stopped sweep may have only seconds to exit, too few for the page.
     """
     files = files_of(results)
     if all(cell.is_done for cell in results.summary.cells):
@@ -341,7 +341,7 @@ def kept_files(results: SweepResults) -> dict[str, str]:
             from meltpoint.reports.html.page import html
 
             files["report.html"] = html(results)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the tables and the exports must not be lost by it
+        except Exception as error:  # noqa: BLE001 - no error here may lose the tables and the exports
             tell(
                 f"report.html was not written ({type(error).__name__}: {error}); `meltpoint report "
                 f"{results.summary.name} --format html` tries again.",

@@ -20,7 +20,7 @@ from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.metrics import is_lower_better
 
 VERSION = 1
-"""Of the document: a new field leaves it, a field that changes its meaning or goes raises it."""
+"""Of the document: raised if a field changes its meaning or is removed, not for a new field."""
 
 
 def document_text(results: SweepResults) -> str:
@@ -78,7 +78,7 @@ def _spread(name: str, over: Spread | None) -> dict[str, float | None]:
 
 
 def _notes(cell: CellSummary) -> list[str]:
-    """Changes to the cell's data and inputs, and how its search differs from others."""
+    """Changes to the cell's data and inputs, and differences of its search from others."""
     lines = [*cell.header.notes, *(note for record in [cell.best] if record for note in record.input_notes)]
     lines += [searched_less(cell.closed_early)] if cell.closed_early else []
     lines += [searched_again(cell.test_round)] if cell.test_round > 1 else []
@@ -86,7 +86,7 @@ def _notes(cell: CellSummary) -> list[str]:
 
 
 def _tuning(gain: TuningGain | None) -> dict[str, Any] | None:
-    """The gain by tuning; null where the cell has no finals, figures null where nothing was compared."""
+    """The gain from tuning; null if the cell has no finals, with null figures if nothing was compared."""
     if gain is None:
         return None
     known = gain.comparison

@@ -25,7 +25,7 @@ from meltpoint.tasks.core.wording import some
 
 WON = "the published setting won the search"
 NOT_RUN, NOT_YET = "the published setting was not run", "the published setting has not run yet"
-ON_DEV = " on dev, by which the winner was chosen"
+ON_DEV = " on dev, on which the winner was chosen"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class TuningGain:
 
     Attributes:
         cell: the cell.
-        comparison: winner − published setting; None where they are the same, or the latter has no finals.
+        comparison: winner − published setting; None if they are the same, or the latter has no finals.
         words: the conclusion.
     """
 
@@ -44,7 +44,7 @@ class TuningGain:
 
 
 def tuning_gains(summary: SweepSummary, comparer: Comparer) -> list[TuningGain]:
-    """The gain of every cell that has finals, on test where both settings are scored there."""
+    """The gain of every cell that has finals, on test if both settings are scored there."""
     return [_gain(cell, summary, comparer) for cell in summary.cells if cell.finals]
 
 
@@ -58,7 +58,7 @@ def _gain(cell: CellSummary, summary: SweepSummary, comparer: Comparer) -> Tunin
 
 
 def gain_in_words(gain: Comparison) -> str:
-    """`tuning bought +1.3 [+0.4, +2.2]`, or that it is not shown to help."""
+    """The conclusion, such as `tuning bought +1.3 [+0.4, +2.2]`."""
     value, where = difference_text(gain.delta, gain.metric), ON_DEV if gain.split == "dev" else ""
     if gain.low is None or gain.high is None:
         return f"{value}{where}, no interval: {gain.reason}"
@@ -85,12 +85,12 @@ DIFFERENCE_NOTE = (
 )
 HOLM_NOTE = (
     "Adjusted p: Holm's, over all Δ of the table by each task's own metric; below 0.05 a difference is claimed. The "
-    "intervals are each for itself. "
+    "intervals are not adjusted. "
     "P(A > B): the probability that one run of A beats one of B on new examples."
 )
 TUNING_NOTE = (
     "What tuning bought: the winner's finals minus the published setting's, with the same seeds. These intervals are "
-    "each for itself."
+    "not adjusted."
 )
 STAR_NOTE = "★ marks the recommended mode of each task; its sentence says how certain that is."
 ENOUGH_SEEDS = 6
@@ -130,17 +130,17 @@ def searches_note(summary: SweepSummary) -> list[str]:
         return [f"The modes have equal searches: {each.popitem()[1]} in a cell."]
     unequal = ", ".join(f"{symbol(mode)} {text}" for mode, text in each.items())
     return [
-        f"The modes have unequal searches: {unequal} in a cell. Of more settings the best is better by chance alone."
+        f"The modes have unequal searches: {unequal} in a cell. The best of more settings is better by chance alone."
     ]
 
 
 def _errors(summary: SweepSummary) -> list[str]:
-    """The note on columns of errors, where there are any."""
+    """The note on columns of errors, if there are any."""
     heads = [cell.header for cell in summary.cells]
     names = dict.fromkeys(name for head in heads for name in (head.metric, *head.beside) if is_lower_better(name))
     return (
         [
-            f"Of {' and '.join(names)} lower is better, so that there a Δ below 0 is for the upper side; they are "
+            f"For {' and '.join(names)}, lower is better, so a Δ below 0 favours the upper side; they are "
             "in the unit of the task's scores, not ×100."
         ]
         if names
@@ -157,7 +157,7 @@ class SweepResults:
         table: the ❄/🔥 table, with a paper's numbers if one is compared with.
         paper: the paper's table, or None.
         paper_notes: remarks on the paper's numbers.
-        gains: what tuning bought, cell by cell.
+        gains: the gain from tuning, cell by cell.
         recommendations: one for each task with scored finals, the first thing that every view shows.
     """
 
@@ -186,7 +186,7 @@ def results_of(
 
     Args:
         beside: the paper's table to compare with; None for the one of the sweep's specification file, if any.
-        comparer: None for one of the sweep's stored predictions.
+        comparer: None for a new one over the sweep's stored predictions.
         margin: of the recommendations, as a fraction; None for the sweep's own.
 
     Raises:
@@ -205,7 +205,7 @@ def results_of(
 
 
 class ComparedOnce(Comparer):
-    """A comparer that remembers its comparisons: a table asks for some of them twice."""
+    """A comparer that remembers its comparisons: a table needs some of them twice."""
 
     def __init__(self, inner: Comparer) -> None:
         super().__init__(inner.folder, inner.resamples, inner.margin)
@@ -230,9 +230,9 @@ class ComparedOnce(Comparer):
 
 
 def compare_by_task(summary: SweepSummary, comparer: Comparer, split: Split) -> None:
-    """Let a comparer see the cells task by task: cells of a task share their resamples, of which it keeps a few.
+    """Run the comparisons task by task: cells of a task share their resamples, of which the comparer keeps a few.
 
-    The pairs are those of the table: of one encoder, in the order of its modes.
+    The pairs are the table's: within one encoder, in the order of its modes.
     """
 
     def place(cell: CellSummary) -> tuple[str, str, str, int]:
@@ -248,7 +248,7 @@ def compare_by_task(summary: SweepSummary, comparer: Comparer, split: Split) -> 
 
 
 def asked_forms(model: bool, transformers: bool, onnx: bool) -> list[Form]:
-    """The forms that the options of `export` ask for."""
+    """The forms that the options of `export` request."""
     asked: dict[Form, bool] = {"model": model, "transformers": transformers, "onnx": onnx}
     return [form for form, is_asked in asked.items() if is_asked]
 
@@ -268,14 +268,14 @@ def export_finalists(
     ledger: Ledger, summary: SweepSummary, out: StoragePath, only: str | None, forms: Sequence[Form],
     tell: Callable[[StoragePath], None],
 ) -> None:  # fmt: skip
-    """Write the best finalist of each cell, or of one, in some forms.
+    """Write the best finalist of each cell, or of one cell, in the given forms.
 
     Args:
         only: one cell's name (E.M.T), or None for all.
-        tell: gets each folder once it is written.
+        tell: called with each folder once it is written.
 
     Raises:
-        ValueError: a finalist cannot be written; it keeps no other one from being written.
+        ValueError: a finalist cannot be written; the others are still written.
     """
     cells = {cell_name(*cell.header.key): cell for cell in summary.cells}
     refused = []

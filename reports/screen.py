@@ -38,7 +38,7 @@ from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
 from meltpoint.tasks.core.wording import counted, printable, some
 
-if TYPE_CHECKING:  # they import torch, which takes seconds and a table does not need
+if TYPE_CHECKING:  # these import torch, which takes seconds; a table does not need it
     from meltpoint.adapters.training.epochs import EpochResult
     from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
@@ -50,8 +50,8 @@ def show_summary(
     """Print the recommendations, the ❄/🔥 table of each encoder as wide as the console, the cost and the warnings.
 
     Args:
-        results: of the summary, if they are computed already.
-        explain: also every difference, what tuning bought, each warning, and how to read the figures.
+        results: of the summary, if already computed.
+        explain: also print every difference, the gains from tuning, each warning, and notes on the figures.
     """
     results = results or results_of(summary)
     for known, line in zip(results.recommendations, advice_lines(results.recommendations), strict=True):
@@ -156,11 +156,11 @@ def _entry(shown: TableEntry, narrow: bool) -> Text:
 def show_outcome(
     outcome: Outcome, resources: Resources, again: str, console: Console, results: SweepResults | None = None
 ) -> None:  # fmt: skip
-    """Print the result of a sweep: its recommendations and table; on standard error its problems and what comes next.
+    """Print a sweep's recommendations and table; on standard error, its problems and the next commands.
 
     Args:
         again: the command that resumes the sweep.
-        results: of the outcome's summary, if they are computed already.
+        results: of the outcome's summary, if already computed.
     """
     stderr = Screen(stderr=True, soft_wrap=True)
     show_summary(outcome.summary, console, results)
@@ -176,7 +176,7 @@ def show_outcome(
 
 
 def _next(outcome: Outcome, resources: Resources) -> tuple[str, str]:
-    """The commands that use a sweep's model, or show the sweep in MLflow's dashboard, and that explain its table."""
+    """Two next commands: use the sweep's model, or show the sweep in MLflow's dashboard; and explain its table."""
     name, uri = outcome.summary.name, resources.tracking_uri
     storage = [] if resources.storage == "runs" else ["--storage", resources.storage]
     told = [] if uri is None else ["--tracking-uri", redacted(uri)]
@@ -200,7 +200,7 @@ def show_ensemble(made: Ensemble, sweep: str, console: Console) -> None:
 
 
 def show_plan(planned: SweepPlan, console: Console, verbose: bool = True) -> None:
-    """Print a plan: its modes, the total and the estimated time; `verbose`: each cell, what is searched, all notes."""
+    """Print a plan: its modes, the total and the estimated time; `verbose`: each cell, its search space, all notes."""
     if not verbose:
         _show_short_plan(planned, console)
         return
@@ -263,21 +263,21 @@ def _show_short_plan(planned: SweepPlan, console: Console) -> None:
     for line in lines[:4]:
         say(console, line, style="dim")
     more = f"{len(lines) - 4} more notes and " if len(lines) > 4 else ""
-    say(console, f"--verbose has {more}each cell and what is searched.", style="dim")
+    say(console, f"--verbose has {more}each cell and its search space.", style="dim")
 
 
 def data_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
-    """One line a task: `sst2: 6 920 examples to train on, 872 of dev, 1 821 of test`."""
+    """One line per task: `sst2: 6 920 training examples, 872 dev, 1 821 test`."""
     for task in dict.fromkeys(cell.task for cell in cells):
         cell = next(one for one in cells if one.task == task)
         unopened = "no test split" if cell.test_state == "absent" else "test is not opened"
-        test = unopened if cell.test_examples is None else f"{counted(cell.test_examples)} of test"
-        sizes = f"{counted(cell.train_examples)} examples to train on, {counted(cell.dev_examples)} of dev"
+        test = unopened if cell.test_examples is None else f"{counted(cell.test_examples)} test"
+        sizes = f"{counted(cell.train_examples)} training examples, {counted(cell.dev_examples)} dev"
         yield f"{task}: {sizes}, {test}"
 
 
 def space_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
-    """One line for each mode, head and space; with the tasks where a mode has several."""
+    """One line for each mode, head and space; with the tasks if a mode has several."""
     spaces: dict[tuple[str, str, str], list[str]] = {}
     for cell in cells:
         ranges = ", ".join(f"{name} {text}" for name, text in cell.searched.items()) or "nothing"
@@ -289,7 +289,7 @@ def space_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
 
 
 def note_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
-    """One line for each note of a task; with the modes where not all of its cells have it."""
+    """One line for each note of a task; with the modes if only some of its cells have it."""
     found: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         for note in cell.notes:
@@ -308,7 +308,7 @@ def show_epoch(epoch: EpochResult, console: Console) -> None:
 
 
 def show_checks(checks: Sequence[Check], console: Console, verbose: bool = False) -> None:
-    """Print the results of `doctor`: a line for each lack, and its remedy; `verbose`: also for what is well."""
+    """Print the results of `doctor`: a line for each failed check, with its remedy; `verbose`: passed ones too."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column()
     grid.add_column(no_wrap=True)

@@ -24,7 +24,7 @@ from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import some
 
 INTERVAL_SECONDS = 2.0
-"""Between two looks: a ledger of a hundred thousand trials takes about as long to read."""
+"""Between two reads: a ledger of a hundred thousand trials takes about as long to read."""
 
 
 def watch(
@@ -32,14 +32,14 @@ def watch(
 ) -> SweepSummary:  # fmt: skip
     """Show a sweep's status until no process drives it.
 
-    A terminal shows the table of `status`, renewed; a pipe gets a line whenever something has changed.
+    A terminal shows the table of `status`, refreshed; a pipe gets a line whenever something has changed.
 
     Args:
-        read: gives the sweep as it is now.
-        wait: waits some seconds between two looks.
+        read: returns the sweep in its current state.
+        wait: waits some seconds between two reads.
 
     Returns:
-        The sweep as it ended.
+        The sweep in its final state.
     """
     return _on_terminal(read, console, wait) if console.is_terminal else _in_lines(read, console, wait)
 
@@ -96,15 +96,15 @@ def progress_line(summary: SweepSummary) -> str:
 
 
 MOST_ERRORS = 20
-"""If more trials of a cell failed, those of one cause share a line."""
+"""If more trials of a cell failed, trials with the same cause share a line."""
 SHOWN = 3
 """The number of trials that such a line names."""
 RUNNING_SHOWN = 8
-"""The running trials that have a line."""
+"""Most running trials that have a line."""
 
 
 def show_status(summary: SweepSummary, console: Console) -> None:
-    """Print counts, best dev and finals of each cell; then the state, and why trials failed."""
+    """Print counts, best dev and finals of each cell; then the state, and the causes of failed trials."""
     columns: list[ScreenColumn[CellSummary]] = [
         mode_column(lambda cell: cell.header.mode),
         name_column("task", lambda cell: cell.header.task),
@@ -149,11 +149,11 @@ def show_status(summary: SweepSummary, console: Console) -> None:
 
 
 def running_lines(running: RunningTrials) -> list[str]:
-    """A line for each of the trials that run, the longest first; the number of those beyond `RUNNING_SHOWN`."""
+    """A line for each running trial, the longest first, and the number of trials beyond `RUNNING_SHOWN`."""
     lines = []
     for trial in running.trials[:RUNNING_SHOWN]:
         seconds = max(0.0, running.noted_at - trial.began)
-        state = "not yet through an epoch"
+        state = "no epoch finished yet"
         if trial.epoch is not None:
             dev = "no number" if trial.dev is None else score_text(trial.dev, trial.metric)
             state = f"epoch {trial.epoch} of at most {trial.epochs}, dev {trial.metric} {dev}"
@@ -163,13 +163,13 @@ def running_lines(running: RunningTrials) -> list[str]:
 
 
 def time_left_in_words(left: TimeLeft) -> str:
-    """`About 12 min left, if trials go on to take as long as the 40 that ended, 2 at a time.`"""
+    """`About 12 min left, if trials keep taking as long as the 40 that ended, 2 at a time.`"""
     ended = f"the {left.trials} that ended" if left.trials > 1 else "the one that ended"
-    return f"A{str(left)[1:]}, if trials go on to take as long as {ended}, {left.at_a_time:.2g} at a time."
+    return f"A{str(left)[1:]}, if trials keep taking as long as {ended}, {left.at_a_time:.2g} at a time."
 
 
 def error_lines(cell: CellSummary) -> list[str]:
-    """The errors of a cell: a line per failed trial, or per cause where many failed of the same one."""
+    """The errors of a cell: a line per failed trial, or per cause if many trials failed."""
     name = ".".join(cell.header.key)
     if len(cell.errors) <= MOST_ERRORS:
         return [f"✗ {name} {' '.join(error.split())}" for error in cell.errors]
@@ -200,7 +200,7 @@ def _finals(cell: CellSummary, planned: int) -> str:
 
 
 def _defaults(cell: CellSummary) -> str:
-    """The finals of the published setting; it has no others than the cell's if it is the best setting."""
+    """The finals of the published setting; none of its own if it is the best setting."""
     if not cell.default_seeds:
         return "is the best" if cell.default_finals else NOTHING
     return _scores(cell, len(cell.default_finals), cell.default_seeds, cell.default_dev, cell.default_test)

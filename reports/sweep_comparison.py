@@ -22,10 +22,10 @@ class CellDifference:
 
     Attributes:
         cell: its name.
-        metric: of the scores; both sweeps' where they differ.
-        conditions: what its numbers rest on and differs, `data: 0a1b → 2c3d`; scores compare settings only where empty.
-        setting: parameter → its values in the best settings, where they differ; None where one does not have it.
-        split: of the scores: test where both have test scores, else dev.
+        metric: of the scores; both sweeps' if they differ.
+        conditions: differences in the basis of its numbers, `data: 0a1b → 2c3d`; scores compare settings only if empty.
+        setting: parameter → its values in the best settings, if they differ; None if one does not have it.
+        split: of the scores: test if both have test scores, else dev.
         a, b: mean scores over seeds; None without finals.
         delta: b − a.
     """
@@ -45,8 +45,8 @@ class SweepDifference:
     """Two sweeps, `a` and `b`.
 
     Attributes:
-        specification: what differs in what they were asked to do, `trials 16 → 32`.
-        code: the versions of the code of each.
+        specification: differences between the specifications, `trials 16 → 32`.
+        code: the code versions of each.
         only_a, only_b: names of cells that the other one does not have.
         cells: the cells of both.
     """
@@ -65,7 +65,7 @@ class SweepDifference:
 
 
 def compare_sweeps(a: SweepSummary, b: SweepSummary) -> SweepDifference:
-    """Compare two sweeps; nothing is trained or scored for it."""
+    """Compare two sweeps; nothing is trained or scored."""
     ours = {cell.header.key: cell for cell in a.cells}
     theirs = {cell.header.key: cell for cell in b.cells}
     asked = [line for line in b.spec.differences(a.spec) if not line.startswith("name ")]
@@ -115,7 +115,7 @@ def _settings(a: CellSummary, b: CellSummary) -> dict[str, tuple[Value | None, V
 
 
 def lines(found: SweepDifference) -> Iterator[str]:
-    """The comparison as text, one fact a line."""
+    """The comparison as text, one fact per line."""
     yield f"a: {found.a} · b: {found.b}"
     yield f"Specification: {'; '.join(found.specification) or 'the same'}."
     before, now = (", ".join(versions) for versions in found.code)
@@ -144,4 +144,4 @@ def _scores_text(cell: CellDifference) -> str:
 
 
 def _value(value: Value | None) -> str:
-    return "not there" if value is None else value_text(value)
+    return "absent" if value is None else value_text(value)

@@ -28,7 +28,7 @@ class ModeVariant:
 
 @dataclass(frozen=True)
 class EnsembleOf:
-    """The key of the ensemble of exactly these rows' cells of one task."""
+    """The key of the ensemble of exactly these rows' cells on one task."""
 
     members: frozenset[ModeVariant]
 
@@ -123,7 +123,7 @@ class TableEntry:
         mean: the score as a fraction; None without a score.
         reasons: the reasons why it is not a test score over all seeds, or why a difference has no interval.
         notes: the numbers of the footnotes with these reasons.
-        is_recommended: True of the task's recommended cell.
+        is_recommended: True for the task's recommended cell.
     """
 
     text: str = NOTHING
@@ -165,7 +165,7 @@ class Delta:
     Attributes:
         title: `Δ 🔥 − ❄`.
         comparison: of the two rows' cells.
-        in_family: True if its p-value is adjusted: it is by the task's own metric, and not another's repetition.
+        in_family: True if its p-value is adjusted: it is by the task's own metric, and repeats no other comparison.
     """
 
     title: str
@@ -187,7 +187,7 @@ class Delta:
 class EncoderBlock:
     """The table of one encoder: rows of modes, ensembles and differences; one column per (task, metric).
 
-    The row of baselines stands among the ensembles, which it is like: without a mode.
+    The row of baselines is among the ensembles, since it also has no mode.
 
     A task's own metric comes first; its further metrics (`Task.beside`) follow. `deltas` are not adjusted yet.
     """
@@ -206,7 +206,7 @@ class Matrix:
 
     Attributes:
         footnotes: numbered from 1.
-        deltas: the comparisons behind the tables, those of the Holm family with adjusted p-values.
+        deltas: the comparisons behind the tables; the Holm family has adjusted p-values.
     """
 
     blocks: tuple[EncoderBlock, ...]
@@ -215,7 +215,7 @@ class Matrix:
 
 
 def own_columns(columns: Sequence[tuple[str, str]]) -> list[bool]:
-    """For each column, whether it is the first of its task: that of the task's own metric."""
+    """For each column, True if it is the first of its task, which has the task's own metric."""
     tasks = [task for task, _ in columns]
     return [task not in tasks[:place] for place, task in enumerate(tasks)]
 
@@ -247,7 +247,7 @@ def numbered(row: TableRow, footnotes: dict[str, int]) -> TableRow:
 
 FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetune"
 ORDER = (FROZEN, TUNED, STACKED)
-"""Of the rows of modes; a difference subtracts the earlier mode."""
+"""Order of the rows of modes; a difference subtracts the earlier mode."""
 
 Comparable = Mapping[tuple[ModeVariant | EnsembleOf, str], CellSummary | Ensemble]
 """(row key, task) → a cell, or an ensemble of cells, of one encoder."""
@@ -261,7 +261,7 @@ class Contrasts:
     Attributes:
         cells: the rows' cells.
         columns: (task, metric) of each.
-        split: "dev" where the table shows dev even if there are test scores.
+        split: "dev" if the table shows dev even if there are test scores.
         comparer: of the sweep.
     """
 
@@ -274,7 +274,7 @@ class Contrasts:
         """The row of a difference, and the comparisons behind it; an ensemble has none."""
         entries, deltas = [], []
         for (task, metric), is_own in zip(self.columns, own_columns(self.columns), strict=True):
-            if pair.metric and not is_own:  # a difference by one metric stands in the task's first column
+            if pair.metric and not is_own:  # a difference by one metric is in the task's first column
                 entries.append(TableEntry())
                 continue
             by = pair.metric or metric
@@ -323,7 +323,7 @@ def place_of(mode: str) -> int:
 
 
 def in_one_table(deltas: Sequence[Delta]) -> tuple[Delta, ...]:
-    """All deltas of a sweep, each once, those of the family adjusted by Holm for all of them together."""
+    """All deltas of a sweep, each once; Holm's procedure adjusts the family together."""
     unique: dict[tuple[object, ...], Delta] = {}
     for delta in deltas:
         known = delta.comparison

@@ -1,4 +1,4 @@
-"""Best settings of cells and single trials, as `best` and `show` give them."""
+"""Best settings of cells and single trials, as `best` and `show` print them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 SHORTEST = 4
-"""Characters of a trial's id that name it, where no other trial's id begins so."""
+"""Leading characters of a trial's id that are enough to name it, if no other id begins with them."""
 
 
 def find_trial(records: Sequence[TrialRecord], sweep: str, word: str) -> TrialRecord:
-    """The trial whose id is a word or begins with it.
+    """The trial whose id equals a word or begins with it.
 
     Raises:
         ValueError: none, or several; the message says how to find the ids.
@@ -41,11 +41,11 @@ def find_trial(records: Sequence[TrialRecord], sweep: str, word: str) -> TrialRe
     if found:
         raise ValueError(
             f"{some(len(found), 'trial')} of '{sweep}' begin with '{word}': {', '.join(r.id for r in found[:4])}; "
-            "write more."
+            "type more characters."
         )
     raise ValueError(
-        f"No cell or trial '{word}' in sweep '{sweep}', or several; `meltpoint best {sweep}` prints the cells, and ids "
-        "of trials are the names of the files in its trials/."
+        f"No cell or trial '{word}' in sweep '{sweep}', or several; `meltpoint best {sweep}` lists the cells, and "
+        "trial ids are the file names in its trials/."
     )
 
 
@@ -58,7 +58,7 @@ def best_of_cell(summary: SweepSummary, word: str) -> TrialRecord | None:
 
 
 def trial_lines(record: TrialRecord, summary: SweepSummary) -> list[str]:
-    """The description of a trial, one fact a line, then a line an epoch."""
+    """The description of a trial, one fact per line, then one line per epoch."""
     cell = next((one for one in summary.cells if one.header.key == record.cell), None)
     return [
         f"{record.id}: {_what(record)} of {'.'.join(record.cell)} ({title(record.mode)}, head {record.head})",
@@ -194,7 +194,7 @@ def _spread_json(split: str, over: Spread | None) -> dict[str, float | None]:
 
 
 def best_rows(cells: Sequence[RankedCell]) -> list[dict[str, object]]:
-    """A row a cell: its name, rank, scores, and the searched part of the setting."""
+    """One row per cell: its name, rank, scores, and the searched part of the setting."""
     return [_cell_row(cell) for cell in cells]
 
 

@@ -32,7 +32,7 @@ def splits_of(data: Any, test: Any = None, dev: Any = None) -> dict[Split, Path 
     is_of_splits = isinstance(data, Mapping) and bool(set(data) & set(SPLIT_WORDS))
     for name, part in data.items() if is_of_splits else [("train", data)]:
         if name not in SPLIT_WORDS:
-            raise ValueError(f"data has a split {name!r}; name splits train, dev and test.")
+            raise ValueError(f"data has an unknown split {name!r}; name the splits train, dev and test.")
         parts[SPLIT_WORDS[name]] = part
     named: dict[Split, Any] = {"test": test, "dev": dev}
     for split, part in named.items():
@@ -48,7 +48,7 @@ def splits_of(data: Any, test: Any = None, dev: Any = None) -> dict[Split, Path 
 
 
 def name_of(parts: Mapping[Split, Path | str]) -> str:
-    """The name of a sweep that has none: its training file's, or one that only the same data have."""
+    """The name of a sweep without one: its training file's, or a name unique to the data."""
     train = parts["train"]
     if isinstance(train, Path):
         return re.sub(r"[^A-Za-z0-9_-]+", "-", train.name.partition(".")[0]).strip("-_") or "data"
@@ -56,10 +56,10 @@ def name_of(parts: Mapping[Split, Path | str]) -> str:
 
 
 def write_splits(parts: Mapping[Split, Path | str], folder: Path) -> dict[Split, Path]:
-    """Split → its file; what is no file yet is written to `FOLDER/SPLIT.jsonl`.
+    """Split → its file; data not yet in a file is written to `FOLDER/SPLIT.jsonl`.
 
     Raises:
-        ValueError: there are other data under that name.
+        ValueError: the file exists and holds other data.
     """
     files: dict[Split, Path] = {}
     for split, part in parts.items():
@@ -67,7 +67,7 @@ def write_splits(parts: Mapping[Split, Path | str], folder: Path) -> dict[Split,
         if isinstance(part, Path):
             continue
         if path.exists() and path.read_text(encoding="utf-8") != part:
-            raise ValueError(f"{path} holds other data; take another name, or remove that sweep.")
+            raise ValueError(f"{path} holds other data; choose another name, or remove that sweep.")
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(part, encoding="utf-8")
     return files
@@ -89,7 +89,7 @@ def _frame(part: Any, split: str) -> pandas.DataFrame:
         return pandas.DataFrame({"words": texts, "tags": labels} if is_words else {"text": texts, "label": labels})
     if isinstance(part, Mapping):
         return pandas.DataFrame(part)
-    raise ValueError(f"{split} is a {type(part).__name__}; give {WANTED}.")
+    raise ValueError(f"{split} is a {type(part).__name__}; pass {WANTED}.")
 
 
 def _named(values: Any, feature: Any) -> list[Any]:

@@ -48,7 +48,7 @@ def analyse(
     Args:
         name: the sweep's name, or `-` for none.
         chosen: names of analyses.
-        storage: the folder of all sweeps, or an object store, which takes `out`.
+        storage: the folder of all sweeps, or an object store, which requires `out`.
         out: the output folder; None for `analyses/` in the sweep's folder, or in the storage without a sweep.
         formats: some of `md, csv, tex, svg, png`; all if empty.
 
@@ -67,7 +67,7 @@ def analyse(
         if form not in FORMATS:
             raise registry.unknown(form, "format", FORMATS)
     if model is not None and (len(encoders), len(tasks)) != (1, 1):
-        raise ValueError("--model is one encoder tuned on one task; say which with one --encoder and one --task.")
+        raise ValueError("--model holds one encoder tuned on one task; name them with one --encoder and one --task.")
     ledger = None if name == NO_SWEEP else Ledger(sweep_folder(storage, name))
     target = out or (ledger.folder if ledger else storage) / "analyses"
     if not isinstance(target, Path):
@@ -88,10 +88,10 @@ def _check_read(analyses: Sequence[Analysis], options: Mapping[str, object]) -> 
     """Refuse an option that none of the analyses reads.
 
     Raises:
-        ValueError: there is one; the message names the analyses that read it.
+        ValueError: no analysis reads an option; the message names the analyses that do.
     """
     for option, value in options.items():
         if value is not None and not any(option in analysis.reads for analysis in analyses):
             readers = [name for name in names() if option in get(name).reads]
-            asked = ", ".join(analysis.name for analysis in analyses)
-            raise ValueError(f"--{option} has no part in {asked}; leave it out, or ask for {' or '.join(readers)}.")
+            chosen = ", ".join(analysis.name for analysis in analyses)
+            raise ValueError(f"--{option} is not read by {chosen}; leave it out, or run {' or '.join(readers)}.")

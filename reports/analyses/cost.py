@@ -1,4 +1,4 @@
-"""The cost of 🔥 over ❄ for each encoder and task, next to the ratio of a lecture.
+"""The cost of 🔥 over ❄ for each encoder and task, compared with the ratio from a lecture.
 
 `report` has the table of all costs and the Pareto sets.
 """
@@ -26,8 +26,8 @@ RATIO_COLUMNS = (
 RATIO_NOTES = (
     "The lecture (E. Simpson, University of Bristol, Fine-tuning) says of ❄: 'Training cost is much lower (~10x) as we "
     "only train weights on the final layers.' Here both are as the sweep ran them, each with its own head and epochs.",
-    "One run: as in the table of costs, so that ❄ reads cached states. A search trial: the search's seconds over its "
-    "trials, in which a frozen encoder's states are computed once and set-up counts.",
+    "One run: as in the table of costs, so that ❄ reads cached states. A search trial: the search's seconds divided "
+    "by its trials; set-up counts, and a frozen encoder's states are computed once.",
 )
 
 

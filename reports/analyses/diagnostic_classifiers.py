@@ -36,7 +36,7 @@ METHOD = (
     "train; linear regression for scores.",
     "`constant` is the score of always predicting train's most frequent label (the mean label for regression).",
     f"Inputs of at most {MAX_PIECES} word pieces; means over all real positions, special tokens too; pairs "
-    "read jointly where the encoder can.",
+    "read jointly if the encoder can.",
 )
 
 

@@ -53,15 +53,15 @@ HEAD_METHOD = (
 )
 
 METHOD = (
-    "❄, 🔥: the mean over the finals' seeds ×100, on test where both cells are scored there, else on dev. Δ = 🔥 − ❄; "
+    "❄, 🔥: the mean over the finals' seeds ×100, on test if both cells are scored there, else on dev. Δ = 🔥 − ❄; "
     "low and high bound its 95 % interval, from a paired bootstrap over seeds and examples. Adjusted p: Holm's, over "
     "all tasks of this table. Of several variants of a mode on a task, the best on dev is shown.",
     "Advice: the better mode if its adjusted p is below 0.05 (with a note if Δ is under one point, which P1's table 2 "
     "does not colour), `❄ ≈ 🔥` if it is not and the interval stays within one point of 0, else `cannot be told`.",
     "`all of the kind`: the mean Δ over the tasks above it, its 95 % interval with tasks as the sample (Student's t), "
-    "and the exact sign test over tasks (this alone where a task is scored by an error); `on these tasks` where each "
-    "task is claimed and the interval over tasks still holds 0. Nothing covers the search: another one might have "
-    "found another setting.",
+    "and the exact sign test over tasks (this alone if a task is scored by an error); `on these tasks` if each "
+    "task is claimed and the interval over tasks still holds 0. No interval covers the search: another search might "
+    "have found another setting.",
     "P1 says: table 1 of Peters, Ruder & Smith 2019, which studied ELMo and BERT-base.",
 )
 WHOLE = "all of the kind"
@@ -90,7 +90,7 @@ class Pair:
 
 
 MOST_TASKS = 200
-"""The largest number of tasks that is named as enough."""
+"""The largest number of tasks suggested as enough."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class TaskAgreement:
 
     @property
     def agreeing(self) -> int:
-        """The number of tasks on the side that most are on."""
+        """The number of tasks on the majority side."""
         return max(self.above, self.below)
 
     @property
@@ -143,7 +143,7 @@ class TaskAgreement:
 
     @property
     def needed_tasks(self) -> int | None:
-        """The number of tasks with which a sign test would be below `ALPHA` if as many in a hundred agreed."""
+        """The number of tasks at which a sign test would fall below `ALPHA`, at the same rate of agreement."""
         share = self.agreeing / len(self.deltas)
         if share <= 0.5:
             return None
@@ -297,7 +297,7 @@ def _better(delta: float, upper: str, lower: str, has_points: bool = True) -> st
 
 
 def what_would_change(comparison: Comparison) -> str:
-    """The sizes that a clearer, or another, conclusion on a task takes."""
+    """The sizes needed for a clearer or different conclusion on a task."""
     if comparison.is_claimed:
         return NOTHING_MORE
     if comparison.low is None:
@@ -308,7 +308,7 @@ def what_would_change(comparison: Comparison) -> str:
 
 
 def agreeing(tasks: TaskAgreement) -> str:
-    """`3 of 3 for 🔥`, or `1 of 2 each` where neither mode has more."""
+    """`3 of 3 for 🔥`, or `1 of 2 each` if the modes tie."""
     if tasks.above == tasks.below:
         return f"{tasks.above} of {len(tasks.deltas)} each"
     return f"{tasks.agreeing} of {len(tasks.deltas)} for {'🔥' if tasks.above > tasks.below else '❄'}"

@@ -1,7 +1,7 @@
 """Tuning curves (Lourie, Cho & He 2023): the median best dev score against trials and against training seconds.
 
-A row for each cell and number of trials, two figures with a panel for each task and a line with its bands for each
-mode. Only random trials count, and each curve ends where its bands say nothing.
+The table has a row for each cell and number of trials. Both figures have a panel for each task, and a line with bands
+for each mode. Only random trials count, and each curve ends where its bands stop being informative.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ COLUMNS = (
 METHOD = (
     "median: of the best dev score of k random trials ×100, F̂⁻¹(0.5^(1/k)), where F̂ is the distribution of the scores "
     "of the cell's random trials. low and high: exact bands, simultaneous for the whole curve (Lourie, Cho & He 2023; "
-    "opda, ld_equal_tailed); of 100 such bands at 80 %, some 20 leave the true curve somewhere. Scores that occur "
-    "twice make them wider than need be, not narrower.",
-    "valid: the largest k for which the band says anything. Beyond it, its upper side is the highest value that the "
-    "metric can have, whatever the scores are: the dashes, and the end of the lines.",
-    "Only random trials count: the bands hold for independent draws whose number is fixed beforehand, not for TPE's, "
-    "the published setting, or one that won in another cell. A space with few settings is drawn from without "
-    "repeats, which makes the bands wider than need be.",
+    "opda, ld_equal_tailed); about 20 of 100 such bands at 80 % miss the true curve somewhere. Tied scores make them "
+    "wider than necessary, never narrower.",
+    "valid: the largest k for which the band is informative. Beyond it, the upper bound is the metric's highest value, "
+    "whatever the scores are; the table then shows dashes, and the lines end.",
+    "Only random trials count: the bands hold for independent draws whose number is fixed beforehand, not for "
+    "TPE's trials, the published setting, or a setting that won in another cell. A small space is sampled without "
+    "repeats, which makes the bands wider than necessary.",
     "seconds: k times the mean cost of a random trial: trial seconds times its share of the GPU (GPU-seconds), or the "
-    "seconds of a CPU worker, whatever its threads; trials side by side share theirs equally. The bands do not cover "
-    "the error of that mean, nor do trials take equally long.",
-    "A trial whose setting failed counts as the metric's lowest value: a search that draws it has nothing from it. All "
-    "trials have the search's seed, so that nothing here covers seeds; the best of k scores on dev is higher than that "
+    "seconds of a CPU worker, whatever its threads; concurrent trials of one worker share its seconds equally. The "
+    "bands do not cover the error of that mean, nor the variation between trials.",
+    "A trial whose setting failed counts as the metric's lowest value: a search that draws it gains nothing. All "
+    "trials use the search's seed, so the bands do not cover seeds; the best of k scores on dev is higher than that "
     "setting's score elsewhere.",
 )
 

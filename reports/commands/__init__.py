@@ -1,1 +1,1 @@
-"""The commands of the command line, a file per panel of its help; each imports what is heavy when it is called."""
+"""The commands, one file per panel of the help; each imports heavy modules when it is called."""

@@ -1,4 +1,4 @@
-"""Commands that open the dashboard and look after the cache."""
+"""The commands `show`, `best`, `rm`, `compare` and `cache`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def show(
     cell: Annotated[str, typer.Argument(help="A cell (E.M.T or M.T), or a trial's id.", show_default=False)],
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """A trial: its setting, epochs, scores, hardware, and what went wrong; --json: its record."""
+    """Show a trial: setting, epochs, scores, hardware and error; --json: its record."""
     from meltpoint.reports.trial_view import best_of_cell, find_trial, trial_lines
     from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.storage.files import storage_path, sweep_folder
@@ -43,7 +43,7 @@ def best(
     cell: Annotated[str | None, typer.Option(help="One cell, E.M.T or E.M.T.VARIANT; all otherwise.")] = None,
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """The cells of each task by rank, ★ the recommended one, with scores and best setting; --json: every value."""
+    """Rank the cells of each task (★: recommended), with scores and best setting; --json: every value."""
     from meltpoint.reports.results import results_of
     from meltpoint.reports.trial_view import best_json, best_rows, chosen_cells
 
@@ -82,10 +82,10 @@ def compare(
     a: Annotated[str, typer.Argument(help="A sweep's name.", show_default=False)],
     b: Annotated[str, typer.Argument(help="Another sweep's name.", show_default=False)],
     storage: Storage = "runs",
-    other_storage: Annotated[str | None, typer.Option("--other-storage", help="Where b lies, if elsewhere.")] = None,
+    other_storage: Annotated[str | None, typer.Option("--other-storage", help="Storage of B, if different.")] = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Two sweeps: what differs in specification, code and data, and each common cell's setting and scores."""
+    """Compare two sweeps: specification, code, data, and the setting and scores of each common cell."""
     from meltpoint.reports.sweep_comparison import compare_sweeps, lines
 
     found = compare_sweeps(read_summary(a, storage), read_summary(b, other_storage or storage))

@@ -1,4 +1,4 @@
-"""The commands on sweeps that run as jobs of a cluster: `submit`, `logs`, `stop`, and their part of `status`."""
+"""Commands for sweeps that run as jobs on a cluster: `submit`, `logs`, `stop`, and their part of `status`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 Environment = Annotated[
     str,
     typer.Option(
-        help="image: the cluster has Meltpoint; wheel, FILE.whl: a built wheel is sent along; tree: Meltpoint as here.",
+        help="image: Meltpoint is on the cluster; wheel, FILE.whl: upload a wheel; tree: upload this Meltpoint.",
         rich_help_panel="Where it runs",
     ),
 ]  # fmt: skip
 Variables = Annotated[
     list[str] | None,
     typer.Option(
-        "--env", help="A variable to pass on from here, by its name; the cluster's dashboard shows it.",
+        "--env", help="An environment variable to pass on, by name; the cluster's dashboard shows its value.",
         rich_help_panel="Where it runs",
     ),
 ]  # fmt: skip
@@ -52,9 +52,9 @@ def submit(
     options: SweepOptions, address: JobAddress = None, environment: Environment = "image", env: Variables = None,
     driver_cpus: DriverCpus = 0.0, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Send a sweep to a Ray cluster as a job, and return at once. The same command again resumes it.
+    """Submit a sweep to a Ray cluster as a job and return at once. The same command again resumes it.
 
-    Folders, data and task files are the cluster's; files that --spec and --space name are sent along.
+    Folders, data and task files are on the cluster; the files of --spec and --space are uploaded.
 
     Example: meltpoint submit --address http://head:8265 --storage /mnt/sweeps --name first --encoder bert-base
     --mode fine_tuning --task sst2
@@ -79,7 +79,7 @@ def submit(
     if as_json:
         print_json({"job": job, "sweep": asked.spec.name, "attempt": attempt, "address": url})
         return
-    tell(f"{job} is on its way at {url}; it needs this machine no more.")
+    tell(f"{job} is submitted to {url}; it no longer needs this machine.")
     for command in ("logs -f", "status", "stop"):
         tell(f"  meltpoint {command} {asked.spec.name} --address {url}")
 
@@ -87,10 +87,10 @@ def submit(
 @exit_on_error()
 def logs(
     name: NameArgument, address: JobAddress = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
     attempt: AttemptNumber = None,
 ) -> None:  # fmt: skip
-    """Print the output of a submitted sweep. With -f, status 1 if the job did not end well."""
+    """Print the output of a submitted sweep. With -f, exit with status 1 if the job failed or was stopped."""
     from meltpoint.sweeps.jobs.client import last_attempt
 
     client = _client(address)
@@ -99,7 +99,7 @@ def logs(
         try:
             job = client.follow(job.name, _write)
         except KeyboardInterrupt:
-            complain(f"{job.name} goes on; `meltpoint stop {name}` ends it.")
+            complain(f"{job.name} is still running; `meltpoint stop {name}` ends it.")
             raise typer.Exit(DONE) from None
     else:
         _write(client.log(job.name))
@@ -111,7 +111,7 @@ def logs(
 
 @exit_on_error()
 def stop(name: NameArgument, address: JobAddress = None) -> None:
-    """End a submitted sweep's job, and wait until it has. Finished trials are kept; `submit` again resumes it."""
+    """Stop a submitted sweep's job and wait for its end. Finished trials are kept; `submit` again resumes it."""
     from meltpoint.sweeps.jobs.client import last_attempt
     from meltpoint.sweeps.jobs.sweep_job import STOP_WAIT_SECONDS
     from meltpoint.sweeps.jobs.sweep_job import stop as end
@@ -119,14 +119,14 @@ def stop(name: NameArgument, address: JobAddress = None) -> None:
     client = _client(address)
     job = last_attempt(name, client.jobs())
     if job.is_over:
-        tell(f"It had ended before: {in_words(job)}")
+        tell(f"The job had already ended: {in_words(job)}")
         return
     began = time.monotonic()
     job = end(client, job)
     seconds = time.monotonic() - began
     if not job.is_over:
-        pending = "Ray gives up a job that finds no room in 15 minutes" if job.status == "PENDING" else "look again"
-        complain(f"{job.name} is {job.status} after {seconds:.0f} s still; {pending}: {client.url}.")
+        pending = "Ray gives up a job that finds no room in 15 minutes" if job.status == "PENDING" else "check again"
+        complain(f"{job.name} is still {job.status} after {seconds:.0f} s; {pending}: {client.url}.")
         raise typer.Exit(FAILED)
     killed = ", killed, since it did not end by itself" if seconds > STOP_WAIT_SECONDS else ""
     tell(f"{in_words(job)} It took {seconds:.0f} s{killed}.")
@@ -140,16 +140,16 @@ def _client(address: str | None) -> JobClient:
 
 
 def _variables(names: list[str]) -> dict[str, str]:
-    """The variables of `--env`, by their names alone, so that no value is kept in a shell's history.
+    """The variables of `--env`, given by name only, so that no value lands in a shell's history.
 
     Raises:
-        ValueError: one that is not set here, or is given with its value; the message holds no value.
+        ValueError: a variable is not set here, or is given with its value; the message holds no value.
     """
     for name in names:
         if "=" in name:
-            raise ValueError(f"--env {name.partition('=')[0]}=…: name it alone; its value is taken from here.")
+            raise ValueError(f"--env {name.partition('=')[0]}=…: give the name only; its value is read from here.")
         if name not in os.environ:
-            raise ValueError(f"--env {name}: is not set here; export it first.")
+            raise ValueError(f"--env {name} is not set here; export it first.")
     return {name: os.environ[name] for name in names}
 
 
@@ -158,7 +158,7 @@ def _write(text: str) -> None:
 
 
 def in_words(job: Job) -> str:
-    """A job in a line: its status in Ray, and its start."""
+    """A job on one line: its status in Ray, and its start."""
     when = "" if job.started is None else time.strftime(", begun %Y-%m-%d %H:%M", time.localtime(job.started))
     code = f" (exit status {job.exit_code})" if job.exit_code else ""
     why = ""
@@ -172,7 +172,7 @@ def status_of_job(
 ) -> None:
     """Show the status of a sweep's last job in Ray, and the sweep's status.
 
-    The status is read here where the storage is visible; otherwise by a short job on the cluster.
+    The status is read here if the storage is visible, otherwise by a short job on the cluster.
 
     Args:
         summarise: the summary of a sweep, by its name and storage.
@@ -200,7 +200,7 @@ def status_of_job(
 
 
 def is_here(name: str, storage: str) -> bool:
-    """True if this machine sees a sweep in a storage; an object store may let the cluster in alone."""
+    """True if this machine sees a sweep in a storage; an object store may admit only the cluster."""
     from meltpoint.sweeps.storage.files import readable_storage
 
     try:
@@ -230,9 +230,9 @@ def _ask_for_status(client: JobClient, name: str, job: Job, as_json: bool) -> No
 
 
 def _say_which_counts(jobs: list[Job]) -> None:
-    """Note that the ledger is right where Ray reports a failed job, as it does for one that outlived its head."""
+    """Note that the ledger is right if Ray reports a failed job, as it does for a job that outlived the head node."""
     if any(job.status == "FAILED" for job in jobs):
-        tell("Where Ray and the table differ, the table is right: it is read from the files of the sweep.")
+        tell("If Ray and the table differ, the table is right: it is read from the sweep's files.")
 
 
 def _as_json(job: Job | None, client: JobClient) -> dict[str, Any] | None:

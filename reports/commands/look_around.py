@@ -29,11 +29,11 @@ def features(
     encoder: Annotated[
         str, typer.Option("--encoder", help="bert-base, minilm, hf:ID, hf:FOLDER or elmo:FOLDER.", show_default=False)
     ],
-    file: Annotated[Path, typer.Option("--input", help="A text with a sentence on each line, words apart by spaces.")],
+    file: Annotated[Path, typer.Option("--input", help="A text file, one sentence per line, words split by spaces.")],
     out: Annotated[Path, typer.Option("--out", help="The .npz file to write.")],
     layers: Annotated[str, typer.Option(help="all, top, or numbers from 0 (the embeddings): 0,6.")] = "all",
 ) -> None:
-    """Write each sentence's layers as an encoder has them: arrays 0, 1, … of (layers, words, dim), and the words."""
+    """Write an encoder's layers for each sentence: arrays 0, 1, … of (layers, words, dim), and the words."""
     from meltpoint.sweeps.command_line.spec_from_options import encoder_name
     from meltpoint.sweeps.specification.early_checks import check_features
 
@@ -48,15 +48,15 @@ def features(
 @exit_on_error()
 def list_names(
     what: Annotated[
-        Listable | None, typer.Argument(help="Of what to list the names; how many there are of each otherwise.")
+        Listable | None, typer.Argument(help="The kind of names to list; the number of each kind otherwise.")
     ] = None,
-    mode: Annotated[str, typer.Option(help="With spaces: what is tried in this mode …")] = "",
+    mode: Annotated[str, typer.Option(help="With spaces: the values tried in this mode …")] = "",
     encoder: Annotated[str, typer.Option(help="… of this encoder …")] = "",
     task: Annotated[str, typer.Option(help="… on this task …")] = "",
     head: Annotated[str, typer.Option(help="… under this head.")] = "",
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """List encoders, modes, tasks, heads, tricks, spaces, specs, sweeps; `spaces --mode M`: what M tries."""
+    """List encoders, modes, tasks, heads, tricks, spaces, specs, sweeps; `spaces --mode M`: the values that M tries."""
     if what is Listable.sweeps:
         show_sweeps(storage, as_json)
         return
@@ -64,10 +64,10 @@ def list_names(
 
     if (encoder or task or head) and not mode:
         raise ValueError(
-            "--encoder, --task and --head go with --mode, as in: list spaces --mode fine_tuning --encoder minilm."
+            "--encoder, --task and --head need --mode, as in: list spaces --mode fine_tuning --encoder minilm."
         )
     if mode and what is not Listable.spaces:
-        raise ValueError(f"--mode goes with spaces, not with {what or 'nothing'}; see: list spaces --mode {mode}.")
+        raise ValueError(f"--mode is for spaces, not for {what or 'nothing'}; see: list spaces --mode {mode}.")
     rows = parameters_of_cell(mode, encoder or ANY_ENCODER, task, head) if mode else inventory(what) if what else []
     rows = rows if what else [*overview(), sweeps_row(storage)]
     if as_json:
@@ -79,7 +79,7 @@ def list_names(
 
 
 def sweeps_row(storage: str) -> dict[str, object]:
-    """The row of a storage's sweeps, where `list` has no word."""
+    """The row of a storage's sweeps in `list` without an argument."""
     from meltpoint.sweeps.storage.files import readable_storage
 
     names = sorted(path.parent.name for path in readable_storage(storage).glob("*/sweep.json"))
@@ -90,9 +90,9 @@ def sweeps_row(storage: str) -> dict[str, object]:
 def doctor(
     storage: Storage = "runs", tracking_uri: TrackingUri = None, address: Address = None, data_dir: DataDir = None,
     as_json: AsJson = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Also what is well.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also show the checks that pass.")] = False,
 ) -> None:  # fmt: skip
-    """Check this machine, and each node of a cluster (--address); each lack comes with its remedy."""
+    """Check this machine, and each node of a cluster (--address); each fault comes with its remedy."""
     from meltpoint.reports.screen import show_checks
     from meltpoint.sweeps.machine.doctor import checks, data_folder
     from meltpoint.sweeps.machine.ray_address import RAY
@@ -117,12 +117,12 @@ def doctor(
 
 @exit_on_error()
 def ui(
-    name: Annotated[str | None, typer.Argument(help="A sweep: its cells, best first. All sweeps otherwise.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A sweep, to see its cells, best first; else all sweeps.")] = None,
     storage: Storage = "runs", tracking_uri: TrackingUri = None,
-    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="On which port.")] = 5000,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on.")] = 5000,
 ) -> None:  # fmt: skip
-    """The MLflow dashboard on this storage, until Ctrl-C; with a sweep's name the address of its cells.
+    """Serve the MLflow dashboard of this storage until Ctrl-C; with a sweep's name, also link to its cells.
 
     Example: meltpoint ui demo
     """
@@ -139,7 +139,7 @@ def new_task(
     group: Group = "",
     as_json: AsJson = False,
 ) -> None:
-    """Look at files of examples and write the task file that reads them, for you to correct."""
+    """Inspect files of examples and draft the task file that reads them, for you to correct."""
     from meltpoint.tasks.inspection import new_task as inspection
 
     made = inspection.new_task(files, out, group)
@@ -148,4 +148,4 @@ def new_task(
     elif out is None:
         show(made.text)
     if out is not None:
-        tell(f"{out}: guesses; correct what is wrong, then: meltpoint plan --task {out}", err=True)
+        tell(f"{out} is a guess; correct it, then run: meltpoint plan --task {out}", err=True)

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 def status(
     name: Annotated[str | None, typer.Argument(help="The sweep's name; every sweep of the storage otherwise.")] = None,
     storage: Storage = "runs", address: JobAddress = None, as_json: AsJson = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until the sweep ends.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until the sweep ends.")] = False,
 ) -> None:  # fmt: skip
-    """Each cell: trials planned, finished, stopped, failed, running; best dev; finals. And a submitted one's job."""
+    """Show each cell's trials by state, best dev score and finals, and the job of a submitted sweep."""
     if name is None:
         show_sweeps(storage, as_json)
         return
@@ -77,12 +77,12 @@ def show_sweeps(storage: str, as_json: bool) -> None:
 
 
 def read_view(name: str, storage: str) -> SweepSummary:
-    """As `read_summary`, to be shown: damaged records are left out and named."""
+    """Read a summary for display: damaged records are left out and named."""
     return read_summary(name, storage, leaves_out=True)
 
 
 def read_summary(name: str, storage: str, leaves_out: bool = False) -> SweepSummary:
-    """The summary of a sweep in a storage; arguments and errors as of `summarise`.
+    """The summary of a sweep in a storage; arguments and errors as for `summarise`.
 
     Raises:
         ValueError: there is no such sweep, or one of its files is damaged.
@@ -98,7 +98,7 @@ def read_summary(name: str, storage: str, leaves_out: bool = False) -> SweepSumm
 def report(
     name: NameArgument,
     table_format: Annotated[
-        TableFormat | None, typer.Option("--format", help="Of tables; html: a page. md, but on a terminal as it fits.")
+        TableFormat | None, typer.Option("--format", help="Table format; html: a page. Default: md; fits a terminal.")
     ] = None,
     beside: Beside = None, storage: Storage = "runs",
     out: Annotated[Path | None, typer.Option(help="A file to write; else standard output.")] = None,
@@ -106,15 +106,15 @@ def report(
         float | None, typer.Option(help="Points within which modes are level; the sweep's own otherwise.")
     ] = None,
     dashboard: Annotated[
-        str | None, typer.Option(help="html: the address of MLflow for links; http://127.0.0.1:5000, as `ui` has it.")
+        str | None, typer.Option(help="html: MLflow's address for links. Default: http://127.0.0.1:5000, as in `ui`.")
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="The tables as text, with every difference and what the figures mean.")
+        bool, typer.Option("--explain", help="The tables as text, with every difference and the meaning of figures.")
     ] = False,
 ) -> None:  # fmt: skip
-    """The report of a sweep, whatever has finished so far: md, csv, json, tex, or html, a page with everything."""
+    """Report a sweep's results so far: md, csv, json, tex, or html, a page with everything."""
     if table_format is not TableFormat.html and dashboard:
-        raise ValueError("--dashboard is for pages alone; write --format html.")
+        raise ValueError("--dashboard is only for pages; add --format html.")
     from meltpoint.reports.report import report as make
     from meltpoint.sweeps.specification.sweep_options import check_margin
     from meltpoint.sweeps.storage.files import write
@@ -141,8 +141,8 @@ def report(
 def export(
     name: NameArgument,
     cell: Annotated[str | None, typer.Option(help="One cell, E.M.T or E.M.T.VARIANT; all otherwise.")] = None,
-    export_format: Annotated[ExportFormat, typer.Option("--format", help="Of the files.")] = ExportFormat.yaml,
-    out: Annotated[Path | None, typer.Option(help="Where to; the sweep's exports/ otherwise.")] = None,
+    export_format: Annotated[ExportFormat, typer.Option("--format", help="Format of the files.")] = ExportFormat.yaml,
+    out: Annotated[Path | None, typer.Option(help="Output folder; the sweep's exports/ otherwise.")] = None,
     model: Annotated[bool, typer.Option("--model", help="Also the best finalist as a folder that predicts.")] = False,
     transformers: Annotated[
         bool, typer.Option("--transformers", help="Also the best finalist as a folder of plain transformers.")
@@ -150,7 +150,7 @@ def export(
     onnx: Annotated[bool, typer.Option("--onnx", help="Also the best finalist as an ONNX file (extra onnx).")] = False,
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """The best settings, one file per cell; each trains again with `meltpoint train FILE`."""
+    """Export the best settings, one file per cell; `meltpoint train FILE` trains one again."""
     from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.results.export import export_cells
     from meltpoint.sweeps.storage.files import storage_path, sweep_folder
@@ -171,7 +171,7 @@ def ensemble(
     cell: Annotated[list[str] | None, typer.Option(help="E.M.T or SWEEP/E.M.T; every finished one otherwise.")] = None,
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Average the probabilities of several cells' finalists, seed by seed: a row of its own in the tables."""
+    """Average the probabilities of several cells' finalists, seed by seed; the tables show it as a row."""
     from meltpoint.reports.report import kept_files
     from meltpoint.reports.results import results_of
     from meltpoint.reports.screen import show_ensemble
@@ -195,11 +195,11 @@ def analyse(
     model: Annotated[Path | None, typer.Option(help="A fine-tuned finalist's folder (`export --model`).")] = None,
     corpus: Annotated[Path | None, typer.Option(help="A text file to compare the tasks' words with.")] = None,
     data_dir: DataDir = None, max_train_examples: MaxTrainExamples = None,
-    out: Annotated[Path | None, typer.Option(help="Where to; analyses/ in the sweep's folder otherwise.")] = None,
-    formats: Annotated[list[str] | None, typer.Option("--format", help="md, csv, tex, svg, png; all.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder; the sweep's analyses/ otherwise.")] = None,
+    formats: Annotated[list[str] | None, typer.Option("--format", help="md, csv, tex, svg, png; else all.")] = None,
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """The papers' tables and figures, costs and tuning curves: of a sweep, or with - of encoders and tasks alone."""
+    """Compute the papers' tables and figures, costs and tuning curves, of a sweep or (with -) of encoders and tasks."""
     from meltpoint.reports.analyses import analyse as run
     from meltpoint.sweeps.command_line.spec_from_options import encoder_names, split_at_commas, task_names
     from meltpoint.sweeps.storage.files import readable_storage
@@ -220,15 +220,15 @@ def predict(
         str, typer.Argument(help="A sweep that `tune` ran, or a folder of `export --model`.", show_default=False)
     ],
     file: Annotated[Path, typer.Argument(help="Texts: csv, tsv, jsonl, parquet, txt or conll.", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="A file of one of these formats; else JSON lines, printed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output file in these formats; else JSON lines are printed.")] = None,
     text: Annotated[
-        list[str] | None, typer.Option("--text", help="The texts' column, twice for pairs; usual names are found.")
+        list[str] | None, typer.Option("--text", help="The text column, twice for pairs; common names are found.")
     ] = None,
-    probabilities: Annotated[bool, typer.Option("--probabilities", help="A column for each label's too.")] = False,
+    probabilities: Annotated[bool, typer.Option("--probabilities", help="Also each label's probability.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:0.")] = "cpu",
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """Predict each row of a file with a finalist; columns are kept, and the prediction is added after them."""
+    """Predict each row of a file with a finalist; its columns are kept, and the prediction is appended."""
     from meltpoint.sweeps.results.export import model_folder
     from meltpoint.sweeps.results.prediction_files import format_of
 
@@ -251,16 +251,16 @@ def predict(
 @exit_on_error()
 def train(
     file: Annotated[Path, typer.Argument(help="An exported setting, E.M.T.yaml.", show_default=False)],
-    seed: Annotated[int | None, typer.Option(help="Another seed than the search's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="A seed other than the search's.")] = None,
     test: Annotated[bool, typer.Option("--test", help="Score the test split too.")] = False,
-    data_dir: Annotated[Path | None, typer.Option(help="Where the data lie now, if they moved.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="The data's current folder, if it has moved.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write the model to, for `predict`.")] = None,
     transformers: Annotated[
-        bool, typer.Option("--transformers", help="--out as a folder of plain transformers, or status 2 at once.")
+        bool, typer.Option("--transformers", help="--out as a plain transformers folder, or status 2 at once.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Train an exported setting again; same machine and versions, same last bit. Status 1 if dev is another score."""
+    """Retrain an exported setting; bit-identical on the same machine and versions. Status 1 if dev differs."""
     from meltpoint.sweeps.specification.early_checks import check_point
 
     check_point(str(file))

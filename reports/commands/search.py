@@ -1,4 +1,4 @@
-"""The commands that search: `sweep`, `plan` and `demo`."""
+"""The commands that search: `sweep`, `tune`, `plan` and `demo`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TUNED_TRIALS, TUNED_SEEDS = 4, 3
 
 DEMO_TASK = "demo_similarity"
 DEMO_PAIR = ("the chef dropped a cup in the cellar .", "in the basement , the cook let fall a mug .")
-"""The same four facts in other words; no split of the task holds it as a pair."""
+"""The same four facts in other words; the pair is in no split of the task."""
 
 if TYPE_CHECKING:
     from meltpoint.reports.results import SweepResults
@@ -72,22 +72,22 @@ def tune(
     test: Annotated[
         Path | None, typer.Argument(help="Test examples; else a part of TRAIN is locked away.", show_default=False)
     ] = None,
-    dev: Annotated[Path | None, typer.Option("--dev", help="Examples to choose by; else a part of TRAIN.")] = None,
+    dev: Annotated[Path | None, typer.Option("--dev", help="Dev examples; else a part of TRAIN.")] = None,
     text: Annotated[
-        list[str] | None, typer.Option("--text", help="The texts' column, twice for pairs; else it is found.")
+        list[str] | None, typer.Option("--text", help="The text column, twice for pairs; else it is found.")
     ] = None,
-    label: Annotated[str, typer.Option("--label", help="The labels' column; else it is found.", show_default=False)] = (
+    label: Annotated[str, typer.Option("--label", help="The label column; else it is found.", show_default=False)] = (
         ""
     ),
     kind: Annotated[
-        str, typer.Option("--kind", help="A kind of task, as pair_classification; else found.", show_default=False)
+        str, typer.Option("--kind", help="Task kind, such as pair_classification; else found.", show_default=False)
     ] = "",
     group: Group = "",
 ) -> None:
-    """Say whether to freeze or fine-tune for your file of examples, and keep the better model.
+    """Decide whether to freeze or fine-tune for your file of examples, and keep the better model.
 
-    It drafts the task, searches every mode, tests once, recommends one, and keeps its model for `predict NAME`. After
-    Ctrl-C, the same command resumes it. `--time-budget 10m` covers all of it: trials are cut to fit.
+    It drafts the task, searches every mode, tests once, recommends a mode, and keeps its model for `predict NAME`.
+    After Ctrl-C, the same command resumes it. `--time-budget 10m` covers all of it: trials are cut to fit.
 
     Example: meltpoint tune questions.csv --time-budget 10m
     """
@@ -178,7 +178,7 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
 
         writers = Writers(render, partial(cell_card, form="model"), note, recommended)
         outcome = run_sweep(spec, resources, Screen(stderr=True), writers, cluster, leave)
-    if outcome.state == "done":  # the workers, which had the cache open, are gone now
+    if outcome.state == "done":  # the workers that had the cache open have exited
         trim(resources)
     _show(outcome, resources, rendered)
     if outcome.exit_status != DONE:
@@ -187,10 +187,10 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
 
 
 def _cluster(spec: SweepSpec, resources: Resources) -> Cluster:
-    """A sweep's cluster, which starts at once for a new sweep: that has trials to run.
+    """A sweep's cluster; it starts at once for a new sweep, which is sure to have trials to run.
 
     Raises:
-        ValueError: an unknown word, a missing file, a storage that cannot be written; found before torch is imported.
+        ValueError: an unknown name, a missing file or a storage that is not writable; found before torch is imported.
     """
     from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.on_ray.cluster import Cluster
@@ -213,7 +213,7 @@ def _cluster(spec: SweepSpec, resources: Resources) -> Cluster:
 
 
 def _show(outcome: Outcome, resources: Resources, rendered: Sequence[SweepResults]) -> None:
-    """Show an outcome by the results that were rendered of it, which take seconds to compute."""
+    """Show an outcome, reusing its rendered results, which take seconds to compute."""
     from meltpoint.reports.screen import show_outcome
 
     results = next((one for one in rendered if one.summary is outcome.summary), None)
@@ -241,7 +241,7 @@ def plan(options: SweepOptions, as_json: AsJson = False, verbose: Verbose = Fals
 @exit_on_error(goes_on=True)
 @with_sweep_options(only=("storage", "cpus_per_trial", "gpus_per_trial", "mix_code_versions"))
 def demo(options: SweepOptions, name: Name = "demo") -> None:
-    """A small sweep offline: freeze or fine-tune? It recommends one, keeps the model and predicts with it.
+    """Run a small offline sweep: freeze or fine-tune? It recommends a mode, keeps the model and predicts with it.
 
     Two modes of the embedded encoder on a generated task of sentence similarity; a few minutes.
     """
@@ -260,8 +260,8 @@ def demo(options: SweepOptions, name: Name = "demo") -> None:
 def demo_spec(name: str) -> SweepSpec:
     """`minilm`, frozen and fine-tuned, on one small task; two settings per cell, two seeds.
 
-    Frozen with a `bilstm`, the quicker to train of the heads that read words; the papers' own takes several times as
-    long. Four epochs are 100 steps of fine-tuning, from which on no guard calls it undertrained.
+    The frozen cell has a `bilstm`, the quickest to train of the heads that read words; the papers' own head takes
+    several times as long. Four epochs are 100 steps of fine-tuning, enough that no guard calls it undertrained.
     """
     from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 
@@ -277,7 +277,7 @@ def demo_spec(name: str) -> SweepSpec:
 
 
 def refuse_other(spec: SweepSpec, storage: str) -> None:
-    """Refuse a name that another sweep has, such as the demo of an older version.
+    """Refuse a name that another sweep already has, such as the demo of an older version.
 
     Raises:
         ValueError: with both remedies.

@@ -1,1 +1,1 @@
-"""`report --format html`: one page with everything that a sweep shows, which needs no other file and no network."""
+"""`report --format html`: one page with all of a sweep's results; it needs no other file and no network."""

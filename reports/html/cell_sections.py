@@ -26,7 +26,7 @@ class Share:
     """A searched hyperparameter's importance.
 
     Attributes:
-        share: by PED-ANOVA, of 1; None where too few trials have it.
+        share: by PED-ANOVA, a fraction of 1; None if too few trials have it.
         best: its value in the best setting.
     """
 
@@ -50,12 +50,12 @@ class Seed:
 
 @dataclass(frozen=True)
 class BestSetting:
-    """The best setting exactly.
+    """The exact best setting.
 
     Attributes:
-        yaml: a space with this one point, as `--space FILE` reads it.
-        command: the command that trains it, and its finals, again.
-        missing: why there is none; "" where there is.
+        yaml: a space with this one point, for `--space FILE`.
+        command: the command that retrains it and its finals.
+        missing: the reason why there is none; "" if there is one.
     """
 
     yaml: str = ""
@@ -89,7 +89,7 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> Ce
     """The section of a cell.
 
     Args:
-        most_rows: trials that its table may have.
+        most_rows: the maximum number of trials in its table.
     """
     trials = trial_rows(cell, most_rows)
     importance, missing = _importance(cell, trials)
@@ -107,7 +107,7 @@ def _title(cell: CellSummary) -> str:
 
 
 def _headline(cell: CellSummary) -> str:
-    """`test 89.0 ± 2.1, 3 of 3 trials`: what a closed section shows."""
+    """`test 89.0 ± 2.1, 3 of 3 trials`: the text of a closed section."""
     split, score = ("test", cell.test) if cell.test else ("dev", cell.dev)
     scored = [f"{split} {spread_text(score, cell.header.metric)}"] if score else []
     return ", ".join([*scored, f"trials {trials_text(cell.counts)}"])
@@ -149,7 +149,7 @@ def _seed(final: TrialRecord, setting: str, metric: str) -> Seed:
 
 
 def _importance(cell: CellSummary, trials: TrialRows) -> tuple[tuple[Share, ...], str]:
-    """The importance of each searched hyperparameter, and why figures are missing."""
+    """The importance of each searched hyperparameter, and the reason why figures are missing."""
     shares, missing = importances(cell, trials.axes)
     best = cell.best.setting if cell.best else {}
     found = [
@@ -175,7 +175,7 @@ def best_setting(cell: CellSummary, summary: SweepSummary) -> BestSetting:
 
 
 def command_of(space: Space, cell: CellSummary, spec: SweepSpec, seeds: int) -> str:
-    """The command that trains a space's only point again, with the seeds of the finals."""
+    """The command that retrains a space's only point, with the seeds of the finals."""
     from meltpoint.sweeps.specification.cells import word_of
 
     head = cell.header
@@ -196,7 +196,7 @@ def command_of(space: Space, cell: CellSummary, spec: SweepSpec, seeds: int) -> 
 
 
 def _exact(value: Value) -> str:
-    """A value as YAML reads it back; `1e-05` would be text."""
+    """A value as text that YAML reads back; YAML would read `1e-05` as a string."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

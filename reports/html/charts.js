@@ -1,5 +1,5 @@
 "use strict";
-/* The plots: options of Apache ECharts from the page's data. Tooltips are drawn on the canvas, as the policy wants. */
+/* The plots: options of Apache ECharts from the page's data. Tooltips are drawn on the canvas, as the policy requires. */
 const PRINTED_WIDTH = 680;
 const NARROW_AXIS = 110;
 const MODES = { feature_extraction: "#3b76c4", fine_tuning: "#d9580f", stack_and_finetune: "#8a4fd0" };
@@ -39,7 +39,7 @@ function numberAxis(paint, name, more = {}) {
     axisLabel: { color: paint.ink, hideOverlap: true, formatter: short }, ...more,
   };
 }
-/* An axis that ends at round numbers (1, 2, 5 × 10^k), and never past the ends that its metric has. */
+/* An axis that ends at round numbers (1, 2, 5 × 10^k), but never beyond its metric's limits. */
 function roundAxis(values, [low = null, high = null] = []) {
   const known = values.filter(Number.isFinite);
   if (!known.length) return {};
@@ -55,7 +55,7 @@ function roundAxis(values, [low = null, high = null] = []) {
 }
 const scoreAxis = (paint, name, more = {}) => numberAxis(paint, name, { nameGap: 40, ...more });
 
-/* A legend whose lines are counted by its letters, so that the grid below it begins under them. */
+/* A legend; its number of lines is estimated from its letters, so that the grid starts below it. */
 function withLegend(paint, names) {
   const width = [...new Set(names)].reduce((sum, name) => sum + 7 * name.length + 45, 0);
   const lines = Math.ceil(width / Math.max(200, paint.width - 40));
@@ -63,13 +63,13 @@ function withLegend(paint, names) {
   return { legend, top: 14 + 26 * lines };
 }
 
-/* A log axis needs decades for its labels: a narrower one says its ends. */
+/* A log axis labels decades; a narrower one labels its ends. */
 function logAxis(low, high) {
   const decades = Math.floor(Math.log10(high) + 1e-9) - Math.ceil(Math.log10(low) - 1e-9);
   return decades >= 1 ? {} : { axisLabel: { showMinLabel: true, showMaxLabel: true } };
 }
 
-/* The ends of an axis that are no round numbers have no labels, which would lie on those of their neighbours. */
+/* Axis ends that are not round numbers have no labels, which would overlap their neighbours'. */
 const withoutEnds = (paint) => ({ color: paint.ink, hideOverlap: true, formatter: short, showMinLabel: false, showMaxLabel: false });
 
 function tuning(subject, paint) {
@@ -118,7 +118,7 @@ function logTicks(paint, low, high) {
   return { axisLabel: { color: paint.ink, hideOverlap: true, formatter: short, customValues }, axisTick: { customValues } };
 }
 
-/* Points are the trials of the cells' tables; the best so far is of all trials. */
+/* Points are the trials in the cells' tables; the best so far covers all trials. */
 function history(subject, paint, cells) {
   const series = [];
   const shown = [];
@@ -189,7 +189,7 @@ function cost(subject, paint) {
 
 const withLabels = (paint, { axisLabel = {} }) => ({ axisLabel: { color: paint.ink, hideOverlap: true, formatter: short, ...axisLabel } });
 
-/* A hyperparameter's axis: categories, or numbers in the range of the space, logarithmic where that is. */
+/* A hyperparameter's axis: categories, or numbers in the range of the space, logarithmic if the range is. */
 function searchedAxis(axis, values, paint) {
   if (axis.values.length) return { type: "category", data: axis.values, boundaryGap: true, axisLabel: { color: paint.ink } };
   const numbers = values.filter((value) => typeof value === "number");

@@ -1,6 +1,6 @@
 """Errors of finalists and disagreements of modes on the page.
 
-All examples are of dev, also where test is scored: a search that follows a look at single test examples has chosen by
+All examples are from dev, even if test is scored: a search that follows a look at single test examples is tuned on
 them.
 """
 
@@ -27,7 +27,7 @@ from meltpoint.tasks.core.wording import counted, some
 
 Split = Literal["dev", "test"]
 MOST_LABELS, MOST_PAIRS, MOST_RESIDUALS = 12, 20, 600
-"""Labels of a matrix that a page of A4 has room for; pairs of labels in its place; points of a plot of residuals."""
+"""Most labels of a matrix that fits on A4; most pairs of labels in its place; most points of a residual plot."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Errors:
     """A cell's errors on a split, over the seeds of its finals.
 
     Attributes:
-        labels: of the matrix; empty where there are too many, or for regression.
+        labels: of the matrix; empty if there are too many, or for regression.
         matrix: gold × predicted, counts over all seeds, each with a level of colour from 0 to 9.
-        pairs: (gold, predicted, count) of the most frequent confusions, where labels are too many.
+        pairs: (gold, predicted, count) of the most frequent confusions, if there are too many labels.
         residuals: (gold, mean prediction over seeds) of regression.
-        notes: what the figures are of, and what is left out; or why there are none.
+        notes: the source of the figures and any omissions, or the reason why there are none.
     """
 
     split: Split | None = None
@@ -54,7 +54,7 @@ def finals_predictions(cell: CellSummary, folder: StoragePath | None, split: Spl
     """The stored predictions of a cell's finals on a split.
 
     Raises:
-        ValueError: one is missing or damaged, or they are of different examples.
+        ValueError: one is missing or damaged, or they cover different examples.
     """
     if folder is None:
         raise ValueError("the summary was not read from a folder")
@@ -64,14 +64,14 @@ def finals_predictions(cell: CellSummary, folder: StoragePath | None, split: Spl
         raise ValueError(f"no stored predictions of seed {absent[0]}")
     found = [read_scored(path, cell.header.kind) for path in paths]
     if len({one.digest for one in found}) > 1:
-        raise ValueError("the seeds' predictions are of different examples")
+        raise ValueError("the seeds' predictions cover different examples")
     return found
 
 
 def errors_of(cell: CellSummary, folder: StoragePath | None) -> Errors:
-    """A cell's errors: on test where every final is scored there, else on dev.
+    """A cell's errors: on test if every final is scored there, else on dev.
 
-    A cell whose test split is closed, or whose test labels are hidden, shows nothing of test.
+    A cell shows nothing of test if its test split is closed or its test labels are hidden.
     """
     if not cell.finals:
         return Errors(notes=("There are no finals yet.",))
@@ -82,7 +82,7 @@ def errors_of(cell: CellSummary, folder: StoragePath | None) -> Errors:
         return Errors(notes=(f"Not shown: {error}.",))
     kind = kinds.get(runs[0].kind)
     if kind.has_labels:
-        return Errors(split, notes=("An example may have several labels, so that there is no confusion matrix.",))
+        return Errors(split, notes=("An example may have several labels, so a confusion matrix does not apply.",))
     return _residuals(runs, split) if kind.is_regression else _confusions(runs, split)
 
 
@@ -119,24 +119,24 @@ def _residuals(runs: Sequence[ScoredExamples], split: Split) -> Errors:
     points = tuple((round(float(gold[at]), 4), round(float(mean[at]), 4)) for at in shown)
     error = float(np.abs(mean - gold).mean())
     note = f"{split}, the mean prediction over {some(len(runs), 'seed')}: mean absolute error {error:.3f}."
-    few = f"{counted(len(points))} of {some(len(gold), 'example')} are drawn, evenly by their order."
+    few = f"{counted(len(points))} of {some(len(gold), 'example')} are drawn, evenly spaced in their order."
     return Errors(split, residuals=points, notes=(note, *([few] if len(points) < len(gold) else [])))
 
 
 MOST_EXAMPLES, MOST_CHARACTERS = 8, 500
 MOST_BYTES = 50_000_000
-"""Size of a task's files beyond which its texts are left out: reading them would take longer than the page may."""
+"""Size of a task's files above which its texts are left out: reading them would slow the page down too much."""
 
 
 @dataclass(frozen=True)
 class Disputed:
-    """An example.
+    """A disputed example.
 
     Attributes:
         id: its id in dev.
-        text: its text; "" where the data is not there.
+        text: its text; "" if the data is not available.
         gold: its label, score, or tags.
-        given: for each cell the share of its seeds (of its words, for labelling) that are right, or its mean score.
+        given: for each cell, its labels over seeds, its share of words or labels that are right, or its mean score.
     """
 
     id: str
@@ -152,7 +152,7 @@ class Disagreements:
     Attributes:
         cells: the titles of the compared cells.
         examples: the most disputed one first.
-        notes: how they are chosen, and what is missing, a sentence each.
+        notes: the way they are chosen, and any omissions, a sentence each.
     """
 
     task: str
@@ -186,7 +186,7 @@ def _of_task(summary: SweepSummary, task: str, cells: Sequence[CellSummary]) -> 
         except ValueError as error:
             notes.append(f"{_title(cell, summary)} is left out: {error}.")
     if len(runs) < 2 or len({found[0].digest for found in runs.values()}) > 1:
-        reason = "" if len(runs) < 2 else " The cells' predictions are of different examples."
+        reason = "" if len(runs) < 2 else " The cells' predictions cover different examples."
         return Disagreements(task, notes=(f"Fewer than two cells can be compared.{reason}", *notes))
     scores = np.array([_right(found) for found in runs.values()])  # (cells, examples)
     gap = scores.max(axis=0) - scores.min(axis=0)
@@ -209,9 +209,9 @@ def _title(cell: CellSummary, summary: SweepSummary) -> str:
 def _measure(kind: str) -> str:
     described = kinds.get(kind)
     if described.is_regression:
-        return "Chosen by the difference of the cells' mean absolute errors over seeds"
+        return "Chosen by the difference between the cells' mean absolute errors over seeds"
     share = "words" if described.labels_words else "labels" if described.has_labels else "seeds"
-    return f"Chosen by the difference of the cells' shares of {share} that are right"
+    return f"Chosen by the difference between the cells' shares of correct {share}"
 
 
 def _right(runs: Sequence[ScoredExamples]) -> NDArray[np.float64]:
@@ -261,7 +261,7 @@ def _disputed(line: _Line, texts: Mapping[str, Example], given: Sequence[str]) -
 
 
 def _texts(summary: SweepSummary, cell: CellSummary) -> tuple[dict[str, Example], str]:
-    """Dev's examples by their ids, where the data is in files here and is what the sweep was run on; or why not."""
+    """Dev's examples by id, if the data is in files here and unchanged since the sweep; else the reason."""
     try:
         spec = data_spec(summary.spec, word_of(summary.spec, cell.header.task))
         task = sources.find(spec)
@@ -273,5 +273,5 @@ def _texts(summary: SweepSummary, cell: CellSummary) -> tuple[dict[str, Example]
     except (ValueError, OSError, StopIteration) as error:
         return {}, f"The texts are left out: {error}"
     if data.fingerprint != cell.header.data_fingerprint:
-        return {}, "The texts are left out: the task's data is not what the sweep was run on."
+        return {}, "The texts are left out: the task's data has changed since the sweep."
     return {example.id: example for example in data.all_dev}, ""

@@ -37,7 +37,7 @@ LINE_POINTS = 60
 MOST_NAMED = 4
 """The number of cells from which notes count them instead of naming them."""
 MOST_SIMULATED = 64
-"""The most random trials that the page counts, the first ones: their bands take 3 seconds, those of 256 a minute."""
+"""The page uses at most this many random trials, the first ones: their bands take 3 seconds, bands of 256 a minute."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Chart:
 
     Attributes:
         title: of its panel.
-        data: what the page's scripts draw.
-        text: the same in words, for who cannot see it.
+        data: the input of the page's scripts.
+        text: the text alternative, for screen readers.
     """
 
     title: str
@@ -56,7 +56,7 @@ class Chart:
 
 
 def tuning_charts(summary: SweepSummary) -> tuple[list[Chart], list[str]]:
-    """A chart of tuning curves for each task, and a line for each cell that has none or leaves something out."""
+    """A chart of tuning curves for each task, and a note for each cell without a curve or with omissions."""
     charts: dict[tuple[str, str], list[CellCurve]] = {}
     notes: dict[str, list[str]] = {}
     for cell in summary.cells:
@@ -80,7 +80,7 @@ def tuning_charts(summary: SweepSummary) -> tuple[list[Chart], list[str]]:
 
 
 def ends(metric: str) -> list[float | None]:
-    """The ends of a metric as they are shown; None of an end that it does not have."""
+    """The limits of a metric as displayed; None on a side without a limit."""
     return [None if abs(end) == float("inf") else scale(metric) * end for end in limits(metric)]
 
 
@@ -107,9 +107,9 @@ def history_charts(summary: SweepSummary) -> list[Chart]:
 
 
 def _running_best(cell: CellSummary) -> list[tuple[int, float]]:
-    """(number of the trial, its score) of each trial that is better than all before it, and the last trial's number.
+    """(trial number, score) of each trial that is better than all before it, and again at the last trial.
 
-    A stopped trial is no candidate, and so never the best.
+    A stopped trial is no candidate, so it is never the best.
     """
     steps: list[tuple[int, float]] = []
     metric = cell.header.metric
@@ -189,7 +189,7 @@ def _cost_chart(task: str, metric: str, groups: list[dict[str, Any]]) -> Chart:
 
 BASELINE = "baseline"
 EXAMPLES = {"sentence": '"a text"', "pair": '("a text", "another text")', "words": '["Words", "of", "a", "sentence"]'}
-"""Input of a kind of task → an argument of `predict`, as Python."""
+"""Input of a kind of task → an argument of `predict`, as Python code."""
 WARNINGS: dict[str, str] = {
     "data": "the data cannot tell close settings apart, or are faulty",
     **{kind: words for kind, (words, _) in FOLDED.items()},
@@ -201,13 +201,13 @@ class Bar:
     """A candidate of a task as a bar.
 
     Attributes:
-        name: `🔥`, with encoder and variant where there are several; or `baseline`.
-        detail: the mode's name, or which baseline.
+        name: `🔥`, with encoder and variant if there are several; or `baseline`.
+        detail: the name of the mode or baseline.
         text: the score with its ± over seeds.
         left, width: of the bar, in percent of the axis.
-        low, high: the ends of its whisker, in percent; None of a single score.
-        mode: the mode; "" of a baseline.
-        place: of its cell on the page; None of a baseline.
+        low, high: the ends of its whisker, in percent; None for a single score.
+        mode: the mode; "" for a baseline.
+        place: index of its cell on the page; None for a baseline.
         is_recommended: True for the winner.
     """
 
@@ -228,12 +228,12 @@ class Card:
     """The recommendation of one task.
 
     Attributes:
-        metric: of the scores, with `on dev` where they are not of test.
-        sentence: the recommendation, or why there is none yet.
+        metric: of the scores, with `on dev` if they are not on test.
+        sentence: the recommendation, or the reason why there is none yet.
         certainty: `sure`, `provisional`, `level`; "" without a recommendation.
         bars: the baseline, then the candidates, the best first.
-        ticks: (text, place in percent) of the bars' axis.
-        commands, python: how the recommended model is used.
+        ticks: (text, position in percent) of the bars' axis.
+        commands, python: commands and Python code that use the recommended model.
     """
 
     task: str
@@ -259,7 +259,7 @@ class FrontEntry:
 
 @dataclass(frozen=True)
 class FrontTable:
-    """The table of one encoder, turned: a row for each task and metric, a column for each mode and difference."""
+    """The table of one encoder, transposed: a row for each task and metric, a column for each mode and difference."""
 
     encoder: str
     heads: tuple[tuple[str, str], ...]
@@ -317,7 +317,7 @@ def _card(known: Recommendation, summary: SweepSummary) -> Card:
 
 
 def _bar_axis(metric: str, least: float, most: float) -> tuple[float, float, list[float]]:
-    """The ends of an axis of bars and its ticks: from 0 to where the metric ends, or to a round number of errors."""
+    """The ends and ticks of the bars' axis: from 0 to the metric's limit, or to a round number for an error."""
     if in_points(metric):
         low = limits(metric)[0] if least < 0 else 0.0
         return low, 1.0, [low + (1.0 - low) * part / 4 for part in (0, 2, 4)]
@@ -342,7 +342,7 @@ def use_of(known: Recommendation, summary: SweepSummary) -> tuple[str, str]:
         storage = "runs"
     where = [] if storage == "runs" else ["--storage", storage]
     new = "new.conll" if kinds.get(head.kind).labels_words else "new.csv"
-    if keeps:  # a `tune` that still runs will have kept it
+    if keeps:  # a running `tune` will keep it
         folder = f"{storage}/{name}/model"
         commands = shlex.join(["meltpoint", "predict", name, new, *where])
     else:

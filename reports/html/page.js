@@ -1,5 +1,5 @@
 "use strict";
-/* What happens when: plots and tables are made when they come into view, all of them before printing. */
+/* Behaviour: plots and tables are made when they come into view, and all of them before printing. */
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
@@ -73,7 +73,7 @@
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      const area = document.createElement("textarea"); // browsers without the clipboard's interface for files
+      const area = document.createElement("textarea"); // browsers without the clipboard API on file pages
       area.value = text;
       document.body.append(area);
       area.select();

@@ -1,4 +1,4 @@
-"""The page itself: values in the template, with styles, scripts and data in it, and a policy that allows no others."""
+"""The rendered page: the template with its values, styles, scripts and data, and a policy that allows no others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from meltpoint.tasks.core.wording import some
 DASHBOARD = "http://127.0.0.1:5000"
 """The address of `meltpoint ui`."""
 MOST_WHOLE = 11
-"""Columns of a table whose words a page of A4 has room for."""
+"""Most columns of a table that fits on A4 without breaking words."""
 WEB_ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 
 
@@ -52,8 +52,8 @@ class Page:
     Attributes:
         warnings: (headline, lines) of each kind.
         tuning, history, cost: the charts of the front.
-        curve_notes: the cells' valid ranges of tuning curves, or why there is none.
-        data: what the scripts read: the cells' trials and the charts' points.
+        curve_notes: the valid ranges of the cells' tuning curves, or the reason why there is none.
+        data: the input of the scripts: the cells' trials and the charts' points.
     """
 
     results: SweepResults
@@ -89,7 +89,7 @@ def page_of(results: SweepResults) -> Page:
 
 
 def row_shares(counts: list[int], most: int = MOST_ROWS) -> list[int]:
-    """The number of trials that each cell's table may have: all, or parts of `most` in proportion, of at least one."""
+    """The maximum number of rows in each cell's table: all trials, or a proportional part of `most`, at least one."""
     total = sum(counts)
     return counts if total <= most else [max(1, count * most // total) for count in counts]
 
@@ -101,7 +101,7 @@ def html(results: SweepResults, dashboard: str = DASHBOARD) -> str:
         dashboard: the address of MLflow's dashboard, for links to runs.
 
     Raises:
-        ValueError: the dashboard's address is no address of the web.
+        ValueError: the dashboard's address is not a web address.
     """
     if not WEB_ADDRESS.fullmatch(dashboard):
         raise ValueError(f"--dashboard {dashboard}: write an address that begins with http:// or https://.")
@@ -149,7 +149,7 @@ def prose(text: str) -> Markup:
 
 
 def breakable(text: object) -> Markup:
-    """Text in which a line may end after the `_` and `.` of names, but not of numbers."""
+    """Text with line breaks allowed after `_` and `.` in names, but not in numbers."""
     return Markup(re.sub(r"([_.])(?=[^\W\d])", r"\1<wbr>", str(escape(text))))
 
 
@@ -189,7 +189,7 @@ def _state(summary: SweepSummary) -> str:
 
 
 def _gains(results: SweepResults) -> dict[str, Any]:
-    """The table of what tuning bought, or the sentence in its place."""
+    """The table of gains from tuning, or the sentence in its place."""
     if not results.gains:
         return {"heads": (), "rows": [], "missing": "There are no finals yet."}
     if ran_nowhere(results.gains):

@@ -1,5 +1,5 @@
 "use strict";
-/* The table of all trials: sorted by its headings, filtered by cell, text and status, a page at a time. */
+/* The table of all trials: sorted by its headings, filtered by cell, text and status, one page at a time. */
 function trialTable(place, cells, dashboard) {
   const PAGE = 25;
   const PRINTED = 25;
@@ -119,7 +119,7 @@ function trialTable(place, cells, dashboard) {
   return { print: (is) => { printing = is; showPage(); } };
 }
 
-/* The trials of all cells as columns, each with its cell, its setting in words, and its rank among those of its task. */
+/* The trials of all cells as columns, each with its cell, its setting as text, and its rank within its task. */
 function together(cells) {
   const names = ["number", "id", "status", "from", "dev", "epoch", "epochs", "seconds", "run", "error"];
   const all = Object.fromEntries([...names, "cell", "scale", "setting", "rank"].map((name) => [name, []]));

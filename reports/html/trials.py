@@ -2,8 +2,8 @@
 
 Importance is PED-ANOVA (Watanabe, Bansal & Hutter 2023, arXiv 2304.10255), by Optuna: a hyperparameter's share of the
 importance for reaching the top quantile of dev. Conditional hyperparameters count by the trials that have them (arXiv
-2601.20800). It assumes trials drawn at random; TPE's crowd where dev was good, so that a hyperparameter that it settled
-early looks unimportant.
+2601.20800). It assumes trials drawn at random; TPE's trials crowd where dev was good, so a hyperparameter that TPE
+settled early looks unimportant.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from meltpoint.tasks.core.scoring import axis_name, scale
 from meltpoint.tasks.core.wording import counted, some
 
 MOST_ROWS = 12_000
-"""Trials in the tables of a page: of about 250 bytes each, so that the page stays below 5 MB."""
+"""Most trials in the tables of a page; at about 250 bytes each, the page stays below 5 MB."""
 MOST_LINES, MOST_POINTS, MOST_CURVES = 400, 1500, 60
-"""Trials in a cell's parallel coordinates, in its plots of single hyperparameters, and among its learning curves."""
+"""Most trials in a cell's parallel coordinates, its plots of single hyperparameters, and its learning curves."""
 FEWEST_TRIALS = 10
-"""With fewer there is no importance, because the top quantile would be more than half of the trials."""
+"""With fewer trials, no importance is computed: the top quantile would be more than half of them."""
 FEWEST_ABOVE, SMALLEST_QUANTILE = 5, 0.1
 """Optuna's advice and default: at least five trials in the top quantile, a tenth of the trials."""
 DIGITS = 6
@@ -48,7 +48,7 @@ class Axis:
     Attributes:
         range: in words: `1e-5 … 1e-4, log`, `2, 3, 4`.
         values: of a categorical axis, in order; empty for a numeric one.
-        low, high: of a numeric axis; None where the space does not tell.
+        low, high: of a numeric axis; None if the space does not say.
         log: True if the axis is logarithmic, as the range is.
         conditions: the settings in which the hyperparameter has an effect.
     """
@@ -64,7 +64,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class TrialRows:
-    """The trials of a cell that the page has, and what it leaves out.
+    """The trials of a cell that the page shows, and notes on omissions.
 
     Attributes:
         axes: the searched hyperparameters.
@@ -72,7 +72,7 @@ class TrialRows:
         lines, points: the rows that parallel coordinates and scatter plots draw.
         curves: (row, [(epoch, dev score)]) of the learning curves.
         metric: of the scores.
-        notes: what is left out or missing, a sentence each; the first is on the table.
+        notes: omissions and missing data, a sentence each.
     """
 
     axes: tuple[Axis, ...]
@@ -98,7 +98,7 @@ def trial_rows(cell: CellSummary, most_rows: int = MOST_ROWS) -> TrialRows:
     """The trials of a cell's search, the best first.
 
     Args:
-        most_rows: trials that the table may have.
+        most_rows: the maximum number of trials in the table.
     """
     axes, notes = axes_of(cell.header)
     ranked = sorted(cell.search, key=_rank)
@@ -124,7 +124,7 @@ def _rank(record: TrialRecord) -> tuple[bool, float, int]:
 
 
 def thinned(ranked: Sequence[T], most: int) -> list[T]:
-    """All items where they are few, else the first half of `most`, and the rest evenly from all others; in order."""
+    """Up to `most` items in order: all, or half of `most` from the top and the rest evenly from the others."""
     if len(ranked) <= most:
         return list(ranked)
     best = most // 2
@@ -133,7 +133,7 @@ def thinned(ranked: Sequence[T], most: int) -> list[T]:
 
 
 def _left_out(what: str, shown: int, there: int, more: str = "") -> str:
-    """The sentence about a thinned list; "" where nothing is left out."""
+    """The sentence about a thinned list; "" if nothing is left out."""
     if shown == there:
         return ""
     half = counted(shown // 2)
@@ -142,11 +142,11 @@ def _left_out(what: str, shown: int, there: int, more: str = "") -> str:
 
 
 def axes_of(header: CellHeader) -> tuple[tuple[Axis, ...], list[str]]:
-    """The searched hyperparameters of a cell as axes, and what is missing."""
+    """The searched hyperparameters of a cell as axes, and a note if their ranges are unknown."""
     try:
         ranges = space_of(header).parameters
     except ValueError as error:
-        reason = f"The ranges of the search are not known to this version ({error}): the axes are linear."
+        reason = f"This version does not know the ranges of the search ({error}), so the axes are linear."
         try:
             return tuple(Axis(name) for name in searched_names(header)), [reason]
         except ValueError:
@@ -155,7 +155,7 @@ def axes_of(header: CellHeader) -> tuple[tuple[Axis, ...], list[str]]:
 
 
 def axis_of(name: str, range_: Range) -> Axis:
-    """A range as an axis; numbers to choose from are categories, in their order."""
+    """A range as an axis; a choice of numbers becomes categories in ascending order."""
     if isinstance(range_, Real):
         text = f"{range_.low:g} … {range_.high:g}{', log' if range_.log else ''}"
         return Axis(name, text, (), range_.low, range_.high, range_.log, range_.when)
@@ -187,10 +187,10 @@ def space_of(header: CellHeader) -> Space:
 
 
 def importances(cell: CellSummary, axes: Sequence[Axis]) -> tuple[dict[str, float], str]:
-    """Axis → its importance, of those that enough finished trials have; and why figures are missing."""
+    """Axis → its importance, if enough finished trials have it; and the reason why figures are missing."""
     scored = [record for record in cell.search if record.status == "finished" and record.dev is not None]
     if len(scored) < FEWEST_TRIALS:
-        return {}, f"No importance yet: {some(len(scored), 'scored trial')}, of at least {FEWEST_TRIALS}."
+        return {}, f"No importance yet: {some(len(scored), 'scored trial')}; it needs at least {FEWEST_TRIALS}."
     if len({one.dev for one in scored}) < 2:
         return {}, "No importance: all trials have the same score."
     if not axes:
@@ -211,7 +211,7 @@ def importances(cell: CellSummary, axes: Sequence[Axis]) -> tuple[dict[str, floa
     trials = study.get_trials(deepcopy=False)
     having = [axis.name for axis in axes if sum(axis.name in one.params for one in trials) >= FEWEST_TRIALS]
     evaluator = PedAnovaImportanceEvaluator(target_quantile=max(SMALLEST_QUANTILE, FEWEST_ABOVE / len(scored)))
-    with warnings.catch_warnings():  # of few trials; the page says the same
+    with warnings.catch_warnings():  # on few trials; the page says so itself
         warnings.simplefilter("ignore")
         return get_param_importances(study, evaluator=evaluator, params=having), ""
 
@@ -230,7 +230,7 @@ def _columns(records: Sequence[TrialRecord], axes: Sequence[Axis]) -> dict[str, 
 
 
 def _value(axis: Axis, setting: dict[str, Value]) -> float | str | None:
-    """A trial's value on an axis; None where the hyperparameter has no effect in its setting."""
+    """A trial's value on an axis; None if the hyperparameter has no effect in its setting."""
     value = setting.get(axis.name)
     if value is None or not active(axis.conditions, setting):
         return None

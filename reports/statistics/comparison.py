@@ -33,10 +33,10 @@ from meltpoint.tasks.core.metrics import gain, is_lower_better
 from meltpoint.tasks.core.scoring import in_points
 
 ALPHA = 0.05
-"""A difference is claimed where its adjusted p-value is below this."""
+"""A difference is claimed if its adjusted p-value is below this."""
 MARGIN = 0.01
 """The default of `--margin`, as a fraction: modes within one point are level."""
-ONE_SEED = "one seed says nothing of another run"
+ONE_SEED = "one seed says nothing about other runs"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Behind:
 
     Attributes:
         p: one-sided p-value of "behind by the margin or more"; None without an interval.
-        bound: the most that it may be behind, at 95 %, one-sided; a fraction, below 0 where it is ahead.
+        bound: the largest distance it may be behind, at 95 %, one-sided; a fraction, below 0 if it is ahead.
     """
 
     p: float | None = None
@@ -69,26 +69,26 @@ class Comparison:
     Attributes:
         upper, lower: the cells' keys.
         split: of both scores.
-        metric: by which they are scored.
-        delta: the difference of the means over each one's seeds; a fraction.
-        low, high: its 95 % interval over seeds and examples; None where it cannot be computed (`reason`).
+        metric: of both scores.
+        delta: the difference of the cells' means over seeds; a fraction.
+        low, high: its 95 % interval over seeds and examples; None if it cannot be computed (`reason`).
         p: two-sided p-value of "no difference", before adjustment; None like the interval.
         p_holm: adjusted for all comparisons of the table (Holm 1979); None before `adjusted`, or without p.
         p_sign_flip: exact two-sided sign-flip test over the pairs of seeds; None for fewer than two pairs.
         probability_better: P(A > B), the probability that one run of `upper` beats one of `lower` on new examples
             (Bouthillier et al. 2021, section 4); None like the interval.
-        seeds: of the cell that has fewer.
+        seeds: of the cell with fewer.
         examples: examples of the split (sentences, for labelling).
         needed_seeds: seeds with which a difference of this size would be claimed; None if no number of seeds would.
-        reason: why there is no interval, in a few words; "" where there is one.
-        needed_examples: examples with which it would, where no number of seeds would (`sample_sizes.Needs`).
+        reason: the reason for a missing interval, in a few words; "" if there is one.
+        needed_examples: examples with which it would, if no number of seeds would (`sample_sizes.Needs`).
         with_seeds: the seeds that go with `needed_examples`.
         seeds_error, examples_error: the standard errors of its two parts; None like the interval.
-        about_tuning: True where `upper` is a cell's best setting and `lower` the same cell's published one.
-        is_unreadable: True where there is no p because stored predictions are missing or damaged.
-        upper_behind, lower_behind: how far either may be behind the other (non-inferiority).
+        about_tuning: True if `upper` is a cell's best setting and `lower` the same cell's published one.
+        is_unreadable: True if p is missing because stored predictions are missing or damaged.
+        upper_behind, lower_behind: the distance by which each may be behind the other (non-inferiority).
         seeds_freedom: degrees of freedom of the seed part.
-        model: the same of the exported finalists, over examples alone; None without stored predictions.
+        model: the same difference for the exported finalists, over examples alone; None without stored predictions.
         failed_runs: the seeds of runs that failed, of `upper` and of `lower` (`seed_variance`).
     """
 
@@ -159,13 +159,13 @@ class Comparison:
 
 
 class Comparer:
-    """Compares cells of a sweep by the stored predictions of their finalists; keeps what it has read and computed.
+    """Compares cells of a sweep by the stored predictions of their finalists; caches its reads and results.
 
     Args:
-        folder: the sweep's folder; None where nothing is stored, so that no comparison has an interval.
+        folder: the sweep's folder; None if nothing is stored, so that no comparison has an interval.
         resamples: bootstrap resamples of the examples.
-        margin: by which a cell may be behind another one and still be level with it; a fraction.
-        cells: of the sweep, whose seeds' variances inform each other; with none, the recorded prior stands alone.
+        margin: the distance by which a cell may be behind another and still be level with it; a fraction.
+        cells: of the sweep; their variances over seeds inform each other. Without them, only the recorded prior counts.
     """
 
     def __init__(
@@ -253,7 +253,7 @@ class Comparer:
         return _with_needs(compared, 1)
 
     def _prior(self, split: Split, metric: str) -> Prior:
-        """The prior of the sweep's cells, each by this metric where it has it, else by its own."""
+        """The prior of the sweep's cells, each by this metric if it has it, else by its own."""
         if (split, metric) not in self._priors:
             cells = []
             for cell in self.cells:
@@ -292,7 +292,7 @@ def _model_difference(models: Replicates) -> ModelDifference:
 
 
 def _behind(found: Replicates, metric: str, margin: float) -> tuple[Behind, Behind]:
-    """The distances of the upper and the lower cell; of scores in points alone, for which there is a margin."""
+    """The distances of the upper and the lower cell; only for scores in points, since the margin is in points."""
     if not in_points(metric):
         return Behind(), Behind()
     low, high = found.interval(ALPHA)
@@ -300,20 +300,20 @@ def _behind(found: Replicates, metric: str, margin: float) -> tuple[Behind, Behi
 
 
 def _unless_failed(one: Behind, prior: Prior, others_runs: int) -> Behind:
-    """With the chance that the other cell is no better because all of its runs failed."""
+    """Add the chance that all runs of the other cell failed."""
     return one if one.p is None else replace(one, p=min(1.0, one.p + prior.all_failed(others_runs)))
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """The comparisons of one table with their p-values adjusted by Holm's step-down procedure, in the same order.
 
-    Those without a p-value are left as they are. They are counted where their predictions cannot be read: else damage
-    would make claims of other differences.
+    Comparisons without a p-value stay unchanged. They still count if their predictions cannot be read; otherwise damage
+    would turn other differences into claims.
     """
     tested = [place for place, one in enumerate(comparisons) if one.p is not None]
     unknown = [1.0] * sum(one.is_unreadable for one in comparisons)
     by_holm = dict(zip(tested, holm([*(comparisons[place].p or 0.0 for place in tested), *unknown]), strict=False))
-    factor = sum(p >= ALPHA for p in by_holm.values()) + len(unknown)  # what the next one to be claimed has to overcome
+    factor = sum(p >= ALPHA for p in by_holm.values()) + len(unknown)  # the factor that the next claim has to overcome
     found = list(comparisons)
     for place, p_holm in by_holm.items():
         own = p_holm / (comparisons[place].p or 1.0) if p_holm < ALPHA else factor
@@ -339,11 +339,11 @@ def sign_flip(differences: Sequence[float]) -> float | None:
 
 
 MOST_EXACT = 14
-"""The most pairs whose 2ⁿ assignments are all computed; of more, as many are drawn."""
+"""Most pairs whose 2ⁿ assignments are all computed; for more pairs, as many are drawn."""
 
 
 def _with_needs(one: Comparison, factor: float) -> Comparison:
-    """With the sizes that would do, at a level of ALPHA / factor."""
+    """Add the sizes that would be enough, at a level of ALPHA / factor."""
     assert one.seeds_error is not None
     assert one.examples_error is not None
     design = Design(
@@ -355,5 +355,5 @@ def _with_needs(one: Comparison, factor: float) -> Comparison:
 
 
 def _probability_better(metric: str, higher: float) -> float:
-    """P(A > B): of an error, the probability that A is lower; ties count a half, so that it is the complement."""
+    """P(A > B): for an error, the probability that A is lower; ties count half, so it is the complement."""
     return 1.0 - higher if is_lower_better(metric) else higher

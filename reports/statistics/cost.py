@@ -1,4 +1,4 @@
-"""Score against cost: the tables of `report` on it, and which cells no other one beats in both (the Pareto set)."""
+"""Score against cost: the tables in `report`, and the Pareto set of cells."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SOURCES = {"nvml": "NVML (the GPU's board)", "rapl": "RAPL (the processor packag
 
 COST_NOTE = (
     "Seconds are those in which workers were busy; trials that train side by side share them. GPU-hours: seconds × the "
-    "share of a GPU. Energy: of all the cell's trials. Peak memory: the most that any of them had. One run: the best "
+    "share of a GPU. Energy: of all the cell's trials. Peak memory: the highest of any trial. One run: the best "
     "setting's epochs, the median over its finals, without set-up; with cached hidden states, without computing them."
 )
-OLDER = "Cells without peak memory are of a version of Meltpoint that recorded neither it nor energy nor size."
+OLDER = "Cells without peak memory ran on a version of Meltpoint that did not record it, energy or size."
 PARETO_NOTE = (
-    "The Pareto set has the cells that no other one equals or beats in score and cost, being better in one. It takes "
-    "the means as they are: where intervals overlap, other seeds may give another set."
+    "The Pareto set has every cell, unless another is at least as good in score and cost and better in one. It uses "
+    "the means alone: if intervals overlap, other seeds may give another set."
 )
 
 
@@ -58,7 +58,7 @@ class Point:
 
 
 def pareto(points: Sequence[Point]) -> list[Point]:
-    """The points that no other one beats, by cost, then in the order given; equal ones are in it together."""
+    """The points that no other point beats, by cost, then in the order given; equal points are all kept."""
     kept: list[Point] = []
     for point in sorted(points, key=lambda point: (point.cost, -point.gain)):
         last = kept[-1] if kept else None
@@ -72,7 +72,7 @@ class TradeOff:
     """The cells of one encoder on one task, by their scores on one split.
 
     Attributes:
-        split: test where all of them are scored there, else dev.
+        split: test if all of them are scored there, else dev.
         by_run: each with the seconds of one run of its best setting.
     """
 
@@ -107,7 +107,7 @@ def _trade_off(encoder: str, task: str, cells: Sequence[CellSummary]) -> TradeOf
 
 
 def cost_rows(summary: SweepSummary) -> list[list[str]]:
-    """The table of costs as text: its heads, then a row a cell."""
+    """The table of costs as text: its heads, then one row per cell."""
     names = ["encoder", "mode", "task", *(["variant"] if summary.has_variants else [])]
     heads = ["search", "finals", "GPU-hours", "energy", "peak memory", "numbers trained", "one run"]
     rows = [[*name_of(cell, len(names)), *cost_texts(cell.cost)] for cell in summary.cells]
@@ -115,7 +115,7 @@ def cost_rows(summary: SweepSummary) -> list[list[str]]:
 
 
 def name_of(cell: CellSummary, columns: int = 4) -> list[str]:
-    """The words that tell a cell from others: encoder, mode, task, and its variant in a fourth column."""
+    """The texts that identify a cell: encoder, mode, task, and its variant in a fourth column."""
     head = cell.header
     return [head.encoder, title(head.mode), head.task, head.variant][:columns]
 
@@ -133,7 +133,7 @@ def cost_texts(cost: CellCost) -> list[str]:
 
 
 def energy_text(cost: CellCost) -> str:
-    """`12.3 kJ`; a dash where a trial does not tell, and how many do not where others do."""
+    """`12.3 kJ`; a dash if a trial recorded none, with the number of such trials if others recorded some."""
     if cost.energy_joules is not None:
         return f"{cost.energy_joules / 1e3:.3g} kJ"
     is_mixed = 0 < cost.energy_lacking < cost.trials
@@ -141,7 +141,7 @@ def energy_text(cost: CellCost) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """A duration, with a decimal where it is short."""
+    """A duration, with a decimal if it is short."""
     return duration(seconds) if seconds >= 10 else f"{seconds:.2g} s"
 
 
@@ -154,11 +154,11 @@ def cost_notes(summary: SweepSummary) -> list[str]:
     if kinds:
         lines.append(f"Peak memory is of {listed(KINDS[kind] for kind in kinds)}.")
     if "process_lifetime" in kinds:
-        lines.append("Some peaks are since the worker began, earlier trials included: its system counts no other.")
+        lines.append("Some peaks are since the worker began, including earlier trials: its system counts no other.")
     if sources:
         lines.append(f"Energy by {listed(SOURCES[source] for source in sources)}, × each trial's share of it.")
     elif kinds:
-        lines.append("No trial tells its energy: the hardware has no counter, or none that may be read.")
+        lines.append("No trial recorded its energy: the hardware has no counter, or none that is readable.")
     is_older = any(cell.best is not None and cell.best.peak_memory_bytes is None for cell in summary.cells)
     return [*lines, *([OLDER] if is_older else [])]
 

@@ -23,7 +23,7 @@ CONSTANT = 1e-13
 """A variance below this share of the mean square is rounding: the values of the resample are all equal."""
 
 RANKED_AT_ONCE = 2**16
-"""Counts whose ranks are computed at a time: what fits a processor's cache takes a third less time."""
+"""Counts whose ranks are computed at a time: a block that fits the CPU cache takes a third less time."""
 
 
 def as_floats(values: NDArray[np.generic]) -> Floats:
@@ -45,7 +45,7 @@ def scorer(metric: str, runs: Runs) -> Scorer:
 
 
 def written_out(metric: str, runs: Runs) -> Scorer:
-    """The metric on each resample, one by one, for your own metrics: slow, and right for all."""
+    """The metric on each resample, one by one, for your own metrics: slow, but right for any metric."""
 
     def score(counts: Floats) -> Floats:
         drawn = [np.repeat(np.arange(len(row)), row.astype(np.int64)) for row in counts]
@@ -137,7 +137,7 @@ def _label_sums(runs: Runs, labels: Sequence[int]) -> Callable[[Floats], tuple[F
 
 
 def _indicators(values: NDArray[np.generic], labels: Sequence[int]) -> NDArray[np.bool_]:
-    """The labels that each example has of these, (examples, labels)."""
+    """Indicators of these labels for each example, (examples, labels)."""
     having: NDArray[np.bool_] = (
         values[:, list(labels)] == 1 if values.ndim == 2 else values[:, None] == np.array(labels)
     )
@@ -157,7 +157,7 @@ def _quadratic_kappa(runs: Runs) -> Scorer:
         x, y, xx, yy, xy = moments(counts)
         observed = xx + yy - 2 * xy  # the mean of (x − y)²
         expected = xx + yy - 2 * x * y
-        # Class ids are whole numbers, so that what is not 0 is at least 1 / N² of a class.
+        # Class ids are whole numbers, so a value other than 0 is at least 1 / N².
         return np.where(expected > CONSTANT, 1 - _ratio(observed, expected), 0.0)
 
     return score
@@ -199,7 +199,7 @@ def _span_scorer(
 def _span_counts(
     run: ScoredExamples, of_type: str | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Spans that are right, in gold, and predicted, of each sentence; of one type, or of all."""
+    """Numbers of correct, gold and predicted spans of each sentence, of one type or of all."""
     labels = split_labels(run.labels)
     bounds = np.cumsum(run.lengths)[:-1]
     found = []
@@ -308,8 +308,8 @@ SCORERS: Mapping[str, Callable[[Runs], Scorer]] = {
     "word_accuracy": _word_accuracy,
     **{name: _span_scorer(ratio) for name, ratio in SPAN_RATIOS.items()},
 }
-"""Metric → its scores of resamples; others are written out (`written_out`)."""
+"""Metric → its scores of resamples; `written_out` handles the others."""
 PART_SCORERS: Mapping[str, Callable[[str], Callable[[Runs], Scorer]]] = {
     name: partial(_span_scorer, ratio) for name, ratio in SPAN_RATIOS.items()
 }
-"""Metric → the part of which it is → its scores of resamples."""
+"""Metric → its part (a type of span) → its scores of resamples."""

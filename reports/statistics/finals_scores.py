@@ -1,7 +1,7 @@
 """Scores of finals by example and by class, and the tables of classes.
 
-Computed by scikit-learn, and of spans by `tasks.core.metrics`. Nothing is read of a test split but what the finalists
-predicted when it was opened for them.
+scikit-learn computes them; for spans, `tasks.core.metrics` does. Of a test split, only the finalists' stored
+predictions are read.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ResampledScores:
         resampled: (resamples, seeds).
         examples: examples of the split.
         digest: of the examples.
-        units: what was resampled: groups where the task has a column of them, else examples. N of a variance.
+        units: number of resampled units: groups if the task has a column of them, else examples. N of a variance.
     """
 
     seeds: tuple[int, ...]
@@ -120,7 +120,7 @@ class StoredScores:
             raise Problem("its seeds are scored on different examples")
         units = units_of(first.count, first.groups)
         if units == 1 < first.count:
-            raise Problem(f"all {first.count} examples are of one group")
+            raise Problem(f"all {first.count} examples belong to one group")
         name = f"{finals.cell.header.task} {split}"
         return ResampledScores(
             tuple(final.seed for final in scored), np.array([recorded[final.seed] for final in scored]),
@@ -158,14 +158,14 @@ def _read(path: StoragePath, final: TrialRecord, kind: Kind) -> ScoredExamples:
 
 
 def check_score(run: ScoredExamples, metric: str, recorded: float, whose: str, tolerance: float = 0.0) -> None:
-    """Check that predictions give the recorded score, up to what sums in another order differ by.
+    """Check that predictions give the recorded score, up to the rounding of sums in another order.
 
     Args:
-        whose: the predictions, in words.
-        tolerance: a further difference that is allowed (`TrialRecord.dev_tolerance`).
+        whose: the run that predicted, for the message.
+        tolerance: a further allowed difference (`TrialRecord.dev_tolerance`).
 
     Raises:
-        Problem: they give another one, or none.
+        Problem: they give another score, or none.
     """
     try:
         found = run.score(metric)
@@ -182,7 +182,7 @@ class ClassRow:
     Attributes:
         name: the label, or the type of span.
         precision, recall, f1: 0 where undefined.
-        examples: how many gold examples (or spans) have it.
+        examples: number of gold examples (or spans) that have it.
     """
 
     name: str
@@ -197,10 +197,10 @@ class ClassScores:
     """The classes of a cell on one split.
 
     Attributes:
-        split: "test" where it is scored there, else "dev".
+        split: "test" if it is scored there, else "dev".
         rows: the classes, in the labels' order.
-        confusion: how many examples of each gold class (rows) were predicted as each class (columns), the mean over the
-            finals; (labels, labels), or None where an example may have several labels, and for spans.
+        confusion: number of examples of each gold class (rows) predicted as each class (columns), the mean over the
+            finals; (labels, labels), or None if an example may have several labels, and for spans.
         finals: number of finals.
     """
 
@@ -216,7 +216,7 @@ class ClassScores:
 
 
 def cell_class_scores(cell: CellSummary, folder: StoragePath | None) -> ClassScores | None:
-    """The classes of a cell; None for regression, and where predictions are not stored or cannot be read.
+    """The classes of a cell; None for regression, and if predictions are not stored or cannot be read.
 
     Args:
         cell: of a sweep.
@@ -251,7 +251,7 @@ def class_scores(runs: Sequence[ScoredExamples], split: str) -> ClassScores:
 
 
 def _with_labels(runs: Sequence[ScoredExamples], labels: Sequence[str]) -> list[ScoredExamples]:
-    """The same runs with these labels, which have all of theirs."""
+    """The same runs, indexed by these labels, which include all of theirs."""
     found = []
     for run in runs:
         places = np.array([labels.index(label) for label in run.labels], dtype=np.int32)
@@ -292,7 +292,7 @@ def _examples(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> list
 
 
 def confusion_counts(run: ScoredExamples, labels: Sequence[str]) -> NDArray[np.int64]:
-    """The numbers of examples, or words: (labels, labels), a row a gold label, a column a predicted one.
+    """Numbers of examples, or words: (labels, labels), one row per gold label, one column per predicted label.
 
     Args:
         labels: all that occur in the run, and perhaps others.
@@ -308,7 +308,7 @@ MOST_CLASSES = 12
 """A matrix of more classes is not printed; the JSON has every one."""
 CLASS_HEADS = ("class", "precision", "recall", "F1", "examples")
 CLASSES_NOTE = (
-    "Means over the finals, ×100. A row of a confusion matrix is a gold class, a column what was predicted: examples, "
+    "Means over the finals, ×100. Rows of a confusion matrix are gold classes, columns predicted classes: examples, "
     "the mean over the finals."
 )
 
@@ -334,7 +334,7 @@ def class_rows(scores: ClassScores) -> list[list[str]]:
 
 
 def confusion_rows(scores: ClassScores) -> list[list[str]]:
-    """The heads, then a row a gold class; empty where there is no matrix, or it is too large to read."""
+    """The heads, then one row per gold class; empty if there is no matrix, or it is too large to read."""
     if scores.confusion is None or len(scores.labels) > MOST_CLASSES:
         return []
     heads = ["gold \\ predicted", *scores.labels]
@@ -343,7 +343,7 @@ def confusion_rows(scores: ClassScores) -> list[list[str]]:
 
 
 def class_document(scores: ClassScores | None) -> dict[str, Any] | None:
-    """The classes for JSON; None where there are none."""
+    """The classes for JSON; None if there are none."""
     if scores is None:
         return None
     return {

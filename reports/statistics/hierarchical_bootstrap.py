@@ -6,10 +6,10 @@ are crossed. To first order the difference D of the cells' means has the varianc
     Var D = σ²_A / n_A + σ²_B / n_B + σ²_examples / N,    where σ²_A = σ²_seed + σ²_interaction / N of a cell,
 
 the model of multi-reader multi-case studies (Dorfman, Berbaum & Metz 1992; Obuchowski & Rockette 1995; Hillis 2007),
-with seeds as readers. The seeds of two modes share no more than their number, so they are not paired.
+with seeds as readers. The seeds of two modes share nothing but their numbers, so they are not paired.
 
 **Why not the plain bootstrap** (draw seeds, then examples, take percentiles). It is biased in both directions: the
-spread of n drawn seeds is short of their variance by (n − 1) / n and knows no t quantile (with five seeds and nothing
+spread of n drawn seeds is short of their variance by (n − 1) / n and uses no t quantile (with five seeds and nothing
 else that varies, 84 % coverage), and the interaction is counted twice, once with the seeds and once with the examples
 (Owen 2007, "The pigeonhole bootstrap").
 
@@ -31,13 +31,13 @@ direction one replicate more is counted, half as far again from D as the farthes
 **The least seed part.** A few seeds may agree by accident (accuracies are multiples of 1 / N), which makes s² small.
 But the seed part's variance is at least I, which the N examples measure well. So a tail is also computed with a seed
 part of variance I, normal because I is known well, and the larger of both tails counts: a difference has to be clear of
-the seeds as they were seen, and of the examples.
+the observed seeds and of the examples.
 
 The interval is from the 2.5th to the 97.5th percentile and p is twice the smaller tail beyond 0: the interval leaves 0
 out exactly where p < 0.05, before the share of failed runs is added to p (`seed_variance`).
 
 **This model.** One finalist of each cell, the exported one, over examples alone: the percentile interval of the paired
-bootstrap. One seed is enough for it, and it says nothing of another run of the same recipe.
+bootstrap. One seed is enough for it, and it says nothing about another run of the same recipe.
 
 A sum of an estimated t and a known part is the Behrens–Fisher distribution; its intervals cover at least what they
 claim. `benchmarks.statistics_simulation` measures it; the figures are in `docs/statistics.md`.
@@ -67,7 +67,7 @@ from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.tasks.core.metrics import Floats, is_lower_better
 
 TAIL = 0.025
-"""Of a 95 % interval, on either side."""
+"""The tail beyond a 95 % interval, on either side."""
 FARTHER = 1.5
 """The distance of the replicate that is added in each direction, in distances of the farthest resample."""
 
@@ -123,7 +123,7 @@ def estimate(upper: Side, lower: Side, units: int) -> Estimate:
 
     Args:
         upper, lower: on the same resamples, two seeds or more each.
-        units: examples of the split that are independent, N: groups, where examples belong to groups.
+        units: independent examples of the split, N: groups, if examples belong to groups.
     """
     found = unpaired(upper, lower, units)
     low, high = found.interval()
@@ -134,7 +134,7 @@ def estimate(upper: Side, lower: Side, units: int) -> Estimate:
 
 
 def unpaired(upper: Side, lower: Side, units: int) -> Replicates:
-    """D with its seed part, and the example part of each resample; arguments as of `estimate`."""
+    """D with its seed part, and the example part of each resample; arguments as for `estimate`."""
     correction = units / max(1, units - 1)
     sides = (upper, lower)
     own = [side.resampled - side.observed for side in sides]
@@ -153,7 +153,7 @@ def of_models(upper: float, lower: float, upper_resampled: Floats, lower_resampl
     Args:
         upper, lower: their scores.
         upper_resampled, lower_resampled: on the same resamples, (resamples,).
-        units: as of `estimate`.
+        units: as for `estimate`.
     """
     correction = units / max(1, units - 1)
     deviations = (upper_resampled - upper) - (lower_resampled - lower)
@@ -187,8 +187,8 @@ def parts(differences: Floats, resampled: Floats, examples: int) -> Replicates:
 def probability_better(upper_resampled: Floats, lower_resampled: Floats) -> float:
     """P(A > B): the probability that one run of A beats one of B on new examples; ties count half.
 
-    Bouthillier et al. 2021, section 4. Every run of A meets every run of B, on the same resample: the seeds of two
-    modes share no more than their number, and n × n meetings say more than n.
+    Bouthillier et al. 2021, section 4. Every run of A is paired with every run of B, on the same resample: the seeds of
+    two modes share nothing but their numbers, and n × n pairs say more than n.
 
     Args:
         upper_resampled, lower_resampled: scores on the same resamples, (resamples, seeds).
@@ -204,8 +204,8 @@ class Replicates:
     Attributes:
         centre: D.
         scale: the standard error of the seed part.
-        least_scale: the least one, sqrt(I).
-        freedom: degrees of freedom of the first.
+        least_scale: the least standard error, sqrt(I).
+        freedom: degrees of freedom of `scale`.
         deviations: the example part, (resamples,).
     """
 
@@ -216,7 +216,7 @@ class Replicates:
     deviations: Floats
 
     def below(self, value: float, side: int) -> float:
-        """P(D* ≤ value), the replicate that is added being below (side −1) or above (+1)."""
+        """P(D* ≤ value), with the added replicate below (side −1) or above (+1)."""
         return self._tail(np.array(value - self.centre - self._with_farther(side)))
 
     def p(self) -> float:
@@ -225,7 +225,7 @@ class Replicates:
         return min(1.0, max(smallest, 2 * min(self.below(0.0, -1), self.above(0.0))))
 
     def above(self, value: float) -> float:
-        """P(D* ≥ value), the replicate that is added being above."""
+        """P(D* ≥ value), with the added replicate above."""
         return self._tail(np.array(self.centre + self._with_farther(1) - value))
 
     def interval(self, tail: float = TAIL) -> tuple[float, float]:
@@ -240,7 +240,7 @@ class Replicates:
 
     @property
     def _has_steps(self) -> bool:
-        """True where all seeds agree on every resample, so that there is no seed part."""
+        """True if all seeds agree on every resample, so that there is no seed part."""
         return self.scale == self.least_scale == 0
 
     def _with_farther(self, side: int) -> Floats:
@@ -277,11 +277,11 @@ class MeanInterval:
 
     Attributes:
         mean: over the seeds.
-        std: the sample standard deviation over the seeds; None of one seed.
-        low, high: of the interval; None where the stored predictions do not give one (`reason`).
+        std: the sample standard deviation over the seeds; None for one seed.
+        low, high: of the interval; None if the stored predictions do not give one (`reason`).
         seeds: number of finals.
-        examples: examples of the split; None where no predictions are stored.
-        reason: why there is no interval, in a few words; "" where there is one.
+        examples: examples of the split; None if no predictions are stored.
+        reason: the reason for a missing interval, in a few words; "" if there is one.
     """
 
     mean: float
@@ -299,11 +299,11 @@ class MeanInterval:
 
 
 def mean_interval(cell: CellSummary, stored: StoredScores, split: Split) -> MeanInterval | None:
-    """The score of a cell's best setting on a split, by its metric; None where no final has one.
+    """The score of a cell's best setting on a split, by its metric; None if no final has one.
 
-    With two seeds or more the interval is that of `hierarchical_bootstrap`, of the score itself in place of a
-    difference. With one seed it is the bootstrap's over the examples, and says nothing of other seeds. It ends at the
-    best score that there can be: 1, or 0 of an error.
+    With two seeds or more, the interval is the hierarchical bootstrap's, for the score itself in place of a difference.
+    With one seed, it is the bootstrap's over the examples, and says nothing about other seeds. It ends at the best
+    possible score: 1, or 0 for an error.
     """
     over = cell.dev if split == "dev" else cell.test
     if over is None:
@@ -322,7 +322,7 @@ def run_interval(run: ScoredExamples, metric: str, observed: float, name: str) -
     Args:
         run: its predictions.
         observed: its score by the metric.
-        name: of the split, by which its resamples are drawn (`resampled`).
+        name: of the split; it seeds the resamples (`resampled`).
     """
     try:
         check_score(run, metric, observed, "the kept model")

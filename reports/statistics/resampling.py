@@ -1,8 +1,8 @@
 """Holm's adjustment, resamples of examples, and scores of resamples by metrics that rank.
 
-Where examples come in groups (documents, authors), whole groups are drawn: the cluster bootstrap (Davison & Hinkley
-1997, section 3.8). Examples of a group may depend on each other; groups do not. Metrics that rank follow from the
-counts in the order of the values.
+If examples come in groups (documents, authors), whole groups are drawn: the cluster bootstrap (Davison & Hinkley 1997,
+section 3.8). Examples of a group may depend on each other; groups do not. Metrics that rank follow from the counts in
+the order of the values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from meltpoint.tasks.core.metrics import Floats
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The adjusted p-values, in the same order: with them below α, the chance of any false claim is at most α.
+    """The adjusted p-values, in the same order; claims below α have a chance of at most α that any of them is false.
 
     The k-th smallest of m, from 0, is multiplied by m − k; none is adjusted below a smaller one, or above 1.
     """
@@ -34,7 +34,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 Groups = NDArray[np.int64] | None
 
 CHUNK = 2**20
-"""Counts that are in memory at a time: 8 MB."""
+"""Counts in memory at a time: 8 MB."""
 KEPT_CHUNKS = 16
 """Chunks of a task that are kept between its cells: 4 000 resamples of 2 000 examples are 8 chunks."""
 
@@ -45,8 +45,8 @@ def resampled(score: Scorer, examples: int, resamples: int, name: str, groups: G
     Args:
         score: counts (resamples, examples) → scores (resamples, runs).
         examples: examples of the split.
-        name: of the split; the draws follow from it and from the sizes.
-        groups: the number of each example's group, (examples,); None where each example is drawn by itself.
+        name: of the split; it seeds the draws, with the sizes.
+        groups: the index of each example's group, (examples,); None if each example is drawn by itself.
 
     Returns:
         (resamples, runs).
@@ -77,7 +77,7 @@ def _chunk(units: int, rows: int, seed: int, number: int) -> Floats:
     drawn = np.random.default_rng([seed, number]).integers(units, size=(rows, units))
     places = drawn + units * np.arange(rows)[:, None]
     counts = np.bincount(places.ravel(), minlength=rows * units).reshape(rows, units).astype(np.float64)
-    counts.flags.writeable = False  # it is kept, and given out more than once
+    counts.flags.writeable = False  # cached, and returned more than once
     return counts
 
 
@@ -152,8 +152,8 @@ def average_precision(runs: Runs) -> Scorer:
 
 
 def _columns(run: ScoredExamples) -> list[tuple[NDArray[np.float64], Floats]]:
-    """(probabilities, positives) of each label that is ranked: of two exclusive labels, the second alone."""
-    assert run.probabilities is not None, "the metric is of probabilities"
+    """(probabilities, positives) of each ranked label: for two exclusive labels, the second only."""
+    assert run.probabilities is not None, "the metric needs probabilities"
     gold = run.gold if run.gold.ndim == 2 else run.gold[:, None] == np.arange(len(run.labels))
     labels = [1] if run.gold.ndim == 1 and len(run.labels) == 2 else range(len(run.labels))
     return [(run.probabilities[:, label], gold[:, label].astype(np.float64)) for label in labels]

@@ -1,4 +1,4 @@
-"""Numbers of seeds and examples that a claim takes, and conclusions of comparisons in plain words."""
+"""Numbers of seeds and examples that a claim needs, and conclusions of comparisons in plain words."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Needs:
     """The sizes with which a difference as large as the one observed would be claimed.
 
     Attributes:
-        seeds: with the examples that there are; None if more than `MOST_SEEDS`, or no number.
-        examples: with `with_seeds` seeds; None where `seeds` suffice, or where there is no difference.
-        with_seeds: the seeds there are, or more where the seeds' part alone is too wide for any number of examples.
+        seeds: with the present examples; None if more than `MOST_SEEDS`, or if no number is enough.
+        examples: with `with_seeds` seeds; None if `seeds` is enough, or if there is no difference.
+        with_seeds: the present seeds, or more if the seed part alone is too wide for any number of examples.
     """
 
     seeds: int | None = None
@@ -35,10 +35,10 @@ class Design:
 
     Attributes:
         delta: the difference.
-        seed_variance: variance of the seed part with one seed a cell.
+        seed_variance: variance of the seed part with one seed per cell.
         example_variance: variance of the example part.
         seeds, examples: n and N.
-        freedom: degrees of freedom of the seed part; each further seed brings two, one a cell.
+        freedom: degrees of freedom of the seed part; each further seed adds two, one per cell.
     """
 
     delta: float
@@ -49,7 +49,7 @@ class Design:
     freedom: float
 
     def p(self, seeds: Floats, examples: Floats) -> Floats:
-        """The p-values of this difference with other sizes, by Welch's t: the example part has all the freedom.
+        """The p-values of this difference with other sizes, by Welch's t; the example part has infinite freedom.
 
         Args:
             seeds, examples: sizes; one of them may be a single number.
@@ -135,7 +135,7 @@ def not_yet(seeds: int, examples: int, needs: Needs) -> str:
 
     Args:
         seeds, examples: the sizes of the comparison.
-        needs: the sizes that would do.
+        needs: the sizes that would be enough.
     """
     text = f"cannot be told with {some(seeds, 'seed')} and {some(examples, 'example')}"
     if needs.seeds is not None:

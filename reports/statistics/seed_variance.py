@@ -9,17 +9,17 @@ freedom gives
 
 - **s₀²** is the mean of the cells' s², each weighted by its degrees of freedom, together with `RECORDED` (standard
   deviation 1.5 points, `RECORDED_FREEDOM`), which carries a sweep of two cells and has little weight among thirty. The
-  arithmetic mean is larger than Smyth's estimate, which goes by logarithms: of variances that differ, it is the side
-  to err on.
+  arithmetic mean is larger than Smyth's estimate, which goes by logarithms: if the variances differ, it errs on the
+  safe side.
 - **d₀** is Smyth's estimate from the spread of log s² (his section 6.2), at most `MOST_FREEDOM` and at least
   `LEAST_FREEDOM`; from fewer than `ENOUGH_CELLS` cells it is `MOST_FREEDOM`. Four degrees of freedom stand for
   variances whose logarithms have a standard deviation of 0.8, as those of modes and tasks have.
 
-**Failed runs come first.** A fine-tuning run that ends at chance is no draw from the others' distribution. A cell whose
-runs spread over more than `FAILED_SPREAD` has a failed run. It is never pooled: it keeps its own s² with n − 1 degrees
-of freedom, and lends nothing to the prior. The share q of failed runs in the sweep has a second use: all n runs of a
-cell fail with a probability of qⁿ, and nobody could tell from these runs. So a claim that a cell is the worse one has
-at least this p.
+**Failed runs come first.** A fine-tuning run that ends at chance is not a draw from the others' distribution. A cell
+whose runs spread over more than `FAILED_SPREAD` has a failed run. It is never pooled: it keeps its own s² with n − 1
+degrees of freedom, and lends nothing to the prior. The share q of failed runs in the sweep has a second use: all n runs
+of a cell fail with a probability of qⁿ, and these runs alone cannot reveal it. So a claim that a cell is the worse one
+has at least this p.
 
 Only scores between 0 and 1 (those that are shown × 100) are pooled: errors have units.
 """
@@ -42,12 +42,12 @@ RECORDED_FREEDOM = 4.0
 MOST_FREEDOM, LEAST_FREEDOM = 4.0, 1.0
 ENOUGH_CELLS = 6
 FAILED_SPREAD = 0.08
-"""Best minus worst run of a cell, as a fraction, from which on a run has failed: eight points."""
+"""Best minus worst run of a cell, as a fraction, above which a run has failed: eight points."""
 
 
 @dataclass(frozen=True)
 class SeedVariance:
-    """A variance over seeds, and the degrees of freedom that it is known with."""
+    """A variance over seeds, and its degrees of freedom."""
 
     value: float
     freedom: float
@@ -68,10 +68,10 @@ class Prior:
     failed_share: float = 0.0
 
     def moderated(self, scores: Floats, metric: str) -> SeedVariance:
-        """The variance of a cell's runs; of a cell with a failed run, and of an error, its own alone.
+        """The variance of a cell's runs; not pooled for a cell with a failed run, nor for an error.
 
         Args:
-            scores: (seeds,), two or more; or one, where pooling is possible.
+            scores: (seeds,), two or more; or one, if pooling is possible.
         """
         own_freedom = len(scores) - 1
         own = float(scores.var(ddof=1)) if own_freedom else 0.0
@@ -81,7 +81,7 @@ class Prior:
         return SeedVariance((self.freedom * self.value + own_freedom * own) / freedom, freedom)
 
     def all_failed(self, runs: int) -> float:
-        """The probability that all runs of a number failed."""
+        """The probability that a number of runs all failed."""
         return float(self.failed_share**runs)
 
 
@@ -112,7 +112,7 @@ def prior_of(cells: Sequence[Floats]) -> Prior:
 
 def prior_freedom(variances: Floats, freedoms: Floats) -> float:
     """d₀ by the method of moments (Smyth 2004, section 6.2), within its limits."""
-    known = variances > 0  # runs that agree to the last example say nothing of the spread of log s²
+    known = variances > 0  # runs that agree to the last example say nothing about the spread of log s²
     if known.sum() < ENOUGH_CELLS:
         return MOST_FREEDOM
     from scipy.special import digamma, polygamma  # takes a second to import

@@ -1,10 +1,10 @@
-"""Tuning curves: the best score to expect of a number of random trials.
+"""Tuning curves: the best score to expect from a number of random trials.
 
 The median curve is F̂⁻¹(0.5^(1/k)), where F̂ is the distribution of the scores of independent random trials; its bands
 are exact and hold for the whole curve at once (Lourie, Cho & He 2023, arXiv 2311.09480). Both are computed by opda.
 
-Bands with equal tails (Learned-Miller & DeStefano 2008) are nearly as narrow as opda's default, those of the highest
-density, and take a tenth of its time.
+Bands with equal tails (Learned-Miller & DeStefano 2008) are nearly as narrow as opda's default, the highest-density
+bands, and take a tenth of the time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from meltpoint.tasks.core.wording import some
 GPU_SECONDS, CPU_SECONDS = "GPU-seconds", "CPU worker-seconds"
 
 MOST_TRIALS = 256
-"""The most trials that count, the first ones: opda's simulation takes minutes and gigabytes for a thousand."""
+"""At most this many trials count, the first ones: opda's simulation takes minutes and gigabytes for a thousand."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class RandomTrials:
     """The random trials of a cell's search.
 
     Attributes:
-        scores: their best dev scores, in the order in which they began; of too many the first ones.
-        failed: how many of the scores are the metric's lowest value, because the setting failed.
+        scores: their best dev scores, in the order in which they began; only the first ones if there are too many.
+        failed: number of scores set to the metric's lowest value because the setting failed.
         lost: random trials that ended without a result for other reasons; they have no score.
         stopped: random trials that were stopped early; they have no score either.
-        suggested: where all search trials' settings come from → how many do; "unknown" in older versions' records.
-        left_out: how many scores there are beyond those.
+        suggested: source of a setting → number of search trials; "unknown" in older versions' records.
+        left_out: number of scores beyond those.
         cost: of one of them; None if it is not known, or some ran on GPUs and some on CPUs.
     """
 
@@ -68,7 +68,7 @@ class RandomTrials:
 
     @property
     def is_recorded(self) -> bool:
-        """True unless the version that ran the trials did not record where their settings come from."""
+        """True unless the version that ran the trials did not record the source of their settings."""
         return set(self.suggested) != {"unknown"}
 
     @property
@@ -80,12 +80,12 @@ class RandomTrials:
 def random_trials(cell: CellSummary, most: int = MOST_TRIALS) -> RandomTrials:
     """The random trials of a cell's search.
 
-    A setting that failed counts as the metric's lowest value, because a search that draws it gets nothing from that
-    trial. Without it, the curve would be that of a space in which nothing fails.
+    A setting that failed counts as the metric's lowest value, because a search that draws it gains nothing from that
+    trial. Without it, the curve would describe a space in which nothing fails.
 
     Args:
         cell: a cell of a sweep.
-        most: of more trials the first so many count. They are independent draws, so the first ones are as well.
+        most: only the first so many trials count. Trials are independent draws, so the first ones are too.
     """
     ran = [record for record in cell.search if record.suggested_by == "random"]
     lost = [record for record in ran if record.is_lost]
@@ -102,11 +102,11 @@ def random_trials(cell: CellSummary, most: int = MOST_TRIALS) -> RandomTrials:
 
 
 def _cost(sample: Sequence[TrialRecord], search: Iterable[TrialRecord]) -> Cost | None:
-    """The mean cost of the trials of a sample; those without known hardware do not count.
+    """The mean cost of the trials of a sample; trials without known hardware do not count.
 
     Args:
         sample: the trials.
-        search: all of the cell's, among them those that trained side by side with one of the sample.
+        search: all trials of the cell, including those trained side by side with a trial of the sample.
     """
     ran = [record for record in sample if record.hardware is not None]
     devices = {_is_gpu(record) for record in ran}
@@ -129,7 +129,7 @@ def _is_gpu(record: TrialRecord) -> bool:
 
 
 def _share(record: TrialRecord) -> float:
-    """The share of the GPU that a trial had; 1 on a CPU, where its worker is what is counted."""
+    """The share of the GPU that a trial had; 1 on a CPU, where workers are counted."""
     return record.hardware.gpu_share or 1.0 if record.hardware is not None and _is_gpu(record) else 1.0
 
 
@@ -143,11 +143,11 @@ def sample_notes(trials: RandomTrials, metric: str, missing: int) -> list[str]:
     lines = []
     if trials.failed:
         lowest = f"{bounds(metric)[0]:g}"
-        lines.append(f"{some(trials.failed, 'random trial')} failed by the setting, counted as {lowest}")
+        lines.append(f"{some(trials.failed, 'random trial')} failed because of the setting, counted as {lowest}")
     if trials.lost:
         lines.append(f"{some(trials.lost, 'random trial')} lost and left out")
     if unknown := trials.suggested.get("unknown", 0):
-        lines.append(f"{some(unknown, 'trial')} left out whose version did not record where the setting comes from")
+        lines.append(f"{some(unknown, 'trial')} left out: their version did not record the source of the setting")
     if trials.left_out:
         lines.append(f"the first {len(trials.scores)} random trials only, {trials.left_out} more left out")
     if missing and trials.scores:
@@ -156,7 +156,7 @@ def sample_notes(trials: RandomTrials, metric: str, missing: int) -> list[str]:
 
 
 LEVELS = (0.95, 0.80)
-"""Confidence levels of the bands; 80 % is that of the paper's figures and of opda's rule for the number of trials."""
+"""Confidence levels of the bands; the paper's figures and opda's rule for the number of trials use 80 %."""
 
 
 def bounds(metric: str) -> tuple[float, float]:
@@ -180,7 +180,7 @@ def distribution_bands(
     """The lower and the upper band of the distribution of scores.
 
     Equal scores make opda warn, since the coverage is exact for continuous distributions only. With ties it is at
-    least the level: scores are a monotone function of uniform variables, and the band of those is exact.
+    least the level: scores are a monotone function of uniform variables, whose band is exact.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Duplicates detected in ys", category=RuntimeWarning)
@@ -195,8 +195,8 @@ def distribution_bands(
 def largest_k(count: int, level: float) -> float:
     """The largest number k of trials, not rounded, up to which the band from `count` random trials is informative.
 
-    Beyond it the quantile 0.5^(1/k) is one that the lower band of the distribution does not reach at the best score,
-    so that the upper band of the curve is the highest value that the metric can have, whatever the scores are.
+    Beyond it, the lower band of the distribution does not reach the quantile 0.5^(1/k) at the best score, so the upper
+    band of the curve is the metric's highest value, whatever the scores are.
     """
     if count < 1:
         return 0.0
@@ -216,7 +216,7 @@ class CurvePoint:
 
     Attributes:
         trials: the number of random trials, not necessarily whole.
-        median: the median of the best score of so many trials.
+        median: the median of the best score of that many trials.
         bands: for each of `LEVELS` the lower and the upper end of the band; None beyond its valid range.
     """
 
@@ -289,7 +289,7 @@ def shown_trials(last: int) -> list[int]:
     return sorted({*doubling, last} if last else set())
 
 
-NOT_RECORDED = "no curve: where the settings come from was not recorded by that version"
+NOT_RECORDED = "no curve: that version did not record the source of the settings"
 
 
 @dataclass(frozen=True)
@@ -300,8 +300,8 @@ class CellCurve:
         header: the cell.
         trials: its random trials.
         curve: of their scores; None if they allow none.
-        reason: why there is no curve; "" where there is one.
-        notes: what the curve leaves out or assumes, one line each.
+        reason: the reason for a missing curve; "" if there is one.
+        notes: omissions and assumptions of the curve, one line each.
     """
 
     header: CellHeader
@@ -331,7 +331,7 @@ def cell_curve(cell: CellSummary, most: int = MOST_TRIALS) -> CellCurve:
 
     Args:
         cell: a cell of a sweep.
-        most: of more random trials the first so many count.
+        most: only the first so many random trials count.
     """
     trials = random_trials(cell, most)
     missing = cell.counts.get("running", 0) + cell.counts.get("missing", 0)
@@ -354,5 +354,5 @@ def _reason(cell: CellSummary, trials: RandomTrials) -> str:
         return f"no curve: {cell.header.metric} is an error without a largest value, which the bands need"
     if trials.stopped:
         count = some(trials.stopped, "random trial")
-        return f"no curve: {count} stopped early, whose best score is not known; search without early stopping"
+        return f"no curve: {count} stopped early, with unknown best scores; search without early stopping"
     return ""

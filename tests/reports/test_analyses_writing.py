@@ -147,7 +147,7 @@ def test_five_lines_are_told_apart_without_colour():
 @pytest.mark.parametrize(
     ("asked", "option", "said"),
     [
-        ("cost,guidelines", ["--corpus", "x.txt"], "--corpus has no part in cost, guidelines; leave it out"),
+        ("cost,guidelines", ["--corpus", "x.txt"], "--corpus is not read by cost, guidelines; leave it out"),
         ("", [], "Name an analysis: cost, diagnostic_classifiers, "),
     ],
 )

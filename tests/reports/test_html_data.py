@@ -68,7 +68,7 @@ def test_a_space_of_another_version_is_named_and_its_names_are_kept(make_cell: M
     header = cell.header.model_copy(update={"space": "parameters:\n  gone: {uniform: [0, 1]}\n"})
     rows = trial_rows(replace(cell, header=header))
     assert [axis.name for axis in rows.axes] == ["gone"]
-    assert "are not known to this version" in rows.notes[0]
+    assert "does not know the ranges of the search" in rows.notes[0]
 
 
 @pytest.mark.parametrize(("count", "most"), [(10, 10), (11, 10), (5000, 400), (7, 3), (3, 1)])
@@ -223,7 +223,7 @@ def test_the_texts_of_disputed_examples_are_devs(tmp_path: Path) -> None:
 def test_other_data_than_the_sweeps_gives_no_texts_and_that_is_said(tmp_path: Path) -> None:
     (found,) = disagreements(demo_sweep(tmp_path, "0" * 16, ["a", "b"], ["x", "y"]))
     assert [example.text for example in found.examples] == ["", ""]
-    assert "The texts are left out: the task's data is not what the sweep was run on." in found.notes
+    assert "The texts are left out: the task's data has changed since the sweep." in found.notes
 
 
 def test_the_test_split_is_never_opened_for_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

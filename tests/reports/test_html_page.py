@@ -289,7 +289,7 @@ def test_importance_is_optunas_on_a_study_made_by_hand(make_cell: MakeCell, make
 
 
 @pytest.mark.parametrize(("dev", "said"), [
-    ([0.5] * 9, "No importance yet: 9 scored trials, of at least 10."),
+    ([0.5] * 9, "No importance yet: 9 scored trials; it needs at least 10."),
     ([0.5] * 10, "No importance: all trials have the same score."),
 ])  # fmt: skip
 def test_without_importance_the_reason_is_said(make_cell: MakeCell, make_sweep: MakeSweep, dev, said) -> None:

@@ -248,7 +248,7 @@ def test_a_sweeps_tasks_that_label_words_are_left_out_and_named(storage, tmp_pat
     write_sweep(later, old.model_copy(update={"cells": (*words, *old.cells)}))
     analyse("later", ["mutual_information"], storage, out=tmp_path, formats=["md", "csv"])
     text = (tmp_path / "mutual_information.md").read_text(encoding="utf-8")
-    assert "demo_entities is left out: it labels words, or has several labels a text." in text
+    assert "demo_entities is left out: it labels words, or has several labels per text." in text
     assert {row["task"] for row in read(tmp_path, "mutual_information")} == {"tiny_reviews"}
     with pytest.raises(ValueError, match="demo_entities labels words"):
         analyse("later", ["mutual_information"], storage, out=tmp_path, tasks=["demo_entities"])
@@ -269,8 +269,8 @@ MINI = {"encoders": ["minilm"], "tasks": ["demo_entities"]}
         ("nightly", "guidelines", {}, r"No sweep 'nightly'.*There is: .*tiny\."),
         ("tiny", "mutual_information", {"tasks": ["sst2"]}, "Unknown task of sweep tiny 'sst2'"),
         ("tiny", "mutual_information", {"formats": ["pdf"]}, "Unknown format 'pdf'"),
-        ("tiny", "mutual_information", {"model": Path("x")}, "say which with one --encoder and one --task"),
-        ("-", "mutual_information", {}, "say what to look at: --encoder E --task T"),
+        ("tiny", "mutual_information", {"model": Path("x")}, "name them with one --encoder and one --task"),
+        ("-", "mutual_information", {}, "name encoders and tasks: --encoder E --task T"),
         ("-", "diagnostic_classifiers", MINI, r"demo_entities labels words; .* Leave it out with --task\."),
         (
             "-", "mutual_information", {**MINI, "tasks": ["demo_similarity"]},
@@ -294,7 +294,7 @@ def test_an_exported_model_of_another_task_or_of_a_frozen_encoder_is_refused(sto
     common = {"encoders": [f"hf:{tiny_bert}"], "out": tmp_path / "out"}
     with pytest.raises(ValueError, match="was trained on tiny_reviews, not on demo_sentiment; name its task"):
         analyse("-", ["diagnostic_classifiers"], tmp_path, tasks=["demo_sentiment"], model=tuned, **common)
-    with pytest.raises(ValueError, match="is of feature_extraction, which leaves the encoder"):
+    with pytest.raises(ValueError, match="was trained by feature_extraction, which freezes the encoder"):
         analyse("-", ["diagnostic_classifiers"], tmp_path, tasks=[str(task)], model=frozen, **common)
 
 

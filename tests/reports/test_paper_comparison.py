@@ -254,7 +254,7 @@ def test_the_papers_rows_stand_apart_from_a_toy_of_its_encoder(make_cell, make_s
         both = with_paper_numbers(sweep)
         assert any(row.is_paper for row in both.table.blocks[0].modes) == is_theirs
         assert ("elmo, not in this sweep" in [block.encoder for block in both.table.blocks]) != is_theirs
-        assert any("has states of 14 numbers, not 1024" in note for note in both.notes) != is_theirs
+        assert any("its states have 14 numbers, not 1024" in note for note in both.notes) != is_theirs
 
 
 def test_without_a_paper_the_table_is_what_it_was(make_cell, make_sweep):

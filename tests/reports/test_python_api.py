@@ -104,7 +104,7 @@ def test_data_of_every_kind_are_the_same_lines_for_tune(
 
 
 def test_data_of_another_form_are_refused_with_those_that_are_taken() -> None:
-    for data, words in ((["a"], "train is a list; give a pandas frame"), ({"test": FRAME}, "no split train")):
+    for data, words in ((["a"], "train is a list; pass a pandas frame"), ({"test": FRAME}, "no split train")):
         with pytest.raises(ValueError, match=words):
             meltpoint.tune(data)
     with pytest.raises(ValueError, match="test is given twice"):
@@ -261,7 +261,7 @@ def test_the_leaderboard_ranks_cells_and_their_trials_in_numbers(folder: Path) -
 
 def test_a_sweep_of_several_tasks_asks_which_recommendation(make_cell, make_sweep) -> None:
     loaded = LoadedSweep("runs/first", make_sweep(make_cell(task="sst2"), make_cell(task="mrpc")))
-    with pytest.raises(ValueError, match=r"2 tasks; take \.recommendations\[TASK\], of mrpc, sst2"):
+    with pytest.raises(ValueError, match=r"2 tasks; take \.recommendations\[TASK\] for one of mrpc, sst2"):
         _ = loaded.recommendation
     with pytest.raises(ValueError, match="no finals have ended"):
         _ = LoadedSweep("runs/first", make_sweep(make_cell())).recommendation

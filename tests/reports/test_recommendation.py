@@ -84,7 +84,7 @@ def test_a_mode_that_may_be_behind_any_other_by_the_margin_is_not_level(recommen
 
 
 def test_one_seed_is_provisional_and_the_models_have_a_line_of_their_own(recommend):
-    one = {"p_holm": None, "reason": "one seed says nothing of another run", "needed_seeds": 2,
+    one = {"p_holm": None, "reason": "one seed says nothing about other runs", "needed_seeds": 2,
            "model": ModelDifference(0.153, 0.12, 0.19, 0.001)}  # fmt: skip
     found = recommend({ICE: 0.774, FIRE: 0.927}, {(FIRE, ICE): one})
     assert found.certainty == "provisional"

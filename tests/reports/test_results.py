@@ -113,7 +113,7 @@ def test_tuning_is_compared_on_dev_where_test_is_hidden_and_that_is_said(
     cell = with_default(make_cell(finals=[(0.8, "hidden")] * 5), [0.7] * 5, learning_rate=1e-3)
     found = results_of(make_sweep(cell, seeds=5), comparer=FixedComparer(0.012))
     (line,) = gain_lines(found)
-    assert line.endswith("tuning bought +10.0 [+8.8, +11.2] on dev, by which the winner was chosen")
+    assert line.endswith("tuning bought +10.0 [+8.8, +11.2] on dev, on which the winner was chosen")
 
 
 @pytest.mark.parametrize("form", ["md", "tex", "html", "screen", "json"])

@@ -198,7 +198,7 @@ def test_status_says_what_a_running_sweep_still_takes_and_what_that_assumes(
     cell = make_cell(search=(0.7, 0.8), planned=6, running=2)  # 60 s each; 3 trials and one of two finals to come
     places = ClusterPart(places=2, whole=4, cpus=1.0)
     text = shown(show_status, replace(make_sweep(cell, state="running"), part=places), 120)
-    assert "About 2 min left, if trials go on to take as long as the 2 that ended, 2 at a time." in text
+    assert "About 2 min left, if trials keep taking as long as the 2 that ended, 2 at a time." in text
     assert " left, " not in shown(show_status, make_sweep(cell, state="stopped"), 120)
     assert " left, " not in shown(show_status, make_sweep(make_cell(search=(), planned=2), state="running"), 120)
 
@@ -258,8 +258,8 @@ def test_a_plan_says_the_sizes_of_the_data_and_what_is_searched_where() -> None:
     cells = [Planned("minilm", mode, task) for mode in MODES[:2] for task in TASKS[:2]]
     other = Planned("minilm", MODES[0], "sst2", searched={}, test_examples=1821)
     joined = " ".join(shown(show_plan, Plan([*cells, other])).split())
-    assert "demo_sentiment: 6 920 examples to train on, 872 of dev, test is not opened" in joined
-    assert "sst2: 6 920 examples to train on, 872 of dev, 1 821 of test" in joined
+    assert "demo_sentiment: 6 920 training examples, 872 dev, test is not opened" in joined
+    assert "sst2: 6 920 training examples, 872 dev, 1 821 test" in joined
     ranges = "learning_rate log_uniform [1e-05, 0.0001], bilstm.hidden_size choice [9, 99]"
     assert f"searched in ❄ feature_extraction, bilstm_crf on demo_sentiment, demo_entailment: {ranges}" in joined
     assert "searched in ❄ feature_extraction, bilstm_crf on sst2: nothing" in joined

@@ -216,7 +216,7 @@ def test_a_setting_that_failed_counts_as_the_metrics_lowest_value_and_a_lost_tri
         one = cell_curve(searched(make_cell(metric=metric), *scored(*SCORES), *ends))
         assert one.trials.scores == (*SCORES, lowest)
         assert one.notes == (
-            f"1 random trial failed by the setting, counted as {lowest:g}", "1 random trial lost and left out",
+            f"1 random trial failed because of the setting, counted as {lowest:g}", "1 random trial lost and left out",
         )  # fmt: skip
         assert one.curve is not None
 
@@ -236,7 +236,7 @@ def test_too_few_random_trials_are_said_with_the_remedy(make_cell):
 def test_records_of_older_versions_are_said_not_to_tell_where_settings_come_from(make_cell):
     one = cell_curve(searched(make_cell(), *scored(*SCORES, suggested_by=None)))
     assert one.curve is None
-    assert "not recorded by that version" in one.reason
+    assert "did not record the source of the settings" in one.reason
     mixed = cell_curve(searched(make_cell(), *scored(0.5, 0.4, suggested_by=None), *scored(*SCORES)))
     assert mixed.curve is not None
     assert "2 trials left out" in mixed.notes[0]

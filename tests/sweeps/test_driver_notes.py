@@ -189,7 +189,7 @@ def test_status_and_its_json_say_which_epoch_each_running_trial_is_in(driver, se
         text = shown_trials(driver.ledger)
         assert f"{name}: 0 s, epoch 3 of at most 12, dev accuracy 75.0." in text
         others = len(driver.running) - 1
-        assert text.count("0 s, not yet through an epoch.") == others > 0
+        assert text.count("0 s, no epoch finished yet.") == others > 0
         document = summarise(Ledger(driver.ledger.folder)).as_json()["running"]
         assert document[0] == {
             "id": works[0][0].id, "name": name, "epoch": 3, "epochs": 12, "metric": "accuracy", "dev": 0.75,
@@ -258,7 +258,7 @@ def note() -> Callable[..., RunningTrialNote]:
 def test_of_many_trials_the_longest_are_named_and_the_others_counted(note, more, last):
     running = RunningTrials(noted_at=100.0, trials=tuple(note(number) for number in range(RUNNING_SHOWN + more)))
     lines = running_lines(running)
-    assert lines[0] == "cell trial 0: 1 min 40 s, not yet through an epoch."
+    assert lines[0] == "cell trial 0: 1 min 40 s, no epoch finished yet."
     assert len(lines) == RUNNING_SHOWN + bool(more)
     if last is not None:
         assert lines[-1].startswith(last)

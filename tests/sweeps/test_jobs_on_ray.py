@@ -84,7 +84,7 @@ def test_a_sweep_is_sent_followed_to_its_end_and_its_status_read(say, spec, tmp_
     sent = say(*words)
     assert sent.exit_code == 0, sent.output
     assert sent.stdout.splitlines() == [
-        f"first-1 is on its way at {url}; it needs this machine no more.",
+        f"first-1 is submitted to {url}; it no longer needs this machine.",
         *(f"  meltpoint {word} first --address {url}" for word in ("logs -f", "status", "stop")),
     ]
     refused = say(*words)
@@ -101,7 +101,7 @@ def test_a_sweep_is_sent_followed_to_its_end_and_its_status_read(say, spec, tmp_
     assert [record["status"] for record in records(storage, "first")] == ["finished"] * 2
     status = json.loads(say("status", "first", "--json").stdout)
     assert (status["state"], status["job"]["name"], status["job"]["status"]) == ("done", "first-1", "SUCCEEDED")
-    assert say("stop", "first").stdout.startswith("It had ended before: first-1: SUCCEEDED")
+    assert say("stop", "first").stdout.startswith("The job had already ended: first-1: SUCCEEDED")
 
 
 @pytest.mark.slow

@@ -287,7 +287,7 @@ def test_a_cell_of_one_version_beside_another_versions_says_which_it_has(begun, 
     )
     (beside, row) = matrix(replace(summary, cells=[cell, other])).blocks[0].modes  # ❄ stands first
     assert row.entries[0].reasons[0].startswith("mixes versions")
-    said = f"all its trials are of Meltpoint's code {NEW}, other cells are of others"
+    said = f"all its trials used Meltpoint's code {NEW}; other cells used other versions"
     assert beside.entries[0].reasons == (said, AT_CAP)
 
 

@@ -220,7 +220,7 @@ def test_a_password_is_refused_and_not_shown_since_the_dashboard_would_show_the_
     assert "pw0rd" not in str(told.value)
 
 
-@pytest.mark.parametrize(("given_name", "said"), [("ABSENT_HERE", "is not set here"), ("TOKEN=pw0rd", "name it alone")])
+@pytest.mark.parametrize(("given_name", "said"), [("ABSENT_HERE", "is not set here"), ("TOKEN=pw0rd", "the name only")])
 def test_variables_are_passed_on_by_name_alone(given_name, said):
     words = ["submit", *as_words(GOOD), "--env", given_name]
     result = CliRunner().invoke(app, words)

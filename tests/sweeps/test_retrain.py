@@ -172,7 +172,7 @@ def test_the_model_is_kept_where_out_says_and_predicts_dev_as_it_was_scored(expo
     assert sum(right) / len(right) == json.loads(said.stdout)["dev"] == facts["dev"]
     card = ModelCard.load(kept / "README.md")
     assert [(one.dataset_split, one.metric_value) for one in card.data.eval_results] == [("validation", facts["dev"])]
-    assert "The interval covers examples alone" in card.text
+    assert "The interval covers examples but not seeds" in card.text
     (row,) = [line for line in card.text.splitlines() if line.startswith("| dev |")]
     mean, low, high = map(float, re.findall(r"\d+\.\d", row)[:3])
     assert mean == pytest.approx(100 * facts["dev"], abs=0.05)

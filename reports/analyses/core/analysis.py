@@ -55,7 +55,7 @@ class AnalysisOptions:
             ValueError: there is no sweep.
         """
         if self.sweep is None:
-            raise ValueError(f"The analysis '{name}' is of a sweep's results; name the sweep in place of '-'.")
+            raise ValueError(f"The analysis '{name}' reads a sweep's results; name the sweep in place of '-'.")
         return self.sweep
 
     def check_names(self) -> None:
@@ -73,14 +73,14 @@ class AnalysisOptions:
                 encoders.resolve(encoder, kind)
 
     def pairs(self) -> list[tuple[str, str]]:
-        """The (encoder, task) pairs to analyse: those of the sweep with the given names, or the names' product.
+        """The (encoder, task) pairs to analyse: the sweep's pairs with the given names, or all pairs of the names.
 
         Raises:
             ValueError: a name that the sweep does not have, or neither a sweep nor names.
         """
         if self.sweep is None:
             if not (self.encoders and self.tasks):
-                raise ValueError("Without a sweep, say what to look at: --encoder E --task T.")
+                raise ValueError("Without a sweep, name encoders and tasks: --encoder E --task T.")
             return [(encoder, task) for encoder in self.encoders for task in self.tasks]
         pairs = list(dict.fromkeys((cell.header.encoder, cell.header.task) for cell in self.sweep.cells))
         for what, given, known in (
@@ -102,7 +102,7 @@ class AnalysisOptions:
         return [cell for cell in every if (cell.header.encoder, cell.header.task) == (encoder, task)]
 
     def chosen_cells(self, name: str) -> list[CellSummary]:
-        """The sweep's cells of the given encoders and tasks, for the analysis with a name.
+        """The sweep's cells of the given encoders and tasks, for the analysis `name`.
 
         Raises:
             ValueError: there is no sweep, or it does not have them.
@@ -138,7 +138,7 @@ class Analysis:
 
 
 def write_table(table: AnalysisTable, options: AnalysisOptions) -> list[Path]:
-    """Write a table in every requested table format; below it, which cells mix versions of the code."""
+    """Write a table in every requested table format, with notes on cells that mix code versions."""
     if options.sweep is not None:
         table = replace(table, notes=(*table.notes, *code_notes(options.sweep)))
     makers = {"md": table.markdown, "csv": table.comma_separated, "tex": table.latex}

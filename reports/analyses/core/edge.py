@@ -34,7 +34,7 @@ SAMPLES_PER_CELL = 10  # release: with N samples, log2(N / 10) projections
 PROBES = 500  # release: number of samples whose neighbour distances set a width
 NEIGHBOURS, EXPONENT, EXPONENT_STEP = 0.43, 2 / 3, 0.17  # release: k = 0.43 N^(2/3 + 0.17 d / (d + 1))
 WIDTHS_PER_DIMENSION = 3 * 0.9  # release: ε = 3 · 0.9 · d · (mean distance to the k-th neighbour)
-SHRINK = 0.9  # release: the second pass takes its factor 0.9 once more
+SHRINK = 0.9  # release: the second pass applies the factor 0.9 once more
 NOTHING_BITS = 0.001  # release: lower bound of an edge's contribution
 
 
@@ -75,7 +75,7 @@ class ContinuousSide:
 
     Args:
         values: (samples, dim) or (samples,) real numbers.
-        drawn: how many random numbers the other side's projections have taken; its own are the next ones.
+        drawn: the number of random numbers that the other side's projections have used; this side uses the next ones.
 
     Raises:
         ValueError: fewer than 20 samples, which one projection needs.
@@ -136,8 +136,8 @@ SampleSide: TypeAlias = ContinuousSide | DiscreteSide
 def information(left: SampleSide, right: SampleSide, edge: Edge) -> Estimate:
     """The mutual information of prepared sides, so that many labellings can share one side of states.
 
-    Two sides of vectors have projections of their own, as in the release: the same ones would put a dependence between
-    buckets where the vectors have less.
+    Two sides of vectors have separate projections, as in the release: shared ones would make the buckets more dependent
+    than the vectors are.
     """
     if isinstance(left, ContinuousSide) and isinstance(right, ContinuousSide):
         right = ContinuousSide(right.values, edge, left.drawn)

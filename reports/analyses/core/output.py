@@ -20,7 +20,7 @@ class Score(float):
     """A score, or a difference of scores, with its metric: errors are shown in the unit of their task's scores.
 
     Args:
-        value: as it is recorded: a fraction, a correlation or an error.
+        value: as recorded: a fraction, a correlation or an error.
     """
 
     metric: str
@@ -33,7 +33,7 @@ class Score(float):
 
     @classmethod
     def each(cls, values: Iterable[float | None], metric: str) -> tuple[Score | None, ...]:
-        """Scores of one metric; what is None stays so."""
+        """Scores of one metric; None stays None."""
         return tuple(None if value is None else cls(value, metric) for value in values)
 
 
@@ -66,7 +66,7 @@ def figures(name: str, form: str) -> Column:
 
 
 def points(name: str, form: str = ".1f") -> Column:
-    """A column of fractions, shown ×100, and of `Score`s, shown as their metrics are."""
+    """A column of fractions, shown ×100, or of `Score`s, shown in the unit of their metric."""
 
     def text(value: Value) -> str:
         if value is None:
@@ -140,7 +140,7 @@ PANEL_INCHES, DOTS_PER_INCH, ACROSS = (3.2, 2.5), 200, 4
 
 
 SHADES = (0.14, 0.26)
-"""Opacity of the bands, from the widest to the narrowest; they lie upon one another."""
+"""Opacity of the bands, from the widest to the narrowest; they overlap."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Line:
         y: one value per layer, from layer 0, or per number of `x`.
         error: half the length of the error bar at each value, or None.
         is_reference: True for a reference line, drawn thin and grey, without markers.
-        x: the horizontal places; None for the layers 0, 1, …
+        x: the horizontal positions; None for the layers 0, 1, …
         shades: its bands, the widest first; a line with bands has no markers.
     """
 

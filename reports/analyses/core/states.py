@@ -55,7 +55,7 @@ def needed_finalist(options: AnalysisOptions, cell: CellSummary) -> TrialRecord:
 
 
 def order_for(options: AnalysisOptions, record: TrialRecord) -> Order:
-    """The order of a finished trial of the sweep, with its data where they lie now; their fingerprint is checked."""
+    """The order of a finished trial of the sweep, with the current path of its data; the fingerprint is checked."""
     assert options.sweep is not None, "records are of a sweep"
     assert options.ledger is not None, "a sweep has a folder"
     order = order_of(options.sweep.spec, record, options.ledger)
@@ -91,12 +91,12 @@ class EncoderStage:
 def load_inputs(options: AnalysisOptions) -> tuple[list[tuple[str, TrainingData]], list[str]]:
     """The (encoder, data) pairs to analyse, and notes on the tasks that are left out.
 
-    All inputs are validated here, before any states are computed. A sweep's tasks of words have no mean state
-    and are left out, unless they are given by name.
+    All inputs are validated here, before any states are computed. A sweep's word-labelling tasks have no mean state and
+    are left out, unless they are given by name.
 
     Raises:
         ValueError: data is missing, or the task labels words; a cell has no finalist with weights; or the
-            exported folder is of another task, has a frozen encoder, or is not an exported model.
+            exported folder is for another task, has a frozen encoder, or is not an exported model.
     """
     pairs = options.pairs()
     left_out = [] if options.tasks else [pair for pair in pairs if _labels_words(options, *pair)]
@@ -108,7 +108,7 @@ def load_inputs(options: AnalysisOptions) -> tuple[list[tuple[str, TrainingData]
             needed_finalist(options, cell)
     if options.model is not None:
         _exported(options.model, inputs[0][1].task.name)
-    why = "it labels words, or has several labels a text"
+    why = "it labels words, or has several labels per text"
     return inputs, [f"{task} is left out: {why}." for task in dict.fromkeys(task for _, task in left_out)]
 
 
@@ -120,7 +120,7 @@ def _labels_words(options: AnalysisOptions, encoder: str, task: str) -> bool:
 def _labelled(options: AnalysisOptions, task: str) -> TrainingData:
     data = load_training_data(options.data(task))
     if data.task.of_kind.has_labels:
-        raise ValueError(f"{task} has several labels a text; the layer analyses take one. Leave it out with --task.")
+        raise ValueError(f"{task} has several labels per text; the layer analyses take one. Leave it out with --task.")
     if data.task.of_kind.labels_words:
         raise ValueError(f"{task} labels words; the layer analyses take sentences or pairs. Leave it out with --task.")
     if any(example.label is None for example in (*data.train, *data.dev)):
@@ -129,7 +129,7 @@ def _labelled(options: AnalysisOptions, task: str) -> TrainingData:
 
 
 def stages(options: AnalysisOptions, encoder_name: str, data: TrainingData) -> Iterator[EncoderStage]:
-    """Yield the pretrained encoder, then that of each finalist of the sweep (or of the exported folder).
+    """Yield the pretrained encoder, then each finalist's encoder (or the exported folder's).
 
     Raises:
         ValueError: the encoder cannot be loaded.
@@ -155,7 +155,7 @@ def _exported(folder: Path, task: str) -> EncoderStage:
         raise ValueError(f"--model {folder} was trained on {exported.task.name}, not on {task}; name its task.")
     mode, seed = exported.facts["mode"], exported.facts.get("seed")
     if mode not in STAGES:
-        raise ValueError(f"--model {folder} is of {mode}, which leaves the encoder as it was; take a tuned one.")
+        raise ValueError(f"--model {folder} was trained by {mode}, which freezes the encoder; name a fine-tuned one.")
     return EncoderStage(STAGES[mode], exported.model.encoder, f"{STAGES[mode]}: {folder.name}, seed {seed}")
 
 
@@ -178,8 +178,8 @@ def split_states(encoder: Encoder, kind: Kind, examples: list[Example]) -> State
 def mean_states(encoder: Encoder, split: EncodedSplit, kind: Kind) -> States:
     """The mean over each row's positions without padding, at each layer: (layers, examples, dim) float32.
 
-    The encoder runs in float32, on a GPU if there is one, also for a finalist that was trained in bf16: the stages then
-    differ in their weights, and not in a rounding that depends on the machine (`precision: auto`). Only means are kept.
+    The encoder runs in float32, on a GPU if one is available, even for a finalist trained in bf16: the stages then
+    differ only in their weights, not in machine-dependent rounding (`precision: auto`). Only means are kept.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     means = np.empty((encoder.layers, split.examples, encoder.dim), dtype=np.float32)
