@@ -152,7 +152,7 @@ def unknown_encoder(word: str, named: Sequence[str], families: Sequence[str]) ->
     """
     hint = _hint(word, named, families)
     known = ", ".join(sorted([*named, "hf:ID", *(f"{family}:FOLDER" for family in families)]))
-    return ValueError(f"Unknown encoder '{word}'.{hint and f' Did you mean {hint}?'} There is: {known}.")
+    return ValueError(f"Unknown encoder '{word}'.{hint and f' Did you mean {hint}?'} Choose from: {known}.")
 
 
 def _hint(word: str, named: Sequence[str], families: Sequence[str]) -> str:

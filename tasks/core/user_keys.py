@@ -44,7 +44,7 @@ class Files(_Strict):
 
 
 class LabelFiles(_Strict):
-    """Files with one label a line, for the splits whose texts have none."""
+    """Files with one label per line, for splits whose texts have no labels."""
 
     train: str
     dev: str | None = None
@@ -78,7 +78,7 @@ class Hub(_Strict):
 
 
 class Columns(_Strict):
-    """The columns by name, or by number from 0; a text may join several, and each of several labels may have one.
+    """The columns by name, or by number from 0; a text may join several, and each of several labels may have a column.
 
     `group` holds the document, author or conversation that an example belongs to.
     """
@@ -108,14 +108,14 @@ class UserTask(_Strict):
         name: lower-case letters, digits and `_`; used in tables and file names.
         kind: one of the kinds.
         metric: the metric that settings are selected by; the kind's default if omitted.
-        also: further metrics, which tables show in columns of their own; nothing is selected by them.
+        also: further metrics, which tables show in their own columns; nothing is selected by them.
         files: the files of each split, or
-        file, split_column, splits: one file, the column that says which split a row is in, and the splits' names, or
+        file, split_column, splits: one file, the column with the split of each row, and the splits' names, or
         hub: a dataset on the hub.
         dev_from, test_from: the part of train (of train or dev) that is carved off as dev (as test).
         format, columns: the layout of the examples.
         joiner: the text between the columns of one text.
-        label_files: files with one label a line, where the texts have none.
+        label_files: files with one label per line, if the texts have no labels.
         header: True if the first line of a tsv or csv file names the columns.
         delimiter: the character between two cells; by default a tab (tsv) or a comma (csv).
         quoting: True if cells may be in quotes; by default true for csv, false for tsv.
@@ -123,14 +123,14 @@ class UserTask(_Strict):
         widths: other numbers of cells that a row of a table without a header may have (STS-B has some).
         encoding: the encoding of the text files.
         pattern: the regular expression of a line, with named groups, for `format: lines`.
-        empty: what is done with rows that have an empty text.
+        empty: the treatment of rows that have an empty text.
         labels: (spelling in the files, name) in id order; IOB2 names for sequence labelling.
         class_weights: label → its weight in the loss of settings with `class_weights: task`; 1 for the others.
-        label_separator: the text between the labels of one example, where one column has several.
+        label_separator: the text between the labels of one example, if one column has several.
         skip_labels: labels whose rows are left out.
         range: lowest and highest score, for regression.
         tag_scheme: the tagging scheme of the files.
-        tokenised: True if white space separates the words of the texts, punctuation among them, already.
+        tokenised: True if white space already separates the texts' words, including punctuation.
     """
 
     name: str
@@ -168,7 +168,7 @@ class UserTask(_Strict):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise ValueError(f"name: '{self.name}' has to be lower-case letters, digits and _, letter first.")
+            raise ValueError(f"name: '{self.name}' must be lower-case letters, digits and _, starting with a letter.")
         self._check_labels()
         self._check_places()
         self._check_parts()
@@ -187,7 +187,7 @@ class UserTask(_Strict):
         return tuple(dict.fromkeys(name for _, name in self.spellings()))
 
     def spellings(self) -> tuple[tuple[str, str], ...]:
-        """(spelling in the files, name) of each label; the columns, if each label has one and none is named."""
+        """(spelling in the files, name) of each label; the columns, if each label has one and no label is named."""
         columns = self.columns.label or ()
         return self.labels or (tuple((column, column) for column in columns) if len(columns) > 1 else ())
 

@@ -97,7 +97,7 @@ def two_weights(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (shutil.rmtree, "There is no folder .*elmo; pass the folder of an ELMo"),
+        (shutil.rmtree, "There is no folder .*elmo; name the folder of an ELMo"),
         (drop("options.json"), "holds no options.json; an ELMo folder has options.json and weights.hdf5"),
         (drop("weights.hdf5"), "holds no weights.hdf5; put ELMo's weights there"),
         (two_weights, r"holds several \*.hdf5 \(a.hdf5, b.hdf5\), none of them weights.hdf5"),
@@ -127,7 +127,7 @@ def test_a_folder_that_is_no_elmo_is_refused_before_anything_is_loaded(
 
 @pytest.mark.parametrize("word", ["elmo:", "elmo", "elmo: "])
 def test_elmo_without_a_folder_is_refused(word: str):
-    with pytest.raises(ValueError, match=r"'elmo:' needs a folder behind it"):
+    with pytest.raises(ValueError, match=r"'elmo:' needs a folder after it"):
         encoders.resolve(word, "sentence_classification")
 
 
@@ -156,7 +156,7 @@ def cut_short(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (without(f"{CELL}/W_P_0"), f"weights.hdf5 lacks {CELL}/W_P_0, which options.json asks for"),
+        (without(f"{CELL}/W_P_0"), f"weights.hdf5 lacks {CELL}/W_P_0, which options.json requires"),
         (without("CNN_high_1"), "weights.hdf5 lacks CNN_high_1/W_carry"),
         (
             with_other("char_embed", np.zeros((262, 5), np.float32)),
@@ -166,7 +166,7 @@ def cut_short(folder: Path) -> None:
             with_other("CNN/b_cnn_0", np.zeros(4, np.int32)),
             r"CNN/b_cnn_0 is \(4,\) of int32, .* asks for numbers of \(4,\)",
         ),
-        (say("lstm", "dim", 13), r"RNN_0/.*/W_0 is \(14, 48\) of float32, .* \(14, 52\); take both files from one"),
+        (say("lstm", "dim", 13), r"RNN_0/.*/W_0 is \(14, 48\) of float32, .* \(14, 52\); use both files from one"),
         (lambda folder: (folder / "weights.hdf5").write_bytes(b"no weights"), "is no readable HDF5 file"),
         (cut_short, "is no readable HDF5 file"),
     ],

@@ -61,7 +61,7 @@ def test_an_unknown_word_names_the_near_misses():
     ],
 )  # fmt: skip
 def test_an_unknown_word_is_taken_for_the_name_or_the_hub_id_that_it_looks_like(word: str, meant: str):
-    with pytest.raises(ValueError, match=re.escape(f"Unknown encoder '{word}'. Did you mean {meant}? There is: ")):
+    with pytest.raises(ValueError, match=re.escape(f"Unknown encoder '{word}'. Did you mean {meant}? Choose from: ")):
         encoders.resolve(word, "sentence_classification")
 
 

@@ -215,7 +215,7 @@ def test_code_of_its_own_is_said_to_stay_unread(copy: Path):
     (copy / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "own.Model"}}))
     reference = encoders.resolve(f"hf:{copy}", "sentence_classification")
     (line,) = encoders.unread_files(reference, "sequence_labelling")
-    assert line.endswith("names code of its own (auto_map), which is never run: transformers' class reads it")
+    assert line.endswith("names its own code (auto_map), which is never run: transformers' class reads it")
 
 
 def test_a_damaged_tokenizer_is_refused(copy: Path):

@@ -133,7 +133,7 @@ def test_what_is_another_model_for_its_makers_is_none_here_with_the_reason(
     (line,) = encoders.unread_files(reference, "sentence_classification")
     assert line.startswith(f"hf:{copy} is read as a plain encoder, not as a sentence encoder: {reason}")
     assert encoders.unread_files(reference, "sequence_labelling") == ()
-    with pytest.raises(ValueError, match=r"is not read as a sentence encoder: .*; take --set pooling.kind=mean"):
+    with pytest.raises(ValueError, match=r"is not read as a sentence encoder: .*; use --set pooling.kind=mean"):
         check_own_pooling(reference)
 
 

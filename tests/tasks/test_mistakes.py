@@ -146,7 +146,7 @@ IN_DATA = {
     "a split that nobody named": (
         TASK.replace("files: {train: train.csv, dev: dev.csv}", SPLITS),
         {"train.csv": "s,review,verdict\ntr,a,good\nte,b,bad\n"}, "train.csv, line 3, field 1 (split)",
-        "Unknown split 'te'. There is: de, tr. Correct the file, or splits:",
+        "Unknown split 'te'. Choose from: de, tr. Correct the file, or splits:",
     ),
     "a nested field that is not there": (
         TASK.replace("csv", "jsonl").replace("review,", "data.text,").replace("verdict}", "y}"),
@@ -154,7 +154,7 @@ IN_DATA = {
         "no column 'data.text'. The columns are: data, y",
     ),
     "a folder without folders": (
-        FOLDERS, {"texts/a.txt": "a"}, "texts", "has no folders. A label is the name of a folder of texts",
+        FOLDERS, {"texts/a.txt": "a"}, "texts", "has no subfolders. Write one folder of texts per label",
     ),
     "a folder with another name": (
         FOLDERS, {"texts/goood/a.txt": "a"}, "a.txt, line 1, field 2 (label)", "label 'goood'. Did you mean good",

@@ -160,7 +160,9 @@ def test_the_sample_is_split_by_the_last_digit_of_the_id_and_its_test_has_labels
     assert [e.id for e in data.dev] == ["18", "528"]
     assert [(e.id, e.label) for e in opened.examples] == [("129", 1)]
     assert (check(spec), opened.labelled, opened.notes) == ("labelled", True, ())
-    assert data.notes == ("sample.tsv, not GLUE's split: dev is the pairs whose id ends in 8, test those in 9",)
+    assert data.notes == (
+        "sample.tsv, not GLUE's split: dev has the pairs whose id ends in 8, test the pairs whose id ends in 9",
+    )
 
 
 def test_a_character_that_lost_a_byte_is_marked_in_the_sample(sample):
@@ -349,7 +351,10 @@ def test_the_name_of_a_variant_is_a_word_of_the_command_line_and_fit_for_a_file_
 @pytest.mark.parametrize(
     ("word", "part"),
     [
-        ("yahoo:sport+health", r"^Unknown class of yahoo 'sport'\. Did you mean sports\? There is: business_finance, "),
+        (
+            "yahoo:sport+health",
+            r"^Unknown class of yahoo 'sport'\. Did you mean sports\? Choose from: business_finance, ",
+        ),
         ("yahoo:sports,health", r"^Unknown class of yahoo 'sports,health'"),
         ("yahoo:sports+", r"^Unknown class of yahoo ''"),
         ("yahoo:", r"^Unknown class of yahoo ''"),
