@@ -219,7 +219,7 @@ def training_order(lengths: NDArray[np.int64], batch_size: int, seed: int, epoch
 
 
 def _permutation(size: int, bits: np.random.Philox) -> NDArray[np.int64]:
-    """A shuffle from the raw bits, which are stable across NumPy's versions (NEP 19), unlike a `Generator`'s shuffle."""
+    """A shuffle from the raw bits, stable across NumPy versions (NEP 19), unlike a `Generator`'s shuffle."""
     return np.argsort(bits.random_raw(size), kind="stable")
 
 

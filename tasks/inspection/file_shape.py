@@ -95,9 +95,7 @@ def _is_damaged(data: bytes) -> list[str]:
     right = sum(not character.isascii() for character in text) - wrong
     if right <= wrong:
         return []
-    return [
-        f"most of the file is UTF-8, but {some(wrong, 'byte')} are not: it seems damaged; repair it, remove encoding"
-    ]
+    return [f"the file is UTF-8 except for {some(wrong, 'byte')}: it seems damaged; repair it, and remove encoding"]
 
 
 def _odd_words(text: str) -> list[str]:

@@ -182,7 +182,7 @@ def test_minilm_is_checked_against_its_sha256(minilm_encoder: Encoder, tiny_fold
     assert minilm_encoder.fingerprint == encoders.fingerprint(reference)
     assert files.verify(reference, locate(reference)[0]) == minilm_file.SHA256
     wrong = EncoderReference("minilm", str(tiny_folder("bert")), None, minilm_file.SHA256)
-    with pytest.raises(ValueError, match="are not those of 'minilm': their sha256 begins"):
+    with pytest.raises(ValueError, match="does not hold the weights of 'minilm': their sha256 begins"):
         encoders.load(wrong)
 
 

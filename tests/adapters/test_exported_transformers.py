@@ -202,7 +202,7 @@ def test_a_pipeline_answers_with_the_tasks_own_labels(saved: list[Saved], cell: 
     [
         ("linear", "fine_tuning", {}, r"ForSequenceClassification has a layer .*bert\.pooler.*--head native"),
         ("native", "fine_tuning", {"native__pooler": "none"}, r"always applies its pooler.*native\.pooler=none"),
-        ("mlp", "fine_tuning", {}, "no class for the head mlp; heads native and linear are exported so"),
+        ("mlp", "fine_tuning", {}, "no class for head mlp; only native and linear can be exported so"),
         ("native", "feature_extraction", {}, "learned mix of all layers.*feature_extraction.layers=top"),
     ],
 )  # fmt: skip
@@ -301,6 +301,6 @@ def test_without_the_extra_one_line_says_what_to_install(
 def test_a_head_that_transformers_has_no_class_for_is_refused_before_anything_is_exported(
     make_trainer: Make, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match="no class for the head mlp"):
+    with pytest.raises(ValueError, match="no class for head mlp"):
         save_onnx(make_trainer("fine_tuning", "sentence_classification", "mlp"), "mlp", tmp_path / "folder")
     assert not (tmp_path / "folder").exists()

@@ -214,7 +214,7 @@ def test_a_checkpoint_without_the_poolers_weights_begins_with_a_fresh_one_and_a_
 
 @pytest.mark.parametrize(("family", "kind"), [("roberta", SENTENCES), ("bert", "sequence_labelling")])
 def test_leaving_out_a_pooler_that_is_not_there_is_refused(tiny_folder: Callable[[str], Path], family: str, kind: Kind):
-    with pytest.raises(ValueError, match="has no pooler to leave out; take pretrained"):
+    with pytest.raises(ValueError, match="has no pooler to leave out; use pretrained"):
         notes(f"hf:{tiny_folder(family)}", kind, "none")
 
 
@@ -223,7 +223,7 @@ def test_leaving_out_a_pooler_that_is_not_there_is_refused(tiny_folder: Callable
 
 def test_elmo_is_refused_with_the_heads_that_serve_it(elmo_folder: Path):
     reference = encoders.resolve(f"elmo:{elmo_folder}", SENTENCES)
-    with pytest.raises(ValueError, match=r"Head 'native' .* take --head .*pooling") as refused:
+    with pytest.raises(ValueError, match=r"Head 'native' .* use --head .*pooling") as refused:
         check_possible(reference, "native", SENTENCES)
     assert "native" not in str(refused.value).partition("; take")[2]
     assert not reference.has_native_head(SENTENCES)

@@ -226,7 +226,7 @@ def test_an_index_of_weights_names_files_beside_itself(index: dict, tmp_path: Pa
     from meltpoint.adapters.families.huggingface.files import weight_files
 
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
-    with pytest.raises(ValueError, match="is no index of weights"):
+    with pytest.raises(ValueError, match="is not an index of weights"):
         weight_files(tmp_path)
 
 

@@ -380,7 +380,7 @@ def test_the_sample_is_read_where_only_it_is_there_with_every_11th_row_as_dev(ya
 
 
 def test_a_class_that_the_sample_lacks_is_named_with_the_way_out(yahoo_sample):
-    with pytest.raises(ValueError, match=r"has no example of sports\. Ask for .*\(yahoo:society_culture\+science"):
+    with pytest.raises(ValueError, match=r"has no example of sports\. Name classes .*\(yahoo:society_culture\+science"):
         load_training_data(DataSpec("yahoo:society_culture+sports", str(yahoo_sample)))
 
 

@@ -112,7 +112,7 @@ def find_groups(model: nn.Module, states: Sequence[Tensor]) -> dict[str, int]:
 
 
 def _first_layers(states: Sequence[Tensor]) -> dict[int, int]:
-    """The id of each parameter and the number of the first of the states that depend on it, by autograd's graph."""
+    """Parameter id → the number of the first state that depends on it, from autograd's graph."""
     first: dict[int, int] = {}
     seen = set()
     for number, state in enumerate(states):
@@ -129,7 +129,7 @@ def _first_layers(states: Sequence[Tensor]) -> dict[int, int]:
 
 
 def _first_beside(name: str, first: Mapping[str, int]) -> int:
-    """The first layer of the parameters nearest to one that nothing depends on (Longformer's global attention)."""
+    """The first layer among the nearest parameters of one that no state depends on (Longformer's global attention)."""
     while name:
         name = name.rpartition(".")[0]
         near = [number for other, number in first.items() if other.startswith(f"{name}.")]
