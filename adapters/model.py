@@ -113,7 +113,7 @@ class AdaptedModel(nn.Module):
         return groups
 
     def encoder_sizes(self) -> list[int]:
-        """The number of weights of each layer group of the encoder as it was loaded, with its whole table."""
+        """The number of weights of each layer group of the loaded encoder, with its whole table."""
         return [sum(p.numel() for p in group.parameters) for group in self._pretrained[0].layer_groups()]
 
     def own_weights(self, member: int) -> Snapshot:

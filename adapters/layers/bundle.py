@@ -120,7 +120,7 @@ class Dropout(nn.Module):
         super().__init__()
         self.rng = rng
         self.levels = [round(ratio * 2**BITS) for ratio in ratios]
-        assert all(0 <= level < 2**BITS for level in self.levels), "a dropout ratio lies in [0, 1)"
+        assert all(0 <= level < 2**BITS for level in self.levels), "a dropout ratio is in [0, 1)"
 
     def forward(self, states: Tensor) -> Tensor:
         """(T or 1, batch, …) → (T, batch, …) of the same type; unchanged where nothing is to be dropped."""

@@ -285,7 +285,7 @@ def csv_rows(
             if row:
                 yield reader.line_num, row
     except csv.Error as error:
-        remedy = "Close every quote and double the ones inside a cell, or set quoting: false."
+        remedy = "Close every quote and double the quotes inside a cell, or set quoting: false."
         start = reader.line_num - max(0, len(taken) - 1)  # an open quote swallows all lines after it
         raise ValueError(f"{path}, line {start}: broken row ({error}). {remedy}") from None
 

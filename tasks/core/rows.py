@@ -199,7 +199,7 @@ class LabelList(str):
     """A cell that is a list of labels.
 
     Attributes:
-        parts: the labels as they are spelled.
+        parts: the labels as spelled.
     """
 
     parts: tuple[str, ...]

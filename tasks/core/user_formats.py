@@ -52,7 +52,7 @@ def read_user_files(folder: Path, split: UserSplit, layout: UserFileLayout) -> l
     else:
         examples = list(_labelled_rows(folder, paths, split, layout, left_out))
     if not examples:
-        raise ValueError(f"{paths[0]} gives no example of this split. Check the split's name, or what is skipped.")
+        raise ValueError(f"{paths[0]} gives no example of this split. Check the split's name and the skipped rows.")
     return ReadExamples(examples, notes_of(left_out))
 
 

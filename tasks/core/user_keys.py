@@ -199,7 +199,7 @@ class UserTask(_Strict):
     def _check_weights(self) -> None:
         unknown = next((label for label in self.class_weights if label not in self.label_names()), None)
         if unknown is not None or (self.class_weights and self.of_kind.target != "label"):
-            named = f"'{unknown}' is none of labels" if unknown else f"not for {self.kind}"
+            named = f"'{unknown}' is not among labels" if unknown else f"not for {self.kind}"
             raise ValueError(f"class_weights: {named}. Name labels of a classification.")
 
     def _check_labels(self) -> None:
@@ -215,14 +215,14 @@ class UserTask(_Strict):
             self._check_tags(self.label_names())
         twice = next((label for label in self.skip_labels if label in raw), None)
         if twice is not None:
-            raise ValueError(f"skip_labels: '{twice}' is one of labels too. Name it in one of the two.")
+            raise ValueError(f"skip_labels: '{twice}' is also in labels. Name it in only one of the two.")
 
     def _check_tags(self, labels: tuple[str, ...]) -> None:
         for label in labels:
             if not re.fullmatch(r"O|[BI]-.+", label):
                 raise ValueError(
-                    f"labels: '{label}' is no IOB2 name; write O, B-X and I-X, whatever scheme the files have "
-                    "(tag_scheme); tags of words that are no spans take kind: word_tagging."
+                    f"labels: '{label}' is not an IOB2 name; write O, B-X and I-X, whatever scheme the files have "
+                    "(tag_scheme). For tags of words that are not spans, use kind: word_tagging."
                 )
             if label.startswith("I-") and f"B-{label[2:]}" not in labels:
                 raise ValueError(f"labels: I-{label[2:]} needs B-{label[2:]} too.")
@@ -233,7 +233,9 @@ class UserTask(_Strict):
         places = [key for key in ("files", "file", "hub") if getattr(self, key) is not None]
         if len(places) != 1:
             has = f"has {' and '.join(places)}" if places else "has none"
-            raise ValueError(f"files: a task has one of files, file and hub, and this one {has}; {WANTED['files']}.")
+            raise ValueError(
+                f"files: a task needs exactly one of files, file and hub, but this one {has}; {WANTED['files']}."
+            )
         if (self.file is not None) != (self.split_column is not None) or (self.file is None) != (self.splits is None):
             raise ValueError("file: file, split_column and splits go together; see docs/tasks.md for an example.")
         values = [
@@ -254,17 +256,17 @@ class UserTask(_Strict):
         if (named.dev is None) == (self.dev_from is None):
             if self.dev_from is None:
                 raise ValueError(f"{key}.dev is missing; {WANTED['files.dev']}.")
-            raise ValueError(f"dev_from: {key} has a dev split too. Remove one of the two.")
+            raise ValueError(f"dev_from: {key} also has a dev split. Remove one of the two.")
         if self.label_files is not None and self.files is not None:
             lacking = [
                 split for split in Files.model_fields if _has(self.files, split) != _has(self.label_files, split)
             ]
             if lacking:
                 raise ValueError(
-                    f"label_files.{lacking[0]}: files and label_files name different splits. Name the same."
+                    f"label_files.{lacking[0]}: files and label_files name different splits. Name the same ones."
                 )
         if named.test is not None and self.test_from is not None:
-            raise ValueError(f"test_from: {key} has a test split too. Remove one of the two.")
+            raise ValueError(f"test_from: {key} also has a test split. Remove one of the two.")
 
     def _check_format(self) -> None:
         tabular = ("conll", *TABLES, "lines", "folders")
@@ -272,12 +274,12 @@ class UserTask(_Strict):
         is_other_kind = (self.format == "conll") != is_tagged and self.format in tabular
         is_folder_of_pairs = self.format == "folders" and not self.of_kind.fits_folders
         if is_other_kind or is_folder_of_pairs:
-            raise ValueError(f"format: {self.kind} is not read from {self.format}; see docs/tasks.md for what is.")
+            raise ValueError(f"format: {self.kind} is not read from {self.format}; see docs/tasks.md for its formats.")
         for key, formats in ONLY_FOR.items():
             if self.format not in formats and getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{key}: only for format {' and '.join(formats)}, not for {self.format or 'hub'}.")
         if self.widths and self.header:
-            raise ValueError("widths: under a header all rows have its number of cells. Set header: false.")
+            raise ValueError("widths: with a header, all rows have its number of cells. Set header: false.")
         separator = type(self).model_fields["label_separator"].default
         if self.label_separator != separator and not self.of_kind.has_labels:
             raise ValueError("label_separator: only for multi_label_classification. Remove it.")
@@ -325,7 +327,7 @@ class UserTask(_Strict):
             )
         unlike = set(columns).symmetric_difference(raw for raw, _ in self.spellings())
         if unlike:
-            raise ValueError(f"labels: '{min(unlike)}' is in one of labels and columns.label only. Name each in both.")
+            raise ValueError(f"labels: '{min(unlike)}' is in only one of labels and columns.label. Name each in both.")
 
     def _check_pattern(self, needed: tuple[str, ...], given: Mapping[str, tuple[str, ...]]) -> None:
         if self.pattern is None:

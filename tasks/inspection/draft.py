@@ -43,7 +43,7 @@ class Draft:
 
     Attributes:
         keys: key of a task file → value, in the order of the file.
-        counts: split → what it holds.
+        counts: split → its counts.
         remarks: key → remarks to check there; "" for remarks on the whole file.
     """
 

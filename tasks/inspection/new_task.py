@@ -186,7 +186,7 @@ def new_task(files: Sequence[str], out: Path | None = None, group: str = "") -> 
 
 
 def tuned_draft(files: Mapping[Split, Path], name: str, asked: Asked) -> Draft:
-    """The draft of the task that `tune` makes from one file per split; nobody reviews it, so doubts are errors.
+    """The draft of the task that `tune` makes from one file per split; without a review, so doubts are errors.
 
     Raises:
         ValueError: a file is missing or cannot be read as guessed.

@@ -167,8 +167,8 @@ def cut_short(folder: Path) -> None:
             r"CNN/b_cnn_0 is \(4,\) of int32, .* requires numbers of \(4,\)",
         ),
         (say("lstm", "dim", 13), r"RNN_0/.*/W_0 is \(14, 48\) of float32, .* \(14, 52\); use both files from one"),
-        (lambda folder: (folder / "weights.hdf5").write_bytes(b"no weights"), "is no readable HDF5 file"),
-        (cut_short, "is no readable HDF5 file"),
+        (lambda folder: (folder / "weights.hdf5").write_bytes(b"no weights"), "is not a readable HDF5 file"),
+        (cut_short, "is not a readable HDF5 file"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused_in_one_line(copied: Path, spoil: Callable[[Path], object], message: str):
@@ -182,7 +182,9 @@ def test_weights_that_do_not_fit_are_refused_in_one_line(copied: Path, spoil: Ca
 def test_weights_that_are_cut_off_are_refused_before_the_first_trial(copied: Path, spoil: Callable[[Path], object]):
     encoders.check(resolve(copied))
     spoil(copied)
-    with pytest.raises(ValueError, match=r"weights\.hdf5 is no readable HDF5 file; copy it from ELMo's release again"):
+    with pytest.raises(
+        ValueError, match=r"weights\.hdf5 is not a readable HDF5 file; copy it from ELMo's release again"
+    ):
         encoders.check(resolve(copied))
 
 

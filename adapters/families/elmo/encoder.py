@@ -180,7 +180,7 @@ def read_weights(path: Path, words: CharacterCNN, language_model: LanguageModel)
             for name, place in _places(words, language_model):
                 _fill(place, name, file.get(name), path)
     except BROKEN as error:
-        raise ValueError(f"{path} is no readable HDF5 file; copy it from ELMo's release again.") from error
+        raise ValueError(f"{path} is not a readable HDF5 file; copy it from ELMo's release again.") from error
 
 
 def _fill(place: Tensor, name: str, dataset: object, path: Path) -> None:
@@ -219,14 +219,14 @@ def weights_without_embeddings(path: Path) -> int:
         with h5py.File(path, "r") as file:
             file.visititems(count)
     except BROKEN as error:
-        raise ValueError(f"{path} is no readable HDF5 file; copy it from ELMo's release again.") from error
+        raise ValueError(f"{path} is not a readable HDF5 file; copy it from ELMo's release again.") from error
     return sum(sizes)
 
 
 def _places(words: CharacterCNN, language_model: LanguageModel) -> Iterator[tuple[str, Tensor]]:
     """Yield (name in the file, view of the parameter in the file's shape) for every parameter.
 
-    The names are the ones that `allennlp.modules.elmo` and `elmo_lstm` read. Dense layers are transposed, since
+    `allennlp.modules.elmo` and `elmo_lstm` read these names. Dense layers are transposed, since
     TensorFlow computes x W.
     """
     yield CHARACTERS, words.characters.detach()
