@@ -205,7 +205,7 @@ def _compare(model: Any, batches: Sequence[dict[str, Tensor]], path: Path) -> On
         worst, rows = max(worst, float(apart[real].max()) / scale), rows + len(expected)
     if not worst <= TOLERANCE:  # also if it is NaN
         raise ValueError(
-            f"its scores in ONNX Runtime are not those of torch (up to {worst:.1e} apart, {TOLERANCE:.0e} is allowed); "
+            f"its scores in ONNX Runtime differ from torch's (by up to {worst:.1e}, {TOLERANCE:.0e} is allowed); "
             "use --transformers."
         )
     return OnnxCheck(rows, worst)

@@ -134,7 +134,7 @@ class Head(nn.Module, ABC):
         """Compute scores from hidden states, which stay unchanged.
 
         Args:
-            states: (T or 1, batch, pieces, dim), one layer or a mix of all; 1 where all members read the same states.
+            states: (T or 1, batch, pieces, dim), one layer or a mix of all; 1 if all members read the same states.
             batch: the batch that the states belong to; its tensors' first dimension is lanes × batch, which
                 `layers.bundle.lanes_of` splits.
 

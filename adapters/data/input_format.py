@@ -18,7 +18,7 @@ WordTokenizer = Literal["whitespace", "moses"]
 Prefix = Literal["own", "none", "query", "passage"]
 
 PAIRING = Parameter(
-    "pairing", "auto", "both sentences of a pair in one input, or each in its own; auto: jointly where the encoder can",
+    "pairing", "auto", "both sentences of a pair in one input, or each in its own; auto: jointly if the encoder can",
     choices=("auto", "joint", "separate"), shapes=True,
 )  # fmt: skip
 """Peters, Ruder & Smith 2019, table 4: joint against separate encoding of pairs by a frozen BERT."""

@@ -102,7 +102,7 @@ class Unpadded:
 
     @cached_property
     def _sources(self) -> tuple[Tensor, Tensor]:
-        """((batch · pieces,) int64: the index among the real pieces of each position, 0 where padded; where it is)."""
+        """((batch · pieces,) int64: each position's index among the real pieces, 0 where padded; True where padded)."""
         count, device = len(self.places), self.places.device
         sources = torch.full((len(self.lengths) * self.longest,), -1, device=device)
         sources.index_copy_(0, self.places, torch.arange(count, device=device))

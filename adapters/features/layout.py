@@ -53,8 +53,8 @@ split. More shards would not distribute the work better among the tens of proces
 class FeatureKey:
     """The key of a split's cached features: all inputs of their computation.
 
-    The machine is not part of it, so that machines share entries; on different processors the last bits are those of
-    the machine that encoded the shard, whose name is in the shard's manifest.
+    The machine is not part of it, so machines share entries. The last bits depend on the processor of the machine that
+    encoded the shard, whose name is in the shard's manifest.
 
     Attributes:
         encoder_fingerprint: `Encoder.fingerprint`: weights and configuration.

@@ -123,7 +123,7 @@ class Dropout(nn.Module):
         assert all(0 <= level < 2**BITS for level in self.levels), "a dropout ratio is in [0, 1)"
 
     def forward(self, states: Tensor) -> Tensor:
-        """(T or 1, batch, …) → (T, batch, …) of the same type; unchanged where nothing is to be dropped."""
+        """(T or 1, batch, …) → (T, batch, …) of the same type; unchanged if nothing is to be dropped."""
         if not self.training or not any(self.levels):
             self.rng.skip()
             return states

@@ -123,7 +123,7 @@ class Draw:
         """The positions of the drawn examples, ascending.
 
         Raises:
-            ValueError: nothing or everything is drawn, or examples without classes are to be stratified.
+            ValueError: nothing or everything is drawn, or examples without classes cannot be stratified.
         """
         is_stratified = self._is_stratified(examples)
         units = _groups(examples) if self.by_group else [[position] for position in range(len(examples))]

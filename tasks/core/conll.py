@@ -179,7 +179,7 @@ OTHER_SCHEMES: Mapping[str, TagScheme] = {"E-": "bioes", "S-": "bioes", "L-": "b
 
 
 def read_columns(path: Path, layout: ConllLayout) -> ColumnFile:
-    """Read the sentences of a column file with all columns; every line has a word and a tag.
+    """Read the sentences of a column file with all columns, and check the columns of words and tags.
 
     Raises:
         ValueError: a line with other columns than the rest, an ambiguous line, or a file without sentences.

@@ -90,7 +90,7 @@ LONGEST_LINE = 2**20
 DEEPEST = 64
 """The deepest nesting of lists and mappings; Meltpoint's own files have 6 levels."""
 MOST_VALUES = 100_000
-"""The most values of a YAML document, with every alias expanded."""
+"""The largest number of values in a YAML document, with every alias expanded."""
 
 IRREGULAR = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
 """Names for files that are neither regular nor a device."""
@@ -255,7 +255,7 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 
 MOST_GROWTH = 100
-"""The most unpacked bytes for each packed byte: text shrinks 2 to 20 times, tables up to 50 times."""
+"""The largest number of unpacked bytes per packed byte: text shrinks 2 to 20 times, tables up to 50 times."""
 PIECE_BYTES = 2**20
 
 DAMAGED = (EOFError, OSError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)

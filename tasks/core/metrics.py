@@ -105,7 +105,7 @@ def floats(values: Sequence[object]) -> Floats:
 
 
 def f1_of(gold: Floats, predicted: Floats, label: int) -> float:
-    """F1 of one label: 0 where nothing is found."""
+    """F1 of one label; 0 without a hit."""
     import numpy as np
 
     hits = int(np.sum((gold == label) & (predicted == label)))

@@ -36,7 +36,7 @@ def read_text(
 
 
 def text_of(path: Path, data: bytes, encoding: str | None = None, *, damaged: bool = False) -> str:
-    """The text of a file's bytes; arguments and errors are those of `read_text`."""
+    """The text of a file's bytes; see `read_text` for arguments and errors."""
     text = decoded(path, data, encoding, damaged=damaged)
     if not text.strip():
         raise empty(path)
@@ -58,7 +58,7 @@ def data_bytes(path: Path, most_bytes: int = MOST_DATA_BYTES) -> bytes:
 
 
 def decoded(path: Path, data: bytes, encoding: str | None = None, *, damaged: bool = False) -> str:
-    """The text of a file's bytes; arguments and errors are those of `read_text`."""
+    """The text of a file's bytes; see `read_text` for arguments and errors."""
     codec = "utf-8-sig" if is_utf8(encoding or "utf-8") else str(encoding)
     try:
         return data.decode(codec, "replace" if damaged else "strict")
@@ -249,7 +249,7 @@ def read_csv(
 ) -> list[Record]:  # fmt: skip
     """Read a file whose cells may be in quotes and contain separators and line ends (RFC 4180).
 
-    Arguments and errors are those of `read_table`; `quote` is the character around a cell.
+    See `read_table` for arguments and errors; `quote` is the character around a cell.
     """
     rows = csv_rows(path, io.StringIO(read_text(path, encoding=encoding), newline=""), separator, quote)
     return list(records(path, rows, columns, header, widths, separator))
@@ -307,7 +307,7 @@ def records(
     path: Path, rows: Iterable[tuple[int, list[str]]], columns: Sequence[str] | None, header: bool,
     widths: Collection[int] = (), separator: str = ",",
 ) -> Iterator[Record]:  # fmt: skip
-    """The records of numbered rows; the other arguments and errors are those of `read_table`.
+    """The records of numbered rows; see `read_table` for the other arguments and errors.
 
     A column without a name is named by its number. A column whose name is not unique is at `NAMED_TWICE`; requesting it
     is an error.
@@ -358,7 +358,7 @@ def position_of(path: Path, column: str, positions: Mapping[str, int]) -> int:
 
 def named_twice(where: str, column: str, remedy: str = "") -> ValueError:
     """The error for two columns with the same name."""
-    return ValueError(f"{where}: two columns are named '{column}'. Give each a name of its own{remedy}.")
+    return ValueError(f"{where}: two columns are named '{column}'. Give each its own name{remedy}.")
 
 
 SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}

@@ -10,9 +10,9 @@ from functools import cache
 from types import ModuleType
 
 LONGEST_NAME = 200
-"""The most characters of a wrong name that are compared and shown."""
+"""The number of characters of a wrong name to compare and show."""
 MOST_LISTED = 30
-"""The most names that one message lists: about three lines of a terminal."""
+"""The largest number of names in a message: about three lines of a terminal."""
 
 
 def names(package: ModuleType) -> list[str]:

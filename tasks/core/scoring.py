@@ -37,13 +37,13 @@ def score(
 def value(
     name: str, task: Task, gold: Sequence[Label], predicted: Sequence[Prediction], probabilities: Probabilities = ()
 ) -> float:
-    """One metric of predictions; arguments and errors are those of `score`."""
+    """One metric of predictions; see `score` for arguments and errors."""
     _check(task, gold, predicted)
     return _value(name, task, gold, predicted, probabilities)
 
 
 def scored_by(task: Task) -> list[str]:
-    """All metrics of a task's predictions: its own first, those of its kind, then those of `also`."""
+    """All metrics of a task's predictions: its own first, its kind's, then those in `also`."""
     return list(dict.fromkeys((task.metric, *reported(task), *task.beside)))
 
 

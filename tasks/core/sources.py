@@ -92,7 +92,7 @@ def _class_names(features: Mapping[str, object], source: HubSource) -> tuple[str
 
 
 def class_id(value: object, names: Sequence[str], labels: Sequence[str]) -> int | None:
-    """The class id of a hub label, by name if the column has class names, else by number; None for -1 (hidden).
+    """The class id of a hub label, by name if the column has class names, otherwise by number; None for -1 (hidden).
 
     Raises:
         ValueError: a label that the task does not have.

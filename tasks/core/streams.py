@@ -121,7 +121,7 @@ def parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[in
 def dataset_rows(place: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
     """The rows of one split in a folder that `datasets` saved, or in a folder of arrow or parquet files.
 
-    A parquet file is read too. Arguments and errors are those of `parquet_rows`.
+    A parquet file is also accepted. See `parquet_rows` for arguments and errors.
     """
     if place.suffix == ".parquet":
         yield from parquet_rows(place, columns)

@@ -225,7 +225,7 @@ class UserTask(_Strict):
                     "(tag_scheme). For tags of words that are not spans, use kind: word_tagging."
                 )
             if label.startswith("I-") and f"B-{label[2:]}" not in labels:
-                raise ValueError(f"labels: I-{label[2:]} needs B-{label[2:]} too.")
+                raise ValueError(f"labels: I-{label[2:]} also needs B-{label[2:]}.")
         if self.tag_scheme != "iob2" and any(raw != name for raw, name in self.labels):
             raise ValueError("labels: other names for tags need tag_scheme: iob2. Write a list of IOB2 names.")
 
@@ -371,4 +371,4 @@ ONLY_FOR: Mapping[str, tuple[str, ...]] = {
     "split_column": (*TABLES, "lines", *TYPED),
     "encoding": TEXTUAL,
 }
-"""Key → the formats that it applies to; it is refused for others, where it would do nothing."""
+"""Key → the formats that it applies to; it is refused for other formats, where it has no effect."""

@@ -23,7 +23,7 @@ from meltpoint.tasks.core.task import KINDS, Kind
 from meltpoint.tasks.core.wording import some
 
 LONGEST_PATTERN = 2_000
-"""The most characters of a pattern."""
+"""The largest number of characters of a pattern."""
 MOST_SECONDS = 1.0
 """The longest time for one line; a pattern without nested repeats takes a few microseconds."""
 
@@ -89,7 +89,7 @@ EmptyTexts = Literal["refuse", "skip", "keep"]
 
 @dataclass(frozen=True)
 class UserFileLayout:
-    """Layout of the files of a user's task; the fields are those of the task file.
+    """Layout of the files of a user's task, with the same fields as the task file.
 
     Attributes:
         kind, format: see `UserTask`.

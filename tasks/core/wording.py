@@ -44,7 +44,7 @@ def printable_lines(text: str) -> str:
 
 
 LONGEST = 60
-"""The most characters of a value that a message shows."""
+"""The largest number of characters of a value in a message."""
 
 
 def first_mistake(

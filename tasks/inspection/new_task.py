@@ -23,7 +23,7 @@ from meltpoint.tasks.inspection.splits import SplitCounts, shared_texts
 
 WIDTH = 110
 MOST_SHOWN = 12
-"""The most labels whose counts are shown."""
+"""The largest number of labels with counts shown."""
 RARE = 10
 """The number of examples below which a class causes a remark."""
 
@@ -130,7 +130,7 @@ def _repeats(counts: Mapping[Split, SplitCounts]) -> Iterator[str]:
         for second in splits[number + 1 :]:
             shared = shared_texts(counts[first], counts[second])
             if shared:
-                yield f"shared: {some(shared, 'text')} of {second} in {first} too"
+                yield f"shared: {some(shared, 'text')} of {second} also in {first}"
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from meltpoint.tasks.inspection.text_shape import (
 )
 
 MOST_LABELS = 300
-"""The most different values of a column of classes."""
+"""The largest number of different values in a column of classes."""
 SHORT = 20
 """A file with at most this many rows need not repeat a label."""
 SEPARATORS = (",", ";", "|")

@@ -165,7 +165,7 @@ class TableShape:
         delimiter: the character between two cells.
         is_quoted: True if cells are in quotes.
         has_header: True if the first line names the columns.
-        names: the columns' names; a number for a column without a name of its own.
+        names: the columns' names; a number for a column without a unique name.
         rows: rows from the whole file.
         widths: the lengths of the other rows.
         named_twice: the first name that several columns share, or "".
@@ -181,7 +181,7 @@ class TableShape:
 
 
 def encoding_of(data: bytes) -> str:
-    """The encoding of a file's bytes: UTF-16 by its mark, UTF-8 if they are valid, otherwise Windows-1252."""
+    """The encoding of a file's bytes: UTF-16 by its mark, UTF-8 if they are valid, otherwise Windows-1252 or Latin-1."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
     for encoding in ("utf-8", "cp1252"):

@@ -104,7 +104,7 @@ IN_DATA = {
         TASK, {"train.csv": TRAIN + '"",bad\n'}, "train.csv, line 6, field 1 (text)", "or write empty: skip, or keep",
     ),
     "a row with a cell too many": (TASK, {"dev.csv": DEV + "a,b,bad\n"}, "dev.csv, line 3", "3 fields, not 2. Repair"),
-    "an open quote": (TASK, {"dev.csv": DEV + '"a,bad\n'}, "dev.csv, line 3", "Close every quote and double the quotes"),
+    "an open quote": (TASK, {"dev.csv": DEV + '"a,bad\n'}, "dev.csv, line 3", "Close every quote and double"),
     "another delimiter": (
         TASK, {"train.csv": "review;verdict\nfine;good\n"}, "train.csv, line 1", 'Set delimiter: ";".',
     ),

@@ -64,7 +64,7 @@ def test_duplicates_shared_texts_and_missing_classes_are_said(tmp_path):
     train = HEADER + rows(12) + "99\tthe meal number 3 was fine\ta\n98\tgone cold again\tc\n"
     text = written(tmp_path, train__tsv=train, dev__tsv=HEADER + rows(3) + "1\tlate and cold\td\n").text
     assert "# duplicates: 1 row of train whose text occurred before; 1 text with different labels\n" in text
-    assert "# shared: 3 texts of dev in train too\n" in text
+    assert "# shared: 3 texts of dev also in train\n" in text
     assert "# dev lacks 'c'\n" in text
     assert "# dev has 'd', which train lacks\n" in text
     assert "# fewer than 10 examples of 'a', 'b', 'c' in train\n" in text

@@ -271,7 +271,7 @@ def test_a_task_file_nested_too_deep_is_one_line(tmp_path, levels):
 
 
 def test_labels_of_sequences_are_iob2_names(tmp_path):
-    for labels, wanted in (("[O, GENE]", "'GENE' is not an IOB2 name"), ("[O, I-GENE]", "I-GENE needs B-GENE")):
+    for labels, wanted in (("[O, GENE]", "'GENE' is not an IOB2 name"), ("[O, I-GENE]", "I-GENE also needs B-GENE")):
         assert wanted in problem(tmp_path, TAGS.replace("[O, B-GENE, I-GENE]", labels), train__conll="a O\n")
 
 

@@ -52,7 +52,7 @@ COUNTS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
 """Names in a configuration (also under a model type's own aliases) of numbers that must be 1 or more."""
 
 WITHOUT_HEAD: dict[bool, set[str]] = {False: {"neomme"}, True: {"neomme", "tapas"}}
-"""For sequence labelling or not: model types that can be adapted, but have no head of their own in transformers."""
+"""For sequence labelling or not: model types that can be adapted, but have no head in transformers."""
 
 
 def has_native_head(folder: Path, kind: Kind) -> bool:
