@@ -181,7 +181,7 @@ class TableShape:
 
 
 def encoding_of(data: bytes) -> str:
-    """The encoding of a file's bytes: UTF-16 by its mark, UTF-8 if they are valid, otherwise Windows-1252 or Latin-1."""
+    """The encoding of a file's bytes: UTF-16 by its mark, UTF-8 if they are valid, else Windows-1252 or Latin-1."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
     for encoding in ("utf-8", "cp1252"):
