@@ -269,7 +269,7 @@ def _encode_words(
 
 
 def _cut(sentences: Sequence[Sequence[list[int]]], room: int) -> list[list[list[int]]]:
-    """The pieces of each word of each sentence, truncated per word to what an input holds."""
+    """The pieces of each word of each sentence, each word truncated to the length of an input."""
     return [[pieces[:room] for pieces in words] for words in sentences]
 
 

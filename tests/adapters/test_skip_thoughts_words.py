@@ -107,7 +107,7 @@ def test_a_table_that_does_not_fit_into_memory_is_one_line(skip_thoughts_folder:
         raise MemoryError
 
     monkeypatch.setattr(tables, "_stacked", full)
-    with pytest.raises(ValueError, match=r"utable.npy does not fit into memory, or is damaged: .* plain one"):
+    with pytest.raises(ValueError, match=r"utable.npy does not fit into memory, or is damaged: .* plain table"):
         read_table(skip_thoughts_folder / "utable.npy")
 
 
