@@ -89,9 +89,7 @@ def claim_device(threads: int, gpu_share: float = 0.0) -> Hardware:
         return Hardware("cpu", torch.backends.cpu.get_cpu_capability(), torch.get_num_threads())
     if not torch.cuda.is_available():
         raise ValueError("this trial was given a GPU, but torch sees none; run `meltpoint doctor` on that machine.")
-    torch.backends.cudnn.allow_tf32 = (
-        False  # for LSTMs and convolutions; matrix products are float32 by torch's default
-    )
+    torch.backends.cudnn.allow_tf32 = False  # for LSTMs and convolutions; products are float32 by default
     # cuDNN's attention makes a plan for each new shape, and batches grouped by length have dozens of shapes.
     torch.backends.cuda.enable_cudnn_sdp(False)
     return Hardware("cuda:0", torch.cuda.get_device_name(0), torch.get_num_threads(), gpu_share)

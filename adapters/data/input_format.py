@@ -134,7 +134,7 @@ class Prompts:
     default: str = ""
 
     def text(self, prefix: Prefix) -> str:
-        """The text that is put before each text.
+        """The prefix to put before each text.
 
         Args:
             prefix: "none", "query", "passage" or "own". sentence-transformers also calls "passage" "document". Without
