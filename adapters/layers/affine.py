@@ -154,9 +154,7 @@ class Affine(nn.Module):
         trials, outputs = self.bias.shape
         rows = states.flatten(1, -2).expand(trials, -1, -1)
         count = rows.shape[1]
-        if (
-            count == 1
-        ):  # a matrix-vector product's rounding depends on the number of members; with two vectors it does not
+        if count == 1:  # with one row, a product's rounding depends on the number of members; with two it does not
             rows = rows.expand(-1, 2, -1)
         if states.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             found: Tensor = _ByMembers.apply(self.bias, self.weight, rows, torch.get_autocast_dtype("cpu"))  # type: ignore[no-untyped-call]
