@@ -334,7 +334,7 @@ def test_parameters_that_do_not_fit_are_named(skip_thoughts_folder: Path, tmp_pa
 def test_tables_and_dictionary_that_do_not_fit_are_named(skip_thoughts_folder: Path, tmp_path: Path):
     folder = without(skip_thoughts_folder, tmp_path)
     np.save(folder / "btable.npy", np.zeros((22, 7), np.float32))
-    with pytest.raises(ValueError, match=r"btable.npy has vectors of 7, its model reads 6"):
+    with pytest.raises(ValueError, match=r"btable.npy has vectors of 7, but its model reads 6"):
         load(folder)
     np.save(folder / "btable.npy", np.zeros((21, 6), np.float32))
     with pytest.raises(ValueError, match=r"btable.npy has 21 vectors for 22 words"):

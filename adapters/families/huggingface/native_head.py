@@ -175,7 +175,7 @@ class TransformersHead:
     def _files(self) -> list[Path]:
         files = [] if self.folder is None else weight_files(self.folder)
         if self.folder is not None and not files:
-            raise ValueError(f"{self.folder}, which holds the weights of the encoder's pooler, is gone; restore it.")
+            raise ValueError(f"{self.folder} is gone, with the weights of the encoder's pooler; restore it.")
         return files
 
 
