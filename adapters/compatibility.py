@@ -23,39 +23,40 @@ def check_possible(reference: EncoderReference, head: str, kind: Kind, pairing: 
         pairing: the setting's `pairing`; "auto" if it leaves the choice open.
 
     Raises:
-        ValueError: the head does not support the kind, or not with this encoder; the message names the heads that do.
+        ValueError: the head does not support the kind, or does not support it with this encoder; the message names the
+            heads that do.
     """
     reason = _incompatibility(reference, heads.get(head, kind), kind)
     if reason:
         able = [name for name in heads.names() if kind in heads.get(name).kinds]
         able = [name for name in able if not _incompatibility(reference, heads.get(name), kind)]
-        raise ValueError(f"Head '{head}' {reason}; take --head {' or '.join(able)}.")
+        raise ValueError(f"Head '{head}' {reason}; use --head {' or '.join(able)}.")
     if pairing == "joint" and kinds.get(kind).is_pair and not reference.joins_pairs:
         word = reference.word
-        raise ValueError(f"pairing is joint, but {word} reads one sentence at a time; take separate, or auto.")
+        raise ValueError(f"pairing is joint, but {word} reads one sentence at a time; use separate or auto.")
 
 
 def check_own_pooling(reference: EncoderReference) -> None:
-    """Refuse `pooling.kind: encoder` for an encoder without a pooling of its own; one of the hub has to be there.
+    """Refuse `pooling.kind: encoder` for an encoder that ships no pooling; a hub encoder must be downloaded already.
 
     Raises:
-        ValueError: it ships none that can be read; one line with the remedy.
+        ValueError: the encoder ships no readable pooling; one line with the remedy.
     """
     if pooling(reference) is None:
         none = "ships no mean, cls or max pooling (modules.json, 1_Pooling/config.json)"
         unread = unread_sentence_encoder(reference)
         reason = f"is not read as a sentence encoder: {unread}" if unread else none
-        raise ValueError(f"pooling.kind is encoder, but {reference.word} {reason}; take --set pooling.kind=mean.")
+        raise ValueError(f"pooling.kind is encoder, but {reference.word} {reason}; use --set pooling.kind=mean.")
 
 
 def _incompatibility(reference: EncoderReference, head: type[Head], kind: Kind) -> str:
     """The reason why a head that supports the kind cannot be used with an encoder; "" if it can."""
     if head.is_native and not reference.has_native_head(kind):
-        return f"is the one that transformers builds on an encoder, and it has none for {reference.word}"
+        return f"is the head that transformers builds on an encoder, but transformers has none for {reference.word}"
     if not reference.has_words and head.reads != "first":
-        return f"reads a state of each word, and {reference.word} has one vector per sentence"
+        return f"reads a state of each word, but {reference.word} has one vector per sentence"
     if head.reads == "first" and not kinds.get(kind).labels_words and not reference.has_sentence_state:
-        return f"reads the first state only, and {reference.word}'s is that of the first word, not of the sentence"
+        return f"reads the first state only, but {reference.word}'s first state is a word's, not the sentence's"
     if kinds.get(kind).is_pair and not reference.joins_pairs and not head.separate_pairs:
-        return f"reads both sentences of a pair as one, and {reference.word} reads one at a time"
+        return f"reads both sentences of a pair as one, but {reference.word} reads one at a time"
     return ""

@@ -25,7 +25,7 @@ class LayerGroup:
 
 
 class Encoder(nn.Module, ABC):
-    """A pretrained encoder, which returns the states of all its layers and divides its parameters into layer groups.
+    """A pretrained encoder that returns the states of all its layers and divides its parameters into layer groups.
 
     Attributes:
         dim: size of a hidden state.
@@ -33,11 +33,11 @@ class Encoder(nn.Module, ABC):
         tokenizer: the tokenizer that it was pretrained with.
         fingerprint: sha256 (first 16 hex digits) of the files that it was loaded from.
         revision: the origin of the weights: a folder, or `ID@COMMIT`.
-        family: the prefix with which a folder that it was saved into is named: "hf" in `hf:FOLDER`.
+        family: the prefix that names its saved folder: "hf" in `hf:FOLDER`.
         padding_free: whether it skips the padding of a batch (`unpadding`), so that rows of different lengths in one
             batch cost nothing.
-        native: the classification head that its family puts on it; None where it has none.
-        pooling: the pooling that makes a sentence's vector of its states, if it was trained with one.
+        native: the classification head that its family puts on it; None if there is none.
+        pooling: the pooling that turns its states into a sentence vector, if it was trained with one.
     """
 
     family: ClassVar[str]
@@ -63,13 +63,13 @@ class Encoder(nn.Module, ABC):
         return states[-1]
 
     def read(self, batch: Batch) -> tuple[Tensor, ...]:
-        """As `forward`, also for batches whose encoder inputs differ from their rows (`Batch.source`)."""
+        """Like `forward`, but also for batches whose encoder inputs differ from their rows (`Batch.source`)."""
         if batch.source is None:
             return self(batch)  # type: ignore[no-any-return]
         return tuple(_picked(states, batch) for states in self(_source(batch)))
 
     def read_top(self, batch: Batch) -> Tensor:
-        """As `top`, also for batches whose encoder inputs differ from their rows (`Batch.source`)."""
+        """Like `top`, but also for batches whose encoder inputs differ from their rows (`Batch.source`)."""
         return self.top(batch) if batch.source is None else _picked(self.top(_source(batch)), batch)
 
     @property
@@ -90,9 +90,9 @@ class Encoder(nn.Module, ABC):
         """Write weights and tokenizer in the family's released format, to be loaded as `family:FOLDER`."""
 
     def compact_pieces(self, pieces: Iterable[int]) -> CompactEmbedding | None:
-        """Restrict the trained embedding table to the pieces of the training data; the others only decay.
+        """Restrict the trained embedding table to the pieces of the training data; other rows only decay.
 
-        The result is the same as with the whole table, at less cost.
+        The result is the same as with the whole table, at lower cost.
 
         Args:
             pieces: every piece of the training data; evaluation may use any.
@@ -115,7 +115,7 @@ def _picked(states: Tensor, batch: Batch) -> Tensor:
     If the encoder returned only each input's first state, all pieces of that input get it.
     """
     assert batch.source is not None, "the encoder's inputs differ from the rows"
-    assert batch.source_places is not None, "a batch with a source has its pieces' indices in it"
+    assert batch.source_places is not None, "a batch with a source has its pieces' indices in the source"
     longest = batch.source.pieces.shape[1]
     places = batch.source_places if states.shape[1] == longest else batch.source_places // longest
     return states.flatten(0, 1)[places]

@@ -1,4 +1,4 @@
-"""A finalist's exported folder (its encoder in its family's format, its head's weights, `meltpoint.json`), to predict.
+"""Predictions from a finalist's exported folder (encoder in its family's format, head weights, `meltpoint.json`).
 
 ```python
 from meltpoint.adapters.exported_model import load_folder
@@ -42,8 +42,8 @@ CPU = torch.device("cpu")
 FACTS, HEAD, ENCODER = "meltpoint.json", "head.safetensors", "encoder"
 
 NO_FIT = (
-    "this model is trained, and a fit would be a whole search; to cross-validate, run mp.tune on each fold's training "
-    "part, and score its best_model() on the rest."
+    "this model is already trained, and fitting means a whole search; to cross-validate, run mp.tune on each fold's "
+    "training part, and score its best_model() on the rest."
 )
 
 Text = str | tuple[str, str] | Sequence[str]
@@ -61,7 +61,7 @@ class ExportedModel:
         max_pieces: the longest input.
         input_format: the form in which the encoder gets the texts.
         facts: the contents of `meltpoint.json`: cell, setting, scores, seed.
-        device: where it predicts.
+        device: the device for predictions.
     """
 
     model: AdaptedModel
@@ -91,11 +91,11 @@ class ExportedModel:
         return self.task.of_kind.gives_probabilities
 
     def predict(self, texts: Sequence[Text], probabilities: bool = False) -> list[Any]:
-        """For each text a label name, a list of label names, a score, or a list of one label name per word.
+        """Predict for each text a label name, a list of label names, a score, or a list of one label name per word.
 
         Args:
-            texts: any number of them; they go through the model in batches of texts of about one length.
-            probabilities: for classification: a mapping of each label's name to its probability instead.
+            texts: any number of texts; they go through the model in batches of similar length.
+            probabilities: for classification, return a mapping from each label's name to its probability instead.
 
         Raises:
             ValueError: a text does not fit the task's kind, a single string is passed instead of a list, or a model
@@ -120,25 +120,25 @@ class ExportedModel:
         """The share of texts whose label is predicted.
 
         Raises:
-            ValueError: as `predict`, another number of labels, or a model that does not give each text one label.
+            ValueError: as `predict`; also another number of labels, or a model that does not give each text one label.
         """
         if not (self.task.of_kind.has_distribution or self.task.of_kind.target == "grade"):
-            raise ValueError(f"score is of models that give each text one label, not of {self.task.of_kind.words}.")
+            raise ValueError(f"score needs a model that gives each text one label, not {self.task.of_kind.words}.")
         if len(texts) != len(labels):
-            raise ValueError(f"score takes a label for each text: {len(texts)} texts, {len(labels)} labels.")
+            raise ValueError(f"score needs one label per text, not {len(labels)} labels for {len(texts)} texts.")
         pairs = zip(self.predict(texts), labels, strict=True)
         return float(np.mean([found == str(label) for found, label in pairs]))
 
     def fit(self, texts: Sequence[Text], labels: Sequence[str]) -> NoReturn:
-        """Refuse to train: that is a search.
+        """Refuse to train; training is a search.
 
         Raises:
-            TypeError: always, with what to do instead.
+            TypeError: always, with the alternative.
         """
         raise TypeError(NO_FIT)
 
     def __sklearn_tags__(self) -> NoReturn:
-        """Refuse `cross_val_score` and its like, which ask here before they train copies, in the words of `fit`."""
+        """Refuse `cross_val_score` and similar functions, which call this before training; the error is `fit`'s."""
         raise TypeError(NO_FIT)
 
     def predict_both(self, texts: Sequence[Text]) -> tuple[list[Any], NDArray[np.float64]]:
@@ -148,7 +148,7 @@ class ExportedModel:
             ValueError: as `predict_proba`.
         """
         if not self.gives_probabilities:
-            raise ValueError(f"a model of {self.task.of_kind.words} gives no probabilities; use predict.")
+            raise ValueError(f"a model for {self.task.of_kind.words} gives no probabilities; use predict.")
         result = self._evaluate(texts)
         shares = np.array(result.probabilities, dtype=np.float64).reshape(len(texts), len(self.task.labels))
         return self.named(result.predictions), shares
@@ -157,14 +157,14 @@ class ExportedModel:
         """Predictions of label ids as label names."""
         names = self.task.labels
         if self.task.of_kind.has_labels:
-            rows = [p for p in predictions if isinstance(p, list)]  # a number a label
+            rows = [p for p in predictions if isinstance(p, list)]  # one number per label
             return [[name for name, has in zip(names, row, strict=True) if has] for row in rows]
         return [[names[i] for i in p] if isinstance(p, list) else names[int(p)] for p in predictions]
 
     def _evaluate(self, texts: Sequence[Text]) -> Evaluation:
         if isinstance(texts, str):
             raise ValueError(f"predict takes a list of texts, not the one text {texts!r}; write predict([...]).")
-        if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # its items would be the names of its columns
+        if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # iterating gives its column names
             name = type(texts).__name__
             raise ValueError(
                 f"predict takes a list of texts, not a {name}; name a column: predict(list(data['text']))."
@@ -191,7 +191,7 @@ def save_folder(
     folder: Path, model: AdaptedModel, task: Task, mode: str, head: str, setting: Setting, precision: Precision,
     facts: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Write a model to a folder that loads without the sweep, the data, or the original encoder."""
+    """Write a model to a folder that loads without the sweep, the data or the original encoder."""
     folder.mkdir(parents=True, exist_ok=True)
     model.encoder.save(folder / ENCODER)
     weights = {k: v.contiguous().cpu() for k, v in model.state_dict().items() if not k.startswith("encoder.")}
@@ -213,8 +213,8 @@ def load_folder(folder: str | Path, device: str = "cpu") -> ExportedModel:
         device: `cpu`, `cuda` or `cuda:0`.
 
     Raises:
-        ValueError: the folder is not an exported model, or is damaged; or the device is not there. One line with the
-            remedy.
+        ValueError: the folder is not an exported model, or is damaged; or the device is not available. One line
+            with the remedy.
     """
     path, place = Path(folder), _device(device)
     try:
@@ -222,7 +222,7 @@ def load_folder(folder: str | Path, device: str = "cpu") -> ExportedModel:
         weights = load_file(path / HEAD)
         _check(stored, path / HEAD)
         mode, head = stored.mode, stored.head
-        task = Task(  # what predictions need, without data
+        task = Task(  # enough for predictions, without data
             name=stored.task, kind=stored.kind, metric=stored.metric, folder="", readers={}, labels=stored.labels,
             label_range=stored.label_range, conll_columns=stored.conll_columns,
         )  # fmt: skip
@@ -231,7 +231,7 @@ def load_folder(folder: str | Path, device: str = "cpu") -> ExportedModel:
     except (OSError, ValueError, SafetensorError) as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split()[:40])}"
         raise ValueError(
-            f"{path} is no exported model ({reason}); write one with `meltpoint export NAME --model`."
+            f"{path} is not an exported model ({reason}); write one with `meltpoint export NAME --model`."
         ) from None
     encoder = encoders.load(encoders.resolve(f"{stored.encoder_family}:{(path / ENCODER).absolute()}", task.kind))
     model = build(encoder, task, mode, head, [Member(setting, 0)], "cpu")
@@ -249,14 +249,14 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"device {name!r} is none; write cpu, cuda or cuda:0.") from None
+        raise ValueError(f"device {name!r} is unknown; write cpu, cuda or cuda:0.") from None
     if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
-        raise ValueError(f"device {name!r} is not here; write cpu, or see `meltpoint doctor`.")
+        raise ValueError(f"device {name!r} is not available here; write cpu, or see `meltpoint doctor`.")
     return device
 
 
 def _check(stored: _Stored, weights: Path) -> None:
-    """Refuse facts of other weights than those next to them, or facts that do not fit together.
+    """Refuse facts that belong to other weights, or that contradict one another.
 
     Raises:
         ValueError: another kind, head or mode than the weights were saved with, or a head of another kind.
@@ -265,13 +265,13 @@ def _check(stored: _Stored, weights: Path) -> None:
         saved = file.metadata() or {}  # None in folders of older versions
     for name, value in saved.items():
         if (stated := getattr(stored, name, value)) != value:
-            raise ValueError(f"its {name} is {stated}, and its weights are of {value}")
+            raise ValueError(f"its {name} is {stated}, but its weights are of {value}")
     if stored.kind not in heads.get(stored.head).kinds:
         raise ValueError(f"its head, {stored.head}, does not serve {kinds.get(stored.kind).words}")
 
 
 class _Stored(BaseModel):
-    """The keys of `meltpoint.json` that loading reads; it has others, and folders of older versions lack the family."""
+    """The keys of `meltpoint.json` that loading reads, among others; folders of older versions lack the family."""
 
     model_config = ConfigDict(extra="allow")
 

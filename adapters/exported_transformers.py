@@ -1,4 +1,4 @@
-"""A finalist exported for other tools, which load it without this project: a folder of transformers, or an ONNX file.
+"""A finalist exported for tools outside this project: a transformers folder, or an ONNX file.
 
 ```python
 import numpy, onnxruntime, transformers
@@ -11,7 +11,7 @@ inputs = tokenise(["A man eats."], ["Someone eats."], return_tensors="np")
 (logits,) = onnxruntime.InferenceSession(f"{folder}.onnx/model.onnx").run(["logits"], dict(inputs))
 ```
 
-torch exports the ONNX file from the folder of transformers; its scores are compared with torch's own.
+torch exports the ONNX file from the transformers folder; the file's scores are compared with torch's.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from meltpoint.tasks.core.task import Kind, Task
 PROBLEMS = {"score": "regression", "label": "single_label_classification", "labels": "multi_label_classification"}
 """Target of a kind → `problem_type` of transformers; tags have none."""
 SCORE = "score"
-"""The name of the one output of a regression in `id2label`."""
+"""The name of a regression's single output in `id2label`."""
 
 
 def family_class(native: TransformersHead, task: Task) -> tuple[str, list[str]]:
@@ -57,10 +57,10 @@ def family_class(native: TransformersHead, task: Task) -> tuple[str, list[str]]:
 
 
 def save_plain(folder: Path, encoder: Encoder, task: Task, weights: Mapping[str, Tensor], max_pieces: int) -> None:
-    """Write configuration, tokenizer and weights; a regressed score comes out in the task's own range.
+    """Write configuration, tokenizer and weights; a regression's scores come out in the task's own range.
 
     Args:
-        weights: the head's, named as in the family's class.
+        weights: the head's weights, named as in the family's class.
         max_pieces: the longest input in subword tokens.
     """
     native = encoder.native
@@ -93,10 +93,10 @@ def _read(kind: Kind, folder: Path | str, **more: Any) -> Any:
 
 
 def fold_range(model: nn.Module, low: float, high: float) -> None:
-    """Let the output layer give scores from low to high, where it was trained to give them from -1 to 1.
+    """Make the output layer give scores from low to high; it was trained to give scores from -1 to 1.
 
     Raises:
-        ValueError: it has no bias, so that it cannot.
+        ValueError: it has no bias, so it cannot.
     """
     output = model.get_submodule(output_layer(model))
     assert isinstance(output, nn.Linear), "scores come from a linear layer"
@@ -110,7 +110,7 @@ def fold_range(model: nn.Module, low: float, high: float) -> None:
 
 
 def _labels(task: Task) -> dict[str, Any]:
-    """The part of config.json on a task's outputs."""
+    """The part of config.json that describes a task's outputs."""
     names = task.labels or (SCORE,)
     problem = PROBLEMS.get(task.of_kind.target)
     kind = {} if problem is None else {"problem_type": problem}
@@ -120,10 +120,10 @@ def _labels(task: Task) -> dict[str, Any]:
 ONNX_FILE = "model.onnx"
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 TOLERANCE = 1e-4
-"""The largest difference of a score, in parts of the largest score where that is above 1. Tiny random encoders of nine
+"""The largest difference of a score, relative to the largest score if that exceeds 1. Tiny random encoders of nine
 families differed by at most 5e-7 (ONNX Runtime 1.32, float32)."""
 MOST_ROWS, ROWS = 256, 16
-"""Rows that are compared, from all over the split, and rows of a batch; torch and ONNX Runtime read each once."""
+"""The number of rows compared, from all over the split, and rows per batch; torch and ONNX Runtime read each once."""
 AXES = {0: "batch", 1: "length"}
 
 
@@ -141,7 +141,7 @@ class OnnxCheck:
 
 
 def write_onnx(folder: Path, kind: Kind, split: EncodedSplit, pad_piece: int, path: Path) -> OnnxCheck:
-    """Export the model of a plain folder of transformers, with any batch size and length, and compare it with torch.
+    """Export the model of a plain transformers folder for any batch size and length, and compare it with torch.
 
     Args:
         folder: as `save_plain` writes it.
@@ -151,7 +151,7 @@ def write_onnx(folder: Path, kind: Kind, split: EncodedSplit, pad_piece: int, pa
         path: the file to write.
 
     Raises:
-        ValueError: torch cannot export it, or its scores are others; one line.
+        ValueError: torch cannot export it, or its scores differ; one line.
     """
     with quiet():
         model = _read(kind, folder)
@@ -162,7 +162,7 @@ def write_onnx(folder: Path, kind: Kind, split: EncodedSplit, pad_piece: int, pa
 
 
 def _batches(split: EncodedSplit, pad_piece: int, kind: Kind) -> list[Batch]:
-    """Rows from all over a split; each batch has two at least, since torch takes an axis of 1 for a constant."""
+    """Rows from all over a split; each batch has at least two, since torch treats an axis of 1 as constant."""
     count = len(split.rows)
     chosen = sorted({number * count // min(count, MOST_ROWS) for number in range(min(count, MOST_ROWS))})
     groups = [chosen[start : start + ROWS] for start in range(0, len(chosen), ROWS)]
@@ -170,7 +170,7 @@ def _batches(split: EncodedSplit, pad_piece: int, kind: Kind) -> list[Batch]:
 
 
 def _inputs(batch: Batch) -> dict[str, Tensor]:
-    """A batch by the names of transformers."""
+    """A batch under the names that transformers uses."""
     segments = {} if batch.segments is None else {"token_type_ids": batch.segments}
     return {"input_ids": batch.pieces, "attention_mask": batch.piece_mask.long(), **segments}
 
@@ -183,11 +183,11 @@ def _export(model: Any, example: dict[str, Tensor], path: Path) -> None:
                 model, (), kwargs=example, dynamo=True, dynamic_shapes=dict.fromkeys(example, AXES),
                 input_names=list(example), output_names=["logits"], verbose=False,
             )  # fmt: skip
-            assert program is not None, "torch gives a program where it writes no file itself"
+            assert program is not None, "torch returns a program if it writes no file itself"
             program.save(path)
     except Exception as error:  # noqa: BLE001 - the exporter raises errors of many packages
         name, reason = type(model).__name__, first_line(error)[:200]
-        raise ValueError(f"torch cannot export {name} to ONNX ({reason}); take --transformers.") from None
+        raise ValueError(f"torch cannot export {name} to ONNX ({reason}); use --transformers.") from None
 
 
 def _compare(model: Any, batches: Sequence[dict[str, Tensor]], path: Path) -> OnnxCheck:
@@ -203,17 +203,17 @@ def _compare(model: Any, batches: Sequence[dict[str, Tensor]], path: Path) -> On
         real = inputs["attention_mask"].bool() if expected.dim() == 3 else slice(None)
         scale = max(1.0, float(expected[real].abs().max()))
         worst, rows = max(worst, float(apart[real].max()) / scale), rows + len(expected)
-    if not worst <= TOLERANCE:  # also where it is no number
+    if not worst <= TOLERANCE:  # also if it is NaN
         raise ValueError(
-            f"its scores in ONNX Runtime are not those of torch (up to {worst:.1e} apart, {TOLERANCE:.0e} is allowed); "
-            "take --transformers."
+            f"its scores in ONNX Runtime differ from torch's (by up to {worst:.1e}, {TOLERANCE:.0e} is allowed); "
+            "use --transformers."
         )
     return OnnxCheck(rows, worst)
 
 
 NATIVE, LINEAR, POOLER = "native", "linear", "native.pooler"
 GLOBAL_ATTENTION = {"longformer"}
-"""Model types whose class for sentences runs the encoder in another way than the encoder runs alone."""
+"""Model types whose sentence class runs the encoder differently from the encoder alone."""
 
 _TOP = "head.top.module.model."
 _LAST = "head.scores.linear."
@@ -222,7 +222,7 @@ _LAST = "head.scores.linear."
 def save_transformers_folder(
     folder: Path, model: AdaptedModel, task: Task, mode: str, head: str, setting: Setting, facts: Mapping[str, Any]
 ) -> None:
-    """Write a model as `AutoModelForSequenceClassification` or `AutoModelForTokenClassification` loads it.
+    """Write a model for `AutoModelForSequenceClassification` or `AutoModelForTokenClassification` to load.
 
     Raises:
         ValueError: transformers has no class for it; one line with the remedy.
@@ -244,12 +244,12 @@ def head_weights(model: AdaptedModel, task: Task, head: str, setting: Setting) -
     if task.of_kind.target == "grade":
         raise ValueError("transformers has no class for ordered classes; export it with --model.")
     if head not in (NATIVE, LINEAR):
-        raise ValueError(f"transformers has no class for the head {head}; heads {NATIVE} and {LINEAR} are exported so.")
+        raise ValueError(f"transformers has no class for head {head}; only {NATIVE} and {LINEAR} can be exported so.")
     if model.encoder.native is None:
-        raise ValueError(f"{model.encoder.revision} is no encoder of transformers; export it with --model.")
+        raise ValueError(f"{model.encoder.revision} is not a transformers encoder; export it with --model.")
     if model.mix is not None:
-        remedy = "take --set feature_extraction.layers=top, or export it with --model"
-        raise ValueError(f"the head reads a learned mix of all layers, which transformers has no class for; {remedy}.")
+        remedy = "use --set feature_extraction.layers=top, or export it with --model"
+        raise ValueError(f"transformers has no class for a head on a learned mix of all layers; {remedy}.")
     native: Any = model.encoder.native
     if native.config.model_type in GLOBAL_ATTENTION and not task.of_kind.labels_words:
         name = f"the {native.config.model_type} class of transformers lets the first piece attend to all others"
@@ -263,8 +263,8 @@ def _of_native(own: Mapping[str, Tensor], name: str, wanted: Sequence[str], sett
     weights = {key.removeprefix(_TOP): tensor for key, tensor in own.items()}
     if weights.keys() != set(wanted):
         raise ValueError(
-            f"{name} always applies its pooler, and the finalist was trained with native.pooler={setting[POOLER]}; "
-            f"take pretrained or fresh, or export it with --model."
+            f"{name} always applies its pooler, but the finalist was trained with native.pooler={setting[POOLER]}; "
+            f"use pretrained or fresh, or export it with --model."
         )
     return weights
 
@@ -274,8 +274,8 @@ def _of_linear(own: Mapping[str, Tensor], name: str, wanted: Sequence[str]) -> d
     others = [weight for weight in wanted if weight.rpartition(".")[0] != layer]
     if others:
         raise ValueError(
-            f"{name} has a layer with an activation under its scores ({others[0]}), which the head {LINEAR} was "
-            f"trained without; train with --head {NATIVE}, or export it with --model."
+            f"{name} has a layer with an activation before its scores ({others[0]}), but the head {LINEAR} was trained "
+            f"without it; train with --head {NATIVE}, or export it with --model."
         )
     return {f"{layer}.{part}": own[f"{_LAST}{part}"] for part in ("weight", "bias")}
 
@@ -284,14 +284,14 @@ def save_onnx_folder(
     folder: Path, model: AdaptedModel, task: Task, mode: str, head: str, setting: Setting, facts: Mapping[str, Any],
     dev: EncodedSplit,
 ) -> OnnxCheck:  # fmt: skip
-    """Write a model as `model.onnx`, whose scores are those of the plain folder of transformers.
+    """Write a model as `model.onnx`, which gives the same scores as the plain transformers folder.
 
     Args:
         dev: the task's dev split, tokenised; rows of it are scored by torch and by ONNX Runtime, and compared.
 
     Raises:
-        ValueError: as `save_transformers_folder`; the extra `onnx` is not installed, torch cannot export the model, or
-            the scores differ. Nothing is written then.
+        ValueError: as `save_transformers_folder`; also the extra `onnx` is not installed, torch cannot export the
+            model, or the scores differ. Nothing is written then.
     """
     absent = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if absent:
@@ -304,6 +304,6 @@ def save_onnx_folder(
         (plain / FACTS).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         folder.mkdir(parents=True, exist_ok=True)
         companions = [path for path in plain.iterdir() if path.is_file() and ".safetensors" not in path.name]
-        for path in (*companions, *Path(scratch).glob(f"{ONNX_FILE}*")):  # large weights lie in a file of their own
+        for path in (*companions, *Path(scratch).glob(f"{ONNX_FILE}*")):  # large weights are in a separate file
             shutil.copy(path, folder / path.name)
     return check

@@ -1,4 +1,4 @@
-"""Writing of files that lasts (whole or not at all, also after a power failure), and file locks between processes."""
+"""Durable writing of files (all or nothing, even after a power failure), and file locks between processes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.E
 """The errors of a file system without locks: NFS without its lock service, some FUSE and cluster file systems."""
 
 NO_SYNC = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF}
-"""The errors of a file system that syncs files and no folders, as some of FUSE."""
+"""The errors of a file system that syncs files but not folders, such as some FUSE file systems."""
 
 
 @contextmanager
 def replacing(path: Path, folder: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path; the file written there replaces `path` unless an error is raised.
 
-    A reader sees the old file or the new one, never a part of it, also after a power failure, because the file is
-    synced before it is renamed; that it is the new one is sure after `sync_folder`. Its permissions follow the umask
-    whatever library writes it (safetensors' are 0600).
+    A reader sees the old file or the new file, never a part of it, even after a power failure, because the file is
+    synced before it is renamed. After `sync_folder` it is certainly the new file. Its permissions follow the umask,
+    whichever library writes it (safetensors writes 0600).
 
     Args:
-        folder: where the temporary path lies, on the same file system; None for the folder of `path`.
+        folder: the folder of the temporary path, on the same file system; None for the folder of `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path if folder is None else folder / path.name)
@@ -62,7 +62,7 @@ def write_atomically(path: Path, text: str) -> None:
 def append_line(path: Path, line: str) -> None:
     """Append a line to a log; it is on the disk when this returns.
 
-    A power failure may leave a part of a line that is being written, so a new one never continues the last.
+    A power failure may leave an incomplete line, so a new line never continues the last one.
     """
     is_new = not path.exists()
     with path.open("a+b") as file:
@@ -85,7 +85,7 @@ def make_folders(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Let the names in a folder last through a power failure, as far as its file system can."""
+    """Make the names in a folder survive a power failure, as far as its file system can."""
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)
@@ -97,17 +97,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_removable(folder: Path) -> None:
-    """Check that a folder can be removed with all in it, before any of it is.
+    """Check that a folder and all its contents can be removed, before removing any.
 
-    Each file and folder is renamed, and back: the system asks for the same rights as for its removal (rename(2)). Links
-    are not followed, and a folder with one is not removed: what it leads to would be left, or is another's.
+    Each file and folder is renamed and renamed back, which needs the same rights as its removal (rename(2)). Links are
+    not followed, and a folder with a link is not removed: the link's target would remain, or belongs to someone else.
 
     Raises:
         OSError: one line with the path, the reason, and that nothing was removed.
     """
 
     def refuse(error: OSError) -> NoReturn:
-        raise OSError(f"{error.filename} cannot be removed ({error.strerror}), so nothing was") from None
+        raise OSError(f"{error.filename} cannot be removed ({error.strerror}), so nothing was removed") from None
 
     paths = [
         Path(place, name)
@@ -117,7 +117,7 @@ def check_removable(folder: Path) -> None:
         if path.is_symlink():
             raise OSError(
                 f"{path} is a link to {path.readlink()}, and links are not followed: nothing was removed. Remove the "
-                "link and what it leads to by hand"
+                "link and its target by hand"
             )
     for path in (*paths, folder):
         aside = _temporary(path)
@@ -129,10 +129,10 @@ def check_removable(folder: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all in it.
+    """Remove a folder and all its contents.
 
     Raises:
-        OSError: something in it cannot be removed; one line with how much is left.
+        OSError: something in it cannot be removed; one line with the number of files left.
     """
     try:
         shutil.rmtree(folder)
@@ -144,7 +144,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def give_usual_mode(path: Path) -> None:
-    """Set the permissions of a file to those that the umask gives; some libraries write others."""
+    """Set a file's permissions to the umask's default; some libraries set others."""
     temporary = _temporary(path)
     try:
         _set_mode(path, _make_empty(temporary))
@@ -172,13 +172,13 @@ def acquire(file: IO[str], shared: bool, wait: bool) -> bool:
             raise OSError(error.errno, error.strerror, file.name) from None
         raise ValueError(
             f"{Path(file.name).parent}: its file system has no file locks ({error.strerror}); name a folder on another "
-            "one with --storage DIR, or have it mounted with locks (NFS without 'nolock', Lustre with 'flock')."
+            "one with --storage DIR, or mount it with locks (NFS without 'nolock', Lustre with 'flock')."
         ) from None
     return True
 
 
 def _temporary(path: Path) -> Path:
-    """A unique name in the same folder; not by process id, since processes of two machines may have the same one."""
+    """A unique name in the same folder, not from the process id, which processes on two machines may share."""
     return path.with_name(f".{path.name}.{uuid4().hex}.tmp")
 
 
@@ -189,6 +189,6 @@ def _make_empty(path: Path) -> int:
 
 
 def _set_mode(path: Path, mode: int) -> None:
-    """Change a file's mode if it differs; on a file system without modes it never does."""
+    """Change a file's mode if it differs; on a file system without modes it never differs."""
     if stat.S_IMODE(path.stat().st_mode) != mode:
         path.chmod(mode)

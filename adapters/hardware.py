@@ -12,7 +12,7 @@ import torch
 Precision = Literal["bf16", "fp32"]
 
 DETERMINISM = "MELTPOINT_DETERMINISTIC"
-"""The environment variable that allows a GPU operations without a deterministic form: 0, off, false or no."""
+"""The environment variable; 0, off, false or no allows a GPU to use operations without a deterministic form."""
 
 _LIBRARY_ALLOCATION = re.compile(r"\bCU(BLAS|DNN|SOLVER|SPARSE)_STATUS_\w*ALLOC\w*_FAILED\b")
 
@@ -37,7 +37,7 @@ class Hardware:
 def is_gpu_out_of_memory(error: BaseException) -> bool:
     """True if a GPU's memory was too small: for torch's own tensors, or for a workspace of NVIDIA's libraries.
 
-    The libraries allocate without torch, which passes their status on as a RuntimeError. On an H100 with 1.8 GiB left,
+    The libraries allocate outside torch, which reports their status as a RuntimeError. On an H100 with 1.8 GiB left,
     `cublasCreate` failed once the tensors had taken the rest (docs/internals/log.md).
     """
     is_library = isinstance(error, RuntimeError) and _LIBRARY_ALLOCATION.search(str(error)) is not None
@@ -49,12 +49,12 @@ def bf16_is_native(device: str) -> bool:
     if device.startswith("cuda"):
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     # Both checks are needed: oneDNN's is true on every AVX-512 processor, including those that emulate bf16, and the
-    # processor's ignores that oneDNN may be restricted to fewer instructions (DNNL_MAX_CPU_ISA).
+    # processor's check ignores that DNNL_MAX_CPU_ISA may restrict oneDNN to fewer instructions.
     return bool(torch.cpu._is_avx512_bf16_supported() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def resolve_precision(wanted: str, device: str) -> Precision:
-    """Resolve `auto` to bf16 where it is native, otherwise to fp32; other values are returned unchanged.
+    """Resolve `auto` to bf16 if it is native, otherwise to fp32; other values are returned unchanged.
 
     Raises:
         ValueError: bf16 on a GPU that does not support it.
@@ -62,22 +62,22 @@ def resolve_precision(wanted: str, device: str) -> Precision:
     if wanted == "fp32" or (wanted == "auto" and not bf16_is_native(device)):
         return "fp32"
     if device.startswith("cuda") and not bf16_is_native(device):
-        raise ValueError("precision is bf16, but this GPU has none; use precision: fp32, or auto.")
+        raise ValueError("precision is bf16, but this GPU does not support it; use precision: fp32, or auto.")
     return "bf16"
 
 
 def claim_device(threads: int, gpu_share: float = 0.0) -> Hardware:
     """Configure torch for the device that this process was assigned, with deterministic algorithms.
 
-    On a GPU an operation that has none raises (`DETERMINISM` allows it): where torch only warns, its attention kernels
-    take their other form too, and the same trial ends with other numbers.
+    On a GPU, an operation without a deterministic algorithm raises (`DETERMINISM` allows it). If torch only warned, its
+    attention kernels would also use their other form, and the same trial would give other numbers.
 
     Args:
         threads: CPU threads for torch's operations.
         gpu_share: above 0, train on the first visible GPU.
 
     Raises:
-        ValueError: a GPU was assigned and torch finds none.
+        ValueError: a GPU was assigned, but torch finds none.
     """
     torch.set_num_threads(max(1, threads))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with a fixed workspace
@@ -89,7 +89,7 @@ def claim_device(threads: int, gpu_share: float = 0.0) -> Hardware:
         return Hardware("cpu", torch.backends.cpu.get_cpu_capability(), torch.get_num_threads())
     if not torch.cuda.is_available():
         raise ValueError("this trial was given a GPU, but torch sees none; run `meltpoint doctor` on that machine.")
-    torch.backends.cudnn.allow_tf32 = False  # of LSTMs and convolutions; products are float32 by torch's default
+    torch.backends.cudnn.allow_tf32 = False  # for LSTMs and convolutions; products are float32 by default
     # cuDNN's attention makes a plan for each new shape, and batches grouped by length have dozens of shapes.
     torch.backends.cuda.enable_cudnn_sdp(False)
     return Hardware("cuda:0", torch.cuda.get_device_name(0), torch.get_num_threads(), gpu_share)

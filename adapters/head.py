@@ -1,4 +1,4 @@
-"""The base class of heads: from the encoder's hidden states to scores, a loss, and predictions, for a bundle."""
+"""The base class of heads, which map a bundle's hidden states to scores, a loss and predictions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import KINDS, Kind, Label
 
 Reads = Literal["first", "all"]
-"""The states that decide a head's scores: [CLS]'s or each word's first piece's alone, or every piece's."""
+"""The states that determine a head's scores: only [CLS]'s or each word's first piece's, or every piece's."""
 
 
 class FamilyHead(Protocol):
@@ -32,7 +32,7 @@ class FamilyHead(Protocol):
     def build(
         self, kind: Kind, outputs: int, pooler: str, generators: Sequence[torch.Generator]
     ) -> list[nn.Module]:  # fmt: skip
-        """The head as it begins: a module of plain torch a generator, alike but for their first weights.
+        """The initial head: one plain torch module per generator, identical except for initial weights.
 
         A module maps states, (batch, pieces, dim), and their mask, (batch, pieces) bool, to scores, (batch, outputs) or
         (batch, pieces, outputs) for sequence labelling.
@@ -40,15 +40,15 @@ class FamilyHead(Protocol):
         Args:
             kind: the task's kind.
             outputs: size of the scores.
-            pooler: "pretrained", "fresh" or "none": where the first weights of the encoder's pooler come from.
-            generators: of the first weights.
+            pooler: "pretrained", "fresh" or "none": the source of the encoder's pooler's initial weights.
+            generators: the generators of the initial weights.
 
         Raises:
             ValueError: the family has no such head; one line with the remedy.
         """
 
     def reads(self, kind: Kind) -> Reads:
-        """The states that decide its scores, as `Head.reads`."""
+        """The states that determine its scores, as in `Head.reads`."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class HeadShape:
         dim: size of a hidden state of the encoder.
         outputs: label count, or 1 for regression.
         label_range: lowest and highest score, for regression only.
-        native: the head of the encoder's family; None where it has none.
+        native: the head of the encoder's family; None if it has none.
         pooling: the encoder's own pooling; None if it has none.
         joins_pairs: whether the encoder can take both sentences of a pair as one input.
-        class_weights: those that the task names, one a class; () for none.
+        class_weights: the task's class weights, one per class; () for none.
     """
 
     kind: Kind
@@ -77,34 +77,34 @@ class HeadShape:
 
     @property
     def of_kind(self) -> TaskKind:
-        """Its kind: what examples hold, and what is predicted of them."""
+        """The task's kind: the contents of its examples, and its target."""
         return task_kinds.get(self.kind)
 
 
 class Head(nn.Module, ABC):
-    """A task model on top of an encoder, for the T trials of a bundle; what it owes them is in `layers.bundle`.
+    """A task model on top of an encoder, for the T trials of a bundle; `layers.bundle` has its obligations to them.
 
     A head is a subclass with the class attributes below, `compose` and `forward`; `heads/mlp.py` is an example. The
-    base class gives the loss and the predictions of the kind's objective; a CRF overrides them.
+    base class provides the loss and the predictions of the kind's objective; a CRF overrides them.
 
     Attributes:
         kinds: the kinds of task that it can serve.
-        hyperparameters: its own, besides the common ones; dotted by the head's (family) name.
+        hyperparameters: its own, in addition to the common ones, prefixed with the head's (family) name and a dot.
         summary: one line for `meltpoint list heads`.
-        reads: "first" where the scores depend on [CLS] or each word's first subword token only, so that a batch may
-            hold no other hidden states; "all" where they depend on every token. The class says what holds for most
-            encoders; where the encoder decides it (`native`), the head's own attribute does.
-        separate_pairs: True where it serves pairs whose sentences are encoded separately: it then tells them apart by
-            `Batch.parts`. A head that reads [CLS] alone cannot.
-        joint_pairs: True where it serves pairs whose sentences are encoded together.
-        is_native: True where it is the head of the encoder's family, and needs `HeadShape.native`.
-        outputs: size of its scores, the task's; a head whose scores are others (a distribution over scores) sets it in
-            `compose`, and computes `loss` and `decode` itself.
+        reads: "first" if the scores depend only on [CLS] or each word's first subword token, so that a batch may hold
+            no other hidden states; "all" if they depend on every token. The class attribute holds for most encoders; if
+            the encoder decides (`native`), the instance attribute holds.
+        separate_pairs: True if it supports pairs whose sentences are encoded separately; it then tells them apart by
+            `Batch.parts`. A head that reads only [CLS] cannot.
+        joint_pairs: True if it supports pairs whose sentences are encoded together.
+        is_native: True if it is the head of the encoder's family, and needs `HeadShape.native`.
+        outputs: size of its scores, by default the task's; a head with other scores (a distribution over scores) sets
+            it in `compose`, and computes `loss` and `decode` itself.
         objective: the loss and the predictions of the task's kind.
 
     Args:
         shape: the sizes of its input and output.
-        settings: one a member; they agree on what shapes the computation.
+        settings: one per member; they agree on everything that shapes the computation.
         rng: the members' random numbers.
     """
 
@@ -127,14 +127,14 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def compose(self, bundle: Bundle) -> None:
-        """Make the head's layers, for every member of a bundle; called once, when the head is made."""
+        """Create the head's layers for every member of a bundle; called once, when the head is created."""
 
     @abstractmethod
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
-        """Scores from hidden states, which are left as they are.
+        """Compute scores from hidden states, which stay unchanged.
 
         Args:
-            states: (T or 1, batch, pieces, dim), one layer or a mix of all; 1 where all members read the same states.
+            states: (T or 1, batch, pieces, dim), one layer or a mix of all; 1 if all members read the same states.
             batch: the batch that the states belong to; its tensors' first dimension is lanes × batch, which
                 `layers.bundle.lanes_of` splits.
 
@@ -145,10 +145,10 @@ class Head(nn.Module, ABC):
     def loss(self, scores: Tensor, batch: Batch) -> Tensor:
         """Mean loss over the batch's examples (or real words), by the kind's objective (`adapters/objectives/`).
 
-        Where a head has its own, it has to be such a mean too: micro-batches are weighted by their examples or words.
+        A head's own loss must also be such a mean, because micro-batches are weighted by their examples or words.
 
         Returns:
-            (T,), each member's own: their sum gives every member the gradient that it has alone.
+            (T,), one per member; their sum gives every member the gradient that it has alone.
         """
         assert batch.labels is not None, "the loss needs labels"
         labels = lanes_of(batch.labels, batch.lanes).expand(scores.shape[0], *(-1 for _ in batch.labels.shape))
@@ -156,28 +156,28 @@ class Head(nn.Module, ABC):
         return self.objective.loss(scores, labels, mask, self.shape.label_range, self.options)
 
     def decode(self, scores: Tensor, batch: Batch, member: int) -> list[Prediction]:
-        """One member's predictions, one a row, in the batch's order.
+        """One member's predictions, one per row, in the batch's order.
 
         Args:
-            scores: the member's, (batch, outputs) or (batch, words, outputs).
+            scores: the member's scores, (batch, outputs) or (batch, words, outputs).
             batch: a batch of one lane.
-            member: which one it is.
+            member: the member's index.
         """
         return self.objective.decode(
             scores, batch.word_mask, self.shape.label_range, self.options.thresholds[member]
         )  # fmt: skip
 
     def probabilities(self, scores: Tensor, batch: Batch) -> list[list[float]] | None:
-        """One member's probability of each label a row; None for kinds without."""
+        """One member's probability of each label, per row; None for kinds without probabilities."""
         return self.objective.probabilities(scores)
 
     def weigh(self, labels: Sequence[Label]) -> None:
-        """Set the weights of the classes, for members whose setting asks for some.
+        """Set the class weights for members whose setting uses them.
 
-        Balanced ones are n / (classes · examples of the class), as scikit-learn's: their mean over train is 1.
+        Balanced weights are n / (classes · examples of the class), as in scikit-learn: their mean over train is 1.
 
         Args:
-            labels: of all training examples.
+            labels: the labels of all training examples.
         """
         if not set(self.weighting) - {"none"}:
             return
@@ -190,7 +190,7 @@ class Head(nn.Module, ABC):
         self.options = replace(self.options, weights=tuple(found[name] for name in self.weighting))
 
     def _options(self, settings: Sequence[Setting]) -> Options:
-        """The members' hyperparameters of loss and predictions, those of the kind; the others at their defaults."""
+        """The members' hyperparameters of the kind's loss and predictions; others at their defaults."""
         own = OF_TARGET.get(self.shape.of_kind.target, ())
         read = [[value(one, p) if p in own else p.default for p in (FOCAL_GAMMA, THRESHOLD)] for one in settings]
         self.weighting = tuple(str(value(one, CLASS_WEIGHTS)) if CLASS_WEIGHTS in own else "none" for one in settings)
@@ -200,7 +200,7 @@ class Head(nn.Module, ABC):
     def keep(self, members: Sequence[int]) -> None:
         """Continue with some members, in this order: parameters, dropout ratios and random numbers.
 
-        The parameters stay the same objects; where an optimiser holds them, call its own `keep` after this one.
+        The parameters stay the same objects; if an optimiser holds them, call its own `keep` after this one.
         """
         keep_members(self, members)
         self.rng.keep(members)

@@ -1,4 +1,4 @@
-"""`Parameter`, a hyperparameter's declaration (type, limits, default), those of every cell, and `Seeds`."""
+"""`Parameter`, a hyperparameter's declaration (type, limits, default), every cell's parameters, and `Seeds`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 Value = bool | int | float | str
 Setting = Mapping[str, Value]
-"""One point of a search space: parameter name → value. A name is plain (`learning_rate`) or dotted by the
+"""One point of a search space: parameter name → value. A name is plain (`learning_rate`) or prefixed by the
 plug-in that declares it (`slanted_triangular.cut_fraction`, `bilstm.hidden_size`)."""
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """The seeds of a trial's sources of randomness, so that one can vary while the others stay.
+    """The seeds of a trial's sources of randomness, separate so that one can vary alone.
 
     Attributes:
-        order: of the order of the training examples.
-        initial: of the head's first weights.
-        dropout: of the masks of dropout, the head's and the encoder's.
+        order: the seed of the order of the training examples.
+        initial: the seed of the head's initial weights.
+        dropout: the seed of the dropout masks, the head's and the encoder's.
     """
 
     order: int
@@ -43,7 +43,7 @@ class Parameter:
         minimum, maximum: the closed interval of valid numbers.
         choices: the valid values of a string; empty for numbers and booleans.
         shapes: whether trials must agree on it to train in one bundle.
-        of_pairs: whether it is of pairs of sentences alone, under a head that also serves others.
+        of_pairs: whether it applies only to pairs of sentences, although its head also supports other kinds.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Parameter:
         if isinstance(value, bool) != (kind is bool) or not isinstance(value, bool | int | float | str):
             raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
         if kind is float and isinstance(value, int) and self.minimum <= value <= self.maximum:
-            value = float(value)  # after the check of the limits: a Python int may be too large for a float
+            value = float(value)  # after checking the limits, since a Python int may be too large for a float
         if kind is int and isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, kind):
@@ -92,17 +92,17 @@ class Parameter:
 
 MAX_PIECES = Parameter(
     "max_pieces", 128,
-    "longest input in subword tokens, special tokens included; a sweep's default is by the task's lengths", 8, 8192,
+    "longest input in subword tokens, special tokens included; a sweep's default follows the task's lengths", 8, 8192,
     shapes=True,
 )  # fmt: skip
-"""Its default here is that of a setting outside a sweep: a cell has its own (`sweeps/specification/space_rules.py`)."""
+"""The default outside a sweep; each cell of a sweep has its own (`sweeps/specification/space_rules.py`)."""
 
 CLASS_WEIGHTS = Parameter(
-    "class_weights", "none", "weights of the classes in the loss: balanced by their shares of train, or the task's",
+    "class_weights", "none", "class weights in the loss: balanced by shares of train, or the task's",
     choices=("none", "balanced", "task"),
 )  # fmt: skip
 FOCAL_GAMMA = Parameter("focal_gamma", 0.0, "gamma of the focal loss (Lin et al. 2017); 0 is cross-entropy", 0.0, 10.0)
-THRESHOLD = Parameter("threshold", 0.5, "probability from which one of several labels is predicted", 0.01, 0.99)
+THRESHOLD = Parameter("threshold", 0.5, "least probability at which one of several labels is predicted", 0.01, 0.99)
 OF_TARGET: Mapping[str, tuple[Parameter, ...]] = {
     "label": (CLASS_WEIGHTS, FOCAL_GAMMA),
     "labels": (FOCAL_GAMMA, THRESHOLD),
@@ -118,14 +118,14 @@ COMMON = (
         choices=("adamw", "bert_adam"), shapes=True,
     ),
     Parameter("weight_decay", 0.01, "Adam's decoupled weight decay; never on biases and layer norms", 0.0, 1.0),
-    Parameter("epochs", 3, "passes over the training data; with patience, the most of them", 1, 1000),
+    Parameter("epochs", 3, "passes over the training data; with patience, the maximum", 1, 1000),
     Parameter("patience", 0, "epochs without a better dev score after which training ends; 0 trains all", 0, 1000),
     Parameter("batch_size", 32, "examples per step", 1, 4096, shapes=True),
-    Parameter("gradient_clip", 1.0, "largest norm of the gradient; 0 is no clipping", 0.0, 1e6),
+    Parameter("gradient_clip", 1.0, "largest norm of the gradient; 0 means no clipping", 0.0, 1e6),
     MAX_PIECES,
     Parameter(
-        "precision", "auto", "bf16 autocast, fp32, or auto: bf16 where the hardware has it",
+        "precision", "auto", "bf16 autocast, fp32, or auto: bf16 if the hardware supports it",
         choices=("auto", "bf16", "fp32"), shapes=True,
     ),
 )  # fmt: skip
-"""The hyperparameters of every cell, whatever its encoder, mode, head and tricks."""
+"""The hyperparameters of every cell, independent of encoder, mode, head and tricks."""

@@ -26,8 +26,8 @@ class Member:
 
     Attributes:
         setting: a complete setting (`settings.complete`).
-        seed: the trial's.
-        separate: the seeds of its sources of randomness where they differ; None where all of them are `seed`.
+        seed: the trial's seed.
+        separate: the seeds of its sources of randomness if they differ; None if all are `seed`.
     """
 
     setting: Setting
@@ -44,15 +44,15 @@ class AdaptedModel(nn.Module):
     """Encoder → hidden states → head, for a bundle of trials that share the encoder.
 
     Attributes:
-        mix: the learned mixes of all layers, or None where the heads read the top layer.
-        members: number of trials; more than one only where the encoder never trains.
+        mix: the learned mixes of all layers, or None if the heads read the top layer.
+        members: number of trials; more than one only if the encoder never trains.
     """
 
     def __init__(
         self, encoder: Encoder, head: Head, mix: ScalarMix | None, rng: MemberRng, members: int, pretrained: Encoder
     ) -> None:
         super().__init__()
-        self._pretrained = (pretrained,)  # in a tuple: no part of this module
+        self._pretrained = (pretrained,)  # in a tuple, so that it is not part of this module
         self.encoder = encoder
         self.mix = mix
         self.head = head
@@ -61,12 +61,12 @@ class AdaptedModel(nn.Module):
         self.encoder_is_frozen = False
 
     def freeze_encoder(self, frozen: bool) -> None:
-        """Freeze or thaw the encoder; frozen, it runs in evaluation mode and without gradients."""
+        """Freeze or unfreeze the encoder; a frozen encoder runs in evaluation mode and without gradients."""
         self.encoder_is_frozen = frozen
         self.encoder.train(self.training and not frozen)
 
     def train(self, mode: bool = True) -> AdaptedModel:
-        """Training mode for the head, and for the encoder unless it is frozen."""
+        """Set training mode for the head, and for the encoder unless it is frozen."""
         super().train(mode)
         self.encoder.train(mode and not self.encoder_is_frozen)
         return self
@@ -85,9 +85,9 @@ class AdaptedModel(nn.Module):
         return mixed
 
     def _encode(self, batch: Batch) -> Tensor:
-        """Run the encoder: (layers, lanes, rows, pieces, dim) of the layers that are read, or [CLS]'s states alone.
+        """Run the encoder: (layers, lanes, rows, pieces, dim) of the layers that are read, or only [CLS]'s states.
 
-        A frozen encoder gives all its states, which are cached for every head; else those that this head reads.
+        A frozen encoder returns all its states, which are cached for every head; otherwise only this head's states.
         """
         labels_words = self.head.shape.of_kind.labels_words
         cls_only = self.head.reads == "first" and not (self.encoder_is_frozen or labels_words)
@@ -113,7 +113,7 @@ class AdaptedModel(nn.Module):
         return groups
 
     def encoder_sizes(self) -> list[int]:
-        """The number of weights of each layer group of the encoder as it was loaded, with its whole table."""
+        """The number of weights of each layer group of the loaded encoder, with its whole table."""
         return [sum(p.numel() for p in group.parameters) for group in self._pretrained[0].layer_groups()]
 
     def own_weights(self, member: int) -> Snapshot:
@@ -125,7 +125,7 @@ class AdaptedModel(nn.Module):
         """The encoder's weights, named as in this model.
 
         Args:
-            copied: True for copies that further training leaves as they are.
+            copied: True for copies that further training does not change.
         """
         return snapshot(self.encoder, "encoder.", copied)
 
@@ -134,12 +134,12 @@ class AdaptedModel(nn.Module):
         return snapshot(self._pretrained[0], "encoder.", copied=False)
 
     def load_trained(self, states: Sequence[Mapping[str, Tensor]]) -> None:
-        """Load weights: each member's own, and the encoder's where it was trained.
+        """Load weights: each member's own, and the encoder's if it was trained.
 
         Raises:
             ValueError: names or shapes that are not this model's.
         """
-        assert len(states) == self.members, "one state a member"
+        assert len(states) == self.members, "one state per member"
         own = self.own_parameters()
         for name, parameter in own.items():
             if any(name not in state or state[name].shape[1:] != parameter.shape[1:] for state in states):
@@ -160,12 +160,12 @@ class AdaptedModel(nn.Module):
 
 
 def build(encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[Member], device: str) -> AdaptedModel:
-    """A fresh model on a device; a head's first weights are a function of its member's `seeds.initial`.
+    """A fresh model on a device; a head's initial weights are a function of its member's `seeds.initial`.
 
-    The encoder that is handed in stays as it was: where it will train, the model gets a copy.
+    The given encoder stays unchanged; if it will train, the model gets a copy.
 
     Args:
-        members: trials that agree on what shapes the computation (`settings.bundle_key`).
+        members: trials that agree on everything that shapes the computation (`settings.bundle_key`).
     """
     adaptation = modes.get(mode)
     assert len(members) == 1 or not adaptation.trains_encoder, "each trial trains its own encoder"

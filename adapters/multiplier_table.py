@@ -1,8 +1,8 @@
 """Adaptation as a table of learning-rate multipliers: layer groups (rows) × steps (columns).
 
-The mode determines the phases and whether the encoder's rows are masked, each trick gives factors, and all are
-multiplied, so that the order of tricks does not matter. A multiplier is exactly 0 only for a frozen group. A mode also
-names the heads that it takes where none is named, by the kind of task and the traits of the encoder.
+The mode determines the phases and whether the encoder's rows are masked, and each trick gives factors. All factors are
+multiplied, so the order of tricks does not matter. A multiplier is exactly 0 only for a frozen group. A mode also names
+its default heads, by the kind of task and the traits of the encoder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Phase:
-    """Consecutive epochs of training with one base rate, in which the encoder trains or is frozen.
+    """Consecutive epochs of training with the same base rate, in which the encoder trains or is frozen.
 
     Attributes:
         name: "stack", "finetune" or "train"; its name in tables and MLflow.
@@ -46,7 +46,7 @@ class DefaultHead:
 
 
 SENTENCE_VECTORS = DefaultHead(
-    "sentence_vectors", "a linear classifier on one vector a sentence: Kiros et al. 2015, section 3"
+    "sentence_vectors", "a linear classifier on one vector per sentence: Kiros et al. 2015, section 3"
 )
 """The head of encoders without a state for each word, in every mode."""
 
@@ -57,10 +57,10 @@ class DefaultHeads:
 
     Attributes:
         joint: kind of task → the head of an encoder that takes a pair as one input, as BERT does.
-        single: the same for an encoder that reads one sentence at a time, as ELMo does, where it is another head.
-        pooled: the head that comes before all others for sentences and pairs of an encoder that was trained to give one
-            vector a sentence, or None.
-        native: kind of task → the head that comes before `joint` where transformers builds one on the encoder, or None.
+        single: the same for an encoder that reads one sentence at a time, as ELMo does, if it has another head.
+        pooled: the preferred head for sentences and pairs of an encoder that was trained to give one vector per
+            sentence, or None.
+        native: kind of task → the head preferred over `joint` if transformers builds one on the encoder, or None.
     """
 
     joint: Mapping[Kind, DefaultHead]
@@ -80,7 +80,7 @@ class DefaultHeads:
 
 
 def by_kind(labels: DefaultHead, sentences: DefaultHead, pairs: DefaultHead) -> Mapping[Kind, DefaultHead]:
-    """Kind of task → head: by what its examples hold, whatever is predicted of them."""
+    """Kind of task → head, by the contents of its examples, independent of the target."""
     heads: Mapping[Input, DefaultHead] = {"words": labels, "sentence": sentences, "pair": pairs}
     return {kind: heads[kinds.get(kind).input] for kind in kinds.names()}
 
@@ -92,13 +92,14 @@ class Mode:
     Attributes:
         name: its file name, and its name on the command line.
         symbol: its symbol in tables (❄, 🔥, ❄🔥).
-        layers: complete setting → the head's input: a learned "mix" of all layers, or the "top" one.
+        layers: complete setting → the head's input: a learned "mix" of all layers, or the "top" layer.
         trains_encoder: whether the encoder trains in any phase.
-        default_heads: the heads where none is named.
+        default_heads: the heads if none is named.
         phases: complete setting → phases of training.
-        hyperparameters: those that only this mode has.
-        idle_when_constant: those of `hyperparameters` that have no effect with a constant learning rate.
-        first_phase_parameters: those of `hyperparameters` that its first phase depends on, besides rates and lengths.
+        hyperparameters: the hyperparameters that only this mode has.
+        idle_when_constant: the part of `hyperparameters` that has no effect with a constant learning rate.
+        first_phase_parameters: the part of `hyperparameters` that its first phase depends on, besides rates and
+            lengths.
         summary: one line for `meltpoint list modes`.
     """
 
@@ -128,7 +129,7 @@ class Plan:
         steps_per_epoch: optimiser steps per epoch.
         phases: in order.
         restart_schedule: whether the learning-rate schedule restarts with each phase, or spans all of them.
-        plateaus: the epochs so far after which the dev score was found on a plateau, where a schedule asks for it.
+        plateaus: the epochs so far after which the dev score was on a plateau, if a schedule uses this.
     """
 
     groups: int
@@ -167,7 +168,7 @@ class Plan:
         return replace(self, phases=(replace(self.phases[0], epochs=epochs), *self.phases[1:]))
 
     def ended_at(self, epoch: int) -> Plan:
-        """The same plan, whose last phase ends with this epoch of the plan."""
+        """The same plan, but its last phase ends with this epoch of the plan."""
         last = self.phases[-1]
         before = self.epochs - last.epochs
         return replace(self, phases=(*self.phases[:-1], replace(last, epochs=epoch - before)))
@@ -187,9 +188,9 @@ class Trick:
     Attributes:
         name: its file name, and the key or value that switches it on.
         multiplier: (layer group, step, plan, setting) → a factor; 0 freezes.
-        is_schedule: whether it is a value of the hyperparameter `schedule`, of which only one is active at a time;
-            otherwise it has a boolean hyperparameter of its own.
-        hyperparameters: those that have an effect only while it is on.
+        is_schedule: whether it is a value of the hyperparameter `schedule`, so that only one is active at a time;
+            otherwise it has its own boolean hyperparameter.
+        hyperparameters: the hyperparameters that have an effect only while it is on.
         summary: one line for `meltpoint list tricks`.
     """
 
@@ -232,13 +233,13 @@ class MultiplierTable:
         return self.plan.phase_at(step)[0].learning_rate * self.multiplier(group, step)
 
     def ever_trains(self, group: int) -> bool:
-        """True if a group is open at the first or the last step of any epoch of the plan."""
+        """True if a group trains at the first or the last step of any epoch of the plan."""
         size = self.plan.steps_per_epoch
         steps = (step for first in range(0, self.plan.total_steps, size) for step in (first, first + size - 1))
-        return any(self.multiplier(group, step) != 0.0 for step in reversed([*steps]))  # most are open at the end
+        return any(self.multiplier(group, step) != 0.0 for step in reversed([*steps]))  # most groups train at the end
 
     def frozen_groups(self, step: int) -> int:
-        """The number of the encoder's groups that are frozen at a step of a phase that trains the encoder; else 0."""
+        """The number of the encoder's groups frozen at a step of a phase that trains the encoder; otherwise 0."""
         groups = range(self.plan.groups - 1) if self.plan.phase_at(step)[0].encoder_trains else ()
         return sum(self.multiplier(group, step) == 0.0 for group in groups)
 

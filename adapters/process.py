@@ -1,8 +1,8 @@
-"""The process of a command: rare garbage collection, and silence of other packages' loggers.
+"""Settings of a command's process: rare garbage collection, and silent loggers of other packages.
 
-Imports of torch, transformers, Ray and MLflow create a million long-lived objects. With Python's default threshold, a
-third of the time of the imports was spent on collections (5.0 s instead of 3.4 in the driver, 4.6 instead of 3.4 in a
-worker), and another second when the interpreter exits.
+Importing torch, transformers, Ray and MLflow creates a million long-lived objects. With Python's default threshold,
+collections took a third of the import time (5.0 s instead of 3.4 in the driver, 4.6 instead of 3.4 in a worker), and
+another second when the interpreter exits.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 OBJECTS = 100_000
-"""Number of new objects that triggers a collection; Python's default is 700. Where models are replaced (workers,
-scoring), `memory.drop_garbage` collects after each, since a few objects may hold a model's tensors."""
+"""Number of new objects that triggers a collection; Python's default is 700. Code that replaces models
+(workers, scoring) calls `memory.drop_garbage` after each, since a few objects may hold a model's tensors."""
 
 
 def raise_gc_threshold() -> None:
@@ -24,12 +24,12 @@ def raise_gc_threshold() -> None:
 
 
 def is_command_process() -> bool:
-    """True in a process of a command's own, whose collector was set here; False in a user's, such as a notebook."""
+    """True in a command's own process, whose collector was set here; False in a user's process, such as a notebook."""
     return gc.get_threshold()[0] == OBJECTS
 
 
 def freeze_heap() -> None:
-    """Exclude all present objects from collection; called after the imports, or before exit."""
+    """Exclude all existing objects from collection; called after the imports, or before exit."""
     gc.freeze()
 
 
@@ -53,7 +53,7 @@ def collector_off() -> Iterator[None]:
 
 @contextmanager
 def quiet_logger(name: str) -> Iterator[None]:
-    """Let a package's logger pass nothing below an error, and show no warnings."""
+    """Silence a package's log lines below errors, and all warnings."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.ERROR)

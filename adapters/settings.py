@@ -1,4 +1,4 @@
-"""The hyperparameters that settings of a cell may name, and the completion of settings with defaults."""
+"""The hyperparameters that a cell's settings may name, and the completion of settings with defaults."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ LEFT_OUT: Setting = {
     "esim.activation": "tanh",
     **{parameter.name: parameter.default for declared in OF_TARGET.values() for parameter in declared},
 }  # fmt: skip
-"""Hyperparameter → the value at which a complete setting does not name it.
+"""Hyperparameter → the value at which a complete setting omits it.
 
-Most tasks have no choice of the input format, and settings of older versions lack the others.
+Most tasks leave no choice of input format, and settings of older versions lack the others.
 """
 
 
 def schedule_parameter() -> Parameter:
     """The hyperparameter that selects one of the tricks that are schedules, or a constant rate."""
     choices = (CONSTANT, *(trick.name for trick in tricks.every() if trick.is_schedule))
-    return Parameter(SCHEDULE, CONSTANT, "how the learning rate moves over the steps", choices=choices)
+    return Parameter(SCHEDULE, CONSTANT, "the course of the learning rate over the steps", choices=choices)
 
 
 def switch(trick: Trick) -> Parameter:
@@ -68,7 +68,7 @@ def parameters(mode: str, head: str, kind: Kind | None = None) -> tuple[Paramete
 
 
 def input_parameters(head: str, kind: Kind | None = None) -> tuple[Parameter, ...]:
-    """The hyperparameters of the encoder's input format that a head and a kind of task have a choice of.
+    """The hyperparameters of the encoder's input format for which a head and a kind of task leave a choice.
 
     Args:
         head: the head's name.
@@ -124,11 +124,11 @@ def all_parameters() -> tuple[Parameter, ...]:
 def complete(setting: Setting, mode: str, head: str, kind: Kind | None = None) -> dict[str, Value]:
     """A setting with every default filled in, and without the hyperparameters that have no effect in it.
 
-    Settings that train the same way complete to the same mapping, and so have one identity. Those of `LEFT_OUT` are
-    named only where they differ from it.
+    Settings that train the same way complete to the same mapping, so they have the same identity. Hyperparameters of
+    `LEFT_OUT` are named only if they differ from it.
 
     Args:
-        kind: the task's kind; None leaves what is of pairs alone in the setting.
+        kind: the task's kind; None keeps hyperparameters that apply only to pairs.
 
     Raises:
         ValueError: a key that this mode and head do not have, or a value outside its limits.
@@ -149,7 +149,7 @@ def complete(setting: Setting, mode: str, head: str, kind: Kind | None = None) -
 
 
 def bundle_key(setting: Setting, mode: str, head: str) -> tuple[Value, ...]:
-    """The values of a setting that trials must have in common to train as one bundle (`Parameter.shapes`).
+    """The values of a setting that trials must share to train as one bundle (`Parameter.shapes`).
 
     Args:
         setting: a complete setting, or one whose missing values are the defaults.

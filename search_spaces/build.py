@@ -1,4 +1,4 @@
-"""Building of a space from its entries: early stopping, checks of names and conditions, overrides."""
+"""Build a space from its entries: early stopping, checks of names and conditions, overrides."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def parse_stopping(entry: object) -> EarlyStopping | None:
         if key not in STOPPING_FIELDS:
             raise ValueError(f"early_stopping: {unknown(key, 'key', STOPPING_FIELDS)}")
     if {"grace_epochs", "grace_fraction"} <= entry.keys():
-        raise ValueError("early_stopping has grace_epochs and grace_fraction; the rungs are one or the other.")
+        raise ValueError("early_stopping has both grace_epochs and grace_fraction; leave one out.")
     limits = {"grace_epochs": Parameter("early_stopping.grace_epochs", 1, "", 1, 1000),
               "grace_fraction": Parameter("early_stopping.grace_fraction", 0.25, "", 0.01, 0.99),
               "reduction_factor": Parameter("early_stopping.reduction_factor", 3, "", 2, 100)}  # fmt: skip
@@ -67,7 +67,7 @@ def reason_against(
     Args:
         rule: the requested rule.
         parameters: the space.
-        allowed: the parameters of the cell, by which a mode with two phases is recognised.
+        allowed: the parameters of the cell; their names reveal a mode with two phases.
     """
 
     def may_be(name: str, value: object) -> bool:
@@ -129,7 +129,7 @@ def check_entry(name: str, entry: object, every: Mapping[str, Parameter], where:
 
 
 def check_name(name: str, allowed: Collection[str], elsewhere: Mapping[str, str], where: str) -> None:
-    """Refuse a parameter that does not exist, or not for this cell.
+    """Refuse a parameter that does not exist, or that this cell does not have.
 
     Raises:
         ValueError: with close matches, or with the reason.
@@ -141,7 +141,7 @@ def check_name(name: str, allowed: Collection[str], elsewhere: Mapping[str, str]
 
 
 def ordered(parameters: Mapping[str, Range], files: Mapping[str, str]) -> dict[str, Range]:
-    """Sort the ranges so that each comes after those in its conditions.
+    """Sort the ranges so that each follows the ranges in its conditions.
 
     Raises:
         ValueError: a condition on a continuous range, or cyclic conditions.
@@ -168,8 +168,8 @@ def reachable(
 ) -> dict[str, Range]:
     """The ranges whose conditions can hold, without the conditions that always hold.
 
-    A specific file may fix what a general one searches, and so deactivate some parameters of the general file. A
-    parameter that is not in the space has its default.
+    If a specific file fixes a parameter that a general file searches, some parameters of the general file may never be
+    active. A parameter that is not in the space has its default.
 
     Args:
         parameters: name → range, in the order of `ordered`.
@@ -200,7 +200,7 @@ def reachable(
 
 
 def _odds(values: tuple[Value, ...], other: Range | None) -> str:
-    """`always`, `sometimes` or `never`: the settings in which a parameter has one of the values (None has none)."""
+    """The share of settings in which a parameter has one of the values: `always`, `sometimes` or `never` (if None)."""
     points = (other.points() or ()) if other is not None else ()
     met = [point for point in points if any(same(point, value) for value in values)]
     if other is None or not met:
@@ -214,7 +214,7 @@ def stopping(
     """Parse early stopping, and refuse it if trials of the space cannot be compared at the rungs.
 
     Raises:
-        ValueError: it is malformed, or not possible in this space.
+        ValueError: the entry is malformed, or the space rules early stopping out.
     """
     try:
         rule = parse_stopping(entry)

@@ -38,7 +38,7 @@ class Reader(yaml.SafeLoader):
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a string", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
             seen.add(key.value)
@@ -101,11 +101,11 @@ def parse(text: str, where: str) -> object:
 
 @lru_cache(maxsize=32)
 def _value(text: str) -> object:
-    """The value of a YAML text; kept, since every cell of a sweep reads the files of its space again."""
+    """The cached value of a YAML text; every cell of a sweep reads its space files again."""
     return parse_yaml(text, Reader)
 
 
-NO_SPACE = "holds no space; write `parameters:` and one line for each parameter"
+NO_SPACE = "holds no search space; write `parameters:` and one line for each parameter"
 
 
 def read(path: Path, empty: str = NO_SPACE) -> dict[str, object]:
@@ -123,7 +123,7 @@ def read(path: Path, empty: str = NO_SPACE) -> dict[str, object]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8.") from None
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); name a file that can.") from None
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); name a readable file.") from None
     data = parse(text, str(path))
     if not isinstance(data, dict):
         raise ValueError(f"{path}: {empty}.")

@@ -1,4 +1,4 @@
-"""Space files: the shipped ones, which are merged from general to specific, and those of users."""
+"""Space files: the shipped ones, merged from general to specific, and users' own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meltpoint.tasks.core.registry import unknown
 CELL = ("encoder", "mode", "task", "head")
 SECTION = ("parameters", "early_stopping")
 POOLED, POOLING = "pooled", "pooling"
-"""Last part of the name of a mode's file for this head on an encoder that has a pooling of its own."""
+"""`MODE.pooled.yaml` is the file for head `pooling` on an encoder that ships its own pooling."""
 TOP = (*CELL, *SECTION, "modes", "provenance")
 
 
@@ -52,12 +52,12 @@ def stems(mode: str, encoder: str, task: str, head: str = "", has_pooling: bool 
     """The names of the space files that may apply to a cell, the most general first.
 
     A task's family is the part of its name before the first underscore (`demo_sentiment` → `demo`); a variant
-    (`yahoo:sports+health`) reads its task's files. `hf:…` encoders have no specific files; `elmo:FOLDER` reads those of
-    `elmo`; a user's task file, which is given by its path, has none.
+    (`yahoo:sports+health`) reads its task's files, and `elmo:FOLDER` reads the files of `elmo`. `hf:…` encoders and
+    users' task files, which are named by their paths, have no specific files.
 
     Args:
-        mode, encoder, task, head: the cell; "" for what applies to every head.
-        has_pooling: whether the encoder has a pooling of its own.
+        mode, encoder, task, head: the cell; with head "", the files that apply to every head.
+        has_pooling: whether the encoder ships its own pooling.
     """
     task = task.partition(":")[0]
     tasks = [name for name in dict.fromkeys((task.partition("_")[0], task)) if re.fullmatch(r"[\w-]+", name)]
@@ -72,15 +72,15 @@ def find(
     mode: str, encoder: str, task: str, head: str, allowed: Mapping[str, Parameter], *, has_pooling: bool = False,
     every: Mapping[str, Parameter] | None = None, folder: Path = SHIPPED,
 ) -> Space:  # fmt: skip
-    """The shipped space of a cell: the files of `stems`, where the most specific file wins for each key.
+    """The shipped space of a cell, merged from the files of `stems`; for each key, the most specific file wins.
 
     A file that names no head applies to all, so parameters of other heads are ignored.
 
     Args:
         mode, encoder, task, head: the cell.
         allowed: every parameter that a setting of the cell may have.
-        has_pooling: whether the encoder has a pooling of its own.
-        every: every parameter of all modes and heads, to distinguish those of other heads from mistakes.
+        has_pooling: whether the encoder ships its own pooling.
+        every: every parameter of all modes and heads, to tell other heads' parameters from mistakes.
         folder: the folder of the files.
 
     Raises:
@@ -140,7 +140,7 @@ def load(
     chosen = [section for section in (data, sections.get(mode)) if section is not None and "parameters" in section]
     if not chosen:
         named = f" for mode {mode}; add `modes: {{{mode}: {{parameters: …}}}}`" if sections else "; add `parameters:`"
-        raise ValueError(f"{where}: holds no space{named}.")
+        raise ValueError(f"{where}: holds no search space{named}.")
     layers = MergedEntries()
     for section in (data, sections.get(mode, {})):
         layers.add(section, where)
@@ -175,10 +175,10 @@ def check(path: Path | str, every: Mapping[str, Parameter]) -> None:
 
 
 def read_cell(path: Path | str) -> dict[str, str]:
-    """Read the cell of a space file: those of `encoder`, `mode`, `task` and `head` that it names.
+    """Read the cell of a space file: its `encoder`, `mode`, `task` and `head`, if it names them.
 
     Raises:
-        ValueError: the file cannot be read, or one of them is not a string.
+        ValueError: the file cannot be read, or one of these values is not a string.
     """
     return cell_of(documents.read(Path(path)), str(path))
 
@@ -214,7 +214,7 @@ def parameters_of(section: Mapping[str, object], where: str) -> dict[str, object
 def mode_sections(
     data: Mapping[str, object], every: Mapping[str, Parameter], where: str
 ) -> dict[str, Mapping[str, object]]:
-    """The sections under `modes`; all are checked for unknown keys, also those that this sweep does not use."""
+    """The sections under `modes`; all are checked for unknown keys, including sections that this sweep does not use."""
     sections = data.get("modes")
     if sections is None:
         return {}

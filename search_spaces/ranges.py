@@ -1,4 +1,4 @@
-"""Ranges of a space's parameters, and the entries of a space file that stand for them."""
+"""Ranges of a space's parameters, and the entries of a space file that define them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Range(ABC):
 
     @abstractmethod
     def points(self) -> Sequence[Value] | None:
-        """The values of a grid search, `start` before all others; None for a continuous range without a grid."""
+        """The values of a grid search, `start` first; None for a continuous range without a grid."""
 
     @abstractmethod
     def match(self, value: object) -> Value | None:
@@ -218,7 +218,7 @@ class Real(Range):
 
 
 def same(left: Value, right: object) -> bool:
-    """True if two values are equal and not a boolean and a number, which Python considers equal."""
+    """True if two values are equal; unlike in Python, a boolean never equals a number."""
     return left == right and isinstance(left, bool) == isinstance(right, bool)
 
 
@@ -374,7 +374,7 @@ def _real(parameter: Parameter, entry: Mapping[str, object], log: bool, source: 
         raise ValueError(f"{parameter.name} takes {parameter.domain()}; write {remedy}, not {kind}.")
     low, high = _bounds(parameter, entry[kind])
     if log and low <= 0:
-        raise ValueError(f"{parameter.name}: log_uniform starts at {low:g}; a logarithm needs more than 0.")
+        raise ValueError(f"{parameter.name}: log_uniform starts at {low:g}; write a lower bound above 0.")
     grid = entry.get("grid", [])
     if not isinstance(grid, list) or ("grid" in entry and not grid):
         raise ValueError(f"{parameter.name}: grid is {grid!r}; write a list of points.")

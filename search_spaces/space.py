@@ -31,9 +31,9 @@ class Space:
     """The possible settings of a cell.
 
     Attributes:
-        parameters: name → range; a parameter comes after those in its conditions.
+        parameters: name → range; a parameter follows the parameters in its conditions.
         early_stopping: the rule for stopping trials, or None.
-        cell: those of `encoder`, `mode`, `task` and `head` that the file names.
+        cell: the `encoder`, `mode`, `task` and `head` that the file names; any may be missing.
         provenance: the origin of an exported setting, which is kept but not interpreted.
         sources: name → the file or option that defines the range.
         allowed: every parameter that a setting of the cell may have.
@@ -95,7 +95,7 @@ class Space:
         return self._count(tuple(self.parameters), {}, switches)
 
     def points(self) -> Iterator[Setting]:
-        """Yield every setting of a finite space, or of its grid, without repeats and `first()` before all others.
+        """Yield every setting of a finite space, or of its grid, without repeats and starting with `first()`.
 
         Raises:
             ValueError: a continuous range has no grid.
@@ -118,7 +118,7 @@ class Space:
         return True
 
     def check(self, setting: Setting) -> Setting:
-        """The setting, with its values in the types and the order of the parameters.
+        """The setting, with its values converted to the parameters' types and put in their order.
 
         Raises:
             ValueError: a value outside its range, an active parameter missing, or one that is not active here.
@@ -131,7 +131,7 @@ class Space:
         return kept
 
     def distributions(self, setting: Setting | None = None) -> dict[str, BaseDistribution]:
-        """Optuna's distributions of the searched parameters: of all, or of those active in a setting."""
+        """Optuna's distributions of the searched parameters; with a setting, only of the parameters active in it."""
         every = {name: range_.distribution() for name, range_ in self.parameters.items()}
         names = every if setting is None else [name for name in every if name in setting]
         return {name: distribution for name in names if (distribution := every[name]) is not None}
@@ -222,7 +222,7 @@ class Space:
         return setting
 
     def _value(self, name: str, range_: Range, setting: Setting) -> Value:
-        """A setting's value of an active parameter, in the parameter's type; a complete setting may leave it out."""
+        """A setting's value of an active parameter, in the parameter's type; `LEFT_OUT` has values for missing ones."""
         setting = {**LEFT_OUT, **setting}
         if name not in setting:
             raise ValueError(f"{name} is missing from the setting; it takes {build.description(range_)}.")

@@ -64,7 +64,7 @@ NOISE_SHARE = 0.04
 
 @dataclass(frozen=True)
 class Scene:
-    """The facts behind a premise; its sentence omits the colour or the place where the flag is False."""
+    """The facts behind a premise; its sentence omits the colour or the place if the flag is False."""
 
     person: tuple[str, str, str]
     action: tuple[str, str, str, str]

@@ -66,7 +66,7 @@ def generate(name: str, split: Split, make: Callable[[Draw], Example]) -> list[E
         split: the split to generate.
         make: creates one example; its id is overwritten.
     """
-    # Random hashes a string seed with SHA-512, unlike `hash` the same in every process.
+    # Random hashes a string seed with SHA-512, which, unlike `hash`, gives the same value in every process.
     draw = Draw(Random(f"{name} {split}"), split)
     examples: list[Example] = []
     seen: set[str] = set()

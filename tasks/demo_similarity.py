@@ -1,4 +1,4 @@
-"""Demo: how similar are two sentences, 0 to 5? As many of four facts as they share, paraphrased, with some noise.
+"""Demo: how similar are two sentences, 0 to 5? The score counts the facts they share, of four, with some noise.
 
 The facts are who, what is done, to what, and where. A shared fact may be paraphrased, and a fact that is not shared is
 replaced by another of the same sort, so that word overlap predicts the score poorly.

@@ -1,4 +1,4 @@
-"""MultiNLI (Williams et al. 2018), scored on matched dev; only GLUE's server has the matched test's labels.
+"""MultiNLI (Williams et al. 2018), scored on matched dev; only GLUE's server has the labels of matched test.
 
 `mnli` is the whole dataset; `mnli:fiction` is one of its five genres, trained and scored on that genre alone, as in
 table 6 of Peters, Ruder & Smith 2019. A genre has no test split, since the server scores all of them together.
@@ -32,7 +32,7 @@ def _read(folder: Path, name: str, genres: Sequence[str] = ()) -> list[Example]:
     examples = [
         Example(
             id=str(position),
-            # Two hypotheses are the text " n/a"; they are kept.
+            # The text of two hypotheses is " n/a"; they are kept.
             texts=(record.text("sentence1"), record.text("sentence2")),
             label=record.label("gold_label", ids),
             group=record.cell("genre"),
@@ -95,7 +95,7 @@ def variant(chosen: Sequence[str]) -> Task:
     """The task of some of the genres; their order on the command line does not matter.
 
     Raises:
-        ValueError: an unknown genre (close matches are listed), or one that is named twice.
+        ValueError: an unknown genre (close matches are listed), or a genre named twice.
     """
     for name in chosen:
         if name not in GENRES:

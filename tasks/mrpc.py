@@ -1,6 +1,6 @@
 """MRPC: do two news sentences say the same? (Dolan & Brockett 2005), with GLUE's split of the original training file.
 
-GLUE's training file is the original without the pairs of GLUE's dev, in the original's order; either is read.
+GLUE's training file is the original without the pairs of GLUE's dev, in the original order; either file is read.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ TASK = Task(
         id="nyu-mll/glue",
         revision="bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
         config="mrpc",
-        splits={"train": "train", "dev": "validation", "test": "test"},  # the one GLUE test with its labels
+        splits={"train": "train", "dev": "validation", "test": "test"},  # the only GLUE test with its labels
         example=partial(text_row, texts=("sentence1", "sentence2"), labels=LABELS, id_column="idx"),
         pattern="{config}/{split}-*.parquet",
     ),

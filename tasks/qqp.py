@@ -2,7 +2,7 @@
 
 Two defects of GLUE's files are repaired: a question with a line break continues on the next line, and two training
 pairs have an empty question; such pairs are dropped from train and dev. If only a sample of Quora's release exists
-(`sample.tsv`), the sample is read, with splits by the pairs' ids that are not GLUE's.
+(`sample.tsv`), the sample is read; its splits follow the pairs' ids, not GLUE's split.
 """
 
 from __future__ import annotations
@@ -97,6 +97,6 @@ TASK = replace(
         files=dict.fromkeys(SPLITS, (SAMPLE,)),
         hub=None,
         test_labels="public",
-        notes=(f"{SAMPLE}, not GLUE's split: dev is the pairs whose id ends in 8, test those in 9",),
+        notes=(f"{SAMPLE}, not GLUE's split: dev has the pairs whose id ends in 8, test the pairs whose id ends in 9",),
     ),
 )

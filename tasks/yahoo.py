@@ -1,8 +1,8 @@
 r"""Yahoo Answers: the topic of a question with its best answer (Zhang, Zhao & LeCun 2015), ten classes or a subset.
 
 `yahoo` has all ten; `yahoo:society_culture+science_mathematics` only those two, the setting of arXiv 1907.05338. The
-text is the question's title, its content and the best answer, joined with spaces; the two characters `\n`, by which the
-release represents a line break, become one.
+text is the question's title, its content and the best answer, joined with spaces; the two characters `\n`, which
+represent a line break in the release, become one.
 
 The release has no dev split: every 139th row of `train.csv` is dev, 10 071 of 1 400 000. If only the sample of two
 classes exists, every 11th row of its training file is dev. Both numbers are prime, so that dev has the class
@@ -94,7 +94,7 @@ def _read(folder: Path, release: Release, labels: Sequence[str], split: Split) -
     missing = [name for name in labels if name not in seen]
     if missing:
         available = "+".join(name for name in CLASSES if name in seen)
-        remedy = f"Ask for classes that it has (yahoo:{available}), or put the original train.csv and test.csv there."
+        remedy = f"Name classes that it has (yahoo:{available}), or put the original train.csv and test.csv there."
         raise ValueError(f"{path} has no example of {', '.join(missing)}. {remedy}")
     return examples
 
@@ -154,7 +154,7 @@ def variant(chosen: Sequence[str]) -> Task:
     """The task with some of the classes; their order on the command line does not matter.
 
     Raises:
-        ValueError: an unknown class (close matches are listed), one that is named twice, or fewer than two.
+        ValueError: an unknown class (close matches are listed), a class named twice, or fewer than two classes.
     """
     for name in chosen:
         if name not in CLASSES:

@@ -25,8 +25,8 @@ class Row:
         label: the example's label; for sequence labelling, the labels of the row's words; None if hidden.
         spans: (start, stop) in `pieces` of each sentence of a pair, without special tokens; empty for other kinds.
         cut: the position in `pieces` at which the second sentence's input begins, if a pair is encoded separately;
-            else 0.
-        statistics: numbers on a pair's words, for heads that ask for them; else empty.
+            otherwise 0.
+        statistics: statistics of a pair's words, for heads that request them; otherwise empty.
         before, after: pieces that the encoder reads around `pieces` (document context, special tokens); no head reads
             their states.
     """
@@ -75,10 +75,10 @@ class EncodedSplit:
         truncated: number of examples that lost pieces to the length limit.
         windowed: number of sequence-labelling sentences that were cut into several windows (no word is lost).
         word_counts: number of words of each sequence-labelling sentence.
-        alone: number of sentences that were to be read in document context and have no neighbouring sentence.
+        alone: number of sentences in document context that have no neighbouring sentence.
         name: "train", "dev" or "test", used in messages; "" if unnamed.
-        whole: of each example, the pieces of its longest input without a length limit, special tokens included: its
-            document's in document context.
+        whole: for each example, the number of pieces of its longest input without a length limit, special tokens
+            included; in document context, of its document.
         pieces_cut: number of pieces that the length limit cut off examples.
         narrowed: number of sentences in document context whose input lacks a part of their document.
     """
@@ -115,23 +115,23 @@ class Batch:
             int64 with 0 where padded; None if hidden.
         lanes: number of trials whose batches are concatenated in every tensor (`batch` is then lanes × rows); 1 if
             all trials share the batch.
-        states: (layers, lanes, rows, pieces, dim): cached hidden states of the frozen encoder; None if the encoder has
-            to run.
+        states: (layers, lanes, rows, pieces, dim): cached hidden states of the frozen encoder; None if the encoder must
+            run.
         padded: whether any row may be shorter than the longest. Kept on the host: reading it from a GPU would
             synchronise.
         parts: (batch, pieces) int64: 1 on the first sentence's pieces, 2 on the second's, 0 on special tokens and
             padding; None except for pairs.
         cuts: (batch,) int64, the position at which the second sentence's input begins, for pairs that are encoded
-            separately; else None.
-        statistics: (batch, numbers) float32, `Row.statistics`; None where the rows have none.
-        source: the batch of the encoder's inputs if they differ from these rows; else None.
+            separately; otherwise None.
+        statistics: (batch, numbers) float32, `Row.statistics`; None if the rows have none.
+        source: the batch of the encoder's inputs if they differ from these rows; otherwise None.
         source_places: (batch, pieces) int64, each piece's flat index in `source`: row · longest + position; 0 where
             padded.
         places, lengths: flat indices of the real pieces in the padded rows, and the rows' lengths, the shortest row
             first (`unpadding.places_of`); None and () if nothing is padded or the states are cached.
-        share: how much its mean loss counts in its step's: 1, or for a micro-batch its part of the step's rows (of
+        share: the weight of its mean loss in its step's loss: 1, or for a micro-batch its share of the step's rows (of
             their words, for sequence labelling).
-        ends_step: False on micro-batches that others of the same step follow.
+        ends_step: False on all micro-batches of a step except the last.
         cls_only: whether only each input's first state ([CLS]) will be read; an encoder that supports it then omits
             the others and returns (batch, 1, dim).
     """
@@ -161,7 +161,7 @@ class Batch:
         return len(self.rows)
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Batch:
-        """The same batch with `function` applied to each of its tensors, its source's too."""
+        """The same batch with `function` applied to each of its tensors, including its source's."""
         moved: dict[str, Any] = {
             own.name: function(tensor) for own in fields(self) if isinstance(tensor := getattr(self, own.name), Tensor)
         }

@@ -1,4 +1,4 @@
-"""Batches of rows, made ahead of the step."""
+"""Batches of rows, prepared ahead of each step."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ def _pad(sequences: Sequence[Sequence[int]], padding: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Inputs:
-    """A split as batches are made from it, with or without cached hidden states.
+    """A split from which batches are made, with or without cached hidden states.
 
     Attributes:
-        rows: the split's rows, or rows of only those pieces whose cached states the head reads.
-        lengths: number of pieces of each complete row. They determine the order of batches, which is therefore the
-            same with and without a cache.
-        features: the frozen encoder's states of `rows`; None if the encoder has to run.
+        rows: the split's rows, or rows with only the pieces whose cached states the head reads.
+        lengths: number of pieces of each complete row. They determine the order of batches, so the order is the same
+            with and without a cache.
+        features: the frozen encoder's states of `rows`; None if the encoder must run.
     """
 
     rows: list[Row]
@@ -129,7 +129,7 @@ class Inputs:
     features: CachedStates | None = None
 
     def batch(self, indices: Sequence[int], pad_piece: int, kind: Kind, lanes: int = 1) -> Batch:
-        """Collate rows into a batch, with their states if those are cached."""
+        """Collate rows into a batch, with their states if cached."""
         batch = replace(collate(self.rows, indices, pad_piece, kind, self.features is not None), lanes=lanes)
         if self.features is None:
             return batch
@@ -167,14 +167,14 @@ def training_batches(
 ) -> Iterator[Batch]:  # fmt: skip
     """Yield one epoch of training batches, shuffled.
 
-    The order is a function of (seed, epoch) and the rows' lengths, the same on every machine. The rows that do not
-    fill a batch are a random sample too (not the longest or shortest ones), and come last as one smaller batch.
+    The order is a function of (seed, epoch) and the rows' lengths, the same on every machine. The leftover rows that do
+    not fill a batch are also a random sample (not the longest or shortest), and come last as one smaller batch.
 
     Args:
-        seeds: one per lane; each lane has an order of its own.
+        seeds: one per lane; each lane has its own order.
         by_length: whether the rows of a batch have about the same length.
-        micro_batch: the most rows of a batch that is yielded; the batches of a step then follow one another. For one
-            lane alone.
+        micro_batch: the maximum number of rows of a yielded batch; the batches of a step follow one another. For a
+            single lane only.
     """
     pool = POOL_BATCHES if by_length else 1
     orders = [training_order(inputs.lengths, batch_size, seed, epoch, pool) for seed in seeds]
@@ -183,12 +183,12 @@ def training_batches(
         if micro_batch is None or len(rows) <= micro_batch:
             yield inputs.batch(rows, pad_piece, kind, len(seeds))
         else:
-            assert len(seeds) == 1, "trials with batches of their own are tried one by one before micro-batches"
+            assert len(seeds) == 1, "trials with their own batches run one by one before micro-batches"
             yield from _micro_batches(inputs, kind, pad_piece, rows, micro_batch)
 
 
 def _micro_batches(inputs: Inputs, kind: Kind, pad_piece: int, rows: list[int], most: int) -> Iterator[Batch]:
-    """A batch in parts of at most so many rows; their losses, times their shares, add up to the batch's."""
+    """A batch in parts of at most `most` rows; their losses, weighted by `share`, add up to the batch's loss."""
     parts = [rows[start : start + most] for start in range(0, len(rows), most)]
     whole = _loss_terms(inputs, kind, rows)
     for part in parts:
@@ -197,7 +197,7 @@ def _micro_batches(inputs: Inputs, kind: Kind, pad_piece: int, rows: list[int], 
 
 
 def _loss_terms(inputs: Inputs, kind: Kind, rows: Sequence[int]) -> int:
-    """The number of terms that the loss of some rows is the mean of (`Head.loss`): rows, or their words."""
+    """The number of terms in the mean loss of some rows (`Head.loss`): rows, or their words."""
     return sum(len(inputs.rows[row].word_starts) for row in rows) if kinds.get(kind).labels_words else len(rows)
 
 
@@ -219,12 +219,12 @@ def training_order(lengths: NDArray[np.int64], batch_size: int, seed: int, epoch
 
 
 def _permutation(size: int, bits: np.random.Philox) -> NDArray[np.int64]:
-    """A shuffle from the raw bits, which NumPy keeps stable between versions (NEP 19); a `Generator`'s may change."""
+    """A shuffle from the raw bits, stable across NumPy versions (NEP 19), unlike a `Generator`'s shuffle."""
     return np.argsort(bits.random_raw(size), kind="stable")
 
 
 def evaluation_batches(inputs: Inputs, kind: Kind, pad_piece: int, batch_size: int) -> Iterator[Batch]:
-    """Yield batches of every row once, the longest first: if memory does not suffice, the first batch shows it."""
+    """Yield batches of every row once, the longest first, so that the first batch shows whether memory suffices."""
     order = np.argsort(-inputs.lengths, kind="stable").tolist()
     for start in range(0, len(order), batch_size):
         yield inputs.batch(order[start : start + batch_size], pad_piece, kind)

@@ -1,8 +1,8 @@
-"""Document context: the words around a sentence in its document, as many on both sides as one encoder input holds.
+"""Document context: as many of a document's words on both sides of a sentence as one encoder input holds.
 
-Each sentence is encoded in a window of its own, in the middle, so that each of its words is predicted once and with as
-much context as fits. This is the maximum context of Devlin et al. 2019's code for documents, except that no word is
-predicted near a window's edge.
+Each sentence is encoded in the middle of its own window, so that each of its words is predicted once, with as much
+context as fits. This is the maximum context in the code of Devlin et al. 2019, except that no word is predicted near a
+window's edge.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Surroundings:
     is_alone: bool
 
     def of(self, window: range, room: int) -> tuple[Pieces, Pieces]:
-        """The pieces before and after some words of the sentence: whole words, about as many pieces on either side.
+        """The pieces before and after some words of the sentence: whole words, about as many pieces on each side.
 
         If the document's beginning or end leaves room on one side, the other side gets it.
 
         Args:
             window: words of the sentence, from 0.
-            room: most pieces of the input, special tokens not counted.
+            room: maximum number of pieces of the input, special tokens not counted.
         """
         start, stop = self.first + window.start, self.first + window.stop
         left = room - (self.ends[stop] - self.ends[start])
@@ -65,7 +65,7 @@ def documents(
     Args:
         examples: sentences; `group` names their document.
         sentences: the pieces of each word of each sentence of `sampled_from`, or of `examples` without it.
-        sampled_from: the split that they are a sample of; None where they are no sample. Without it, sentences beyond
+        sampled_from: the split that they are a sample of; None if they are not a sample. Without it, sentences beyond
             a gap are not used as context.
     """
     surroundings: list[Surroundings] = []
@@ -84,8 +84,8 @@ def documents_fingerprint(*splits: tuple[Sequence[Example], Sequence[Example] | 
     """sha256 (first 16 hex digits) of everything that decides the context of sentences.
 
     Args:
-        splits: the sentences of each split, and the split that they are a sample of, as in `documents`. For whole
-            splits the runs of consecutive sentences count; for a sample also its places and the words around it.
+        splits: the sentences of each split, and the split that they are a sample of, as in `documents`. Whole splits
+            contribute their runs of consecutive sentences; samples also their positions and the surrounding words.
     """
     parts: list[object] = []
     for examples, sampled_from in splits:

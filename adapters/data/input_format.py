@@ -1,7 +1,7 @@
-"""The form in which an encoder is given texts: words, pairs jointly or separately, document context, prefixes, pooling.
+"""The form in which an encoder gets texts: words, joint or separate pairs, document context, prefixes, pooling.
 
-Also the interface of tokenizers. Imports no torch: settings are checked, and encoders resolved and listed, in processes
-that load no encoder.
+The module also has the tokenizers' interface. It imports no torch: processes that load no encoder check settings, and
+resolve and list encoders.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ WordTokenizer = Literal["whitespace", "moses"]
 Prefix = Literal["own", "none", "query", "passage"]
 
 PAIRING = Parameter(
-    "pairing", "auto", "both sentences of a pair in one input, or each in its own; auto: jointly where the encoder can",
+    "pairing", "auto", "both sentences of a pair in one input, or each in its own; auto: jointly if the encoder can",
     choices=("auto", "joint", "separate"), shapes=True,
 )  # fmt: skip
 """Peters, Ruder & Smith 2019, table 4: joint against separate encoding of pairs by a frozen BERT."""
 
 CONTEXT = Parameter(
-    "context", "sentence", "a sentence to label alone, or with what its document has around it, up to max_pieces",
+    "context", "sentence", "a sentence to label alone, or with its document's text around it, up to max_pieces",
     choices=("sentence", "document"), shapes=True,
 )  # fmt: skip
 """Peters, Ruder & Smith 2019, appendix A.1: document context for the features of a frozen BERT in NER."""
@@ -36,33 +36,32 @@ WORD_TOKENIZER = Parameter(
 """Peters et al. 2018: ELMo's training text is tokenised, by Moses' rules (`word_tokenizer.default_word_tokenizer`)."""
 
 PREFIX = Parameter(
-    "prefix", "own", "what is put before each text: the encoder's own prefix, none, or its query or passage prefix",
+    "prefix", "own", "the prefix of each text: the encoder's own prefix, none, or its query or passage prefix",
     choices=("own", "none", "query", "passage"), shapes=True,
 )  # fmt: skip
 """Wang et al. 2022 (E5), section 4: texts begin with "query: " or "passage: ", as in training."""
 
 POOLING_KIND, OWN_POOLING = "pooling.kind", "encoder"
-"""The hyperparameter and its value by which a sentence is the vector that its encoder was trained to give."""
+"""The hyperparameter and its value that select the sentence vector that the encoder was trained to give."""
 
 FEATS = "sentence_vectors.feats"
-"""The hyperparameter by which a pair's word statistics stand next to its vectors (`pair_statistics`)."""
+"""The hyperparameter that adds a pair's word statistics to its vectors (`pair_statistics`)."""
 
 INPUT_FORMAT = (PAIRING, CONTEXT, WORD_TOKENIZER, PREFIX)
-"""A complete setting names these only where they differ from the defaults: most tasks have no choice of them."""
+"""A complete setting names these only if they differ from the defaults, because most tasks leave no choice."""
 
 
 @dataclass(frozen=True)
 class InputFormat:
-    """The form in which an encoder is given a task's examples.
+    """The form in which an encoder gets a task's examples.
 
     Attributes:
         pairing: both sentences of a pair in one input ("joint"), each in its own ("separate"), or "auto": jointly
             if the encoder supports it (ELMo and Skip-thoughts do not).
         context: a sentence to label alone ("sentence"), or with the surrounding text of its document ("document").
-        word_tokenizer: what texts pass through before the encoder's own tokenizer: "moses", or nothing ("whitespace").
-        prefix: what is put before each text that is an input of its own (`Prompts.text`); a pair that
-            is encoded jointly gets none.
-        statistics: whether a pair that is encoded separately comes with statistics of its words (`pair_statistics`).
+        word_tokenizer: the step before the encoder's own tokenizer: "moses", or nothing ("whitespace").
+        prefix: the prefix of each text that is a separate input (`Prompts.text`); a jointly encoded pair gets none.
+        statistics: whether a separately encoded pair comes with statistics of its words (`pair_statistics`).
     """
 
     pairing: Pairing = "auto"
@@ -73,12 +72,12 @@ class InputFormat:
 
 
 def is_separate(pairing: Pairing, can_join: bool, pooling_kind: str = "") -> bool:
-    """True if each sentence of a pair is an input of its own.
+    """True if each sentence of a pair is a separate input.
 
     Args:
         pairing: a setting's `pairing`.
         can_join: whether the two can be encoded together.
-        pooling_kind: a setting's `pooling.kind`; an encoder's own pooling is of single sentences.
+        pooling_kind: a setting's `pooling.kind`; an encoder's own pooling applies to single sentences.
     """
     return pairing == "separate" or (pairing == "auto" and (not can_join or pooling_kind == OWN_POOLING))
 
@@ -87,8 +86,8 @@ def input_format_of(setting: Setting, joint_pairs: bool) -> InputFormat:
     """The input format of a setting, with the defaults for hyperparameters that it does not name.
 
     Args:
-        joint_pairs: whether the head supports jointly encoded pairs (`Head.joint_pairs`); if not, "auto" becomes
-            "separate", and so it does for an encoder's own pooling, which is of single sentences.
+        joint_pairs: whether the head supports jointly encoded pairs (`Head.joint_pairs`). If not, "auto" becomes
+            "separate"; the same holds for an encoder's own pooling, which applies to single sentences.
     """
     pairing = cast(Pairing, PAIRING.check(setting.get(PAIRING.name, PAIRING.default)))
     if pairing == "auto" and is_separate(pairing, joint_pairs, str(setting.get(POOLING_KIND, ""))):
@@ -111,7 +110,7 @@ class SentencePooling:
     Attributes:
         kind: the mean over all pieces, their maximum, or the first piece's state.
         normalise: whether the vector is scaled to length 1.
-        longest: the pieces, special tokens included, at which its makers cut a text; None where they name no such.
+        longest: the length in pieces, special tokens included, at which its makers cut a text; None if they name none.
     """
 
     kind: PoolingKind
@@ -128,20 +127,20 @@ class Prompts:
 
     Attributes:
         named: (name, prefix) of each, such as ("query", "query: ").
-        default: the name of the one that its makers put before every text; "" if there is none.
+        default: the name of the prefix that its makers put before every text; "" if there is none.
     """
 
     named: tuple[tuple[str, str], ...] = ()
     default: str = ""
 
     def text(self, prefix: Prefix) -> str:
-        """The text that is put before each text.
+        """The prefix to put before each text.
 
         Args:
-            prefix: "none", "query" or "passage", which sentence-transformers also calls "document" (`query: ` and
-                `passage: ` where the encoder names no other), or "own": the encoder's default; without one its query
-                prefix if passages have one too, as E5's makers advise for tasks other than retrieval; else nothing,
-                since texts without a prefix were trained on as well.
+            prefix: "none", "query", "passage" or "own". sentence-transformers also calls "passage" "document". Without
+                named prefixes, "query" and "passage" are `query: ` and `passage: `. "own" is the encoder's default;
+                without a default it is the query prefix if passages also have one, as E5's makers advise for tasks
+                other than retrieval, and otherwise nothing, because training also used texts without a prefix.
         """
         known = dict(self.named)
         if prefix == "none":

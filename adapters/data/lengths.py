@@ -1,4 +1,4 @@
-"""The lengths of a task's inputs in pieces: the default of `max_pieces`, and what a length limit cuts, in words."""
+"""The lengths of a task's inputs in pieces: the default of `max_pieces`, and notes on the cuts of a length limit."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PERCENTILE = "99.5th percentile"
 _PER_MILLE = 995
 
 KEPT_WHOLE = 128
-"""Inputs of up to so many pieces stay whole by default: a batch is as long as its longest row, so they cost little."""
+"""Inputs of up to this length stay whole by default; a batch is as long as its longest row, so they cost little."""
 
 MULTIPLE = 8
-"""Lengths are rounded up to a multiple: a GPU's matrix units take eight numbers of 16 bits at a time."""
+"""Lengths are rounded up to a multiple of this, because a GPU's matrix units take eight 16-bit numbers at a time."""
 
 MOST_COUNTED = 2000
-"""Training examples that lengths are counted on; ten of so many are longer than the percentile."""
+"""The number of training examples that lengths are counted on; ten of these are longer than the percentile."""
 
 
 def sample_of(examples: Sequence[Example], in_documents: bool) -> list[Example]:
@@ -31,7 +31,7 @@ def sample_of(examples: Sequence[Example], in_documents: bool) -> list[Example]:
 
     Args:
         examples: the training split.
-        in_documents: whether sentences are read in document context: whole documents are then drawn.
+        in_documents: whether sentences are read in document context; if so, whole documents are drawn.
     """
     if len(examples) <= MOST_COUNTED:
         return list(examples)
@@ -51,9 +51,9 @@ def percentile(lengths: Sequence[int]) -> int:
 
 
 def default_length(lengths: Sequence[int]) -> tuple[int, str]:
-    """The longest input that inputs of these lengths ask for, before it is rounded, and its source.
+    """The default longest input for inputs of these lengths, before rounding, and its source.
 
-    It is the 99.5th percentile, and at least such that no input of up to 128 pieces is cut.
+    It is the 99.5th percentile, but never cuts an input of up to 128 pieces.
     """
     found, longest = percentile(lengths), max(lengths, default=0)
     counted_on = some(len(lengths), "training example")
@@ -75,12 +75,12 @@ def settable(longest: int) -> int:
 
 
 def longest_whole(split: EncodedSplit) -> int:
-    """The length at which nothing of a split would be cut."""
+    """The smallest limit that cuts nothing of a split."""
     return max(split.whole, default=0)
 
 
 def cut_notes(split: EncodedSplit, max_pieces: int, longest: int) -> list[str]:
-    """The losses of a split's inputs to a length limit, a line for each kind; none where everything fits.
+    """The losses of a split's inputs to a length limit, one line per kind of loss; none if everything fits.
 
     Args:
         split: tokenised with the limit.
@@ -101,7 +101,7 @@ def cut_notes(split: EncodedSplit, max_pieces: int, longest: int) -> list[str]:
     if split.narrowed:
         seen = f"{_mean(split.pieces, len(split.rows))} of their document's {_mean(sum(split.whole), split.examples)}"
         part = f"({percent(split.narrowed, split.examples)}; the mean input has {seen} pieces)"
-        notes.append(f"{counted(split.narrowed)} {of} without all of their document in {limit} {part}{remedy}")
+        notes.append(f"{counted(split.narrowed)} {of} with only a part of their document in {limit} {part}{remedy}")
     return notes
 
 
@@ -112,7 +112,7 @@ def percent(part: int, whole: int) -> str:
 
 
 def _remedy(split: EncodedSplit, max_pieces: int, most: int) -> str:
-    """The option that would keep what was cut, as far as the encoder can read it."""
+    """The option that would keep the cut pieces, as far as the encoder can read them."""
     if max_pieces >= most:
         return f"; the longest has {counted(longest_whole(split))}"
     needed = rounded(longest_whole(split), most)

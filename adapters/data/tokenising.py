@@ -82,7 +82,7 @@ class PieceTokenizer:
         candidates = (tokenizer.unk_token_id, tokenizer.mask_token_id, tokenizer.sep_token_id)
         self._unknown = next((piece for piece in candidates if piece is not None), 0)
         self._cuts_start = tokenizer.truncation_side == "left"
-        self.pad_piece = int(tokenizer.pad_token_id or 0)  # padded positions are masked, so that any piece would do
+        self.pad_piece = int(tokenizer.pad_token_id or 0)  # padded positions are masked, so any piece works
 
     def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], int]:
         """(pieces, segments or [], number of pieces cut) of one sentence of at most `limit` pieces."""
@@ -127,12 +127,12 @@ class PieceTokenizer:
         return self._pieces(text) or ([] if self._single.size else [self._unknown])
 
     def _kept(self, pieces: list[int], room: int) -> list[int]:
-        """As many pieces of a text as there is room for: its start, or where the tokenizer says so its end."""
+        """As many pieces of a text as fit: its start, or its end if the tokenizer truncates on the left."""
         start = max(0, len(pieces) - room) if self._cuts_start else 0
         return pieces[start : start + room]
 
     def _find_word_prefix(self) -> str:
-        """The prefix with which a lone word is tokenised as in mid-sentence: a space for byte-level BPE, else none."""
+        """The prefix that makes a lone word tokenise as in mid-sentence: a space for byte-level BPE, otherwise none."""
         for prefix in ("", " "):
             if all(self._pieces(f"a {w}") == self._pieces("a") + self._pieces(prefix + w) for w in _PROBE_WORDS):
                 return prefix
@@ -157,7 +157,7 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
     """The number of pieces that each of two sentences keeps, as with `longest_first` of the `tokenizers` library.
 
     The shorter sentence is kept whole if it fits into half of `room`. If neither does, each keeps half; an odd piece
-    goes to the longer one, or to the second one if they are equally long.
+    goes to the longer sentence, or to the second if they are equally long.
     """
     if first + second <= room:
         return first, second
@@ -173,8 +173,8 @@ def encode_split(
 ) -> EncodedSplit:  # fmt: skip
     """Tokenise a split.
 
-    Sentences to label are never truncated: those that are too long are cut into consecutive windows at word
-    boundaries, with each word in exactly one window; only a single word longer than a window loses its last pieces.
+    Sentences to label are never truncated: a sentence that is too long is cut at word boundaries into consecutive
+    windows, with each word in exactly one window; only a single word longer than a window loses its last pieces.
     A sentence without words has no rows.
 
     Args:
@@ -186,7 +186,7 @@ def encode_split(
         sampled_from: the split that the examples are a sample of, for document context; None for a whole split.
 
     Raises:
-        ValueError: `max_pieces` is more than the encoder takes, or the pairs are joint and it cannot encode them.
+        ValueError: `max_pieces` is more than the encoder takes, or the encoder cannot encode joint pairs.
     """
     if max_pieces > tokenizer.max_pieces:
         raise ValueError(f"max_pieces is {max_pieces}; this encoder takes at most {tokenizer.max_pieces}.")
@@ -214,7 +214,7 @@ def _text_row(
         return Row(position, 0, tuple(pieces), tuple(segments), (), example.label), (cut,)
     if input_format.pairing == "separate" or not tokenizer.joins_pairs:
         if input_format.pairing == "joint":
-            raise ValueError("pairing is joint; this encoder reads one sentence at a time: take separate, or auto.")
+            raise ValueError("pairing is joint; this encoder reads one sentence at a time; use separate or auto.")
         row, cuts = _separate_row(position, [prefix + text for text in texts], example.label, tokenizer, max_pieces)
         return replace(row, statistics=pair_statistics(*example.texts)) if input_format.statistics else row, cuts
     pieces, segments, spans, cut = tokenizer.pair(texts[0], texts[1], max_pieces)
@@ -269,12 +269,12 @@ def _encode_words(
 
 
 def _cut(sentences: Sequence[Sequence[list[int]]], room: int) -> list[list[list[int]]]:
-    """The pieces of each word of each sentence, as many of a word as an input holds."""
+    """The pieces of each word of each sentence, each word truncated to the length of an input."""
     return [[pieces[:room] for pieces in words] for words in sentences]
 
 
 def _pieces_of_words(examples: Sequence[Example], tokenizer: Tokenizer) -> list[list[list[int]]]:
-    """The pieces of each word of each sentence; a word that occurs again is tokenised once."""
+    """The pieces of each word of each sentence; a repeated word is tokenised once."""
     cache: dict[str, list[int]] = {}
     return [
         [cache.get(word) or cache.setdefault(word, tokenizer.word(word)) for word in example.words]
@@ -297,7 +297,7 @@ def _row_in_context(
 ) -> Row:
     """The row of `window` with its document context, and the special tokens around both.
 
-    Context and special tokens are in `before` and `after`, so that heads read the sentence's pieces only.
+    Context and special tokens go into `before` and `after`, so that heads read the sentence's pieces only.
     """
     inside = [around.words[around.first + index] for index in window]
     before, after = around.of(window, room)
@@ -318,11 +318,11 @@ def split_windows(sizes: Sequence[int], room: int) -> list[range]:
     """Cut a sentence into consecutive windows of at most `room` pieces, of about equal length.
 
     Cutting at the word boundary nearest to an even share gives windows of about `room / 2` pieces or more; filling
-    windows from the left could leave a last one of a word or two, without context.
+    windows from the left could leave a last window of one or two words without context.
 
     Args:
         sizes: number of pieces of each word, each at most `room`.
-        room: most pieces of a window, special tokens not counted.
+        room: maximum number of pieces of a window, special tokens not counted.
     """
     ends = [0, *accumulate(sizes)]
 

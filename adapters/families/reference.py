@@ -1,4 +1,4 @@
-"""Reference of an encoder: its short name, its location, its traits, and the refusal of an unknown one."""
+"""Reference of an encoder: its short name, location and traits, and the error for an unknown encoder."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from meltpoint.tasks.core.files import expanded, is_folder
 from meltpoint.tasks.core.task import Kind
 
 NAMED = re.compile(r"(?P<name>[^=:/#\\]*)=(?P<word>.*)", re.DOTALL)
-"""A folder may have `=` in its path: what stands before it is a name only where no path or family begins there."""
+"""A folder may have `=` in its path; the text before `=` is a name only if no path or family begins there."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
 
 def short_name(text: str) -> str:
-    """The name by which a sweep knows an encoder: the one before the `=`, or the word itself."""
+    """An encoder's name in a sweep: the text before the `=`, or the whole word."""
     found = NAMED.fullmatch(text)
     return found["name"] if found else text
 
 
 def encoder_word(text: str) -> str:
-    """The word that says where the encoder lies, without the name before it."""
+    """The encoder name that gives its location, without the short name before it."""
     found = NAMED.fullmatch(text)
     return found["word"] if found else text
 
 
 def check_short_name(text: str, named: list[str]) -> None:
-    """Refuse a short name that files cannot have, or that is an encoder's already.
+    """Refuse a short name that is not valid in file names, or that an encoder already has.
 
     Args:
-        text: `NAME=ENCODER`, or any other word, which is not looked at.
+        text: `NAME=ENCODER`; other words are not checked.
         named: the named encoders.
 
     Raises:
@@ -49,16 +49,16 @@ def check_short_name(text: str, named: list[str]) -> None:
             "l3=hf:FOLDER."
         )
     if found["name"] in named:
-        raise ValueError(f"--encoder {text}: '{found['name']}' is an encoder's own name; take another one.")
+        raise ValueError(f"--encoder {text}: '{found['name']}' is the name of an encoder; choose another.")
 
 
 @dataclass(frozen=True)
 class FamilyTraits:
-    """The traits that all encoders of a family have, for those whose files lie elsewhere.
+    """The traits that all encoders of a family share, for encoders whose files are elsewhere.
 
     Attributes:
-        joins_pairs, has_words: as in `EncoderReference`.
-        has_pooling: whether it was trained to give one vector a sentence, and its files say how, as all-MiniLM's do.
+        joins_pairs, has_words: see `EncoderReference`.
+        has_pooling: whether it was trained to give one vector per sentence and its files define how, as in all-MiniLM.
         of_transformers: whether transformers builds classification heads on it.
     """
 
@@ -68,7 +68,7 @@ class FamilyTraits:
     of_transformers: bool = True
 
     def has_native_head(self, kind: Kind) -> bool:
-        """True for the families of transformers; few of them have none, and their files say so."""
+        """True for transformers' families; the few encoders without such a head are recognised from their files."""
         return self.of_transformers
 
 
@@ -83,11 +83,11 @@ class EncoderReference:
         sha256: the expected hash of the weights file; None if it is not checked.
         joins_pairs: whether it can take both sentences of a pair as one input.
         has_words: whether it has a state for each word; if not, it has one vector per sentence, at the first piece.
-        has_sentence_state: whether its first piece's state stands for the whole sentence, as BERT's [CLS] does.
-        reads_words: whether it takes what lies between white space for words, so that raw text needs a word tokenizer.
-        copy_of: the hub id whose files a folder holds; None where that is not known.
-        pooling: the pooling that it was trained with, by its folder or its named encoder; of an encoder on the hub that
-            is not downloaded yet, `encoders.pooling` says it.
+        has_sentence_state: whether its first piece's state represents the whole sentence, as BERT's [CLS] does.
+        reads_words: whether it splits words at white space, so that raw text needs a word tokenizer.
+        copy_of: the hub id whose files a folder holds; None if unknown.
+        pooling: the pooling that it was trained with, according to its folder or its named encoder; for a hub encoder
+            that is not downloaded yet, use `encoders.pooling`.
     """
 
     word: str
@@ -103,14 +103,14 @@ class EncoderReference:
 
     @property
     def has_pooling(self) -> bool:
-        """True if it has a pooling of its own; of an encoder on the hub, once `encoders.with_pooling` has read it."""
+        """True if it ships its own pooling; for a hub encoder, only after `encoders.with_pooling` has read it."""
         return self.pooling is not None
 
     def has_native_head(self, kind: Kind) -> bool:
         """True if the head `native` serves it: transformers builds a classification head on encoders of its kind.
 
-        Reads at most config.json, without importing transformers, and downloads nothing: an encoder of the hub is taken
-        to have one; when it is there and loaded, transformers says so if it has not.
+        Reads at most config.json, without importing transformers, and downloads nothing: a hub encoder is assumed to
+        have such a head; if it has none, loading it fails in transformers.
         """
         if self.family != "hf":
             return False
@@ -123,7 +123,7 @@ class EncoderReference:
 
     @property
     def hub_id(self) -> str | None:
-        """The encoder's id on the hub, where it is known."""
+        """The encoder's id on the hub, if known."""
         return self.copy_of if self.is_folder else self.source
 
     @property
@@ -133,10 +133,10 @@ class EncoderReference:
 
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
-"""The form of an id of the Hugging Face hub, `NAME` or `OWNER/NAME`, perhaps with `@REVISION`."""
+"""The form of a Hugging Face hub id: `NAME` or `OWNER/NAME`, optionally with `@REVISION`."""
 
 NEAR, NEAR_ID = 0.8, 0.88
-"""The smallest similarity (difflib's ratio) for a suggestion; the higher one is for words with the parts of a hub id.
+"""The smallest similarity (difflib's ratio) for a suggestion; the higher value is for words that look like a hub id.
 
 `bert-bas` (0.94) and `bert_base` (0.89) are misspellings of `bert-base`; `roberta-base` (0.86) is another encoder.
 """
@@ -152,7 +152,7 @@ def unknown_encoder(word: str, named: Sequence[str], families: Sequence[str]) ->
     """
     hint = _hint(word, named, families)
     known = ", ".join(sorted([*named, "hf:ID", *(f"{family}:FOLDER" for family in families)]))
-    return ValueError(f"Unknown encoder '{word}'.{hint and f' Did you mean {hint}?'} There is: {known}.")
+    return ValueError(f"Unknown encoder '{word}'.{hint and f' Did you mean {hint}?'} Choose from: {known}.")
 
 
 def _hint(word: str, named: Sequence[str], families: Sequence[str]) -> str:

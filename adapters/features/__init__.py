@@ -1,5 +1,5 @@
 """The feature cache: a frozen encoder's hidden states of a split, shared by all trials, processes and machines.
 
-`reading.open_features` opens a cache entry and encodes the missing part of it, `reading.Features.gather` reads a batch
-of it, `reading.choose` decides whether an entry fits into the cache, and `entries` lists and removes entries.
+`reading.open_features` opens a cache entry and encodes its missing part, `reading.Features.gather` reads a batch from
+it, `reading.choose` decides whether an entry fits into the cache, and `entries` lists and removes entries.
 """

@@ -1,7 +1,7 @@
-"""The entries of the feature cache: describing, locking, listing and removing them.
+"""The entries of the feature cache: describe, lock, list and remove them.
 
 `CACHE/ID/` is an entry: `entry.json`, and three files per shard (`shards`). Each process that has the entry open holds
-a shared lock on `CACHE/ID.lock`; removing the entry takes an exclusive one. Imports no torch.
+a shared lock on `CACHE/ID.lock`; removing the entry takes an exclusive lock. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Entry:
     Attributes:
         id: the name of its folder.
         encoder, task, split: its users, separated by commas; several tasks over the same texts share an entry.
-        pieces, precision: as in its key.
+        pieces, precision: the same as in its key.
         layers: the layers that every shard has.
         rows: number of rows of the split.
         bytes: size on the disk.
@@ -61,7 +61,7 @@ def hold(cache: Path, entry_id: str) -> IO[str]:
 
 
 def describe(folder: Path, facts: Mapping[str, Any], note: Mapping[str, str]) -> None:
-    """Write an entry's `entry.json`, add `note` (its user) to it, and set the time of last use; the caller holds it."""
+    """Write `entry.json`, add `note` (the entry's user), and set the time of last use; the caller holds the lock."""
     path = folder / "entry.json"
     known = _document(path)
     notes = [*known.get("notes", []), *([dict(note)] if dict(note) not in known.get("notes", []) else [])]
@@ -82,7 +82,7 @@ def remove(cache: Path, entry_id: str) -> bool:
     """Delete an entry; returns False, and deletes nothing, if a process has it open.
 
     Raises:
-        OSError: a file of it cannot be deleted, so that nothing was; one line.
+        OSError: one of its files cannot be deleted, so nothing was deleted; one line.
     """
     folder = cache / entry_id
     with locked(cache / f"{entry_id}.lock", wait=False) as free:

@@ -1,4 +1,4 @@
-"""The key of cached features, the layout of a split's rows in a cache entry, and the shards, its files.
+"""The key of cached features, the layout of a split's rows in a cache entry, and the entry's files, the shards.
 
 `shard-0007.bin` has the states, (layers, positions, dim), `shard-0007.json` their manifest.
 """
@@ -33,11 +33,11 @@ from meltpoint.tasks.core.task import Kind
 Pieces = Literal["first", "all"]
 
 FORMAT = 5
-"""Increased when the files' layout or an encoder's arithmetic changes, so that older entries are never read again; they
-are removed as the least recently used ones."""
+"""Increase this when the files' layout or an encoder's arithmetic changes, so that older entries are not read; they are
+removed as the least recently used entries."""
 
 ENCODING_BATCH = 64
-"""Rows per batch. Same batch size and order as in `evaluation.evaluate`, so that both compute the same numbers.
+"""Rows per batch. Batch size and order are the same as in `evaluation.evaluate`, so both compute the same numbers.
 
 The last bits of a row's states depend on the padded length of its batch, and on nothing else in it
 (docs/internals/log.md).
@@ -45,24 +45,24 @@ The last bits of a row's states depend on the padded length of its batch, and on
 
 ROWS_PER_SHARD = 128
 MOST_SHARDS = 64
-"""A shard is the unit that one process encodes, and that is lost if it dies: two batches of a small split, 1/64 of a
-large one. More shards would not distribute the work better among the tens of processes that share a folder."""
+"""A shard is the unit that one process encodes, and loses if it dies: two batches of a small split, 1/64 of a large
+split. More shards would not distribute the work better among the tens of processes that share a folder."""
 
 
 @dataclass(frozen=True)
 class FeatureKey:
-    """The key of a split's cached features: everything that they are computed from.
+    """The key of a split's cached features: all inputs of their computation.
 
-    The machine is not part of it, so that machines share entries; on different processors the last bits are those of
-    the machine that encoded the shard, whose name is in the shard's manifest.
+    The machine is not part of it, so machines share entries. The last bits depend on the processor of the machine that
+    encoded the shard, whose name is in the shard's manifest.
 
     Attributes:
         encoder_fingerprint: `Encoder.fingerprint`: weights and configuration.
-        rows_digest: sha256 (16 hex digits) over the rows' pieces, segments, word starts and context, and so over the
-            effects of length limit, pairing, tokenizer and texts. Labels are not part of it: tasks over the same texts
-            share an entry.
+        rows_digest: sha256 (16 hex digits) over the rows' pieces, segments, word starts and context, which reflect
+            length limit, pairing, tokenizer and texts. Labels are not part of it, so tasks over the same texts share an
+            entry.
         precision: "fp32" stores float32; "bf16" computes under autocast and stores bfloat16.
-        pieces: "all", or only the "first" ones that a linear or mlp head reads: [CLS], or each word's first piece.
+        pieces: "all", or only the "first" pieces that a linear or mlp head reads: [CLS], or each word's first piece.
     """
 
     encoder_fingerprint: str
@@ -91,7 +91,7 @@ def feature_key(encoder: Encoder, split: EncodedSplit, kind: Kind, precision: Pr
 def rows_digest(rows: Sequence[Row]) -> str:
     """sha256 (16 hex digits) over the encoder's inputs and the words' first positions.
 
-    The lengths of each field's lists are hashed before their contents, so that different rows never hash alike.
+    The lengths of each field's lists are hashed before their contents, so that different rows never hash the same.
     """
     digest = hashlib.sha256()
     given = [[row.before for row in rows], [row.after for row in rows], [(row.cut,) for row in rows]]
@@ -166,7 +166,7 @@ class Manifest(BaseModel):
         layers: indices of the encoder's layers in it, bottom → top.
         positions, dim: the other dimensions of its shape.
         dtype: "float32" or "bfloat16".
-        bytes, sha256: of the file.
+        bytes, sha256: size and digest of the file.
         written_by: host and process id.
     """
 
@@ -183,7 +183,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard's files and the shape that its split and encoder give it."""
+    """A shard's files, and its shape, which follows from split and encoder."""
 
     folder: Path
     number: int
@@ -211,8 +211,8 @@ class Shard:
     def open(self, layers: Sequence[int]) -> tuple[Manifest, States] | None:
         """The manifest and the memory-mapped states; None if the file is missing, damaged or lacks a layer.
 
-        The processes that map it share one copy in memory. The mapping is private (copy-on-write), so that an
-        accidental write would not reach the others.
+        The processes that map it share one copy in memory. The mapping is private (copy-on-write), so an accidental
+        write does not reach the other processes.
         """
         manifest = self.manifest()
         if manifest is None or not set(layers) <= set(manifest.layers):
@@ -225,7 +225,7 @@ class Shard:
                 size = manifest.bytes // self.dtype.itemsize
                 mapped = torch.from_file(str(self.path("bin")), shared=False, size=size, dtype=self.dtype)
                 if not os.path.samestat(os.fstat(file.fileno()), self.path("bin").stat()):
-                    return None  # just replaced by one with more layers; the caller opens it again under the lock
+                    return None  # just replaced by a file with more layers; the caller opens it again under the lock
         except FileNotFoundError:
             return None
         return manifest, _bits(mapped.view(len(manifest.layers), self.positions, self.dim))

@@ -1,4 +1,4 @@
-"""The file of `meltpoint features`: each line's layers as an encoder has them, one state a word."""
+"""The output file of `meltpoint features`: each line's layers from an encoder, one state per word."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from meltpoint.tasks.core.wording import some
 KIND: Kind = "sequence_labelling"
 
 SENTENCES_AT_ONCE = 32 * ENCODING_BATCH
-"""Sentences that are encoded together, the longest first; bounds the memory whatever the file's length."""
+"""Sentences that are encoded together, the longest first; bounds the memory for files of any length."""
 
 MOST_PIECES = 512
-"""The longest input, as with BERT: a longer sentence is cut into windows, with each word in one."""
+"""The longest input, as in BERT; a longer sentence is cut into windows, with each word in one window."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def write_features(word: str, text: Path, out: Path, layers: str = "all") -> Fea
 
     `0`, `1`, … are the lines' states, (layers, words, dim) float32, bottom → top; a word of several pieces has the
     state of its first piece. `words` is (lines,) of str: each line's words, separated by one space. An empty line has
-    an array without words, so that the arrays' numbers are the lines' numbers, from 0.
+    an array without words, so array numbers equal line numbers, from 0.
 
     Args:
         word: the encoder, as on the command line.
@@ -74,14 +74,15 @@ def write_features(word: str, text: Path, out: Path, layers: str = "all") -> Fea
 def _lines(text: Path) -> list[list[str]]:
     """Each line's words."""
     try:
-        # `splitlines` would also split at separators inside a line, and the arrays' numbers be no longer the lines'.
+        # `splitlines` would also split at separators inside a line, and array numbers would no longer equal line
+        # numbers.
         lines = regular(text).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{text} is not UTF-8 (byte {error.start}); convert it first: iconv -t utf-8.") from None
     except OSError as error:
         raise ValueError(f"{text} cannot be read ({error.strerror}); name a text file with --input.") from None
     if not any(line.split() for line in lines):
-        raise ValueError(f"{text} holds no word; write one sentence a line.")
+        raise ValueError(f"{text} holds no word; write one sentence per line.")
     return [line.split() for line in lines]
 
 
@@ -94,7 +95,7 @@ def _layers(option: str, encoder: Encoder) -> list[int]:
     except ValueError:
         indices = [-1]
     if not all(0 <= layer < encoder.layers for layer in indices):
-        raise ValueError(f"--layers {option!r}: write all, top, or numbers from 0 to {encoder.layers - 1}, as 0,1.")
+        raise ValueError(f"--layers {option!r}: write all, top, or numbers from 0 to {encoder.layers - 1}, as in 0,1.")
     return indices
 
 

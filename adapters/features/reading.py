@@ -1,7 +1,7 @@
-"""Frozen states: encoded where the cache lacks them, opened and read, within the cache's size limit.
+"""Frozen states: encode missing ones, open and read them, and keep the cache within its size limit.
 
-Where features do not fit, old entries are evicted; if that does not suffice, they are stored in bf16, or the encoder
-runs in each batch."""
+If features do not fit, old entries are evicted; if that does not suffice, the features are stored in bf16, or the
+encoder runs in each batch."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ def encode(
 
 
 def _in_parts(read: Callable[[Sequence[int]], Tensor], rows: Sequence[int]) -> Tensor:
-    """The states that `read` gives of some rows, (layers, positions, dim); by halves where a GPU's memory is too small.
+    """The states that `read` returns for some rows, (layers, positions, dim), in halves if a GPU's memory is too small.
 
     Raises:
-        RuntimeError: it is too small for one row (`is_gpu_out_of_memory`).
+        RuntimeError: the memory is too small for a single row (`is_gpu_out_of_memory`).
     """
     try:
         return read(rows)
     except RuntimeError as error:
         if not is_gpu_out_of_memory(error) or len(rows) == 1:
             raise
-    if torch.cuda.is_available():  # the error no longer holds the memory of the pass
+    if torch.cuda.is_available():  # by now the error has released the memory of the pass
         torch.cuda.empty_cache()
     half = len(rows) // 2
     return torch.cat([_in_parts(read, rows[:half]), _in_parts(read, rows[half:])], 1)
@@ -81,7 +81,7 @@ def at_rest(encoder: Encoder, device: torch.device) -> Iterator[None]:
 
 
 def _positions(states: Tensor, batch: Batch, key: FeatureKey) -> Tensor:
-    """(batch, pieces, dim) → (positions, dim): all real pieces, or the first ones (`batching.first_places`)."""
+    """(batch, pieces, dim) → (positions, dim): all real pieces, or only first pieces (`batching.first_places`)."""
     if key.pieces == "all":
         return states[batch.piece_mask]
     if batch.word_starts is None or batch.word_mask is None:
@@ -102,7 +102,7 @@ class Features:
         layout: the position of each row in the shards.
         layers: indices of the layers to return, bottom → top.
         dtype: type of the states.
-        held: the entry's lock file; the lock is kept as long as this object lives.
+        held: the entry's lock file; the lock lasts as long as this object.
 
     Attributes:
         layers: indices of the encoder's layers, bottom → top.
@@ -127,7 +127,7 @@ class Features:
         """The states of some rows, in the given order.
 
         Each row is copied from its slice of the file. That takes 0.65 ms for 32 rows of 7 layers × 25 × 384 in float32,
-        against 0.93 and 1.08 ms for `index_select` and `np.take` over all rows at once (docs/internals/log.md).
+        compared with 0.93 and 1.08 ms for `index_select` and `np.take` over all rows (docs/internals/log.md).
 
         Returns:
             (layers, rows, longest, dim) in the stored type, 0 where padded; `longest` is the largest number of
@@ -173,7 +173,7 @@ def open_features(
         note: the user of the features ("encoder", "task", "split"), shown by `meltpoint cache ls`.
 
     Raises:
-        OSError: the folder cannot be written, or has no room.
+        OSError: the folder cannot be written, or its disk is full.
     """
     wanted, where = tuple(sorted(set(layers))), layout(split, key.pieces)
     shards = shards_of(folder, key, encoder, where)
@@ -228,13 +228,13 @@ def _has(shard: Shard, layers: Sequence[int]) -> bool:
 
 
 def _with_stored(shard: Shard, layers: Sequence[int]) -> tuple[int, ...]:
-    """The wanted layers and those already stored, which are written again so that nobody has to encode them again."""
+    """The wanted layers and those already stored, which are rewritten so that no process encodes them again."""
     manifest = shard.manifest()
     return tuple(sorted({*layers, *(manifest.layers if manifest else ())}))
 
 
 DISK_MARGIN_BYTES = 2**30
-"""Kept free on the disk for weights, records and the tracking store, which are written at the same time."""
+"""Disk space to keep free for weights, records and the tracking store, which are written at the same time."""
 
 
 @dataclass(frozen=True)
@@ -271,8 +271,8 @@ def choose(
 ) -> Decision:  # fmt: skip
     """Make room for an entry, or choose the alternative.
 
-    The least recently used entries are removed first, except those that a process has open. Two workers that begin
-    different entries at the same moment do not see each other's, so that the budget can be exceeded by one entry.
+    The least recently used entries are removed first, except entries that a process has open. Two workers that begin
+    different entries at the same moment do not see each other's, so one entry can exceed the budget.
     """
     needed = needed_bytes(folder, key, encoder, split, layers)
     if _make_room(folder, key, needed, budget):

@@ -1,4 +1,4 @@
-"""Heads, one file each, which exports `HEAD`. A head's class imports torch; the names of heads do not."""
+"""Heads, one file each, exporting `HEAD`. A head's class imports torch; listing the names does not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def names() -> list[str]:
-    """The heads, as the command line writes them."""
+    """The names of the heads, as written on the command line."""
     return registry.names(sys.modules[__name__])
 
 
@@ -27,10 +27,10 @@ def get(word: str, kind: Kind | None = None) -> type[Head]:
 
     Args:
         word: its name.
-        kind: the kind of task it has to serve, or None to ask for the class only.
+        kind: the kind of task that it must support; None for any.
 
     Raises:
-        ValueError: an unknown head, or one that cannot serve the kind; the message names those that can.
+        ValueError: an unknown head, or a head that does not support the kind; the message names the heads that do.
     """
     head = cast("type[Head]", registry.load(sys.modules[__name__], word, "head").HEAD)
     if kind is not None and kind not in head.kinds:
@@ -45,17 +45,17 @@ def parameters() -> tuple[Parameter, ...]:
 
 
 def declared_in(folders: Iterable[str]) -> tuple[Parameter, ...]:
-    """Every `Parameter(…)` in the text of the folders' files, by name, without an import of torch.
+    """Every `Parameter(…)` in the text of the folders' files, by name, without importing torch.
 
     Raises:
-        ValueError: one is not made of plain values; one line with the file and its line.
+        ValueError: a `Parameter` does not consist of literals; one line with the file and the line.
     """
     found: dict[str, Parameter] = {}
     for path in sorted(path for folder in folders for path in Path(folder).glob("[!_]*.py")):
         try:
             found |= {own.name: own for own in _declared(path.read_text(encoding="utf-8"))}
         except ValueError as error:
-            raise ValueError(f"{path}: write a Parameter's values as they are ({error}).") from None
+            raise ValueError(f"{path}: write a Parameter's values as literals ({error}).") from None
     return tuple(found[name] for name in sorted(found))
 
 

@@ -2,13 +2,13 @@
 
 Peters, Ruder & Smith 2019, appendix A.1: the task model of frozen encoders for sentences.
 
-Here the two texts that attend to each other are one sentence, twice, as the papers have it; pairs have heads of their
-own. AllenNLP drops out at six places with ratios of 0.25, 0.25, 0, 0.1, 0.2 and 0.3. They stay in these proportions:
-the setting's `dropout` is the first one, so that 0.25 gives AllenNLP's ratios and one number is searched, as in Peters,
-Ruder & Smith 2019. Without the batch normalisation of McCann et al., as in AllenNLP: a row's scores depend on no other.
+The two texts that attend to each other are the same sentence, as in the papers; pairs have other heads. AllenNLP
+applies dropout at six places, with ratios of 0.25, 0.25, 0, 0.1, 0.2 and 0.3. These proportions are kept: the setting's
+`dropout` is the first ratio, so 0.25 gives AllenNLP's ratios and one number is searched, as in Peters, Ruder & Smith
+2019. As in AllenNLP, the batch normalisation of McCann et al. is left out, so a row's scores depend on no other row.
 
-It is for frozen encoders, which want a task model that can learn much; on one that trains, add little (table 1 there):
-`linear`, or `pooling`.
+Use it on frozen encoders, which need a task model that can learn much; on an encoder that trains, add little (table 1
+there): `linear` or `pooling`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ HIDDEN_SIZE = Parameter(
 POOL_SIZE = Parameter("bcn.pool_size", 4, "linear units that compete for a unit of a maxout layer", 1, 16, shapes=True)
 
 INTEGRATOR_INPUT, INTEGRATED, FIRST_MAXOUT, SECOND_MAXOUT = 0.0, 0.4, 0.8, 1.2
-"""Ratios of dropout relative to the one on the states: AllenNLP's 0, 0.1, 0.2 and 0.3 to 0.25."""
+"""Dropout ratios relative to the ratio on the states: AllenNLP's 0, 0.1, 0.2 and 0.3 to 0.25."""
 
 
 class Bcn(Head):
-    """linear, ReLU → BiLSTM → attention to itself → BiLSTM → four poolings → three maxout layers."""
+    """linear, ReLU → BiLSTM → self-attention → BiLSTM → four poolings → three maxout layers."""
 
     kinds = reading("sentence")
     hyperparameters = (HIDDEN_SIZE, POOL_SIZE)
     summary = "BiLSTM → self bi-attention → BiLSTM → max, min, mean and attentive pooling → three maxout layers"
 
     def compose(self, bundle: Bundle) -> None:
-        """The two BiLSTMs, and what lies before, between and after them."""
+        """Create the two BiLSTMs, and the layers before, between and after them."""
         hidden, pool_size = bundle.size(HIDDEN_SIZE), bundle.size(POOL_SIZE)
         self.dropout = bundle.dropout()
         self.feedforward = Affine(self.shape.dim, hidden, bundle, "relu")

@@ -4,10 +4,10 @@
 operation as in (Chen et al., 2017) before predicting with a softmax": every state is joined with its alignment
 in the other sentence, their difference and their product, and both sentences are pooled by maximum and mean.
 
-`bi_attention.attend: false` is table 3's "w/o bi-attn.": nothing of one sentence meets the other before the score
-layer, so each sentence's plain states are pooled. It costs a fine-tuned ELMo 5 to 42 points (dev, four tasks).
+`bi_attention.attend: false` is table 3's "w/o bi-attn.": the sentences do not interact before the score layer, so each
+sentence's plain states are pooled. It costs a fine-tuned ELMo 5 to 42 points (dev, four tasks).
 
-It is for encoders that train and read each sentence alone; where the encoder is frozen, `esim` can learn more.
+Use it on encoders that train and read each sentence alone; on a frozen encoder, `esim` can learn more.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BiAttention(Head):
     separate_pairs = True
 
     def compose(self, bundle: Bundle) -> None:
-        """The score layer, the only one."""
+        """Create the score layer, the only layer."""
         self.attends = bool(bundle.size(ATTEND))
         pooled = 4 * self.shape.dim  # maximum and mean of two sentences
         self.scores = Scores(4 * pooled if self.attends else pooled, self.shape.outputs, bundle)

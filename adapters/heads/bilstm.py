@@ -21,7 +21,7 @@ class BiLstm(Head):
     summary = "BiLSTM over all pieces → each word's first piece, or max ⊕ mean pooling → linear"
 
     def compose(self, bundle: Bundle) -> None:
-        """The BiLSTM and the score layer."""
+        """Create the BiLSTM and the score layer."""
         self.bilstm = BiLSTM(self.shape.dim, bundle, bundle.size(HIDDEN_SIZE), bundle.size(LAYERS))
         pooled = 1 if self.shape.of_kind.labels_words else 2
         self.scores = Scores(pooled * self.bilstm.dim, self.shape.outputs, bundle)

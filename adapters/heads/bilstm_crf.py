@@ -7,7 +7,7 @@ from meltpoint.adapters.heads.crf import CrfHead
 
 
 class BiLstmCrf(CrfHead, BiLstm):
-    """The `bilstm` head whose labels are scored as a path; serves labels of words only."""
+    """The `bilstm` head with labels scored as a path; supports labels of words only."""
 
     summary = "BiLSTM over all pieces → each word's first piece → linear → conditional random field"
 

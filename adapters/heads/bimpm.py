@@ -2,8 +2,8 @@
 
 arXiv 1907.05338, experiment C, stacks it on BERT for similarity.
 
-Sizes, the tanh and the width of the prediction layer are the authors'; without its first BiLSTM (`bimpm.first_bilstm`)
-it is the paper's variant that does as well on BERT. It compares words, so it helps where the words that the two
+Sizes, the tanh and the width of the prediction layer are the authors'. Without its first BiLSTM (`bimpm.first_bilstm`)
+it is the paper's variant that does equally well on BERT. It compares words, so it helps if the words that both
 sentences share decide. It is slow: every piece meets every piece of the other sentence, l times in each direction.
 """
 
@@ -29,7 +29,7 @@ from meltpoint.tasks.core.kinds import reading
 
 
 class BiMpm(Head):
-    """BiLSTM → four matchings, both ways → BiLSTM → the ends of both directions and sentences → two layers."""
+    """BiLSTM → four matchings, both ways → BiLSTM → final states of both directions and sentences → two layers."""
 
     kinds = reading("pair")
     hyperparameters = (PERSPECTIVES, HIDDEN_SIZE, FIRST_BILSTM)
@@ -37,7 +37,7 @@ class BiMpm(Head):
     separate_pairs = True
 
     def compose(self, bundle: Bundle) -> None:
-        """The matching layer, the BiLSTM that aggregates, and the prediction layer."""
+        """Create the matching layer, the aggregating BiLSTM and the prediction layer."""
         hidden = bundle.size(HIDDEN_SIZE)
         self.matching = Matching(self.shape.dim, bundle)
         self.aggregation = BiLSTM(self.matching.dim, bundle, hidden, 1)

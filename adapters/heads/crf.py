@@ -1,8 +1,8 @@
 """Each word's first subword token → dropout → linear → CRF over the sentence's labels (Lafferty et al. 2001).
 
-The CRF is pytorch-crf's, whose faults are worked around. Version 0.7.2 makes a uint8 mask of its own (deprecated). It
-fails on an integer mask, on labels of -100 even where they are masked, and on sequences whose first step is masked. It
-silently gives another likelihood where a mask has holes, and computes its partition function in the scores' precision.
+The CRF is pytorch-crf's, with workarounds for its faults. Version 0.7.2 creates its own uint8 mask (deprecated). It
+fails on an integer mask, on labels of -100 even if masked, and on sequences whose first step is masked. It silently
+gives another likelihood if a mask has holes, and computes its partition function in the scores' precision.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from meltpoint.tasks.core.kinds import reading
 from meltpoint.tasks.core.metrics import Prediction
 
 INITIAL_SPREAD = 0.1
-"""pytorch-crf's own: transition scores start uniform within ± this."""
+"""As in pytorch-crf: initial transition scores are uniform within ± this."""
 
 
 class ConditionalRandomField(nn.Module):
-    """Transition scores over labels, a set a member; loss and best paths in float32, whatever autocast is on.
+    """Transition scores over labels, one set per member; loss and best paths in float32, even under autocast.
 
     Args:
         labels: number of labels.
@@ -40,17 +40,17 @@ class ConditionalRandomField(nn.Module):
         self.start_transitions = bundle.parameter(labels, fill=fill)
         self.end_transitions = bundle.parameter(labels, fill=fill)
         self.transitions = bundle.parameter(labels, labels, fill=fill)
-        # In a tuple, so that its own parameters, which are never used, are not registered here.
+        # In a tuple, so that its own parameters, which are unused, are not registered here.
         self._one = (CRF(labels, batch_first=True),)
 
     def loss(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        """Negative log-likelihood of the labels, divided by the number of words, a member.
+        """Negative log-likelihood of the labels per word, for each member.
 
-        The mean over words, not over sentences, so that one learning rate suits a softmax and a CRF alike.
+        The mean is over words, not sentences, so that the same learning rate suits a softmax and a CRF.
 
         Args:
             scores: (T, batch, words, labels), the emissions of each sentence's words, gathered.
-            labels: (lanes, batch, words) int64; anything where masked.
+            labels: (lanes, batch, words) int64; arbitrary where masked.
             mask: (lanes, batch, words) bool, True on the first words of each sentence and nowhere else.
 
         Returns:
@@ -62,7 +62,7 @@ class ConditionalRandomField(nn.Module):
             return scores.float().sum((1, 2, 3))
         labels, mask = labels.expand(trials, -1, -1), mask.expand(trials, -1, -1)
         worded = mask[:, :, 0]
-        # pytorch-crf takes no sentence without words: it is given a first word, and its likelihood is left out.
+        # pytorch-crf rejects a sentence without words: it gets a first word, and its likelihood is left out.
         inside = torch.cat([torch.ones_like(mask[:, :, :1]), mask[:, :, 1:]], 2)
         with torch.autocast(scores.device.type, enabled=False):
             rows = (scores.float(), labels.masked_fill(~mask, 0), inside)
@@ -72,8 +72,8 @@ class ConditionalRandomField(nn.Module):
     def _likelihood(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         """Log-likelihood of every row, (T, batch).
 
-        A member at a time, for the bundle's promise; all rows of eight members at once would take a fifth of the time
-        (docs/internals/log.md).
+        Computed one member at a time, to keep the bundle's promise; all rows of eight members at once would take a
+        fifth of the time (docs/internals/log.md).
         """
         found = []
         for member, rows in enumerate(zip(scores, labels, mask, strict=True)):
@@ -85,12 +85,13 @@ class ConditionalRandomField(nn.Module):
     def decode(self, scores: Tensor, mask: Tensor, member: int) -> list[list[int]]:
         """The best path of each sentence (Viterbi), traced back for the whole batch at once.
 
-        Equal to pytorch-crf's own, which goes back sentence by sentence in Python (measured: 2 to 4 times as long).
+        The result equals pytorch-crf's, which traces back sentence by sentence in Python and takes 2 to 4 times as
+        long.
 
         Args:
             scores: (batch, words, labels), one member's.
             mask: (batch, words) bool, as for the loss.
-            member: whose transition scores.
+            member: the member whose transition scores apply.
         """
         lengths = mask.sum(1).tolist()
         _check_contiguous(mask)
@@ -100,7 +101,7 @@ class ConditionalRandomField(nn.Module):
         return [path[:length] for path, length in zip(paths, lengths, strict=True)]
 
     def _viterbi(self, scores: Tensor, mask: Tensor, member: int) -> Tensor:
-        """Best labels, (batch, words); past a sentence's end its last label is repeated."""
+        """Best labels, (batch, words); after a sentence's end its last label is repeated."""
         transitions = self.transitions[member]
         best = self.start_transitions[member] + scores[:, 0]  # (batch, labels)
         stay = torch.arange(scores.shape[2], device=scores.device).expand_as(best)
@@ -119,23 +120,23 @@ class ConditionalRandomField(nn.Module):
 
 
 def _check_contiguous(mask: Tensor) -> None:
-    """A mask with holes would silently score another sequence."""
+    """Refuse a mask with holes, which would silently score another sequence."""
     assert mask.dtype == torch.bool, "the mask is boolean"
     assert bool((mask[..., 1:] <= mask[..., :-1]).all()), "words are gathered: a mask has no holes"
 
 
 class CrfHead(Head):
-    """Loss and predictions of a CRF over another head's scores: a subclass has this base first, that head second."""
+    """Loss and predictions of a CRF over another head's scores; a subclass lists this base first, that head second."""
 
     kinds = reading("words")
 
     def compose(self, bundle: Bundle) -> None:
-        """The scorer's parts, and the CRF."""
-        super().compose(bundle)  # type: ignore[safe-super]  # the scorer's: it comes next among the bases
+        """Create the scoring head's layers and the CRF."""
+        super().compose(bundle)  # type: ignore[safe-super]  # the scoring head's, the next base
         self.crf = ConditionalRandomField(self.shape.outputs, bundle)
 
     def loss(self, scores: Tensor, batch: Batch) -> Tensor:
-        """Negative log-likelihood of the rows' label paths, a word; (T,)."""
+        """Negative log-likelihood of the rows' label paths per word; (T,)."""
         assert batch.labels is not None, "the loss needs labels"
         assert batch.word_mask is not None, "a CRF labels words"
         return self.crf.loss(scores, lanes_of(batch.labels, batch.lanes), lanes_of(batch.word_mask, batch.lanes))
@@ -147,7 +148,7 @@ class CrfHead(Head):
 
 
 class Crf(CrfHead, Linear):
-    """A linear head whose labels are scored as a path; serves labels of words only."""
+    """A linear head with labels scored as a path; supports labels of words only."""
 
     summary = "each word's first piece → linear → conditional random field"
 

@@ -1,13 +1,14 @@
 """DenseNet over subword tokens: four dense blocks of four convolutions, and [CLS]; text classifier of arXiv 1907.05338.
 
 The paper (experiment B): "four independent blocks and each block has four CNNs connected by residual", its output
-concatenated with [CLS] for prediction, Kaiming initialisation. Choices that it leaves open: a block is that of Huang et
-al. 2017, where each convolution reads the states and the outputs of all before it, then ReLU and dropout; the blocks,
-being independent, all read the encoder's states, without transitions between them; a row's vector is the maximum over
-its pieces (Kim 2014) of all that the blocks hold, the states among it. Without batch normalisation, which would let a
-row's scores depend on other rows. Padding is zero before each convolution, as is what lies beyond a row's ends.
+concatenated with [CLS] for prediction, Kaiming initialisation. It leaves other choices open; these are ours. A block is
+as in Huang et al. 2017: each convolution reads the states and the outputs of all earlier ones, then ReLU and dropout.
+The blocks are independent: all read the encoder's states, without transitions between them. A row's vector is the
+maximum over its pieces (Kim 2014) of the blocks' contents, including the states. There is no batch normalisation, which
+would make a row's scores depend on other rows. Padding, and the space beyond a row's ends, is zero before each
+convolution.
 
-It is for stack-and-finetune; the paper's gain of 0.72 % is that of an ensemble with `highway_lstm` and BERT alone.
+It is for stack-and-finetune; the paper's gain of 0.72 % is from an ensemble with `highway_lstm` and plain BERT.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ BLOCKS, LAYERS = 4, 4
 
 
 class DenseLayer(nn.Module):
-    """One convolution of every block: from the states, and from the outputs of the block's earlier convolutions.
+    """One convolution of every block, over the states and the outputs of the block's earlier convolutions.
 
-    A convolution of a concatenation is the sum of the convolutions of its parts. So the states, which all blocks read,
-    are laid out as windows once for all layers, and one product serves the four blocks.
+    A convolution of a concatenation is the sum of its parts' convolutions. So the states, which all blocks read, become
+    windows once for all layers, and one product serves the four blocks.
 
     Args:
         dim: size of a state.
-        layer: how many convolutions come before it in its block.
+        layer: the number of convolutions before it in its block.
         bundle: the members.
     """
 
@@ -78,7 +79,7 @@ class DenseNet(Head):
     summary = "four dense blocks of four convolutions over all pieces → maximum ⊕ [CLS] → linear"
 
     def compose(self, bundle: Bundle) -> None:
-        """The layers of all blocks and the score layer."""
+        """Create the layers of all blocks and the score layer."""
         dim = self.shape.dim
         self.size = bundle.size(KERNEL_SIZE)
         self.dropout = bundle.dropout()

@@ -1,12 +1,12 @@
 """ESIM, the enhanced sequential inference model (Chen et al. 2017, "Enhanced LSTM for Natural Language Inference").
 
 Peters, Ruder & Smith 2019, appendix A: the task model of frozen encoders for sentence pairs, "modified as needed to
-support regression tasks in addition to classification", which here is one output and `Head`'s loss. Sizes are those
-of Chen et al. Where dropout acts is as in AllenNLP's ESIM: whole features of both BiLSTMs' inputs, and single elements
-of the pooled vector and of the hidden layer.
+support regression tasks in addition to classification", which here means one output and `Head`'s loss. Sizes are from
+Chen et al. Dropout acts as in AllenNLP's ESIM: on whole features of both BiLSTMs' inputs, and on single elements of the
+pooled vector and of the hidden layer.
 
-It is for frozen encoders, which need a task model that can learn much; on one that trains, add little (table 1 there):
-`linear`, or `bi_attention`.
+Use it on frozen encoders, which need a task model that can learn much; on an encoder that trains, add little (table 1
+there): `linear` or `bi_attention`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Esim(Head):
     separate_pairs = True
 
     def compose(self, bundle: Bundle) -> None:
-        """Both sentences share every part."""
+        """Create the layers; both sentences share all of them."""
         hidden = bundle.size(HIDDEN_SIZE)
         self.encoder = BiLSTM(self.shape.dim, bundle, hidden, 1, FeatureDropout(bundle))
         self.projection = Affine(8 * hidden, hidden, bundle, "relu")

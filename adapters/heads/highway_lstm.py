@@ -1,11 +1,11 @@
 """Highway-LSTM: BiLSTM layers with gated skip connections; one of the three text classifiers of arXiv 1907.05338.
 
-The paper (experiment B) says no more than the name and Kaiming initialisation. Taken here is the highway connection of
-Srivastava et al. 2015 (arXiv 1505.00387) around each BiLSTM layer but the first: y = t ∗ BiLSTM(x) + (1 − t) ∗ x
-with t = σ(W x + b). The first layer has none, because it changes the size of a state; that is their way too. Zhang et
-al. 2016 gate the cells of two layers within the recurrence instead. Pooling and the score layer are those of `bilstm`.
+The paper (experiment B) gives only the name and Kaiming initialisation. This head uses the highway connection of
+Srivastava et al. 2015 (arXiv 1505.00387) around each BiLSTM layer except the first: y = t ∗ BiLSTM(x) + (1 − t) ∗ x
+with t = σ(W x + b). As there, the first layer has none, because it changes the size of a state. Zhang et al. 2016
+instead gate the cells of two layers within the recurrence. Pooling and score layer are the same as in `bilstm`.
 
-It is for stack-and-finetune; the paper's gain of 0.72 % is that of an ensemble with `densenet` and BERT alone.
+It is for stack-and-finetune; the paper's gain of 0.72 % is from an ensemble with `densenet` and plain BERT.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CARRY_BIAS = -1.0
 
 
 class HighwayLayer(nn.Module):
-    """A BiLSTM layer, and the gate between its output and its input.
+    """A BiLSTM layer with a gate between its output and its input.
 
     Args:
         dim: size of a state, twice the units of a direction.
@@ -44,9 +44,9 @@ class HighwayLayer(nn.Module):
         self.gate = Affine(dim, dim, bundle, bias=CARRY_BIAS)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """(T, batch, pieces, dim) and the mask of real pieces → the same, anything on padding."""
+        """(T, batch, pieces, dim) and the mask of real pieces → the same, arbitrary on padding."""
         open_part = elementwise(torch.sigmoid, self.gate(states))
-        # Not `torch.lerp`, whose last bits depend on how its factors lie in memory.
+        # Not `torch.lerp`, whose last bits depend on the memory layout of its factors.
         read = self.bilstm(states, mask)
         return states + open_part * (read - states)
 
@@ -59,7 +59,7 @@ class HighwayLstm(Head):
     summary = "BiLSTM layers with highway connections around them → max ⊕ mean pooling → linear"
 
     def compose(self, bundle: Bundle) -> None:
-        """The layers and the score layer."""
+        """Create the layers and the score layer."""
         hidden = bundle.size(HIDDEN_SIZE)
         self.first = BiLSTM(self.shape.dim, bundle, hidden, layers=1)
         self.highways = nn.ModuleList(HighwayLayer(2 * hidden, bundle) for _ in range(bundle.size(LAYERS) - 1))

@@ -20,7 +20,7 @@ class Linear(Head):
     reads = "first"
 
     def compose(self, bundle: Bundle) -> None:
-        """The score layer."""
+        """Create the score layer."""
         self.scores = Scores(self.shape.dim, self.shape.outputs, bundle, std=BERT_STD)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:

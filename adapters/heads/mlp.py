@@ -1,8 +1,8 @@
 """Two fully connected layers: the finetune-only baseline's task model of arXiv 1907.05338, section 3.
 
-The file to start a new head from. A head serves several trials at once: the first dimension of its weights and scores
-is theirs. `compose` makes the layers, `forward` applies them; those of `adapters/layers/` keep the trials apart. What
-to look after beyond them is in `layers.bundle`.
+Start a new head from this file. A head serves several trials at once: the first dimension of its weights and scores
+counts the trials. `compose` creates the layers and `forward` applies them; the layers of `adapters/layers/` keep the
+trials apart. `layers.bundle` lists the rules beyond that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Mlp(Head):
     reads = "first"
 
     def compose(self, bundle: Bundle) -> None:
-        """Make the hidden layer and the score layer, which has its own dropout."""
+        """Create the hidden layer and the score layer, which has its own dropout."""
         hidden = bundle.size(HIDDEN_SIZE)
         self.dropout = bundle.dropout()
         self.hidden = Affine(self.shape.dim, hidden, bundle, nonlinearity="relu")

@@ -1,14 +1,14 @@
 """The classification head of the encoder's family, as Hugging Face transformers builds it.
 
-For sentences and pairs it is what `AutoModelForSequenceClassification` puts on the encoder: BERT's pooler (a dense
-layer and tanh, trained by next-sentence prediction) → dropout → classifier (Devlin et al. 2019, section 3.2 and A.1),
-RoBERTa's dense layer and tanh, DistilBERT's dense layer and ReLU, and so on. For sequence labelling it is what
-`AutoModelForTokenClassification` puts on each word's first piece. The encoder's family builds it (`FamilyHead`);
-encoders that are not of transformers have none.
+For sentences and pairs it is the head that `AutoModelForSequenceClassification` puts on the encoder: BERT's pooler (a
+dense layer and tanh, trained by next-sentence prediction) → dropout → classifier (Devlin et al. 2019, section 3.2 and
+A.1), RoBERTa's dense layer and tanh, DistilBERT's dense layer and ReLU, and so on. For sequence labelling it is the
+head that `AutoModelForTokenClassification` puts on each word's first piece. The encoder's family builds it
+(`FamilyHead`); encoders outside transformers have none.
 
-Its weights lie in the head's row of the multiplier table, also those of a pretrained pooler: it reads the hidden states
-that are cached of a frozen encoder, and each member of a bundle trains its own. BERT's released code trains pooler and
-classifier at the encoder's rate, which this is where no trick or phase gives the rows different ones.
+All its weights, including a pretrained pooler's, are in the head's row of the multiplier table: the head reads a frozen
+encoder's cached hidden states, and each member of a bundle trains its own copy. BERT's released code trains pooler and
+classifier at the encoder's rate; so does this head unless a trick or phase gives the rows different rates.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from meltpoint.adapters.layers.affine import first_states
 from meltpoint.adapters.layers.bundle import Bundle, ByMember, lanes_of
 
 POOLER = Parameter(
-    "native.pooler", "pretrained", "the checkpoint's pooler (fresh where it ships none), a fresh one, or none",
+    "native.pooler", "pretrained", "the checkpoint's pooler (fresh if it ships none), a fresh one, or none",
     choices=("pretrained", "fresh", "none"), shapes=True,
 )  # fmt: skip
 
 
 class Native(Head):
-    """The family's own head, a member at a time."""
+    """The family's own head, called one member at a time."""
 
     hyperparameters = (POOLER,)
     summary = "the family's own head as transformers builds it: BERT's pretrained pooler → dropout → linear"
@@ -37,15 +37,15 @@ class Native(Head):
     is_native = True
 
     def compose(self, bundle: Bundle) -> None:
-        """The family's layers."""
+        """Create the family's layers."""
         shape, native = self.shape, self.shape.native
-        assert native is not None, "compatibility refuses encoders without a head of their own"
+        assert native is not None, "compatibility refuses encoders without their own head"
         own = native.build(shape.kind, shape.outputs, bundle.choice(POOLER), bundle.generators)
         self.top = ByMember(own, bundle)
         self.reads = native.reads(shape.kind)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
-        """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`. In float32, as `Scores`."""
+        """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`. In float32, like `Scores`."""
         mask = batch.piece_mask
         if batch.word_mask is not None:
             states, mask = first_states(states, batch), batch.word_mask

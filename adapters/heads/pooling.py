@@ -1,12 +1,12 @@
 """The states pooled without parameters → dropout → linear: for fine-tuned ELMo and for sentence encoders.
 
-Peters, Ruder & Smith 2019, section 3.2, fine-tune ELMo for classification by a maximum over the states, which was
-slightly better than their mean (appendix A.2); the first and last states were the third that they tried.
+Peters, Ruder & Smith 2019, section 3.2, fine-tune ELMo for classification with the maximum over the states, which was
+slightly better than the mean (appendix A.2); they also tried the first and last states.
 
-Sentence encoders (Reimers & Gurevych 2019; E5, BGE, GTE) were trained to give one vector a sentence: the kind `encoder`
-is their own pooling, with its normalisation. Pairs are then read separately, as in their training, and are
-[u; v; |u − v|; u ∗ v]. Every piece of an input counts, special tokens included, as in sentence-transformers; padding
-and the other sentence never do. A pair that is encoded jointly is one input, and has one vector.
+Sentence encoders (Reimers & Gurevych 2019; E5, BGE, GTE) were trained to give one vector per sentence; the kind
+`encoder` is their own pooling, with its normalisation. Pairs are then read separately, as in their training, and become
+[u; v; |u − v|; u ∗ v]. As in sentence-transformers, every piece of an input counts, including special tokens, but not
+padding or the other sentence. A jointly encoded pair is one input and has one vector.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class PoolingHead(Head):
     separate_pairs = True
 
     def compose(self, bundle: Bundle) -> None:
-        """The pooling, and the score layer.
+        """Create the pooling and the score layer.
 
         Raises:
-            ValueError: the setting takes the encoder's own pooling, and the encoder has none.
+            ValueError: the setting uses the encoder's own pooling, but the encoder has none.
         """
         self.kind, self.pair = bundle.choice(KIND), bundle.choice(PAIR)
         self.pool = self._pooling(self.kind)
@@ -73,7 +73,7 @@ class PoolingHead(Head):
             return POOLINGS[kind]
         own = self.shape.pooling
         if own is None:
-            raise ValueError("pooling.kind is encoder, and this encoder ships no pooling; take mean, max or cls.")
+            raise ValueError("pooling.kind is encoder, but this encoder ships no pooling; use mean, max or cls.")
         return normalised(POOLINGS[own.kind]) if own.normalise else POOLINGS[own.kind]
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:

@@ -2,14 +2,15 @@
 
 A sentence is its vector u, the state of its first piece. A pair, whose sentences u and v are encoded separately, is
 [|u − v|; u ∗ v] (Kiros et al. 2015, section 3.2, after Tai et al. 2015) or [u; v; |u − v|; u ∗ v] (Wang et al. 2018,
-section 4). It helps where the encoder was trained to put meaning into one vector; two sentences never see each other.
+section 4). It suits encoders trained to put a text's meaning into one vector; the two sentences never attend to each
+other.
 
-Six statistics of a pair's words may stand next to its vectors (`feats`; `pair_statistics`): combine-skip + feats of
-Kiros et al. 2015, section 3.3, for MRPC.
+`feats` adds six statistics of a pair's words to its vectors (`pair_statistics`): combine-skip + feats of Kiros et al.
+2015, section 3.3, for MRPC.
 
-On it is a linear classifier without dropout (Kiros et al.), or one hidden layer of 512 tanh units (GLUE's baselines,
-but for STS-B, where theirs is linear). Scores are regressed by a softmax over whole scores (Kiros et al., for SICK) or
-as one number by squared error (GLUE's STS-B).
+The classifier is linear without dropout (Kiros et al.), or has one hidden layer of 512 tanh units (GLUE's baselines,
+except for STS-B, where theirs is linear). Scores are regressed with a softmax over whole scores (Kiros et al., for
+SICK) or as one number with squared error (GLUE's STS-B).
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from meltpoint.tasks.core.metrics import Prediction
 class ScoreDistribution:
     """A score as a distribution over fixed points, for regression by a softmax (Tai et al. 2015, section 4.2).
 
-    The points lie evenly from the lowest score to the highest, about 1 apart: the whole scores 1 to 5 of SICK, 0 to 5
-    of STS-B. A true score y between two points a < b becomes a distribution p with (b − y) / (b − a) at a and the rest
-    at b, so that its mean is y. The loss is the cross-entropy of the softmax against p, which differs from Tai et al.'s
-    Kullback–Leibler divergence by a number that no weight changes; the predicted score is the softmax's mean.
+    The points are evenly spaced from the lowest score to the highest, about 1 apart: the whole scores 1 to 5 of SICK, 0
+    to 5 of STS-B. A true score y between two points a < b becomes a distribution p with (b − y) / (b − a) at a and the
+    rest at b, so its mean is y. The loss is the cross-entropy of the softmax against p, which differs from Tai et al.'s
+    Kullback–Leibler divergence by a constant; the predicted score is the softmax's mean.
 
     Attributes:
         low, high: the lowest and the highest score.
-        points: how many points, at least 2.
+        points: the number of points, at least 2.
     """
 
     def __init__(self, low: float, high: float) -> None:
@@ -62,7 +63,7 @@ class ScoreDistribution:
 
 
 PAIR = Parameter(
-    "sentence_vectors.pair", "kiros", "what a pair's u and v become: [|u-v|; u*v] (kiros), or u and v before it (glue)",
+    "sentence_vectors.pair", "kiros", "a pair's features: [|u-v|; u*v] (kiros), or u and v before it (glue)",
     choices=("kiros", "glue"), shapes=True, of_pairs=True,
 )  # fmt: skip
 HIDDEN_SIZE = Parameter(
@@ -89,7 +90,7 @@ class SentenceVectors(Head):
     separate_pairs, joint_pairs = True, False
 
     def compose(self, bundle: Bundle) -> None:
-        """The score layer, and the hidden layer where there is one."""
+        """Create the score layer, and the hidden layer if there is one."""
         self.pair = bundle.choice(PAIR)
         is_pair = self.shape.of_kind.is_pair
         self.feats = bool(bundle.size(FEATS)) and is_pair
@@ -116,7 +117,7 @@ class SentenceVectors(Head):
         return self.scores(vectors)
 
     def loss(self, scores: Tensor, batch: Batch) -> Tensor:
-        """See `Head.loss`; of a distribution, the mean cross-entropy against the true scores' distributions."""
+        """See `Head.loss`; for a distribution, the mean cross-entropy against the true scores' distributions."""
         if self.distribution is None:
             return super().loss(scores, batch)
         assert batch.labels is not None, "the loss needs labels"
@@ -124,7 +125,7 @@ class SentenceVectors(Head):
         return self.distribution.loss(scores, labels).mean(1)
 
     def decode(self, scores: Tensor, batch: Batch, member: int) -> list[Prediction]:
-        """See `Head.decode`; of a distribution, its mean."""
+        """See `Head.decode`; for a distribution, its mean."""
         if self.distribution is None:
             return super().decode(scores, batch, member)
         return list(self.distribution.mean(scores).tolist())

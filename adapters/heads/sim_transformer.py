@@ -1,9 +1,9 @@
-"""Sim-Transformer (arXiv 1907.05338, experiment C): BiMPM with a transformer instead of the BiLSTM that aggregates.
+"""Sim-Transformer (arXiv 1907.05338, experiment C): BiMPM with a transformer instead of the aggregating BiLSTM.
 
-The paper gives no sizes. Here one layer stands in for one BiLSTM, with as many attention heads as a position has
-matchings, and the fourfold feed-forward layer of Vaswani et al. (2017), whose layer the paper names. The pooling is
-ours: the mean over each sentence's pieces, then BiMPM's prediction layer, with a ReLU where its tanh would saturate.
-On a frozen encoder the paper finds it four points below BiMPM, and above it once the encoder has been fine-tuned too.
+The paper gives no sizes. Here one layer replaces one BiLSTM, with as many attention heads as a position has matchings,
+and the fourfold feed-forward layer of Vaswani et al. (2017), whose layer the paper names. The pooling is ours: the mean
+over each sentence's pieces, then BiMPM's prediction layer, with a ReLU because its tanh would saturate. The paper finds
+it four points below BiMPM on a frozen encoder, but above BiMPM once the encoder is also fine-tuned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from meltpoint.tasks.core.kinds import reading
 
 LAYERS = Parameter("sim_transformer.layers", 1, "layers of the transformer", 1, 12, shapes=True)
 HEADS = Parameter(
-    "sim_transformer.heads", 8, "attention heads a layer; they divide 8 · bimpm.perspectives", 1, 64, shapes=True
+    "sim_transformer.heads", 8, "attention heads per layer; a divisor of 8 · bimpm.perspectives", 1, 64, shapes=True
 )
 FEED_FORWARD_SIZE = Parameter(
     "sim_transformer.feed_forward_size", 640, "units of each layer's feed-forward layer", 1, 16384, shapes=True
@@ -49,7 +49,7 @@ class SimTransformer(Head):
     separate_pairs = True
 
     def compose(self, bundle: Bundle) -> None:
-        """The matching layer, the transformer and the prediction layer.
+        """Create the matching layer, the transformer and the prediction layer.
 
         Raises:
             ValueError: the attention heads do not divide the size of a position's matchings.
@@ -57,9 +57,7 @@ class SimTransformer(Head):
         self.matching = Matching(self.shape.dim, bundle)
         dim, heads = self.matching.dim, bundle.size(HEADS)
         if dim % heads:
-            raise ValueError(
-                f"{HEADS.name} is {heads}; it has to divide 8 · {PERSPECTIVES.name} = {dim}. 8 always does."
-            )
+            raise ValueError(f"{HEADS.name} is {heads}; it must divide 8 · {PERSPECTIVES.name} = {dim}. 8 always does.")
         self.transformer = Transformer(
             dim, bundle, bundle.size(LAYERS), heads, bundle.size(FEED_FORWARD_SIZE), bundle.choice(NORM) == "before"
         )

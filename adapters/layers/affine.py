@@ -1,4 +1,4 @@
-"""Layers of most heads: the mix of the encoder's layers, pooling, affine layers, maxout, the score layer."""
+"""Layers of most heads: the mix of the encoder's layers, pooling, affine layers, maxout and the score layer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from meltpoint.adapters.layers.bundle import Bundle, keep_members, lanes_of, sha
 
 
 class ScalarMix(nn.Module):
-    """gamma * sum_j softmax(s)_j h_j, without layer normalisation; one mix a member of a bundle.
+    """gamma * sum_j softmax(s)_j h_j, without layer normalisation; one mix per member of a bundle.
 
-    Starts as the plain mean of the layers: s = 0 and gamma = 1.
+    It starts as the plain mean of the layers: s = 0 and gamma = 1.
 
     Args:
-        layers: number of layers that are mixed, the embeddings counted.
+        layers: number of layers to mix, including the embeddings.
         trials: number of members.
     """
 
@@ -34,7 +34,7 @@ class ScalarMix(nn.Module):
 
         Args:
             states: (layers, lanes, batch, positions, dim), bottom → top, of any float type; or as many tensors of
-                (lanes, batch, positions, dim). Where lanes is 1, all members mix the same states.
+                (lanes, batch, positions, dim). If lanes is 1, all members mix the same states.
 
         Returns:
             (T, batch, positions, dim), float32.
@@ -46,7 +46,7 @@ class ScalarMix(nn.Module):
         weights = self.gamma[:, None] * torch.softmax(self.scalars, 1)  # (T, layers)
         with torch.autocast(stacked.device.type, enabled=False):
             lanes = stacked.float().flatten(2).transpose(0, 1)  # (lanes, layers, numbers)
-            # A product a member, also where all mix the same states: its bits are then those that it has alone.
+            # One product per member, even if all mix the same states, so that its bits are the same as alone.
             mixed = torch.bmm(weights[:, None], lanes.expand(trials, -1, -1))
             return mixed.view(trials, *stacked.shape[2:])
 
@@ -83,12 +83,12 @@ def mean(states: Tensor, mask: Tensor) -> Tensor:
 
 
 def first(states: Tensor, mask: Tensor) -> Tensor:
-    """The state of the first piece that counts: [CLS], where the encoder has it."""
+    """The state of the first unmasked piece: [CLS], if the encoder has it."""
     return _at(states, mask.int().argmax(2)).float()
 
 
 def first_and_last(states: Tensor, mask: Tensor) -> Tensor:
-    """The first state that counts ⊕ the last one; (T, batch, 2 * dim)."""
+    """The first unmasked state ⊕ the last one; (T, batch, 2 * dim)."""
     last = mask.shape[2] - 1 - mask.flip(2).int().argmax(2)
     return torch.cat([first(states, mask), _at(states, last).float()], -1)
 
@@ -115,11 +115,11 @@ def first_states(states: Tensor, batch: Batch) -> Tensor:
         batch: the batch they belong to.
 
     Returns:
-        (T or 1, batch, words, dim), each word's first piece, for sequence labelling; else (T or 1, batch, dim), the
-        first piece ([CLS]).
+        (T or 1, batch, words, dim), each word's first piece, for sequence labelling; otherwise (T or 1, batch, dim),
+        the first piece ([CLS]).
     """
     if batch.word_starts is None:
-        return states[:, :, 0].contiguous()  # a product's last bits may depend on how its factors lie in memory
+        return states[:, :, 0].contiguous()  # a product's last bits may depend on the memory layout of its factors
     starts = lanes_of(batch.word_starts, batch.lanes)[:, :, :, None]
     return states.gather(2, starts.expand(len(states), -1, -1, states.shape[3]))
 
@@ -129,7 +129,7 @@ class Affine(nn.Module):
 
     Args:
         inputs: size of a state.
-        outputs: how many numbers a state becomes.
+        outputs: size of a result.
         bundle: the members.
         nonlinearity: the function that follows the layer; Kaiming's initial weights (He et al. 2015) depend on it.
         std: standard deviation of the initial weights, instead of Kaiming's.
@@ -154,22 +154,22 @@ class Affine(nn.Module):
         trials, outputs = self.bias.shape
         rows = states.flatten(1, -2).expand(trials, -1, -1)
         count = rows.shape[1]
-        if count == 1:  # a matrix by one vector rounds by how many members there are; by two it does not
+        if count == 1:  # with one row, a product's rounding depends on the number of members; with two it does not
             rows = rows.expand(-1, 2, -1)
         if states.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
             found: Tensor = _ByMembers.apply(self.bias, self.weight, rows, torch.get_autocast_dtype("cpu"))  # type: ignore[no-untyped-call]
         else:
-            # The weights come first, so that their gradient comes in their own layout; else autograd would copy it.
+            # The weights come first, so that their gradient has their layout; otherwise autograd would copy it.
             found = torch.baddbmm(self.bias[:, :, None], self.weight, rows.transpose(1, 2)).transpose(1, 2).contiguous()
         return found[:, :count].reshape(trials, *states.shape[1:-1], outputs)
 
 
 class _ByMembers(torch.autograd.Function):
-    """An affine layer in bf16, a member at a time and as plain matrices.
+    """An affine layer in bf16, one member at a time and as plain matrices.
 
-    A CPU rounds a batched product of bf16 by how many members there are, and a batch of one by how far apart the
-    members of the bundle lie that it was cut from. By hand, because autograd would convert each member's gradients and
-    then copy all of them into one tensor.
+    On a CPU, the rounding of a batched bf16 product depends on the number of members, and for a batch of one on the
+    stride of the bundle that it was cut from. The backward pass is written by hand, because autograd would convert each
+    member's gradients and then copy all of them into one tensor.
     """
 
     @staticmethod
@@ -213,7 +213,7 @@ class FeatureDropout(nn.Module):
         self.dropout = bundle.dropout()
 
     def forward(self, states: Tensor) -> Tensor:
-        """(T or 1, positions, batch, size) → (T, positions, batch, size); unchanged where nothing is to be dropped."""
+        """(T or 1, positions, batch, size) → (T, positions, batch, size); unchanged if nothing is to be dropped."""
         ones = states.new_ones(1, 1, *states.shape[2:])
         kept = self.dropout(ones)
         return states if kept is ones else states * kept
@@ -243,16 +243,16 @@ class Scores(nn.Module):
 
 
 def elementwise(function: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
-    """A function like a sigmoid or tanh of every number, (T, …) → (T, …), in the bits that each member has alone.
+    """Apply a function such as sigmoid or tanh elementwise, (T, …) → (T, …), with the bits that each member has alone.
 
-    A CPU computes whole vectors of numbers by one routine and the remainder at the end by another, which rounds
-    differently: over a whole bundle, a member's last numbers would not be the last ones. Sums and products are safe.
+    A CPU computes whole vectors of numbers with one routine and the remainder at the end with another, which rounds
+    differently: in a whole bundle, a member's last numbers would not be the remainder. Sums and products are safe.
     """
     return torch.cat([function(own) for (own,) in shares(states)])
 
 
 def exact(states: Tensor) -> Tensor:
-    """A contiguous copy in float32 or better: where a product's factors lie in memory may decide its last bits."""
+    """A contiguous copy in float32 or better, because a product's last bits may depend on its factors' layout."""
     wanted = torch.promote_types(states.dtype, torch.float32)
     return states.to(wanted, memory_format=torch.contiguous_format, copy=True)
 
@@ -263,7 +263,7 @@ def pool(states: Tensor, batch: Batch) -> Tensor:
 
 
 def pool_masked(states: Tensor, mask: Tensor) -> Tensor:
-    """Maximum ⊕ mean where a mask is True, somewhere in every row; shapes as for `pool`.
+    """Maximum ⊕ mean where a mask is True, which must be somewhere in every row; shapes as for `pool`.
 
     Args:
         states: (T or 1, batch, positions, dim).
@@ -277,12 +277,12 @@ def _highest_and_mean(states: Tensor, mask: Tensor) -> Tensor:
 
 
 class Maxout(nn.Module):
-    """h_i = max_j (x · w_ij + b_ij), as AllenNLP's Maxout has it: neighbouring linear units compete.
+    """h_i = max_j (x · w_ij + b_ij), as in AllenNLP's Maxout: neighbouring linear units compete.
 
     Args:
         inputs: size of a vector.
         outputs: number of units.
-        competitors: number of linear units that each is the largest of.
+        competitors: number of linear units per output; the largest wins.
         bundle: the members. Initial weights have the variance of torch.nn.Linear's, 1 / (3 inputs), as in AllenNLP.
     """
 

@@ -1,7 +1,7 @@
 """Layers over a row's positions, for every member of a bundle: self-attention, a transformer, convolutions.
 
-Attention of a row to itself and attentive pooling compute in float32 also under autocast: their scores are sums of
-hundreds of products, unscaled, and bf16 has 8 bits. Padding changes no layer's result.
+Self-attention within a row and attentive pooling compute in float32 even under autocast: their scores are unscaled sums
+of hundreds of products, and bf16 has 8 bits. Padding does not change any layer's result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from meltpoint.adapters.layers.bundle import Bundle, shares
 
 
 def attend_to_itself(states: Tensor, mask: Tensor) -> Tensor:
-    """Attention to the own row: c_i = Σ_j softmax_j(x_i · x_j) x_j over the real tokens j, i among them.
+    """Attention within a row: c_i = Σ_j softmax_j(x_i · x_j) x_j over the real tokens j, including i.
 
     The bi-attention of McCann et al. 2017, section 5, where both texts are the same. As in AllenNLP only padding is
     masked, not the diagonal.
@@ -42,7 +42,7 @@ def _attended(states: Tensor, mask: Tensor) -> Tensor:
 class AttentivePooling(nn.Module):
     """Σ_i softmax_i(w · x_i) x_i over the real pieces, w learned (McCann et al. 2017, section 5).
 
-    AllenNLP adds a bias to w · x_i, which the softmax takes out again; there is none here.
+    AllenNLP adds a bias to w · x_i, which the softmax cancels; this layer has none.
 
     Args:
         inputs: size of a state.
@@ -76,12 +76,12 @@ class Transformer(nn.Module):
     `norm_first`, the input alone, and the last states once more (Xiong et al. 2020, "On Layer Normalization in the
     Transformer Architecture"). Dropout acts on the output of each sub-layer and on the sum of states and positions
     (Vaswani et al. 2017, section 5.4). With `norm_first` that sum passes through every layer, so it has no dropout:
-    under a maximum over places it made evaluation differ from training (docs/results/sim_transformer.md).
+    under a maximum over positions it made evaluation differ from training (docs/results/sim_transformer.md).
     Initialisation: Kaiming (He et al. 2015; arXiv 1907.05338 uses it for stacked heads).
 
     Args:
         dim: size of a state; a multiple of `heads`, and even.
-        bundle: the members; their `dropout` is taken.
+        bundle: the members; their `dropout` applies.
         layers: number of layers.
         heads: attention heads of each layer.
         feed_forward: units of each layer's hidden layer.
@@ -99,7 +99,7 @@ class Transformer(nn.Module):
         self.norm = LayerNorm(dim, bundle) if norm_first else None
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """(T, batch, positions, dim) → the same shape, anything on padding.
+        """(T, batch, positions, dim) → the same shape, arbitrary on padding.
 
         Args:
             states: the states before positions are added.
@@ -114,11 +114,11 @@ class Transformer(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-    """Self-attention and a feed-forward layer with a ReLU; arguments as `Transformer`'s."""
+    """Self-attention and a feed-forward layer with a ReLU; arguments as in `Transformer`."""
 
     def __init__(self, dim: int, bundle: Bundle, heads: int, feed_forward: int, norm_first: bool) -> None:
         super().__init__()
-        assert dim % heads == 0, "each attention head has as many numbers of a state as any other"
+        assert dim % heads == 0, "the number of attention heads divides the size of a state"
         self.heads, self.norm_first = heads, norm_first
         self.projections = Affine(dim, 3 * dim, bundle)
         self.output = Affine(dim, dim, bundle)
@@ -128,7 +128,7 @@ class TransformerLayer(nn.Module):
         self.dropout = bundle.dropout()
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """(T, batch, positions, dim) → the same shape; the mask is `Transformer`'s."""
+        """(T, batch, positions, dim) → the same shape; the mask is as in `Transformer`."""
         if self.norm_first:
             states = states + self._attention(self.first_norm(states), mask)
             return states + self._feed_forward(self.second_norm(states))
@@ -142,9 +142,10 @@ class TransformerLayer(nn.Module):
         return self.dropout(self.back(functional.relu(self.hidden(states))))
 
     def _attended(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Every position's mix of all real ones: (T, batch, positions, dim).
+        """Every position's mix of all real positions: (T, batch, positions, dim).
 
-        On a CPU a member at a time, for the bundle's promise: a batched product of bf16 rounds by its batch.
+        On a CPU this runs one member at a time, to keep the bundle's promise: a batched bf16 product's rounding depends
+        on its batch.
         """
         projected, masks = self.projections(states), mask.expand(len(states), -1, -1)
         return torch.cat([self._mixed(*share) for share in shares(projected, masks)])
@@ -160,7 +161,7 @@ class TransformerLayer(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """Layer normalisation (Ba, Kiros & Hinton 2016) with a scale and a shift a member; float32 also under autocast."""
+    """Layer normalisation (Ba, Kiros & Hinton 2016) with a scale and shift per member; float32 even under autocast."""
 
     __call__: Callable[..., Tensor]
 
@@ -177,18 +178,18 @@ class LayerNorm(nn.Module):
 
 
 def positions(count: int, dim: int, device: torch.device) -> Tensor:
-    """Vaswani et al. 2017, section 3.5: sines at even places, cosines at odd ones, (count, dim) float32."""
+    """Vaswani et al. 2017, section 3.5: sines at even indices, cosines at odd ones, (count, dim) float32."""
     places = torch.arange(count, device=device, dtype=torch.float32)[:, None]
     rates = 10_000 ** (-torch.arange(0, dim, 2, device=device, dtype=torch.float32) / dim)
     return torch.stack([(places * rates).sin(), (places * rates).cos()], -1).flatten(1)
 
 
 def windows(states: Tensor, size: int) -> Tensor:
-    """Each token's state concatenated with its neighbours'; zeros beyond the first and the last one.
+    """Each token's state concatenated with its neighbours'; zeros beyond the first and the last token.
 
     Args:
         states: (…, pieces, dim).
-        size: tokens in a window; with an even one, one token more lies behind the middle than before it.
+        size: tokens in a window; an even window has one more token after its middle than before it.
 
     Returns:
         (…, pieces, size * dim), the window's states one after another.
@@ -199,13 +200,13 @@ def windows(states: Tensor, size: int) -> Tensor:
 
 
 class GroupedConvolution(nn.Module):
-    """Convolutions side by side, each over channels of its own, without biases; the caller pads with zeros.
+    """Convolutions side by side, each over its own channels, without biases; the caller pads with zeros.
 
-    Computed as windows and a batched product, one a member and group, so that the gradient is a product too.
+    Computed as windows and a batched product, one per member and group, so that the gradient is also a product.
 
     Args:
         inputs: channels that a group reads.
-        outputs: channels that a group gives.
+        outputs: channels that a group returns.
         size: subword tokens in a window.
         groups: number of convolutions.
         bundle: the members.

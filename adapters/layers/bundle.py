@@ -1,20 +1,20 @@
 """Bundles: trials of one cell that train side by side, as one module with a leading dimension of members.
 
-The promise: on a CPU a member's weights, scores, gradients and predictions are to the last bit those that it has in a
-bundle of one, with its setting and its seed; on a GPU they are the same within rounding. (On a CPU only trials of one
-seed are put into a bundle: batches of several seeds would be padded to one width, and dropout depends on the width.)
+The promise: on a CPU, a member's weights, scores, gradients and predictions equal those of a bundle of one, with its
+setting and its seed, to the last bit; on a GPU they are equal within rounding. (On a CPU, a bundle only has trials with
+the same seed: batches of several seeds would be padded to the same width, and dropout depends on the width.)
 
-For that, a head or a layer
-- takes every parameter from `Bundle.parameter`, or from layers that do: the first dimension is the members', and the
-  first weights come from each member's own generator. Nothing that training changes lies anywhere else;
+To keep it, a head or a layer
+- takes every parameter from `Bundle.parameter`, or from layers that do: the first dimension counts the members, and the
+  initial weights come from each member's own generator. Training changes nothing else;
 - takes sizes from `Bundle.size` and `Bundle.choice`, on which the members agree, and dropout from `Bundle.dropout`;
-- never mixes along the first dimension of states (T, or 1 where all members read the same states) nor along the rows
-  of a batch, and leaves out padding: `affine.pool_rows`, or the mask `lanes_of(batch.piece_mask, batch.lanes)`;
+- never mixes along the first dimension of states (T, or 1 if all members read the same states) or along the rows of a
+  batch, and ignores padding: `affine.pool_rows`, or the mask `lanes_of(batch.piece_mask, batch.lanes)`;
 - computes with operations that round the same for any number of members: `Affine`, `torch.bmm`, sums and products.
-  Functions like a tanh go through `affine.elementwise`; for anything else, `shares` hands out a member at a time.
+  Functions such as tanh go through `affine.elementwise`; for anything else, `shares` yields one member at a time.
 
-Dropout masks and first weights of a member depend on its own seed alone. `tests/adapters/test_head_promises.py` checks
-every head, and names the rule that one breaks.
+A member's dropout masks and initial weights depend only on its own seed. `tests/adapters/test_head_promises.py` checks
+every head and names the rule that a head breaks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torch.func import functional_call
 from meltpoint.adapters.hyperparameters import COMMON, Parameter, Setting, Value
 
 BITS = 16
-"""Dropout decides by 16 bits: a ratio is met within 2^-17, and one draw of 64 bits serves four numbers."""
+"""Dropout uses 16 bits per number: a ratio is met within 2^-17, and one 64-bit draw serves four numbers."""
 
 
 class MemberRng:
@@ -42,12 +42,12 @@ class MemberRng:
     Members with the same seed share their draws.
 
     Args:
-        seeds: of the masks, one a member.
-        initial_seeds: of the first weights, one a member; None for `seeds`.
+        seeds: the seeds of the masks, one per member.
+        initial_seeds: the seeds of the initial weights, one per member; None for `seeds`.
 
     Attributes:
-        seeds, initial_seeds: one a member.
-        seed_rows: index of each member's seed among the distinct ones, hence its row of `bits`.
+        seeds, initial_seeds: one per member.
+        seed_rows: index of each member's seed among the distinct seeds, which is its row of `bits`.
     """
 
     def __init__(self, seeds: Sequence[int], initial_seeds: Sequence[int] | None = None) -> None:
@@ -56,13 +56,13 @@ class MemberRng:
         self._take(tuple(seeds), tuple(seeds if initial_seeds is None else initial_seeds))
 
     def _take(self, seeds: tuple[int, ...], initial_seeds: tuple[int, ...]) -> None:
-        assert len(seeds) == len(initial_seeds), "one seed of each kind a member"
+        assert len(seeds) == len(initial_seeds), "one seed of each kind per member"
         self.seeds, self.initial_seeds = seeds, initial_seeds
         self._distinct = tuple(dict.fromkeys(seeds))
         self.seed_rows = [self._distinct.index(seed) for seed in seeds]
 
     def begin(self, step: int) -> None:
-        """Start a training step: its draws are the same whatever was drawn before."""
+        """Start a training step; its draws do not depend on earlier draws."""
         self._step, self._call = step, 0
 
     def skip(self) -> None:
@@ -70,11 +70,11 @@ class MemberRng:
         self._call += 1
 
     def bits(self, shape: Sequence[int], device: torch.device) -> Tensor:
-        """Uniform int16 numbers, (U, *shape), one row a distinct seed, for `seed_rows` to pick from."""
+        """Uniform int16 numbers, (U, *shape), one row per distinct seed, indexed by `seed_rows`."""
         if device not in self._generators:
             self._generators[device] = torch.Generator(device)
         generator, count = self._generators[device], math.prod(shape)
-        # Whole words of 64 bits: one draw is as cheap as one of 16 would be.
+        # Whole 64-bit words: one draw costs no more than a 16-bit draw.
         words = torch.empty(len(self._distinct), -(-count * BITS // 64), dtype=torch.int64, device=device)
         for row, seed in zip(words, self._distinct, strict=True):
             generator.manual_seed(_mixed(seed, self._step, self._call))
@@ -83,7 +83,7 @@ class MemberRng:
         return words.view(torch.int16)[:, :count].view(-1, *shape)
 
     def initial(self, member: int) -> torch.Generator:
-        """A fresh CPU generator for a member's first weights: members with the same seed start alike."""
+        """A fresh CPU generator for a member's initial weights; members with the same seed start the same."""
         return torch.Generator().manual_seed(_mixed(self.initial_seeds[member]))
 
     def keep(self, members: Sequence[int]) -> None:
@@ -95,7 +95,7 @@ class MemberRng:
 def _mixed(*numbers: int) -> int:
     """Numbers → 63 bits that look unrelated for any two tuples: SplitMix64's steps (Steele, Lea & Flood 2014).
 
-    A generator's stream for one step must not be a neighbour of the next one's: Mersenne Twister takes 32 bits.
+    The generators of consecutive steps must not have neighbouring streams: Mersenne Twister takes 32 bits.
     """
     state, mask = len(numbers), 2**64 - 1
     for number in numbers:
@@ -107,10 +107,10 @@ def _mixed(*numbers: int) -> int:
 
 
 class Dropout(nn.Module):
-    """Dropout with a ratio and a mask a member.
+    """Dropout with a ratio and a mask per member.
 
     Args:
-        ratios: one a member, below 1.
+        ratios: one per member, below 1.
         rng: the members' random numbers.
     """
 
@@ -120,10 +120,10 @@ class Dropout(nn.Module):
         super().__init__()
         self.rng = rng
         self.levels = [round(ratio * 2**BITS) for ratio in ratios]
-        assert all(0 <= level < 2**BITS for level in self.levels), "a dropout ratio lies in [0, 1)"
+        assert all(0 <= level < 2**BITS for level in self.levels), "a dropout ratio is in [0, 1)"
 
     def forward(self, states: Tensor) -> Tensor:
-        """(T or 1, batch, …) → (T, batch, …) of the same type; unchanged where nothing is to be dropped."""
+        """(T or 1, batch, …) → (T, batch, …) of the same type; unchanged if nothing is to be dropped."""
         if not self.training or not any(self.levels):
             self.rng.skip()
             return states
@@ -131,16 +131,16 @@ class Dropout(nn.Module):
         return _Drop.apply(states, bits, self.rng.seed_rows, self.levels)  # type: ignore[no-any-return, no-untyped-call]
 
     def keep(self, members: Sequence[int]) -> None:
-        """Continue with some members; the head tells the random numbers itself."""
+        """Continue with some members; the head updates the random numbers itself."""
         self.levels = [self.levels[member] for member in members]
 
 
 class _Drop(torch.autograd.Function):
-    """Dropout of every member by its own row of bits, which are saved for the backward pass instead of a mask."""
+    """Dropout of every member with its own row of bits, which is saved for the backward pass instead of a mask."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, bits: Tensor, rows: Sequence[int], levels: Sequence[int]) -> Tensor:
-        """(T or 1, …), (U, …) int16, each member's row of them and its threshold → (T, …)."""
+        """(T or 1, …), (U, …) int16, each member's row of bits and its threshold → (T, …)."""
         ctx.save_for_backward(bits)
         ctx.rows, ctx.levels, ctx.shared = rows, levels, len(states) == 1
         return _dropped(states, bits, rows, levels)
@@ -148,7 +148,7 @@ class _Drop(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        """The same mask and scale."""
+        """Apply the same mask and scale."""
         (bits,) = ctx.saved_tensors
         found = _dropped(gradient, bits, ctx.rows, ctx.levels)
         if ctx.shared and len(found) > 1:
@@ -159,10 +159,10 @@ class _Drop(torch.autograd.Function):
 def _dropped(states: Tensor, bits: Tensor, rows: Sequence[int], levels: Sequence[int]) -> Tensor:
     """(T or 1, …) → (T, …): the kept elements, divided by the exact keep probability, rounded once."""
     factors = [1 / (1 - level / 2**BITS) for level in levels]
-    lowest = [level - 2 ** (BITS - 1) for level in levels]  # bits are signed: the lowest, -2^15, stands for 0
+    lowest = [level - 2 ** (BITS - 1) for level in levels]  # bits are signed: the lowest value, -2^15, represents 0
     found = torch.empty((len(rows), *states.shape[1:]), dtype=states.dtype, device=states.device)
     for own, into, row, level, factor in zip(states.expand_as(found), found, rows, lowest, factors, strict=True):
-        torch.mul(own, factor, out=into)  # a Python number, so that half precision is rounded once only
+        torch.mul(own, factor, out=into)  # a Python number, so that half precision is rounded only once
         into.mul_(bits[row] >= level)
     return found
 
@@ -172,12 +172,12 @@ _DROPOUT = next(parameter for parameter in COMMON if parameter.name == "dropout"
 
 @dataclass(frozen=True)
 class Bundle:
-    """The members that the layers of a head are made for.
+    """The members that a head's layers are created for.
 
     Attributes:
-        settings: one a member; they agree on what shapes the computation.
+        settings: one per member; they agree on everything that shapes the computation.
         rng: the members' random numbers.
-        generators: one a member, for its first weights: each layer draws on from where the last one stopped.
+        generators: one per member, for its initial weights; each layer continues where the last one stopped.
     """
 
     settings: Sequence[Setting]
@@ -185,7 +185,7 @@ class Bundle:
     generators: Sequence[torch.Generator] = field(init=False)
 
     def __post_init__(self) -> None:
-        assert len(self.settings) == len(self.rng.seeds), "one seed a setting"
+        assert len(self.settings) == len(self.rng.seeds), "one seed per setting"
         object.__setattr__(self, "generators", [self.rng.initial(member) for member in range(len(self))])
 
     def __len__(self) -> int:
@@ -209,8 +209,8 @@ class Bundle:
         """The head's dropout, each member at its own ratio.
 
         Args:
-            share: factor on the ratio, for a head with several dropouts of different ratios; none gets more
-                than the largest ratio that a setting may name.
+            share: factor on the ratio, for a head with several dropout ratios; the result is capped at the largest
+                ratio that a setting may name.
         """
         ratios = [share * float(value(setting, _DROPOUT)) for setting in self.settings]
         return Dropout([min(ratio, _DROPOUT.maximum) for ratio in ratios], self.rng)
@@ -224,20 +224,20 @@ class Bundle:
 
 
 def value(setting: Setting, parameter: Parameter) -> Value:
-    """A setting's value of a parameter, in its own type; the default where the setting does not name it."""
+    """A setting's value of a parameter, in its own type; the default if the setting does not name it."""
     return parameter.check(setting.get(parameter.name, parameter.default))
 
 
 @torch.no_grad()
 def keep_members(module: nn.Module, members: Sequence[int]) -> None:
-    """Cut a module down to some of its members, in this order.
+    """Reduce a module to some of its members, in this order.
 
-    The parameters stay the same objects, so that layer groups and the optimiser still hold them; their gradients go.
+    The parameters stay the same objects, so that layer groups and the optimiser still hold them; gradients are dropped.
     """
     for parameter in module.parameters():
         kept = parameter.data[torch.tensor(members, device=parameter.device)]
         parameter.grad = None
-        # By way of another type: only then does autograd forget the old shape where an old loss is still around.
+        # Through another type: only then does autograd forget the old shape if an old loss still exists.
         parameter.data = kept.to(torch.float16)
         parameter.data = kept
     for part in module.modules():
@@ -251,26 +251,26 @@ def lanes_of(tensor: Tensor, lanes: int) -> Tensor:
 
 
 def shares(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Tensors of (T, …) cut for computing: on a CPU a member at a time, on a GPU all at once.
+    """Slice tensors of (T, …) for computing: on a CPU one member at a time, on a GPU all at once.
 
-    On a CPU one member's numbers stay in the cache, where a whole bundle's would not, and products and sums have the
+    On a CPU, one member's numbers stay in the cache, while a whole bundle's would not, and products and sums have the
     shapes, hence the last bits, of a bundle of one.
 
     Yields:
-        A cut of each tensor, (1, …) or (T, …).
+        A slice of each tensor, (1, …) or (T, …).
     """
     size = len(tensors[0]) if tensors[0].is_cuda else 1
     yield from zip(*(torch.split(tensor, size) for tensor in tensors), strict=True)
 
 
 class ByMember(nn.Module):
-    """A module of plain torch, made for one trial, that holds all members' weights and is called a member at a time.
+    """A plain torch module for one trial that holds all members' weights and is called one member at a time.
 
-    A member's call is the module's own with the member's weights, so it rounds as it does alone. Each plain dropout of
-    the module becomes the bundle's, with the setting's ratio. The module may have no buffers.
+    Each call runs the module with one member's weights, so it rounds as it does alone. Each plain dropout of the module
+    becomes the bundle's, with the setting's ratio. The module must not have buffers.
 
     Args:
-        modules: one a member, alike but for their weights; the first one is taken over.
+        modules: one per member, identical except for their weights; the first one is reused.
         bundle: the members.
     """
 
@@ -291,7 +291,7 @@ class ByMember(nn.Module):
         """Call the module for each member.
 
         Args:
-            states: (T or 1, …), the module's first argument; 1 where all members read the same.
+            states: (T or 1, …), the module's first argument; 1 if all members read the same.
             shared: further arguments, (1 or T, …) each.
 
         Returns:
@@ -304,20 +304,20 @@ class ByMember(nn.Module):
             for dropout in self.dropouts:
                 dropout.member = member  # type: ignore[assignment]
             own = {name: every[member] for name, every in parameters.items()}
-            # Copies, because the last bits of a product may depend on where its factors begin in memory.
+            # Copies, because the last bits of a product may depend on its factors' alignment in memory.
             given = [tensor[member if len(tensor) > 1 else 0].clone() for tensor in (states, *shared)]
             found.append(functional_call(self.module, own, tuple(given)))
         return torch.stack(found)
 
 
 class MemberDropout(nn.Module):
-    """A dropout in a module that is called a member at a time.
+    """A dropout in a module that is called one member at a time.
 
     Args:
-        dropout: the bundle's.
+        dropout: the bundle's dropout.
 
     Attributes:
-        member: the member whose call it is; they come in order.
+        member: the current member; members come in order.
     """
 
     def __init__(self, dropout: Dropout) -> None:
@@ -327,8 +327,8 @@ class MemberDropout(nn.Module):
         self._kept: Tensor | None = None
 
     def forward(self, states: Tensor) -> Tensor:
-        """States of one member → the same, dropped by its own ratio and mask."""
-        if self.member == 0:  # drawn for all members at once: they count the same calls as one alone
+        """Apply dropout to one member's states, with its own ratio and mask."""
+        if self.member == 0:  # drawn for all members at once, so the count of calls is the same as for one alone
             ones = torch.ones_like(states)[None]
             kept = self.dropout(ones)
             self._kept = None if kept is ones else kept
@@ -336,7 +336,7 @@ class MemberDropout(nn.Module):
 
 
 def _replace_dropouts(module: nn.Module, bundle: Bundle) -> list[MemberDropout]:
-    """Put the bundle's dropout where a plain `nn.Dropout` is."""
+    """Replace each plain `nn.Dropout` by the bundle's dropout."""
     found = []
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):

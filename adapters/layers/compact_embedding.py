@@ -1,10 +1,10 @@
-"""An embedding table that trains only the subword tokens of the task, and snapshots of weights, which assemble it late.
+"""An embedding table that trains only the task's subword tokens, and snapshots of weights that assemble it lazily.
 
-The weight decay of the other tokens is exact. AdamW on the whole table is the same training: a token that no training
-row has gets a gradient of 0, so its moments stay 0 and each step only multiplies its row by 1 - rate · decay
-(Loshchilov & Hutter 2019, algorithm 2). That product is one number for all of them, kept here and applied where the
-rows are read. all-MiniLM-L6-v2 holds half of its weights in a table of 30 522 tokens, of which 1 000 sentences of SST-2
-have 4 800.
+The weight decay of the other tokens is exact. AdamW on the whole table trains the same: a token that no training row
+has gets a gradient of 0, so its moments stay 0 and each step only multiplies its row by 1 - rate · decay (Loshchilov &
+Hutter 2019, algorithm 2). The product of these factors is the same for all such rows; it is kept here and applied when
+the rows are read. all-MiniLM-L6-v2 holds half of its weights in a table of 30 522 tokens, of which 1 000 sentences of
+SST-2 have 4 800.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _ABSENT = -1
 
 
 class CompactEmbedding(nn.Module):
-    """A replacement of an `nn.Embedding`, with the layout of its `state_dict`, before training and after.
+    """A replacement for an `nn.Embedding`, with the same `state_dict` layout before and after training.
 
-    In training mode every piece must be in the table (an unknown one is an IndexError on the CPU); in evaluation mode
-    any piece is read.
+    In training mode every piece must be in the table (an unknown piece is an IndexError on the CPU); in evaluation mode
+    any piece is allowed.
 
     Args:
-        dense: the table as it is; its tensor is kept, not copied.
-        pieces: which rows are trained, in ascending order.
+        dense: the original table; its tensor is kept, not copied.
+        pieces: the rows to train, in ascending order.
 
     Attributes:
         weight: (trained pieces, dim), the parameter.
-        decay: the product by which the rows outside the table have been multiplied so far.
+        decay: the factor by which the rows outside the table have been multiplied so far.
     """
 
     rest: Tensor
@@ -65,14 +65,14 @@ class CompactEmbedding(nn.Module):
         return torch.where(row[..., None] >= 0, trained, functional.embedding(pieces, self.rest) * self.decay)
 
     def dense(self) -> Tensor:
-        """The whole table as training of all of it would have left it: a new tensor, (all pieces, dim)."""
+        """The whole table, as if all of it had been trained: a new tensor, (all pieces, dim)."""
         return self.later(copied=False)()
 
     def later(self, copied: bool) -> Callable[[], Tensor]:
-        """A function that assembles `dense` of the table as it is now.
+        """A function that assembles `dense` from the current table.
 
         Args:
-            copied: whether training may continue before it is called.
+            copied: whether training may continue before the function is called.
         """
         rest, decay, pieces, trained = self.rest, self.decay, self.pieces, self.weight.detach()
         trained = trained.clone() if copied else trained
@@ -87,7 +87,7 @@ class CompactEmbedding(nn.Module):
     def follow(self, optimiser: torch.optim.Optimizer) -> None:
         """Decay the other rows with each of the optimiser's steps that trains the table.
 
-        A step without a gradient (a frozen layer group) leaves both as they are, as AdamW does.
+        A step without a gradient (a frozen layer group) changes neither, as in AdamW.
         """
         group = next(g for g in optimiser.param_groups if any(p is self.weight for p in g["params"]))
         this = weakref.ref(self)  # the optimiser's hook must not keep a finished trial's table alive
@@ -119,22 +119,22 @@ class CompactEmbedding(nn.Module):
 
 
 def pieces_of(split: EncodedSplit, pad_piece: int) -> list[int]:
-    """Every piece that a batch of a split can have, ascending; padding too."""
+    """Every piece that a batch of a split can have, including padding, ascending."""
     return sorted({pad_piece}.union(*(sequence for row in split.rows for sequence in row.inputs)))
 
 
 def compact(model: Any, pieces: Iterable[int]) -> CompactEmbedding | None:
-    """Put a `CompactEmbedding` where a transformers model has its table of pieces.
+    """Replace a transformers model's table of pieces with a `CompactEmbedding`.
 
-    Call it before the optimiser is made: the parameter is another one afterwards.
+    Call it before creating the optimiser, because it replaces the parameter.
 
     Args:
-        model: has transformers' `get_input_embeddings` and `set_input_embeddings`.
+        model: a model with transformers' `get_input_embeddings` and `set_input_embeddings`.
         pieces: every piece that training will read.
 
     Returns:
-        the new table; None where the model was left as it is, because its table is no plain one of its own (tied to
-        another module, rescaled at each reading, or of sparse gradients) or because every piece is trained.
+        the new table; None if the model stays unchanged, because its table is not a plain table of its own (tied to
+        another module, rescaled at each read, or with sparse gradients) or because every piece is trained.
     """
     dense = model.get_input_embeddings()
     trained = torch.tensor(sorted(set(pieces)))
@@ -158,10 +158,10 @@ Part = Tensor | Callable[[], Tensor]
 
 
 class Snapshot(Mapping[str, Tensor]):
-    """A mapping of names to weights, as a `state_dict`.
+    """A mapping of names to weights, like a `state_dict`.
 
-    The full embedding table of a `CompactEmbedding` is assembled when it is read, because most snapshots are replaced
-    by better ones without being read, and allocating the 47 MB of all-MiniLM-L6-v2's table takes a tenth of a second.
+    The full embedding table of a `CompactEmbedding` is assembled only when read, because most snapshots are replaced by
+    better ones without being read, and allocating the 47 MB of all-MiniLM-L6-v2's table takes a tenth of a second.
 
     Args:
         parts: name → weight, or a function that returns it.

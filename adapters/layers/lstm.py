@@ -1,7 +1,7 @@
-"""LSTMs for every member of a bundle: one direction by the fastest way on the device, and the BiLSTM of heads.
+"""LSTMs for every member of a bundle: one direction in the device's fastest way, and the heads' BiLSTM.
 
-On a CPU, oneDNN's LSTM runs a member and a direction at a time: a member's recurrent weights fit the cache next to the
-core, those of a bundle do not. On a GPU, several members share one recurrence, with a matrix product a time step.
+On a CPU, oneDNN's LSTM runs one member and one direction at a time: a member's recurrent weights fit into the core's
+cache, a bundle's do not. On a GPU, several members share one recurrence, with one matrix product per time step.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def reversal(mask: Tensor) -> Tensor:
-    """The new index of each position when every row is reversed within its length; padding stays where it was.
+    """The new index of each position when every row is reversed within its length; padding keeps its position.
 
     Args:
         mask: (lanes, batch, positions) bool.
 
     Returns:
-        (lanes, positions, batch) int64, positions; time comes first, as the kernels want it.
+        (lanes, positions, batch) int64, positions; time comes first, as the kernels expect.
     """
     lengths = mask.sum(-1)[:, None]
     index = torch.arange(mask.shape[-1], device=mask.device)[:, None]
@@ -41,18 +41,18 @@ def reverse(states: Tensor, order: Tensor) -> Tensor:
     member = torch.arange(bundles, device=order.device)[:, None, None]
     flat = ((member * positions + order) * batch + torch.arange(batch, device=order.device)).flatten()
 
-    def pick(rows: Tensor) -> Tensor:  # an involution: the gradient is picked alike
+    def pick(rows: Tensor) -> Tensor:  # an involution: the gradient is picked the same way
         return rows.index_select(0, flat)
 
     return mapped(states.reshape(-1, size), pick, pick).view(states.shape)
 
 
 def member_by_member(inputs: Tensor, weights: Weights) -> Tensor:
-    """One direction, left to right, by torch's own LSTM.
+    """One direction, left to right, with torch's own LSTM.
 
     Args:
         inputs: (T or 1, positions, batch, inputs).
-        weights: the direction's, of the inputs' type.
+        weights: the direction's weights, in the inputs' type.
 
     Returns:
         (T, positions, batch, hidden).
@@ -71,11 +71,11 @@ def all_at_once(inputs: Sequence[Tensor], weights: Sequence[Weights]) -> list[Te
     """Several directions of every member in one recurrence.
 
     Args:
-        inputs: one a direction, already in its reading order, each (T or 1, positions, batch, inputs).
-        weights: one a direction, of the inputs' type.
+        inputs: one tensor per direction, already in reading order, each (T or 1, positions, batch, inputs).
+        weights: one set per direction, in the inputs' type.
 
     Returns:
-        One a direction, (T, positions, batch, hidden).
+        One tensor per direction, (T, positions, batch, hidden).
     """
     projected = []
     for own, (into, _, one, two) in zip(inputs, weights, strict=True):
@@ -99,8 +99,8 @@ class Recurrence(torch.autograd.Function):
         """Read left to right.
 
         Args:
-            ctx: autograd's.
-            projected: (positions, G, batch, 4 * hidden): inputs by input weights, and both biases.
+            ctx: autograd's context.
+            projected: (positions, G, batch, 4 * hidden): inputs times input weights, plus both biases.
             recurrent: (G, hidden, 4 * hidden).
 
         Returns:
@@ -130,7 +130,8 @@ class Recurrence(torch.autograd.Function):
         steps, groups, batch, _, size = gates.shape
         inner, forget, cell, outer = gates.unbind(3)
         reached = cells[1:].tanh()
-        # The gradient of each gate's score for a unit of the cell's gradient; for the output gate, of the output's.
+        # The gradient of each gate's score per unit of the cell's gradient; for the output gate, of the output's
+        # gradient.
         slopes = torch.stack(
             [
                 cell * inner * (1 - inner),
@@ -140,7 +141,7 @@ class Recurrence(torch.autograd.Function):
             ],
             3,
         )
-        through = outer * (1 - reached * reached)  # of the output's gradient, into the cell
+        through = outer * (1 - reached * reached)  # from the output's gradient into the cell's
         scores = torch.empty(steps, groups, batch, 4 * size, dtype=hidden.dtype, device=hidden.device)
         back, carried = recurrent.transpose(1, 2).contiguous(), torch.zeros_like(cells[0])
         output = gradient[-1]
@@ -160,21 +161,21 @@ class Recurrence(torch.autograd.Function):
 
 HIDDEN_SIZE = Parameter("bilstm.hidden_size", 200, "units of each direction of the BiLSTM", 1, 4096, shapes=True)
 LAYERS = Parameter("bilstm.layers", 2, "layers of the BiLSTM", 1, 8, shapes=True)
-"""Peters, Ruder & Smith 2019, appendix A: a two-layer BiLSTM; its size of 200 is that of Peters et al. 2018."""
+"""Peters, Ruder & Smith 2019, appendix A: a two-layer BiLSTM; its size of 200 is from Peters et al. 2018."""
 
 ALL_AT_ONCE = 4
-"""Members of a bundle from which a GPU reads them in one recurrence; fewer are faster one by one (measured on an H200
+"""The number of members from which a GPU uses one shared recurrence; fewer are faster one by one (measured on an H200
 with 200 and 300 units over 24 to 120 positions; `docs/internals/log.md`, 2026-11-26)."""
 
 DIRECTIONS = ("", "_reverse")
-"""The endings of torch.nn.LSTM's parameter names, which are kept."""
+"""The suffixes of torch.nn.LSTM's parameter names, kept here."""
 
 
 class BiLSTM(nn.Module):
     """A stacked bidirectional LSTM over a row's real pieces; dropout on its input and between its layers.
 
     A member's weights have the names, and its outputs the values, of a torch.nn.LSTM. Instead of packed sequences, the
-    backward direction reads rows that were reversed within their lengths, so that padding comes last in both.
+    backward direction reads rows reversed within their lengths, so padding comes last in both directions.
 
     Initialisation: Kaiming (He et al. 2015; arXiv 1907.05338 uses it for stacked heads) on the input weights,
     orthogonal recurrent weights (Saxe et al. 2014), forget bias 1 (Jozefowicz et al. 2015), other biases 0.
@@ -184,7 +185,8 @@ class BiLSTM(nn.Module):
         bundle: the members.
         hidden: units of each direction.
         layers: number of layers.
-        dropout: of each layer's input, (T or 1, positions, batch, size); None is the setting's, element by element.
+        dropout: the dropout of each layer's input, (T or 1, positions, batch, size); None for the setting's elementwise
+            one.
     """
 
     __call__: Callable[..., Tensor]
@@ -207,17 +209,17 @@ class BiLSTM(nn.Module):
                     self.register_parameter(f"{name}_l{layer}{direction}", parameter)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        """(T or 1, batch, positions, inputs) → (T, batch, positions, dim), anything where the mask is False.
+        """(T or 1, batch, positions, inputs) → (T, batch, positions, dim), arbitrary where the mask is False.
 
-        The mask, (lanes, batch, positions) bool, is True on as many of a row's first positions as the row has. Under
-        autocast the recurrence runs in bf16, at half the cost of fp32, and returns bf16; scores above it are
-        float32 all the same.
+        The mask, (lanes, batch, positions) bool, is True on a row's leading positions, up to its length. Under autocast
+        the recurrence runs in bf16, at half the cost of fp32, and returns bf16; scores computed from it are still
+        float32.
         """
         order, device = reversal(mask), states.device.type
         exact = self.get_parameter("weight_ih_l0").dtype
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else exact
-        with torch.autocast(device, enabled=False):  # cast here once: autocast would once a member and direction
-            states = states.to(dtype).transpose(1, 2).contiguous()  # time first, as the kernels want it
+        with torch.autocast(device, enabled=False):  # cast here once; autocast would cast per member and direction
+            states = states.to(dtype).transpose(1, 2).contiguous()  # time first, as the kernels expect
             for layer in range(self.layers):
                 states = self._layer(layer, self.dropout(states), order)
             return states.transpose(1, 2)
@@ -239,7 +241,7 @@ class BiLSTM(nn.Module):
 
 
 def _orthogonal(recurrent: Tensor, generator: torch.Generator) -> None:
-    """Each gate's recurrent weights; gates lie in the order input, forget, cell, output."""
+    """Make each gate's recurrent weights orthogonal; the gates' order is input, forget, cell, output."""
     for gate in recurrent.chunk(4):
         nn.init.orthogonal_(gate, generator=generator)
 
@@ -249,7 +251,7 @@ def _kaiming(weight: Tensor, generator: torch.Generator) -> None:
 
 
 def _open_forget_gate(bias: Tensor, _: torch.Generator) -> None:
-    """The recurrent bias is added to it: one of the two carries the 1."""
+    """Set the forget gate's bias to 1; the recurrent bias, which is added to it, stays 0."""
     bias.chunk(4)[1].fill_(1.0)
 
 

@@ -2,11 +2,11 @@
 
 A matching is l cosines, f_m(v, u; W)_k = cosine(W_k ∘ v, W_k ∘ u) (eqs. 3-4). Full matching (eq. 5): u is the state
 that has read the whole other sentence. Max-pooling (eq. 6): the best u. Attentive (eqs. 7-9): u is the mean of the
-other's states, weighted by their plain cosines with v. Max-attentive: u is the one whose plain cosine is the highest.
+other's states, weighted by their plain cosines with v. Max-attentive: u is the state with the highest plain cosine.
 
 Cosines come from products that W enters squared, Σ_d W²_kd v_d u_d, and the roots of Σ_d W²_kd v²_d and Σ_d W²_kd u²_d,
-so that no state is copied for each perspective. The backward pass computes intermediate results again; only the states
-and, for the best cosines, the indices of the winning pairs are saved. G counts the sets of weights.
+so no state is copied for each perspective. The backward pass recomputes intermediate results; only the states and, for
+the best cosines, the indices of the winning pairs are saved. G counts the sets of weights.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from meltpoint.adapters.layers.lstm import BiLSTM
 from meltpoint.adapters.layers.pairs import Sentence, on_both, sentences
 
 _NOTHING = 1e-12
-"""A squared norm of no more is that of a zero vector, whose cosines are 0, and their gradients too."""
+"""The squared norm up to which a vector counts as zero; its cosines and their gradients are 0."""
 
 
 def inverse_root(squared_norms: Tensor) -> Tensor:
@@ -69,13 +69,13 @@ class _Products(torch.autograd.Function):
 def best_cosines(
     one: Tensor, two: Tensor, squared: Tensor, one_root: Tensor, two_root: Tensor, both: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Each position's best cosine with any real position of the other sentence, under each perspective.
+    """Each position's best cosine with any real position of the other sentence, for each perspective.
 
     Args:
         one, two: states, (G, batch, p, size) and (G, batch, q, size).
         squared: (G, l, size), the perspectives' squared weights.
-        one_root, two_root: (G, batch, p, l) and (G, batch, q, l), 1 over each state's norm under each perspective.
-        both: (G, batch, p, q) bool, where both positions are real.
+        one_root, two_root: (G, batch, p, l) and (G, batch, q, l), 1 over each state's norm for each perspective.
+        both: (G, batch, p, q) bool, True where both positions are real.
 
     Returns:
         (G, batch, p, l) and (G, batch, q, l); 0 where masked and where the other sentence has no position.
@@ -100,7 +100,7 @@ class _Best(torch.autograd.Function):
             one, two: (G, batch, p, size) and (G, batch, q, size).
             squared: (G, l, size).
             one_root, two_root: (l, G · batch, p) and (l, G · batch, q), 1 over each state's norm.
-            both: (G · batch, p, q) bool, where both positions are real.
+            both: (G · batch, p, q) bool, True where both positions are real.
 
         Returns:
             (l, G · batch, p) and (l, G · batch, q).
@@ -118,31 +118,31 @@ class _Best(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, for_one: Tensor, for_two: Tensor) -> tuple[Tensor | None, ...]:
-        """Through the pairs that won."""
+        """Propagate through the winning pairs."""
         saved: tuple[Tensor, ...] = ctx.saved_tensors  # type: ignore[attr-defined]
         one, two, squared, one_root, two_root, both, best_one, best_two, at_one, at_two = saved
         for_one, for_two = for_one * both.any(-1), for_two * both.any(-2)
         dots = _won(for_one, for_two, at_one, at_two).mul_(one_root[..., None]).mul_(two_root[:, :, None])
-        # A cosine is linear in either root: the root's gradient is the cosine's times the cosine, over the root.
+        # A cosine is linear in each root: the root's gradient is the cosine's gradient times the cosine, over the root.
         roots = _won(for_one * best_one, for_two * best_two, at_one, at_two)
         for_roots = [_over(roots.sum(-1), one_root), _over(roots.sum(-2), two_root)]
         return *_through_products(dots, one, two, squared), *for_roots, None
 
 
 def _won(for_one: Tensor, for_two: Tensor, at_one: Tensor, at_two: Tensor) -> Tensor:
-    """Gradients laid where their pairs are: (l, N, p), (l, N, q) and the winners' places → (l, N, p, q)."""
+    """Gradients at their pairs' positions: (l, N, p), (l, N, q) and the winners' indices → (l, N, p, q)."""
     found = for_one.new_zeros(*for_one.shape, for_two.shape[-1])
     found.scatter_(-1, at_one[..., None], for_one[..., None])
     return found.scatter_add_(-2, at_two[:, :, None], for_two[:, :, None])
 
 
 def _over(numbers: Tensor, root: Tensor) -> Tensor:
-    """0 where the root is 0: that of a vector of zeros, or of padding."""
+    """`numbers` over `root`; 0 where the root is 0, for zero vectors and padding."""
     return (numbers / root).masked_fill(root == 0, 0.0)
 
 
 def _through_products(dots: Tensor, one: Tensor, two: Tensor, squared: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """From the gradient of every product, (l, G · batch, p, q), to those of states and squared weights."""
+    """Gradients of every product, (l, G · batch, p, q) → gradients of states and squared weights."""
     for_one, for_two, for_squared = torch.zeros_like(one), torch.zeros_like(two), torch.empty_like(squared)
     flat = two.flatten(0, 1)
     for number, own in enumerate(dots):
@@ -154,30 +154,30 @@ def _through_products(dots: Tensor, one: Tensor, two: Tensor, squared: Tensor) -
     return for_one, for_two, for_squared
 
 
-PERSPECTIVES = Parameter("bimpm.perspectives", 20, "cosines a matching, each with its own weights", 1, 512, shapes=True)
+PERSPECTIVES = Parameter("bimpm.perspectives", 20, "cosines per matching, each with own weights", 1, 512, shapes=True)
 HIDDEN_SIZE = Parameter("bimpm.hidden_size", 100, "units of each direction of BiMPM's BiLSTMs", 1, 4096, shapes=True)
 FIRST_BILSTM = Parameter(
     "bimpm.first_bilstm", True, "whether a BiLSTM reads the encoder's states before they are matched", shapes=True
 )
-"""The sizes are those of Wang, Hamza & Florian 2017, section 4.1."""
+"""The sizes are from Wang, Hamza & Florian 2017, section 4.1."""
 
 MATCHINGS = ("full", "maxpooling", "attentive", "max_attentive")
 """A direction's matchings, in the order of its weights and of the result."""
 
 
 class Matching(nn.Module):
-    """The first (context) BiLSTM, where it is wanted, and four matchings in both directions of both sentences.
+    """The optional first (context) BiLSTM, and four matchings in both directions of both sentences.
 
-    The onward direction matches the states of the onward LSTM, the other one those of the backward LSTM, each with
-    weights of its own (W1 … W8, which both sentences share). Without the BiLSTM (arXiv 1907.05338, experiment C; how is
-    not said) both directions match the encoder's whole states, since a transformer's state has read both sides; what
-    is left of a direction is that full matching is against the other sentence's last state, or its first.
+    The forward direction matches the forward LSTM's states, and the backward direction the backward LSTM's, each with
+    its own weights (W1 … W8, which both sentences share). Without the BiLSTM (arXiv 1907.05338, experiment C, which
+    gives no details), both directions match the encoder's whole states, since a transformer's state has read both
+    sides; the directions then differ only in full matching, against the other sentence's last state or its first.
 
     Dropout acts on the BiLSTM's input and on the states that are matched. Initialisation: Kaiming (He et al. 2015).
 
     Args:
         inputs: size of a state of the encoder.
-        bundle: the members; their `dropout` and the parameters above are taken.
+        bundle: the members; their `dropout` and the parameters above apply.
 
     Attributes:
         dim: size of the result, 8 · l.
@@ -220,7 +220,7 @@ class Prediction(nn.Module):
         inputs: size of a pair's vector.
         outputs: size of the scores.
         bundle: the members; their `dropout` acts before both layers.
-        nonlinearity: between them; the authors' is the tanh.
+        nonlinearity: the function between them; the authors use tanh.
     """
 
     __call__: Callable[..., Tensor]
@@ -241,7 +241,7 @@ class Prediction(nn.Module):
 
 
 def read_both(reader: nn.Module, one: Sentence, two: Sentence) -> tuple[Sentence, Sentence]:
-    """Both sentences through a module that takes states, (T or 1, batch, positions, size), and their mask."""
+    """Pass both sentences through a module that takes states, (T or 1, batch, positions, size), and their mask."""
     first, second = on_both(lambda own: reader(*own), one, two)
     return (
         Sentence(first[:, :, : one.mask.shape[2]], one.mask),
@@ -250,7 +250,7 @@ def read_both(reader: nn.Module, one: Sentence, two: Sentence) -> tuple[Sentence
 
 
 def ends(states: Tensor, mask: Tensor) -> Tensor:
-    """The final states of a BiLSTM: the onward half's last real state ⊕ the backward half's first one.
+    """The final states of a BiLSTM: the forward half's last real state ⊕ the backward half's first state.
 
     Args:
         states: (T, batch, positions, 2 * hidden).
@@ -269,16 +269,16 @@ def _last(states: Tensor, mask: Tensor) -> Tensor:
 
 
 Side = tuple[Tensor, Tensor, Tensor]
-"""A sentence as it is matched: states (G, batch, longest, size), the state that full matching is against
+"""A sentence ready for matching: states (G, batch, longest, size), the state that full matching is against
 (G, batch, size), and the mask (G, batch, longest). G counts directions of members."""
 
 
 def _directions(sentence: Sentence, whole: bool) -> list[Tensor]:
-    """A side's tensors with (T or 1 or lanes, directions or 1) where it has G.
+    """A side's tensors, with dimensions (T or 1 or lanes, directions or 1) instead of G.
 
     Args:
-        sentence: the sentence that is matched.
-        whole: True where both directions match the whole states; else each one its half of them.
+        sentence: the sentence to match.
+        whole: True if both directions match the whole states; otherwise each direction matches its half.
     """
     states, mask = sentence
     onward, backward = (states, states) if whole else states.chunk(2, -1)
@@ -287,7 +287,7 @@ def _directions(sentence: Sentence, whole: bool) -> list[Tensor]:
 
 
 def by_members(one: Sequence[Tensor], two: Sequence[Tensor], weight: Tensor) -> list[Tensor]:
-    """`match` of every member.
+    """Apply `match` for every member.
 
     Args:
         one, two: `_directions` of the sentences.
@@ -307,7 +307,7 @@ def by_members(one: Sequence[Tensor], two: Sequence[Tensor], weight: Tensor) -> 
 
 
 def match(one: Side, two: Side, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The four matchings of both sentences, each direction of each member by itself.
+    """The four matchings of both sentences, for each direction of each member separately.
 
     Args:
         one, two: the sentences.
@@ -336,8 +336,8 @@ class _Sized(NamedTuple):
         states: (G, batch, longest, size), at least float32, 0 where masked.
         mask: (G, batch, longest) bool.
         root: (G, batch, longest, 1), 1 over each state's norm.
-        roots: (G, batch, longest, matchings, l), the same under each perspective.
-        end: (G, batch, 1, size), the state that full matching is against; end_roots: (G, batch, 1, l), as above.
+        roots: (G, batch, longest, matchings, l), the same for each perspective.
+        end: (G, batch, 1, size), the state that full matching is against; end_roots: (G, batch, 1, l), its `roots`.
     """
 
     states: Tensor
@@ -349,10 +349,10 @@ class _Sized(NamedTuple):
 
     @classmethod
     def of(cls, side: Side, squared: Tensor) -> _Sized:
-        """Cast to at least float32: bf16 has 8 bits, and the cosines of near words would be equal."""
+        """Cast to at least float32: bf16 has 8 bits, too few to tell the cosines of similar words apart."""
         states, end, mask = side
         exact = torch.promote_types(states.dtype, torch.float32)
-        # In memory of their own: a product's last bits may depend on where its factors begin.
+        # In separate memory: a product's last bits may depend on its factors' alignment.
         states = states.to(exact).masked_fill(~mask[..., None], 0.0).contiguous()
         end = end.to(exact)[:, :, None].contiguous()
         root = inverse_root((states * states).sum(-1, keepdim=True))
@@ -384,8 +384,8 @@ def _match_one(own: _Sized, other: _Sized, alike: Tensor, best: Tensor, squared:
 def attentive(alike: Tensor, states: Tensor) -> Tensor:
     """The other sentence's states weighted by their cosines and summed (eqs. 7-8).
 
-    Equation 8 divides the sum by that of the cosines. A cosine knows no scale, so all that the division does to the
-    matching is its sign, and the sign alone is taken: where the cosines sum to almost 0, the quotient would overflow.
+    Equation 8 divides the sum by the sum of the cosines. A cosine ignores scale, so only the divisor's sign affects the
+    matching. The code uses only this sign, because the quotient would overflow if the cosines sum to almost 0.
 
     Args:
         alike: (G, batch, longest, other's longest).
@@ -396,9 +396,9 @@ def attentive(alike: Tensor, states: Tensor) -> Tensor:
 
 
 def most_alike(alike: Tensor, mask: Tensor) -> Tensor:
-    """1 for the other sentence's state with the highest cosine (max-attentive matching), else 0.
+    """1 for the other sentence's state with the highest cosine (max-attentive matching), otherwise 0.
 
-    A factor of a product, because the gradient of `gather` would scatter element by element.
+    It is the factor of a product, because the gradient of `gather` would scatter element by element.
 
     Args:
         alike: (G, batch, longest, other's longest).

@@ -1,4 +1,4 @@
-"""The two sentences of a pair: picked out of a row, aligned softly, and compared as vectors."""
+"""The two sentences of a pair: extract them from a row, align them softly, and compare them as vectors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Sentence(NamedTuple):
 
     Attributes:
         states: (T or 1, batch, longest, dim), 0 where masked.
-        mask: (lanes, batch, longest) bool, True on the sentence's own tokens. An empty sentence has one state of zeros,
-            with a mask of True, so that no softmax, mean or maximum is over nothing.
+        mask: (lanes, batch, longest) bool, True on the sentence's own tokens. An empty sentence has one zero state with
+            a mask of True, so that no softmax, mean or maximum is empty.
     """
 
     states: Tensor
@@ -29,16 +29,16 @@ class Sentence(NamedTuple):
 
 
 def sentences(states: Tensor, batch: Batch) -> tuple[Sentence, Sentence]:
-    """The first and the second sentence of every pair, each padded to the longest of its own.
+    """The first and the second sentences of all pairs, each padded to the longest on its side.
 
-    Where the batch lies on a GPU, this waits for it once: for the two longest lengths.
+    On a GPU, this waits once for the device, to read the two longest lengths.
 
     Args:
         states: (T or 1, batch, pieces, dim).
-        batch: pairs; `parts` says whose each piece is, and a sentence's pieces are a stretch.
+        batch: pairs; `parts` gives each piece's sentence, and a sentence's pieces are contiguous.
     """
-    assert batch.parts is not None, "pairs know their sentences"
-    assert batch.parts.shape[-1] == states.shape[2], "one part a state"
+    assert batch.parts is not None, "a batch of pairs has `parts`"
+    assert batch.parts.shape[-1] == states.shape[2], "one part per state"
     parts = lanes_of(batch.parts, batch.lanes)
     inside = torch.stack([parts == 1, parts == 2])  # (2, lanes, batch, pieces)
     lengths = inside.sum(-1)
@@ -50,7 +50,7 @@ def _sentence(states: Tensor, inside: Tensor, lengths: Tensor, longest: int) -> 
     """One sentence of every pair, from the mask of its tokens: (lanes, batch, pieces)."""
     bundles, rows, pieces, dim = states.shape
     device = states.device
-    start = inside.int().argmax(-1, keepdim=True)  # the first one inside; (lanes, batch, 1)
+    start = inside.int().argmax(-1, keepdim=True)  # the first piece inside; (lanes, batch, 1)
     row = torch.arange(bundles * rows, device=device).view(bundles, rows, 1)
     index = torch.arange(longest, device=device)
     there = (start + index).clamp(max=pieces - 1) + row * pieces  # (bundles, batch, longest)
@@ -66,10 +66,10 @@ def _sentence(states: Tensor, inside: Tensor, lengths: Tensor, longest: int) -> 
 
 
 def on_both(read: Callable[[Sentence], Tensor], one: Sentence, two: Sentence) -> tuple[Tensor, Tensor]:
-    """`read` of each sentence; positions beyond a sentence's own longest may have been added.
+    """Apply `read` to each sentence; the results may have extra positions at the end.
 
-    On a GPU at once, as rows of one batch: a recurrence takes as long as it has steps there. On a CPU one after the
-    other: the shorter sentence then needs fewer steps.
+    A GPU reads both at once, as rows of one batch, because a recurrence's time depends on its steps. A CPU reads one
+    after the other, because the shorter sentence needs fewer steps.
     """
     if not one.states.is_cuda:
         return read(one), read(two)
@@ -89,8 +89,8 @@ def side_by_side(one: Sentence, two: Sentence) -> Sentence:
 def enhance(one: Sentence, two: Sentence) -> tuple[Sentence, Sentence]:
     """Each state with its alignment in the other sentence, their difference, and their product.
 
-    Chen et al. 2017, section 3.2, equations 11 to 15. In float32, also under autocast: the alignment's scores are
-    products over all of a state, and may be in the hundreds, where bf16 knows whole numbers only.
+    Chen et al. 2017, section 3.2, equations 11 to 15. Computed in float32 even under autocast: the alignment's scores
+    are products over a whole state and may be in the hundreds, where bf16 has only whole numbers.
 
     Returns:
         Both sentences with states of (T or 1, batch, longest, 4 * dim): [a; ã; a − ã; a ∗ ã]. Padding is aligned with
@@ -103,7 +103,7 @@ def enhance(one: Sentence, two: Sentence) -> tuple[Sentence, Sentence]:
 
 
 def _by_member(one: Sentence, two: Sentence) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """States and masks, one for every member that has states of its own."""
+    """States and masks, one for every member that has its own states."""
     bundles = len(one.states)
     return one.states, two.states, one.mask.expand(bundles, -1, -1), two.mask.expand(bundles, -1, -1)
 
@@ -118,18 +118,18 @@ def _enhanced(one: Tensor, two: Tensor, one_mask: Tensor, two_mask: Tensor) -> t
 
 
 def _softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Weights over the last dimension, where a (members, batch, positions) mask is True."""
+    """Softmax weights over the last dimension where a (members, batch, positions) mask is True."""
     return scores.masked_fill(~mask[:, :, None], float("-inf")).softmax(-1)
 
 
 def _enhancement(states: Tensor, aligned: Tensor) -> Tensor:
-    """Equations 14 and 15."""
+    """[a; ã; a − ã; a ∗ ã], equations 14 and 15."""
     return torch.cat([states, aligned, states - aligned, states * aligned], -1)
 
 
 KIROS, GLUE = "kiros", "glue"
 PARTS = {KIROS: 2, GLUE: 4}
-"""Width of a pair, in vectors."""
+"""The size of a pair's features, in vectors."""
 
 
 def compared(first: Tensor, second: Tensor, pair: str) -> Tensor:

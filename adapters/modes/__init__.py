@@ -15,7 +15,7 @@ def get(word: str) -> Mode:
     """The mode with this name.
 
     Raises:
-        ValueError: there is none; the message suggests similar names.
+        ValueError: no mode has this name; the message suggests similar names.
     """
     mode: Mode = registry.load(sys.modules[__name__], word, "mode").MODE
     return mode

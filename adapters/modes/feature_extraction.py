@@ -10,13 +10,13 @@ from meltpoint.adapters.multiplier_table import DefaultHead, DefaultHeads, Mode,
 from meltpoint.tasks.core.kinds import reading
 
 LAYERS = Parameter(
-    "feature_extraction.layers", "mix", "what the head sees: a learned mix of all layers, or the top one",
+    "feature_extraction.layers", "mix", "the head's input: a learned mix of all layers, or the top layer",
     choices=("mix", "top"), shapes=True,
 )  # fmt: skip
 
 
 def layers(setting: Setting) -> Literal["mix", "top"]:
-    """The layers in the head's input: the papers' mix, or the top one, with 1/7 of the cache of a six-layer encoder."""
+    """The layers in the head's input: the papers' mix, or the top layer, 1/7 of a six-layer encoder's cache."""
     return "top" if setting[LAYERS.name] == "top" else "mix"
 
 
@@ -39,7 +39,7 @@ HEADS = DefaultHeads(
         for kind in reading("words")
     },
 )
-"""The task models of Peters, Ruder & Smith 2019, appendix A.1; for sentence encoders, that of their makers.
+"""The task models of Peters, Ruder & Smith 2019, appendix A.1; for sentence encoders, their makers' task model.
 
 Reimers & Gurevych 2019, section 5, evaluate sentence encoders by SentEval (Conneau & Kiela 2018, section 3): a logistic
 regression on a sentence's vector, or on [|u - v|; u * v] of a pair's two.

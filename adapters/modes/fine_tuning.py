@@ -12,8 +12,8 @@ def phases(setting: Setting) -> tuple[Phase, ...]:
     return (Phase("train", int(setting["epochs"]), float(setting["learning_rate"]), encoder_trains=True),)
 
 
-_NATIVE = DefaultHead("native", "the family's own, BERT's with its pooler: Devlin et al. 2019, section 3.2 and A.1")
-_NATIVE_OF_WORDS = DefaultHead("native", "the family's own, one layer on each word: Devlin et al. 2019, section 3.2")
+_NATIVE = DefaultHead("native", "the family's head, BERT's with its pooler: Devlin et al. 2019, section 3.2 and A.1")
+_NATIVE_OF_WORDS = DefaultHead("native", "the family's head, one layer on each word: Devlin et al. 2019, section 3.2")
 _LINEAR = DefaultHead("linear", "a softmax, or one output: Peters, Ruder & Smith 2019, section 3.2")
 
 HEADS = DefaultHeads(
@@ -25,7 +25,7 @@ HEADS = DefaultHeads(
         pairs=DefaultHead("bi_attention", "attention without weights: Peters, Ruder & Smith 2019, 3.2 and A.2"),
     ),
 )
-"""The output layers of Peters, Ruder & Smith 2019, section 3.2, and Devlin's where transformers has it."""
+"""The output layers of Peters, Ruder & Smith 2019, section 3.2, and Devlin et al.'s if transformers has it."""
 
 
 MODE = Mode(

@@ -1,4 +1,4 @@
-"""❄🔥 Stack and fine-tune: first the head alone on the frozen encoder, then everything together at a small rate.
+"""❄🔥 Stack and fine-tune: first train the head on the frozen encoder, then everything together at a small rate.
 
 "How About the Best of Both Worlds?" (arXiv 1907.05338), Methodology. The first phase's rate of 1e-3 was the best of
 the five tried there.
@@ -8,18 +8,16 @@ from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.multiplier_table import DefaultHead, DefaultHeads, Mode, Phase, by_kind, top_layer
 from meltpoint.tasks.core.kinds import reading
 
-EPOCHS = Parameter("stack_and_finetune.stack_epochs", 2, "epochs of the first phase, the encoder frozen", 1, 1000)
+EPOCHS = Parameter("stack_and_finetune.stack_epochs", 2, "epochs of the first phase, with the encoder frozen", 1, 1000)
 RATE = Parameter("stack_and_finetune.stack_learning_rate", 1e-3, "learning rate of the first phase", 0.0, 1.0)
-RESTART = Parameter(
-    "stack_and_finetune.restart_schedule", True, "whether the schedule starts anew with the second phase"
-)
+RESTART = Parameter("stack_and_finetune.restart_schedule", True, "whether the schedule restarts with the second phase")
 GAP = Parameter(
     "stack_and_finetune.largest_gap", 0.0,
-    "the first phase ends at the last epoch in which the metric on train exceeds dev's by no more; 0 does not look",
+    "the first phase ends at the last epoch in which train exceeds dev by at most this much; 0 turns this off",
     0.0, 2.0,
 )  # fmt: skip
 """arXiv 1907.05338, Methodology: phase 1 goes "only up to a point where the prediction accuracy of the training and
-validation data sets do not differ much", not to its best score. 2 is the widest gap of a correlation."""
+validation data sets do not differ much", not to its best score. 2 is the largest possible gap of a correlation."""
 
 
 def phases(setting: Setting) -> tuple[Phase, ...]:

@@ -1,7 +1,7 @@
 """Objectives: the loss, the predictions and the probabilities of scores, for each target of a kind of task.
 
-One file a target (`tasks.core.kinds.Target`), which exports `OBJECTIVE`. An objective has no weights: heads give the
-scores, and may replace its loss by their own (a CRF's).
+Each target (`tasks.core.kinds.Target`) has one file, which exports `OBJECTIVE`. An objective has no weights: heads
+compute the scores, and may replace its loss with their own (a CRF's).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Limits = tuple[float, float] | None
 
 @dataclass(frozen=True)
 class Options:
-    """The hyperparameters of the members that bear on loss and predictions.
+    """The members' hyperparameters that affect loss and predictions.
 
     Attributes:
-        gammas: of the focal loss, one a member; 0 is cross-entropy.
-        thresholds: the probability from which a label is predicted, one a member.
-        weights: of the classes in the loss, (labels,) float32 a member, or None where all count alike.
+        gammas: gamma of the focal loss, one per member; 0 is cross-entropy.
+        thresholds: the lowest probability at which a label is predicted, one per member.
+        weights: class weights in the loss, (labels,) float32 per member, or None if all count equally.
     """
 
     gammas: tuple[float, ...] = ()
@@ -43,15 +43,15 @@ class Options:
 
     @property
     def is_plain(self) -> bool:
-        """True if every member has the loss without weights and focus."""
+        """True if every member has the loss without weights and focal gamma."""
         return not any(self.gammas) and all(weights is None for weights in self.weights)
 
     def gamma(self, member: int) -> float:
-        """A member's gamma; 0 where none is given."""
+        """A member's gamma; 0 if none is given."""
         return self.gammas[member] if self.gammas else 0.0
 
     def kept(self, members: Sequence[int]) -> Options:
-        """Those of some members, in this order."""
+        """The options of some members, in this order."""
         return Options(
             tuple(self.gammas[member] for member in members),
             tuple(self.thresholds[member] for member in members),
@@ -65,8 +65,8 @@ PLAIN = Options()
 def by_member(loss: Callable[[Tensor, Tensor, int], Tensor], scores: Tensor, labels: Tensor) -> Tensor:
     """The members' losses, (T,), computed one member after another.
 
-    Vectorised functions such as a sigmoid round the last elements of a tensor otherwise than those before them, so that
-    a member's last bits, and its gradient's, would depend on its neighbours.
+    Vectorised functions such as sigmoid round the last elements of a tensor differently from the others, so a member's
+    last bits, and its gradient's, would depend on its neighbours.
 
     Args:
         loss: (scores (1, …), labels (1, …), member) → (1,).
@@ -84,40 +84,40 @@ class Objective(ABC):
     ) -> Tensor:
         """Mean loss over the rows (over the real words, for tags) of each member.
 
-        It has to be a mean, whatever the rows: micro-batches are weighted by their examples or words.
+        It must be a mean for any rows, because micro-batches are weighted by their examples or words.
 
         Args:
             scores: (T, batch, outputs), or (T, batch, words, outputs) for tags; float32.
             labels: (T, batch), (T, batch, labels) or (T, batch, words).
-            mask: (T or 1, batch, words) bool, True on real words; None but for tags.
+            mask: (T or 1, batch, words) bool, True on real words; None except for tags.
             limits: the lowest and the highest score, for regression.
-            options: of the members; a member's loss has the bits that it has alone.
+            options: the members' options; a member's loss has the same bits as alone.
 
         Returns:
-            (T,), each member's own: their sum gives every member the gradient that it has alone.
+            (T,), one per member; their sum gives every member the gradient that it has alone.
         """
 
     @abstractmethod
     def decode(self, scores: Tensor, mask: Tensor | None, limits: Limits, threshold: float = 0.5) -> list[Prediction]:
-        """One member's predictions, one a row.
+        """One member's predictions, one per row.
 
         Args:
             scores: (batch, outputs), or (batch, words, outputs) for tags.
-            mask: (batch, words) bool; None but for tags.
+            mask: (batch, words) bool; None except for tags.
             limits: the lowest and the highest score, for regression.
-            threshold: the probability from which one of several labels is predicted.
+            threshold: the lowest probability at which one of several labels is predicted.
         """
 
     def probabilities(self, scores: Tensor) -> list[list[float]] | None:
-        """One member's probability of each label a row, from (batch, outputs); None where there are none."""
+        """One member's probability of each label per row, from (batch, outputs); None if there are none."""
         return None
 
 
-IGNORED = -100  # torch's own value for a target that has no loss
+IGNORED = -100  # torch's own value for a target without a loss
 
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-    """Element by element: (…, outputs) and (…) → (…); 0 where the label is `IGNORED`."""
+    """Cross-entropy per element: (…, outputs) and (…) → (…); 0 where the label is `IGNORED`."""
     losses = functional.cross_entropy(
         scores.flatten(0, -2), labels.flatten(), ignore_index=IGNORED, reduction="none"
     )  # fmt: skip
@@ -129,12 +129,12 @@ SMALLEST = 1e-12
 
 
 def focused(losses: Tensor, gamma: float) -> Tensor:
-    """(1 − p)^gamma · −log p, from −log p: the focal loss of Lin et al. 2017, equation 4; the same where gamma is 0."""
+    """(1 − p)^gamma · −log p, from −log p: the focal loss of Lin et al. 2017, equation 4; unchanged if gamma is 0."""
     return losses if gamma == 0 else (-torch.expm1(-losses)).clamp(min=SMALLEST) ** gamma * losses
 
 
 ALIKE = {"classes": "tags"}
-"""Target → the other one whose objective it has: a class for each word is a tag that knows of no spans."""
+"""Target → the target whose objective it shares: a class for each word is a tag without spans."""
 
 
 @cache
@@ -142,7 +142,7 @@ def of(target: str) -> Objective:
     """The objective of a target.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the target has none.
     """
     name = ALIKE.get(target, target)
     return cast(Objective, registry.load(sys.modules[__name__], name, "target of a kind of task").OBJECTIVE)

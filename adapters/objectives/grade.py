@@ -1,11 +1,11 @@
 """One of K ordered classes: the continuation-ratio model, trained as CORN does (Shi, Cao & Raschka 2023, section 3).
 
-K − 1 scores say, for each class k but the highest, how probable it is that the label lies above k where it is at least
-k: P(y > k | y ≥ k) = σ(s_k). The products of these give P(y > k), which never rises with k, without any tie between the
-weights: so every head will do. The loss is −log P(y): the binary cross-entropies of the steps up to the label, as in
-CORN, summed for each example. (CORN divides by the number of all steps instead of examples; a mean over examples is
-what micro-batches need.) As a statistical model it is older: the sequential logit of Tutz 1991. The prediction is the
-median: the number of k for which P(y > k) is above one half.
+K − 1 scores give, for each class k except the highest, the probability that the label is above k if it is at least k:
+P(y > k | y ≥ k) = σ(s_k). Their products give P(y > k), which never rises with k and needs no tied weights, so any head
+works. The loss is −log P(y): the binary cross-entropies of the steps up to the label, as in CORN, summed for each
+example. (CORN divides by the number of all steps instead of examples; micro-batches need a mean over examples.) The
+statistical model is older: the sequential logit of Tutz 1991. The prediction is the median: the number of k for which
+P(y > k) is above one half.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Grade(Objective):
         return list((_above(scores) > 0.5).sum(-1).tolist())
 
     def probabilities(self, scores: Tensor) -> list[list[float]] | None:
-        """P(y > k − 1) − P(y > k) of each class k."""
+        """P(y > k − 1) − P(y > k) for each class k."""
         above = _above(scores)
         ends = torch.ones_like(above[..., :1])
         rows: list[list[float]] = (torch.cat([ends, above], -1) - torch.cat([above, 0 * ends], -1)).tolist()
@@ -50,7 +50,7 @@ class Grade(Objective):
 
 
 def _above(scores: Tensor) -> Tensor:
-    """P(y > k) for each k but the highest: (batch, K − 1) float64."""
+    """P(y > k) for each k except the highest: (batch, K − 1) float64."""
     return torch.sigmoid(scores.double()).cumprod(-1)
 
 

@@ -1,7 +1,7 @@
-"""One label of several: cross-entropy of a softmax, perhaps focal (Lin et al. 2017) or weighted by class.
+"""One label of several: cross-entropy of a softmax, optionally focal (Lin et al. 2017) or weighted by class.
 
-They are for classes of very unlike sizes; both move the probabilities away from the shares of the classes, so that they
-need a calibration afterwards.
+Both options are for classes of very different sizes. They move the probabilities away from the classes' shares, so the
+probabilities need calibration afterwards.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OneLabel(Objective):
 
 
 def _own(options: Options, scores: Tensor, labels: Tensor, member: int) -> Tensor:
-    """A member's loss, (1,): weighted by class, the mean over the rows and not over their weights."""
+    """A member's loss, (1,): weighted by class; the mean over rows, not over their weights."""
     losses = focused(cross_entropy(scores, labels), options.gamma(member))
     weights = options.weights[member]
     return (losses if weights is None else losses * weights.to(losses.device)[labels]).mean(1)

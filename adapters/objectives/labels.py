@@ -1,4 +1,4 @@
-"""Any number of labels: a sigmoid and a binary cross-entropy for each label, perhaps focal (Lin et al. 2017)."""
+"""Any number of labels: a sigmoid and a binary cross-entropy for each label, optionally focal (Lin et al. 2017)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meltpoint.tasks.core.metrics import Prediction
 
 
 class Labels(Objective):
-    """The probability of each label, whatever the others are."""
+    """The probability of each label, independent of the others."""
 
     def loss(
         self, scores: Tensor, labels: Tensor, mask: Tensor | None, limits: Limits, options: Options = PLAIN

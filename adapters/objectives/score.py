@@ -1,7 +1,7 @@
 """One number in a range: the squared error of the scaled score.
 
-The score is learned scaled to [-1, 1], so that a fresh head predicts the middle of the range and one learning rate
-suits classification and regression alike.
+The score is scaled to [-1, 1] for training, so that a fresh head predicts the middle of the range and the same learning
+rate suits classification and regression.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Tags(Objective):
     def decode(
         self, scores: Tensor, mask: Tensor | None, limits: Limits, threshold: float = 0.5
     ) -> list[Prediction]:  # fmt: skip
-        """Of each word the tag with the highest score."""
+        """The tag with the highest score for each word."""
         assert mask is not None, "tags are of words"
         return [row[real].tolist() for row, real in zip(scores.argmax(-1), mask, strict=True)]
 

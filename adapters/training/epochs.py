@@ -1,4 +1,4 @@
-"""An epoch's result, the best epoch of a trial, and when its state is saved. Imports no torch: readers need it too."""
+"""An epoch's result, a trial's best epoch, and the rule for saving its state. Imports no torch, for readers' sake."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from meltpoint.tasks.core.metrics import gain
 
 Number = Annotated[float, Field(strict=True)]
-"""A number, and no text that may be read as one; a whole one too."""
+"""A number, also a whole number, but not a text that could be read as one."""
 Seconds = Annotated[Number, Field(ge=-1e11, le=1e11, allow_inf_nan=False)]
-"""A duration, or a moment since 1970: three thousand years; a longer one is damage, and sums of it have no calendar."""
+"""A duration, or a time since 1970, of at most three thousand years; larger values are damage."""
 
 
 class EpochResult(BaseModel):
@@ -23,17 +23,17 @@ class EpochResult(BaseModel):
 
     Attributes:
         epoch: 1 for the first.
-        phase: the mode's name for the phase that the epoch lies in.
+        phase: the mode's name for the epoch's phase.
         step: optimiser steps so far.
         train_loss: mean over the epoch's steps.
         dev: metric name → value, the task's own metric among them.
-        train: the same on the training examples, in epochs where a rule asks for it; else empty.
-        encoder_frozen: True where the encoder was frozen at the end of the epoch; dev was then scored from cached
-            hidden states, if there are any.
-        frozen_groups: how many of the encoder's layer groups were frozen at the end of an epoch in a phase that trains
-            the encoder, by gradual unfreezing; 0 in records from before it was recorded.
-        train_seconds, dev_seconds: wall time; a trial's equal share of its bundle's.
-        learning_rate: the head's, at the epoch's last step.
+        train: the same on the training examples, in epochs for which a rule needs it; otherwise empty.
+        encoder_frozen: True if the encoder was frozen at the end of the epoch; dev was then scored from cached hidden
+            states, if there are any.
+        frozen_groups: the number of the encoder's layer groups frozen by gradual unfreezing at the end of an epoch in a
+            phase that trains the encoder; 0 in older records, which lack it.
+        train_seconds, dev_seconds: wall time; a trial's equal share of its bundle's time.
+        learning_rate: the head's rate at the epoch's last step.
         finished_at: seconds since 1970, by the worker's clock; 0 until the worker reports it.
     """
 
@@ -54,16 +54,16 @@ class EpochResult(BaseModel):
 
 
 def best_epoch(epochs: Iterable[EpochResult], metric: str, phase: str | None = None) -> EpochResult | None:
-    """The epoch whose weights are a trial's result: the best dev score, the earliest where equal; None without epochs.
+    """The epoch whose weights are a trial's result: the best dev score, the earliest of equals; None without epochs.
 
-    The best is the highest, or of an error the lowest. A NaN is worse than every number.
+    The best score is the highest, or the lowest for an error. A NaN is worse than every number.
 
     Args:
-        epochs: of one trial, in any order.
-        metric: the task's own, a key of each epoch's `dev`.
-        phase: the only phase whose epochs count: a trial's result is of the last one of its plan. Stack-and-finetune
-            ends after its second phase (arXiv 1907.05338, Methodology); an epoch of the first is feature extraction.
-            None counts all.
+        epochs: one trial's epochs, in any order.
+        metric: the task's own metric, a key of each epoch's `dev`.
+        phase: the only phase whose epochs count; None counts all. A trial's result comes from the last phase of its
+            plan. Stack-and-finetune ends after its second phase (arXiv 1907.05338, Methodology); an epoch of its first
+            phase is feature extraction.
     """
 
     def rank(result: EpochResult) -> tuple[float, int]:
@@ -73,22 +73,22 @@ def best_epoch(epochs: Iterable[EpochResult], metric: str, phase: str | None = N
     return max((one for one in epochs if phase in (None, one.phase)), key=rank, default=None)
 
 
-# The rule by which a trial's state is saved after an epoch.
+# The rule for saving a trial's state after an epoch.
 
 LARGEST_SHARE = 0.02
 """The largest share of the training time since the last save that a save may take."""
 SHARE = "MELTPOINT_SAVING_SHARE"
-"""The environment variable that sets another share: 0.1 loses less on machines that are often taken away."""
+"""The environment variable that sets another share: 0.1 loses less on machines that are often preempted."""
 
 FIRST_SECONDS, FIRST_BYTES_PER_SECOND = 0.05, 100e6
 """The assumed cost of a trial's first save, on a slow network file system; a later save costs as much as the last."""
 
 
 def largest_share() -> float:
-    """The share that the environment sets, or else the usual one.
+    """The share that the environment sets, or otherwise the default.
 
     Raises:
-        ValueError: the environment variable is no number from 0 to 1.
+        ValueError: the environment variable is not a number from 0 to 1.
     """
     said = os.environ.get(SHARE, str(LARGEST_SHARE))
     try:
@@ -96,17 +96,17 @@ def largest_share() -> float:
     except ValueError:
         share = -1.0
     if not 0.0 <= share <= 1.0:
-        raise ValueError(f"{SHARE}={said}: write a share from 0 to 1, as 0.02.")
+        raise ValueError(f"{SHARE}={said}: write a share from 0 to 1, such as 0.02.")
     return share
 
 
 class SavingRule:
-    """The times of one trial's epochs and saves: both are measured.
+    """The measured times of one trial's epochs and saves.
 
-    An epoch that is long enough is saved at once; of short ones several are secured by one save, or none.
+    A long epoch is saved at once; several short epochs share one save, or get none.
 
     Args:
-        share: the largest one.
+        share: the largest share.
 
     Attributes:
         cost: seconds that the last save took; None before the first.
@@ -117,10 +117,10 @@ class SavingRule:
         self.cost: float | None = None
 
     def is_due(self, state_bytes: Callable[[], int]) -> bool:
-        """True if the state is to be saved after the epoch that has ended.
+        """True if the state should be saved after the epoch that just ended.
 
         Args:
-            state_bytes: computes its size; called only where that decides.
+            state_bytes: computes its size; called only if the size decides.
         """
         allowed = self.share * (self.clock() - self._since)
         if self.cost is not None:
@@ -128,5 +128,5 @@ class SavingRule:
         return allowed >= FIRST_SECONDS and FIRST_SECONDS + state_bytes() / FIRST_BYTES_PER_SECOND <= allowed
 
     def note_save(self, seconds: float) -> None:
-        """A save took so long, whether or not it succeeded; the next secures the time from here."""
+        """Note the duration of a save, successful or not; the next save covers the time from now."""
         self.cost, self._since = seconds, self.clock()

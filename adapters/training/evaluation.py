@@ -1,4 +1,4 @@
-"""The inputs of a split as the model reads them, and the scores of a model on a split."""
+"""The model's inputs from a split, and the scores of a model on a split."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class FrozenStates(Protocol):
     """A cache of frozen encoders' hidden states (`features`)."""
 
     def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> CachedStates | None:
-        """A split's hidden states; None where the cache has no room and the encoder has to run."""
+        """A split's hidden states; None if the cache has no room and the encoder must run."""
 
 
 class SplitInputs:
     """A model's inputs from each split, opened once and kept.
 
-    They are cached hidden states while the encoder is frozen as it was pretrained, else subword tokens.
+    They are cached hidden states while the encoder is frozen and still as pretrained, otherwise subword tokens.
 
     Args:
         frozen_states: the cache, or None to run the encoder each time.
@@ -38,10 +38,10 @@ class SplitInputs:
         self._opened: dict[tuple[int, bool], Inputs] = {}
 
     def open(self, split: EncodedSplit, frozen: bool) -> Inputs:
-        """A split's inputs; hidden states that the cache lacks are computed now, together with other workers.
+        """A split's inputs; hidden states missing from the cache are computed now, together with other workers.
 
         Args:
-            frozen: whether the encoder is frozen and has not been trained, so that the cache stands for it.
+            frozen: whether the encoder is frozen and still as pretrained, so that the cache is valid for it.
         """
         cache = self.frozen_states if frozen else None
         key = id(split), cache is not None
@@ -60,9 +60,9 @@ class Evaluation:
     """A scored split.
 
     Attributes:
-        predictions: one an example, in the examples' order.
-        probabilities: a distribution over the labels an example, for classification; else empty.
-        metrics: metric name → value; empty where the labels are hidden, or where there is no example.
+        predictions: one per example, in the examples' order.
+        probabilities: a distribution over the labels per example, for classification; otherwise empty.
+        metrics: metric name → value; empty if the labels are hidden, or without examples.
     """
 
     predictions: list[Prediction]
@@ -75,16 +75,16 @@ def evaluate(
     model: AdaptedModel, task: Task, split: EncodedSplit, examples: list[Example],
     device: torch.device, precision: Precision, read: Inputs | None = None, batch_rows: int = EVALUATION_BATCH,
 ) -> list[Evaluation]:  # fmt: skip
-    """Predict every row of a split with each member of a bundle, join windows again, and score the labelled rows.
+    """Predict every row of a split with each member of a bundle, rejoin windows, and score the labelled rows.
 
     The model is left in evaluation mode.
 
     Args:
         read: the split with its cached hidden states, or None to run the encoder.
-        batch_rows: the most rows at a time.
+        batch_rows: the maximum number of rows at a time.
 
     Returns:
-        One a member.
+        One evaluation per member.
     """
     model.eval()
     found = [_Found() for _ in range(model.members)]

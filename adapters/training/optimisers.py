@@ -1,4 +1,4 @@
-"""Adam with decoupled weight decay: its update rules, the optimiser of an encoder, and that of a bundle's heads."""
+"""Adam with decoupled weight decay: update rules, and the optimisers of an encoder and of a bundle's heads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from meltpoint.adapters.encoder import LayerGroup
 
 BETA_1, BETA_2 = 0.9, 0.999
-"""Decay rates of the two moments: torch.optim.AdamW's own, and BERT's (Devlin et al. 2018, A.2)."""
+"""Decay rates of the two moments: torch.optim.AdamW's defaults, and BERT's (Devlin et al. 2018, A.2)."""
 
 UNCORRECTED_STEP = math.inf
 """The step count at which torch's fused kernels correct nothing: 1 - beta**inf is 1, exactly."""
@@ -44,23 +44,23 @@ ADAM_RULES: Mapping[str, AdamRule] = {"adamw": ADAMW, "bert_adam": BERT_ADAM}
 """Value of `optimiser` → rule."""
 
 ALIGNED = 16
-"""Numbers of float32 in a cache line. Every parameter of every member begins at one, because BLAS kernels round
-differently where the data begin elsewhere, so a member's last bits would depend on its index in the bundle."""
+"""The number of float32 values in a cache line. Every parameter of every member starts at a cache line, because BLAS
+kernels round differently for other alignments, so a member's last bits would depend on its index in the bundle."""
 
 FUSED_FROM = 8192
-"""Weights a member from which a fused call a member beats ten vectorised operations over all (measured, 8 members:
+"""Weights per member from which a fused call per member beats ten vectorised operations over all (measured, 8 members:
 770 weights 0.16 against 0.06 ms, 5 000 0.18 against 0.16, 20 000 0.23 against 0.56, 1.9 million 9.5 against 131)."""
 
 
 class EncoderAdamW(torch.optim.AdamW):
-    """torch's fused AdamW with two parameter groups a layer group: vectors (biases and layer norms) do not decay.
+    """torch's fused AdamW with two parameter groups per layer group: vectors (biases and layer norms) do not decay.
 
-    It is made once a trial, because a new optimiser at each thaw would lose Adam's moments. A parameter without a
-    gradient is left as it is.
+    It is created once per trial, because a new optimiser at each unfreezing would lose Adam's moments. A parameter
+    without a gradient stays unchanged.
 
     Args:
         groups: the encoder's layer groups, bottom → top.
-        weight_decay: of the matrices.
+        weight_decay: the matrices' weight decay.
         rule: the update rule.
     """
 
@@ -74,7 +74,7 @@ class EncoderAdamW(torch.optim.AdamW):
                     parameter_groups.append({"params": parameters, "weight_decay": decay, "layer_group": index})
         super().__init__(parameter_groups, lr=0.0, betas=(BETA_1, BETA_2), eps=rule.epsilon, fused=True)
         if not rule.corrects_bias:
-            for parameter in self._parameters():  # as torch makes a state, but for the count, which then stays infinite
+            for parameter in self._parameters():  # like torch's initial state, except that the count stays infinite
                 step = torch.full((), UNCORRECTED_STEP, device=parameter.device)
                 moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
                 self.state[parameter] = {"step": step, **moments}
@@ -84,14 +84,14 @@ class EncoderAdamW(torch.optim.AdamW):
         return [parameter.grad for parameter in self._parameters() if parameter.grad is not None]
 
     def norm(self) -> Tensor:
-        """The norm of all gradients together, a number."""
+        """The norm of all gradients together, a scalar."""
         total: Tensor = nn.utils.get_total_norm(self.gradients())
         return total
 
     def scale(self, factor: Tensor) -> None:
         """Multiply the gradients."""
         if factor.device.type == "cpu" and float(factor) == 1.0:
-            return  # most steps clip nothing; on a GPU the host would wait for the answer
+            return  # most steps clip nothing; on a GPU the check would make the host wait
         torch._foreach_mul_(self.gradients(), factor)
 
     def moments(self) -> dict[str, Tensor]:
@@ -115,11 +115,11 @@ class EncoderAdamW(torch.optim.AdamW):
 
 
 class StackedAdamW:
-    """torch.optim.AdamW, or another rule, with a rate and a decay a member.
+    """torch.optim.AdamW, or another rule, with a rate and a decay per member.
 
-    The parameters become views into one (T, N) buffer, matrices first; so they must be on their device already. Their
-    gradients are gathered into another one, once a step, when they are first needed: autograd hands over each as a
-    new tensor, and adding it to a zeroed buffer would read and write memory three times instead of once.
+    The parameters become views into one (T, N) buffer, matrices first, so they must already be on their device. Their
+    gradients are gathered into another buffer once per step, when first needed: autograd returns each as a new tensor,
+    and adding it to a zeroed buffer would read and write memory three times instead of once.
 
     Args:
         parameters: each with a leading dimension T. Vectors (a member's share has at most one dimension: biases,
@@ -155,19 +155,19 @@ class StackedAdamW:
         return [own[:, : p[0].numel()].view(len(buffer), *p.shape[1:]) for p, own in parts]
 
     def _fill(self, buffer: Tensor, values: Sequence[Tensor | None]) -> None:
-        """Write a value a parameter into a buffer; None is 0."""
+        """Write one value per parameter into a buffer; None is 0."""
         for part, value in zip(self._parts(buffer), values, strict=True):
             part.zero_() if value is None else part.copy_(value)
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Drop the gradients."""
         for parameter in self._parameters:
             parameter.grad = None
         self._gathered = False
 
     @torch.no_grad()
     def gathered(self) -> Tensor:
-        """Every member's gradients, (T, N): those of the last `backward`, scaled by `scale`."""
+        """Every member's gradients from the last `backward`, scaled by `scale`: (T, N)."""
         if not self._gathered:
             self._fill(self.gradients, [parameter.grad for parameter in self._parameters])
             self._gathered = True
@@ -181,19 +181,19 @@ class StackedAdamW:
     def scale(self, factors: Tensor) -> None:
         """Multiply each member's gradients by its factor, (T,)."""
         if factors.device.type == "cpu" and bool((factors == 1).all()):
-            return  # most steps of most trials clip nothing; on a GPU the host would wait for the answer
+            return  # most steps of most trials clip nothing; on a GPU the check would make the host wait
         self.gathered().mul_(factors[:, None].to(self.gradients))
 
     @torch.no_grad()
     def step(self, rates: Tensor) -> None:
-        """Move every member's weights.
+        """Update every member's weights.
 
         Args:
             rates: (T,) this step's learning rates, on the weights' device.
         """
         self.gathered()
         self.steps += 1
-        # By the size alone, never by how many members there are: the two round differently.
+        # Depends only on the size, never on the number of members, because the two variants round differently.
         fused = self.weights.device.type == "cpu" and self.weights.shape[1] > FUSED_FROM
         update = self._step_fused if fused else self._step_vectorised
         update(rates.to(torch.float64))
@@ -213,13 +213,13 @@ class StackedAdamW:
                     )  # fmt: skip
 
     def _step_vectorised(self, rates: Tensor) -> None:
-        """The same over all members at once: few kernels, and nothing that the host waits for."""
+        """The same over all members at once: few kernels, and no waiting of the host."""
         dtype = self.weights.dtype
         self.weights[:, : self._matrix_size].mul_((1 - rates * self.decays).to(dtype)[:, None])
         self.first.lerp_(self.gradients, 1 - BETA_1)
         self.second.mul_(BETA_2).addcmul_(self.gradients, self.gradients, value=1 - BETA_2)
-        # In double precision: 1 - 0.999 has lost three digits in single precision. And number by number: a tensor's
-        # powers are rounded differently by how many there are.
+        # In double precision, since 1 - 0.999 loses three digits in single precision. One number at a time, since the
+        # rounding of a tensor's powers depends on its size.
         counts = self.steps.tolist() if self._rule.corrects_bias else [UNCORRECTED_STEP] * len(self.steps)
         first = _sent([1 - BETA_1**count for count in counts], rates.device)
         second = _sent([math.sqrt(1 - BETA_2**count) for count in counts], rates.device)
@@ -237,20 +237,20 @@ class StackedAdamW:
         self.load({name: tensor[chosen.to(tensor.device)] for name, tensor in self.state().items()})
 
     def state(self) -> dict[str, Tensor]:
-        """Weights and moments, (T, N), and step counts, (T,); the buffers themselves, not copies."""
+        """Weights and moments, (T, N), and step counts, (T,); the buffers, not copies."""
         return {"weights": self.weights, "first": self.first, "second": self.second, "steps": self.steps}
 
     @torch.no_grad()
     def load(self, state: dict[str, Tensor]) -> None:
-        """Continue from a copy of a state of as many members; `tensor[members]` of each picks or repeats members."""
+        """Continue from a copy of a state with as many members; `tensor[members]` picks or repeats members."""
         trials, device = len(self.gradients), self.weights.device
-        assert {len(tensor) for tensor in state.values()} == {trials}, "one row a member"
+        assert {len(tensor) for tensor in state.values()} == {trials}, "one row per member"
         self.weights, self.first = state["weights"].to(device, copy=True), state["first"].to(device, copy=True)
         self.second, self.steps = state["second"].to(device, copy=True), state["steps"].to("cpu", copy=True)
         self._bind()
 
 
 def _sent(values: list[float], device: torch.device) -> Tensor:
-    """Numbers in double precision on a device; from pinned memory, as the host waits for a copy from any other."""
+    """Numbers in double precision on a device; from pinned memory, so that the host need not wait."""
     host = torch.tensor(values, dtype=torch.float64, pin_memory=device.type == "cuda")
     return host.to(device, non_blocking=True)

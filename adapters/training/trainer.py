@@ -1,4 +1,4 @@
-"""The training loop, one for all modes and tricks: each is a row of the multiplier table that the loop reads.
+"""The single training loop for all modes and tricks, which the loop reads from the multiplier table.
 
 It trains a bundle: trials of one cell, side by side, on the same frozen encoder (`layers.bundle`). A trial that trains
 its encoder is a bundle of one.
@@ -26,11 +26,11 @@ from meltpoint.adapters.training.optimisers import ADAM_RULES, AdamRule, Encoder
 from meltpoint.adapters.training.trial_state import EncodedData, GapRule, Outcome, TrialState
 from meltpoint.tasks.core.task import Example
 
-FINITE_CHECK_STEPS = 64  # a loss is looked at this often: each look makes a GPU wait
+FINITE_CHECK_STEPS = 64  # the interval of checking the loss; each check makes a GPU wait
 
 
 class OutOfTimeError(TimeoutError):
-    """The trainer's `ends_at` came before its last epoch."""
+    """The trainer reached `ends_at` before its last epoch."""
 
 
 class Trainer:
@@ -39,15 +39,16 @@ class Trainer:
     Args:
         members: the trials; they agree on everything that shapes the computation (`settings.bundle_key`).
         frozen_states: the cache of frozen encoders' hidden states, or None to run the encoder each time.
-        micro_batch: the most rows that go through the model at once, where a batch does not fit the memory: gradients
-            add up to the batch's over several passes, and evaluation's batches shrink alike. None for whole batches.
+        micro_batch: the maximum number of rows per pass through the model, if a batch does not fit into memory.
+            Gradients of several passes add up to the batch's, and evaluation's batches shrink equally. None for whole
+            batches.
 
     Attributes:
-        trials: one a member, in the members' order, also after it has left the bundle.
-        active: indices into `trials` of those that still train, in the order of the model's members.
+        trials: one per member, in the members' order, including members that have left the bundle.
+        active: indices into `trials` of the trials that still train, in the order of the model's members.
         step: optimiser steps so far.
         ends_at: `time.monotonic()` at which training raises `OutOfTimeError`; never by default.
-        encoder_moved: whether a step has changed the encoder, so that cached hidden states no longer stand for it.
+        encoder_moved: whether a step has changed the encoder, so that cached hidden states are no longer valid.
     """
 
     def __init__(
@@ -79,9 +80,9 @@ class Trainer:
         model.head.weigh([row.label for row in data.train.rows])
 
     def _prepare_encoder(self, weight_decay: float, rule: AdamRule) -> EncoderAdamW:
-        """Exchange the encoder's parameters for those that are trained; their optimiser."""
+        """Replace the encoder's parameters by the ones that train; return their optimiser."""
         encoder = self.model.encoder
-        # Only those rows of its table of subword tokens that the task has are trained; the result is the same, exactly.
+        # Only the task's rows of its table of subword tokens are trained; the result is exactly the same.
         table = encoder.compact_pieces(pieces_of(self.data.train, encoder.tokenizer.pad_piece))
         optimiser = EncoderAdamW(self.model.layer_groups()[:-1], weight_decay, rule)
         if table is not None:
@@ -89,15 +90,15 @@ class Trainer:
         return optimiser
 
     def epochs(self) -> Iterator[list[Outcome]]:
-        """Train to the end; yield each epoch's results."""
+        """Train to the end, and yield each epoch's results."""
         while self.active:
             yield self.epoch()
 
     def epoch(self) -> list[Outcome]:
-        """Train one epoch, score dev, keep the best weights; the result of every trial that trained.
+        """Train one epoch, score dev, keep the best weights, and return the result of every trial that trained.
 
-        A trial whose loss or weights are no longer finite gives its error, and leaves the bundle; so does one that has
-        had its last epoch, by its plan or by `patience`.
+        A trial whose loss or weights are no longer finite returns its error and leaves the bundle. A trial also leaves
+        the bundle after its last epoch, by its plan or by `patience`.
         """
         epoch = self.step // self.steps_per_epoch + 1
         started = time.perf_counter()
@@ -128,7 +129,7 @@ class Trainer:
         return outcomes
 
     def _train(self, epoch: int) -> list[float]:
-        """One pass over train; each active trial's mean loss, NaN where its loss or a weight is not finite."""
+        """Train one pass; return each active trial's mean loss, NaN if its loss or a weight is not finite."""
         trials = [self.trials[index] for index in self.active]
         seeds = [trial.member.seeds for trial in trials]
         orders = [each.order for each in seeds]
@@ -136,7 +137,7 @@ class Trainer:
         rates = torch.tensor([trial.head_rates(self.step) for trial in trials], device=self.device).T.contiguous()
         total, steps, is_new = torch.zeros(len(trials), device=self.device), 0, True
         self.model.train()
-        # Of the encoder's dropout; a resumed trial draws the same.
+        # For the encoder's dropout; a resumed trial draws the same masks.
         torch.manual_seed(_epoch_seed(seeds[0].dropout, epoch))
         for batch in self._batches(epoch, trials[0].is_frozen_epoch(self.step), orders):
             if is_new:
@@ -152,11 +153,11 @@ class Trainer:
             is_new = batch.ends_step
             if not is_new:
                 continue  # the gradients of the step's next micro-batch are added to these
-            encoder = self.encoder_optimiser  # None where the encoder is frozen at this step
+            encoder = self.encoder_optimiser  # None if the encoder is frozen at this step
             encoder = encoder if encoder is not None and encoder.gradients() else None
-            norms = self.head_optimiser.norms()  # of each trial's gradient; the encoder's is part of its one trial's
+            norms = self.head_optimiser.norms()  # of each trial's gradient, which includes a trained encoder's
             norms = norms if encoder is None else torch.hypot(norms, encoder.norm())
-            # As torch.nn.utils.clip_grad_norm_ does it, which adds 1e-6 to the norm; 0 is no clipping.
+            # As in torch.nn.utils.clip_grad_norm_, which adds 1e-6 to the norm; 0 means no clipping.
             factors = torch.where(clips > 0, (clips / (norms + 1e-6)).clamp(max=1.0), 1.0)
             self.head_optimiser.scale(factors)
             if encoder is not None:
@@ -171,21 +172,21 @@ class Trainer:
                 raise OutOfTimeError
             if steps % FINITE_CHECK_STEPS == 0 and not bool(total.isfinite().any()):
                 break  # no trial is left to train
-        # The last step's weights have given no loss yet, and a class id is finite whatever the scores were.
+        # The last step's weights have given no loss yet, and a class id is finite even for scores that are not.
         finite = total.isfinite() & self._weights_are_finite()
         return torch.where(finite, total / steps, math.nan).tolist()
 
     def _batches(self, epoch: int, frozen: bool, seeds: Sequence[int]) -> Iterator[Batch]:
-        """The epoch's batches on the device; a lane for every trial where their seeds differ.
+        """The epoch's batches on the device; one lane per trial if their seeds differ.
 
         Args:
             frozen: whether the encoder is frozen throughout.
-            seeds: of each active trial's order of the data.
+            seeds: the seeds of each active trial's data order.
         """
         encoder = self.model.encoder
         read = self.inputs.open(self.data.train, frozen and not self.encoder_moved)
         lanes = seeds if len(set(seeds)) > 1 else seeds[:1]
-        by_length = frozen or not encoder.padding_free  # heads read padded rows, most encoders need not
+        by_length = frozen or not encoder.padding_free  # heads read padded rows; most encoders need not
         pad, kind = encoder.tokenizer.pad_piece, self.data.task.kind
         batches = training_batches(read, kind, pad, self.batch_size, lanes, epoch, by_length, self.micro_batch)
         return prefetched(batches, self.device)
@@ -218,7 +219,7 @@ class Trainer:
         return self._evaluate(split, examples, None)
 
     def evaluate_dev(self) -> list[Evaluation]:
-        """Score dev with the active trials' weights, on cached hidden states where the encoder is frozen."""
+        """Score dev with the active trials' weights, on cached hidden states if the encoder is frozen."""
         return self._score(self.data.dev, self.data.dev_examples)
 
     def _score(self, split: EncodedSplit, examples: list[Example]) -> list[Evaluation]:
@@ -234,7 +235,7 @@ class Trainer:
         self, member: int, epoch: int, loss: float, dev: Evaluation, train: dict[str, float],
         seconds: tuple[float, float],
     ) -> EpochResult:  # fmt: skip
-        """Record an active trial's epoch, and its weights where they are the best of its last phase so far."""
+        """Record an active trial's epoch, and its weights if they are the best of its last phase so far."""
         trial, metric = self.trials[self.active[member]], self.data.task.metric
         phase, _ = trial.table.plan.phase_at(self.step - 1)
         result = EpochResult(

@@ -1,10 +1,10 @@
-"""The training state of a trial between two epochs, its file, and the first phases that trials share in such files.
+"""A trial's training state between two epochs, its file, and the first phases that trials share in such files.
 
-A state that is taken and put back gives the same bits.
+Training continues from a restored state with the same bits.
 
-Functions of seed, epoch and step are not kept: the order of the data (`data.batching`), the masks of heads'
-dropout (`layers.bundle.MemberRng`), the seed of the encoder's dropout, the schedule and its tricks
-(`multiplier_table`), which groups are frozen. The step says it.
+Functions of seed, epoch and step are not stored, since the step determines them: the order of the data
+(`data.batching`), the masks of the heads' dropout (`layers.bundle.MemberRng`), the seed of the encoder's dropout, the
+schedule and its tricks (`multiplier_table`), and the frozen groups.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class TrainingState:
 
     Attributes:
         tensors: name → the tensor itself, not a copy. `head/` has the head's weights and moments, `encoder/` the
-            tensors that training changes in the encoder, `moments/` its optimiser's, `best/` the weights of the best
-            epoch where there is one and they are others, `gap/` the gap rule's state, `random/` generators.
-        facts: values that JSON holds exactly.
+            tensors that training changes in the encoder, `moments/` its optimiser's moments, `best/` the weights of the
+            best epoch if they differ from the current ones, `gap/` the gap rule's state, `random/` generators.
+        facts: values that JSON represents exactly.
     """
 
     tensors: dict[str, Tensor]
@@ -55,14 +55,14 @@ class TrainingState:
 
 
 def state_of(trainer: Trainer) -> TrainingState:
-    """The state of a bundle of one that has ended an epoch and trains on; valid until its next step."""
+    """The state of a bundle of one between two epochs; valid until its next step."""
     (trial,) = trainer.trials
     parts: dict[str, Mapping[str, Tensor]] = {"head": trainer.head_optimiser.state()}
     if trainer.encoder_moved:
         assert trainer.encoder_optimiser is not None, "an optimiser has moved the encoder"
         parts |= {"encoder": changing(trainer.model.encoder), "moments": trainer.encoder_optimiser.moments()}
     if not _best_is_now(trainer):
-        # The weights of an encoder that had not moved by its best epoch are the pretrained ones.
+        # If the encoder had not changed by its best epoch, its weights are the pretrained ones.
         parts["best"] = {name: trial.best_state[name] for name in trial.best_state
                          if trial.best_moved_encoder or not name.startswith("encoder.")}  # fmt: skip
     if trainer.gap_rule.within is not None and trainer.gap_rule.watches(trial.table.plan, trainer.step + 1):
@@ -81,7 +81,7 @@ def state_of(trainer: Trainer) -> TrainingState:
 
 
 def restore(trainer: Trainer, state: TrainingState) -> None:
-    """Put a fresh bundle of one where a state was taken."""
+    """Restore a state in a fresh bundle of one."""
     (trial,), facts = trainer.trials, state.facts
     trainer.step, trainer.encoder_moved = facts["step"], facts["encoder_moved"]
     trial.results = [EpochResult(**result) for result in facts["results"]]
@@ -120,7 +120,7 @@ def _restore_best(trainer: Trainer, state: TrainingState) -> None:
 
 
 def _best_is_now(trainer: Trainer) -> bool:
-    """True if the best epoch's weights are those of now."""
+    """True if the best epoch's weights are the current weights."""
     (trial,) = trainer.trials
     return trial.best[1] == trial.results[-1].epoch
 
@@ -136,7 +136,7 @@ def _part(state: TrainingState, part: str) -> dict[str, Tensor]:
 def changing(encoder: nn.Module) -> dict[str, Tensor]:
     """The tensors that training may change, by name: parameters and buffers.
 
-    A `state_dict` would not do: it has an embedding table put together, whose decay cannot be told from it.
+    A `state_dict` does not suffice: it has the assembled embedding table, from which the decay cannot be recovered.
     """
     found: dict[str, Tensor] = {name: own.detach() for name, own in encoder.named_parameters()}
     for path, module in encoder.named_modules():
@@ -177,11 +177,11 @@ FORMAT = 1
 
 
 class DamagedStateError(ValueError):
-    """A file that is no whole training state."""
+    """A file that is not a complete training state."""
 
 
 def write_state(path: Path, state: TrainingState, about: Mapping[str, Any]) -> None:
-    """Write a state, whole or not at all; synced before it is renamed.
+    """Write a state atomically; the file is synced before it is renamed.
 
     Args:
         about: further facts for the file, as JSON.
@@ -203,10 +203,10 @@ def read_about(path: Path) -> dict[str, Any]:
 
 
 def read_state(path: Path) -> TrainingState:
-    """The state of a file, compared with its checksum.
+    """Read a file's state, and verify its checksum.
 
     Raises:
-        DamagedStateError: it is damaged.
+        DamagedStateError: the file is damaged.
         FileNotFoundError: there is no file.
     """
     return _read(path, with_tensors=True)[0]
@@ -220,7 +220,7 @@ def _read(path: Path, with_tensors: bool) -> tuple[TrainingState, dict[str, Any]
             names = sorted(file.keys()) if with_tensors else []
             tensors = {name: file.get_tensor(name) for name in names}
         if with_tensors and _digest(tensors, words) != digest:
-            raise DamagedStateError("its checksum is another")
+            raise DamagedStateError("its checksum does not match")
         document = json.loads(words)
         if document["format"] != FORMAT:
             raise DamagedStateError(f"its format is {document['format']}")
@@ -242,10 +242,10 @@ def _digest(tensors: Mapping[str, Tensor], words: str) -> str:
 
 
 # First phases that several trials share: trained once, then continued by each (Hippo's "stage tree"). Two trials share
-# one if everything that it depends on is the same; it is looked up by the digest of that.
+# a first phase if all its inputs are the same; the digest of these inputs is the key.
 
 MOST_BYTES = 256 * 10**6
-"""Size of the folder: ten first phases of a bilstm. Each serves the trials of one search, soon after it was trained."""
+"""Size limit of the folder: ten first phases of a bilstm. Each serves the trials of one search, soon after training."""
 
 
 class SharedFirstPhases:
@@ -255,11 +255,11 @@ class SharedFirstPhases:
         self.folder, self.most_bytes = folder, most_bytes
 
     def epochs(self, trainer: Trainer, facts: Mapping[str, object]) -> Iterator[list[Outcome]]:
-        """A trial's epochs, those of the first phase out of the folder where another trial has trained it.
+        """A trial's epochs; the first phase's come from the folder if another trial has trained it.
 
         Args:
-            trainer: a bundle of one, before its first step or put where a state was taken (`training_state`).
-            facts: the rest that the first phase depends on: encoder, data, documents, metric, mode, head, code.
+            trainer: a bundle of one, before its first step or with a restored state (`training_state`).
+            facts: the first phase's other inputs: encoder, data, documents, metric, mode, head, code.
         """
         plan = trainer.trials[0].table.plan
         is_shared = len(plan.phases) > 1 and not plan.phases[0].encoder_trains
@@ -280,7 +280,7 @@ class SharedFirstPhases:
                 yield from self._read_or_train(trainer, path)
 
     def _read_or_train(self, trainer: Trainer, path: Path) -> Iterator[list[Outcome]]:
-        """The first phase's epochs, without those that the trainer has already; the caller holds its lock."""
+        """The first phase's epochs that the trainer does not have yet; the caller holds the phase's lock."""
         try:
             state, had = read_state(path), len(trainer.trials[0].results)
         except (DamagedStateError, FileNotFoundError):
@@ -290,7 +290,7 @@ class SharedFirstPhases:
             for result in trainer.trials[0].results[had:]:
                 yield [(0, result)]
             return
-        # The gap rule may end the phase earlier than planned, so the plan is looked at after every epoch.
+        # The gap rule may end the phase earlier than planned, so the plan is checked after every epoch.
         while trainer.active and trainer.step < trainer.trials[0].table.plan.first_phase_steps:
             yield trainer.epoch()
         if trainer.active:
@@ -301,7 +301,7 @@ class SharedFirstPhases:
         """Remove the oldest checkpoints until the rest fit; the newest one stays."""
         found = []
         for path in self.folder.glob("*.safetensors"):
-            with suppress(FileNotFoundError):  # another worker makes room too
+            with suppress(FileNotFoundError):  # another worker may also make room
                 found.append((path == newest, path.stat().st_mtime, path.stat().st_size, path))
         used = sum(size for _, _, size, _ in found)
         for is_newest, _, size, path in sorted(found):
@@ -318,9 +318,9 @@ def open_frozen_states(trainer: Trainer) -> None:
 
 
 def first_phase_key(trainer: Trainer, facts: Mapping[str, object]) -> str:
-    """A digest of all that a first phase depends on: its rates as numbers, so that any two ways to them share it.
+    """A digest of all inputs of a first phase; its rates enter as numbers, so equal rates from any source share it.
 
-    Rates that follow dev are not known beforehand: their rule stands for them.
+    Rates that follow dev are not known beforehand, so their rule enters instead.
     """
     (trial,) = trainer.trials
     table, setting = trial.table, trial.member.setting

@@ -1,7 +1,6 @@
-"""One trial in the training loop, and the rules that watch its scores: patience, plateaus, the gap rule.
+"""One trial in the training loop, and the rules that watch its scores: patience, plateaus and the gap rule.
 
-Patience is that of Prechelt 1998, "Early Stopping - But When?", section 2.1 (UP_s, here on the best score), and of
-AllenNLP.
+Patience follows Prechelt 1998, "Early Stopping - But When?", section 2.1 (UP_s, here on the best score), and AllenNLP.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.task import Example, Task
 
 PLATEAU = 1e-4
-"""The share of the best score by which a better one exceeds it: the default of torch's ReduceLROnPlateau."""
+"""The share of the best score by which a better score must exceed it: the default of torch's ReduceLROnPlateau."""
 
 
 def is_over(results: Sequence[EpochResult], plan: Plan, patience: int, metric: str) -> bool:
-    """True where a trial has waited `patience` epochs for a better dev score.
+    """True if a trial has waited `patience` epochs for a better dev score.
 
-    Only epochs of the plan's last phase are counted, and compared with each other.
+    Only epochs of the plan's last phase count.
 
     Args:
         results: the trial's epochs so far, at least one.
@@ -46,8 +45,8 @@ def is_over(results: Sequence[EpochResult], plan: Plan, patience: int, metric: s
 def plateaus(results: Sequence[EpochResult], plan: Plan, patience: int, metric: str) -> tuple[int, ...]:
     """The epochs after which `reduce_on_plateau` lowers the rate: more than `patience` in a row were not better.
 
-    As torch's ReduceLROnPlateau counts them, which AllenNLP's `reduce_on_plateau` is, from 0 in each span of the
-    schedule. torch takes a lower score for a better one where the best so far is a negative correlation; this does not.
+    Counted as in torch's ReduceLROnPlateau, which AllenNLP's `reduce_on_plateau` uses, from 0 in each span of the
+    schedule. If the best score so far is a negative correlation, torch treats a lower score as better; this does not.
 
     Args:
         results: the trial's epochs so far, in order.
@@ -76,7 +75,7 @@ class EncodedData:
 
     Attributes:
         train, dev: the rows.
-        dev_examples, train_examples: the examples with the gold labels; train's are read only by the gap rule.
+        dev_examples, train_examples: the examples with the gold labels; only the gap rule reads train's.
     """
 
     task: Task
@@ -96,14 +95,15 @@ Outcome = tuple[int, EpochResult | NotFiniteError]
 
 @dataclass
 class TrialState:
-    """One trial of a bundle, as training changes it.
+    """The changing state of one trial of a bundle.
 
     Attributes:
         table: its multiplier table.
         best: (dev score, epoch) of the best epoch of its last phase so far (`epochs.best_epoch`); epoch 0 before.
         best_state: the trained weights at that epoch.
-        best_moved_encoder: whether the encoder had been trained by then; if not, its weights are the pretrained ones.
-        results: one an epoch so far.
+        best_moved_encoder: whether training had changed the encoder by then; if not, its weights are the pretrained
+            ones.
+        results: one per epoch so far.
     """
 
     member: Member
@@ -118,8 +118,8 @@ class TrialState:
         """A trial before its first step.
 
         Args:
-            groups: how many layer groups the model has.
-            rows: how many rows the training split has.
+            groups: the number of the model's layer groups.
+            rows: the number of the training split's rows.
         """
         setting = member.setting
         restart = bool(setting.get("stack_and_finetune.restart_schedule", True))
@@ -129,11 +129,11 @@ class TrialState:
         return cls(member, MultiplierTable(plan, active, setting))
 
     def end_first_phase(self, epochs: int) -> None:
-        """Shorten the first phase to so many epochs."""
+        """Shorten the first phase to this number of epochs."""
         self.table = replace(self.table, plan=self.table.plan.with_first_phase(epochs))
 
     def follow_dev(self, metric: str) -> None:
-        """Let the plan follow the dev scores: end where `patience` is over, note plateaus for `reduce_on_plateau`."""
+        """Update the plan from the dev scores: its end by `patience`, and its plateaus for `reduce_on_plateau`."""
         setting, plan = self.member.setting, self.table.plan
         if reduce_on_plateau.TRICK.is_on(setting):
             wait = int(setting[reduce_on_plateau.WAIT.name])
@@ -148,22 +148,22 @@ class TrialState:
         return [self.table.learning_rate(plan.groups - 1, first_step + n) for n in range(plan.steps_per_epoch)]
 
     def is_frozen_epoch(self, first_step: int) -> bool:
-        """True where the encoder is frozen at every step of the epoch that begins at a step."""
+        """True if the encoder is frozen at every step of the epoch that begins at a step."""
         steps = range(first_step, first_step + self.table.plan.steps_per_epoch)
-        # From the end: an encoder that has thawed stays so, and the last step usually decides.
+        # From the end: an unfrozen encoder stays unfrozen, so the last step usually decides.
         return all(self.table.encoder_is_frozen(step) for step in reversed(steps))
 
     def not_finite(self, epoch: int, step: int) -> NotFiniteError:
-        """The error of a trial whose loss or weights were not finite by the end of an epoch, after so many steps."""
+        """The error of a trial whose loss or weights were not finite at the end of an epoch, after `step` steps."""
         phase, _ = self.table.plan.phase_at(step - 1)
         return NotFiniteError(
             f"the loss or a weight is not finite in epoch {epoch} ({phase.name}), by step {step}; "
-            f"a lower learning rate than {phase.learning_rate:g} or a gradient_clip may cure it"
+            f"a lower learning rate than {phase.learning_rate:g} or a gradient_clip may help"
         )
 
 
 class GapRule:
-    """The gap rule of stack-and-finetune, which ends the first phase before train is ahead of dev by too much.
+    """The gap rule of stack-and-finetune, which ends the first phase before train exceeds dev by too much.
 
     arXiv 1907.05338 trains the head not "until it reaches the highest accuracy on the training or validation data sets,
     but rather only up to a point where the prediction accuracy of the training and validation data sets do not differ
@@ -171,12 +171,12 @@ class GapRule:
     discrepancy" (Discussions and Conclusions). The epoch beyond the limit is undone. The first epoch is kept, because a
     head that never trained has no reasonable accuracy; if that epoch is beyond the limit, the second phase begins.
 
-    It follows one trial, which trains alone.
+    It watches a single trial, which trains alone.
 
     Attributes:
-        largest_gap: the largest difference that is allowed between the metric on train and on dev; 0 is no rule.
-        within: the head's weights, and its optimiser's state, after the last epoch of the first phase that met it; None
-            before there is one.
+        largest_gap: the largest allowed difference between the metric on train and on dev; 0 turns the rule off.
+        within: the head's weights and its optimiser's state after the first phase's last epoch within the limit; None
+            before any such epoch.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -184,11 +184,11 @@ class GapRule:
         self.within: tuple[Snapshot, dict[str, Tensor]] | None = None
 
     def watches(self, plan: Plan, step: int) -> bool:
-        """True where the epoch that ended with so many steps needs the metrics on train."""
+        """True if the epoch that ended at `step` needs the metrics on train."""
         return self.largest_gap > 0.0 and step <= plan.first_phase_steps
 
     def apply(self, trial: TrialState, model: AdaptedModel, optimiser: StackedAdamW, metric: str) -> None:
-        """Look at the last epoch; beyond the limit, end the first phase, and restore the last state within it."""
+        """Check the last epoch; beyond the limit, end the first phase and restore the last state within it."""
         result = trial.results[-1]
         if gain(metric, result.train[metric] - result.dev[metric]) <= self.largest_gap:
             state = {name: tensor.clone() for name, tensor in optimiser.state().items()}

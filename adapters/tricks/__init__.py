@@ -15,7 +15,7 @@ def get(word: str) -> Trick:
     """The trick with this name.
 
     Raises:
-        ValueError: there is none; the message suggests similar names.
+        ValueError: no trick has this name; the message suggests similar names.
     """
     trick: Trick = registry.load(sys.modules[__name__], word, "trick").TRICK
     return trick

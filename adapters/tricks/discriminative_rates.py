@@ -1,6 +1,6 @@
 """Discriminative rates: each layer group learns more slowly than the one above it (Howard & Ruder 2018, §3.2).
 
-Helps where the lower layers' pretrained weights should change little. Peters, Ruder & Smith 2019, A.2, multiply by 0.4
+It helps if the lower layers' pretrained weights should change little. Peters, Ruder & Smith 2019, A.2, multiply by 0.4
 for each layer downwards; Howard & Ruder divide by 2.6, which is nearly the same.
 """
 

@@ -1,8 +1,8 @@
 """Gradual unfreezing: the head first, then one more layer group at a time from the top (Howard & Ruder 2018, §3.3).
 
-Helps a recurrent encoder on small data (Peters, Ruder & Smith 2019, A.2: ELMo on SST-2 and NER). A trial shorter than
-groups × `epochs_per_group` never unfreezes the lowest group. Early scores do not predict final ones, so it cannot be
-combined with early stopping.
+It helps a recurrent encoder on small data (Peters, Ruder & Smith 2019, A.2: ELMo on SST-2 and NER). A trial shorter
+than groups × `epochs_per_group` never unfreezes the lowest group. Early scores do not predict final scores, so it
+cannot be combined with early stopping.
 """
 
 from meltpoint.adapters.hyperparameters import Parameter, Setting
@@ -12,7 +12,7 @@ PACE = Parameter("gradual_unfreezing.epochs_per_group", 1.0, "epochs before the 
 
 
 def multiplier(group: int, step: int, plan: Plan, setting: Setting) -> float:
-    """1 for the head and for the groups below it that have thawed since the phase's first step, else 0."""
+    """1 for the head and for the groups below it that have thawed since the phase's first step, otherwise 0."""
     _, first = plan.phase_at(step)
     epochs = (step - first) / plan.steps_per_epoch
     thawed = int(epochs / float(setting[PACE.name]) + 1e-9)  # 3 × 0.1 epochs must thaw the third group

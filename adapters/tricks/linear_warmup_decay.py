@@ -1,6 +1,6 @@
 """Linear warm-up, then linear decay to zero: BERT's schedule (Devlin et al. 2018, appendix A.2).
 
-Helps nearly always where a transformer is fine-tuned; the warm-up keeps Adam's first, badly scaled steps small.
+It nearly always helps to fine-tune a transformer; the warm-up keeps Adam's first, badly scaled steps small.
 """
 
 from meltpoint.adapters.hyperparameters import Parameter, Setting
@@ -12,7 +12,7 @@ WARMUP = Parameter("linear_warmup_decay.warmup_fraction", 0.1, "share of the ste
 def warmup_decay(step: int, steps: int, warmup_fraction: float) -> float:
     """The factor of the peak rate: rises over the warm-up steps to 1, then falls towards 0 at `steps`.
 
-    It is shifted by one step against the usual form, whose first factor is 0, since 0 means frozen here.
+    It is shifted by one step from the usual form, whose first factor is 0, since 0 means frozen here.
     """
     warmup = round(steps * warmup_fraction)
     if step < warmup:

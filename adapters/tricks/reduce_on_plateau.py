@@ -1,15 +1,15 @@
 """Rates that fall on a plateau: multiplied by 0.5 after each epoch in which dev has not improved (AllenNLP's ESIM).
 
-Helps where nothing says how long a task model should train. The name, the factor and the wait are those of AllenNLP's
-configuration (esim_elmo.jsonnet, `reduce_on_plateau`), in which patience ends training. After which epochs the rate
-falls depends on dev: the training loop notes it in the plan (`trial_state.plateaus`), of which this is a pure function.
+It helps if the right training length is unknown. The name, the factor and the wait are from AllenNLP's configuration
+(esim_elmo.jsonnet, `reduce_on_plateau`), in which patience ends training. The rate falls after epochs that depend on
+dev: the training loop notes them in the plan (`trial_state.plateaus`), and the factor is a pure function of the plan.
 """
 
 from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.multiplier_table import Plan, Trick
 
-FACTOR = Parameter("reduce_on_plateau.factor", 0.5, "what the rate is multiplied by on a plateau", 0.01, 0.99)
-WAIT = Parameter("reduce_on_plateau.patience", 0, "epochs without a better dev score that leave the rate", 0, 1000)
+FACTOR = Parameter("reduce_on_plateau.factor", 0.5, "factor on the rate at each plateau", 0.01, 0.99)
+WAIT = Parameter("reduce_on_plateau.patience", 0, "epochs without a better dev score before the rate falls", 0, 1000)
 
 
 def multiplier(group: int, step: int, plan: Plan, setting: Setting) -> float:

@@ -1,6 +1,6 @@
 """Slanted triangular rates: a short linear rise, then a long linear fall (Howard & Ruder 2018, eq. 3).
 
-Helps where a fine-tuned encoder should converge quickly to a good region and then refine its weights slowly. Scores in
+It helps if a fine-tuned encoder should converge quickly to a good region and then refine its weights slowly. Scores in
 the middle of runs of different lengths cannot be compared, so it cannot be combined with early stopping.
 """
 
@@ -8,7 +8,7 @@ from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.multiplier_table import Plan, Trick
 
 CUT = Parameter("slanted_triangular.cut_fraction", 0.1, "share of the steps in which the rate rises", 0.001, 0.999)
-RATIO = Parameter("slanted_triangular.ratio", 32.0, "how much smaller the lowest rate is than the peak", 1.0, 1e6)
+RATIO = Parameter("slanted_triangular.ratio", 32.0, "the peak rate divided by the lowest rate", 1.0, 1e6)
 
 
 def slanted_triangle(step: int, steps: int, cut_fraction: float, ratio: float) -> float:
@@ -22,7 +22,7 @@ def slanted_triangle(step: int, steps: int, cut_fraction: float, ratio: float) -
     """
     cut = max(1, int(steps * cut_fraction))
     share = step / cut if step < cut else 1 - (step - cut) / (cut * (1 / cut_fraction - 1))
-    # max(): because ⌊T · cut_frac⌋ is rounded down, the equation can fall below 0 just before T.
+    # max(): because ⌊T · cut_frac⌋ rounds down, the equation can fall below 0 just before T.
     return (1 + max(0.0, share) * (ratio - 1)) / ratio
 
 

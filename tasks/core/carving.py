@@ -1,4 +1,4 @@
-"""Dev and test splits that are carved off another split: a slice, a random fraction, or a fold of several.
+"""Dev and test splits carved off another split: a slice, a random fraction, or one fold of several.
 
 One grammar serves `dev_from` and `test_from` of a task file and `--test-from` of the command line. A slice counts the
 examples in the file's order. A fraction or a fold is drawn with a seed; examples with classes are stratified, so each
@@ -34,7 +34,7 @@ class Slice:
     Attributes:
         text: the slice as written by the user (`train[-1000:]`, `train[:10%]`), for the tables.
         split: the split that is sliced.
-        start, stop: the ends as written; "" where there is none.
+        start, stop: the ends as written; "" for an open end.
         asked_by: the option or key that holds the slice, for messages.
         by_group: True if the examples of a group must stay together.
     """
@@ -102,7 +102,7 @@ class Draw:
     Attributes:
         split: the split that is drawn from.
         seed: the seed of the draw.
-        stratified: True if each class keeps its share; None for the default: where the examples have classes.
+        stratified: True if each class keeps its share; None for the default: True if the examples have classes.
         fraction: the part of the split, between 0 and 1; None for a fold.
         fold, of: the number of the fold, from 0, and the number of folds; each example is in exactly one. None for a
             fraction.
@@ -123,7 +123,7 @@ class Draw:
         """The positions of the drawn examples, ascending.
 
         Raises:
-            ValueError: nothing or everything is drawn, or examples without classes are to be stratified.
+            ValueError: nothing or everything is drawn, or examples without classes cannot be stratified.
         """
         is_stratified = self._is_stratified(examples)
         units = _groups(examples) if self.by_group else [[position] for position in range(len(examples))]
@@ -151,7 +151,7 @@ class Draw:
     def _is_stratified(self, examples: Sequence[Example]) -> bool:
         has_classes = all(isinstance(example.label, int) for example in examples)
         if self.stratified and not has_classes:
-            raise ValueError(f"{self.asked_by}: only examples with a class are stratified. Write stratified: false.")
+            raise ValueError(f"{self.asked_by}: only examples with a class can be stratified. Write stratified: false.")
         return has_classes if self.stratified is None else self.stratified
 
 
@@ -279,8 +279,8 @@ class Carved:
 def carve_train(train: list[Example], dev_cut: Cut | None, test_cut: Cut | None) -> Carved:
     """Carve dev, test, or both off train; they never share an example.
 
-    Slices count the examples of the file. A draw takes from the rest of the other part's slice; with two draws, test
-    comes first, so that it does not depend on dev.
+    A slice counts the examples of the file. A draw takes from the examples that the other part's slice leaves. With two
+    draws, test comes first, so that it does not depend on dev.
 
     Raises:
         ValueError: the parts share an example, or leave nothing.

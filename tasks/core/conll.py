@@ -1,6 +1,6 @@
-"""CoNLL column files: one word a line with its columns, a blank line between sentences.
+"""CoNLL column files: one word per line with its columns, a blank line between sentences.
 
-`read_columns` is the one reader of them, for training, `new-task` and `predict`; docs/tasks.md states its rules.
+`read_columns` reads them for training, `new-task` and `predict`; docs/tasks.md states its rules.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _BOUNDARY = re.compile(r"#(begin|end) document\b|# newdoc\b(?!\t)")
 _COMMENT = re.compile(r"#[ \t]*[^\s=]+ = |# newpar\b(?!\t)")
 """CoNLL-U's comments: `# sent_id = 0`."""
 _LINE_ENDS = re.compile("[\r\f\v]|^\ufeff", re.MULTILINE)
-"""Characters that end a line for other programs, or begin a file: inside a word they are damage."""
+"""Characters that end a line in other programs or begin a file; inside a word they mean damage."""
 _NOT_A_WORD = re.compile(r"\d+[-.]\d+")
-"""CoNLL-U's numbers of a multi-word line (1-2) and of an empty node (1.1)."""
+"""CoNLL-U's numbers for a multi-word line (1-2) and for an empty node (1.1)."""
 
 Row = tuple[int, tuple[str, ...]]
 """The number of a line, and its columns."""
@@ -42,11 +42,11 @@ class ConllLayout:
     Attributes:
         word, tag: the indices of their columns, from 0; negative ones count from the end.
         width: the number of columns of every line, or None to accept any width that has both columns.
-        scheme: `iob2` is kept; the others become it: `iob1` (B- only between adjacent entities of one type), `bioes`
-            (E- and S- at the last word), `bilou` (the same with L- and U-), and `brackets` (CoNLL-2012: `(ORG*`, `*`,
-            `*)`). None where the tags are of words, and of no spans.
+        scheme: `iob2` is kept; the others are converted to it: `iob1` (B- only between adjacent entities of one type),
+            `bioes` (E- and S- at the last word), `bilou` (the same with L- and U-), and `brackets` (CoNLL-2012:
+            `(ORG*`, `*`, `*)`). None if the tags label words, not spans.
         encoding: the encoding that a task file declares; see `read_text`.
-        needs_tag: False where the words alone are read, and a file may lack the tags.
+        needs_tag: False if only the words are read, so that a file may lack the tags.
     """
 
     word: int = 0
@@ -59,7 +59,7 @@ class ConllLayout:
 
 @dataclass(frozen=True)
 class Sentence:
-    """The words of a sentence with all their columns; `document` counts the marks of documents before it, from 0."""
+    """The words of a sentence with all their columns; `document` is the number of document marks before it."""
 
     rows: Sequence[Row]
     document: int = 0
@@ -81,7 +81,7 @@ def to_iob2(tags: Sequence[str], scheme: TagScheme | None) -> list[str]:
     """Convert the tags of one sentence to IOB2.
 
     Raises:
-        ValueError: a tag that the scheme does not have; without the file.
+        ValueError: a tag that the scheme does not have; the message does not name the file.
     """
     if scheme in ("iob1", "bioes", "bilou"):
         return [f"B-{tag[2:]}" if starts else _inside(tag) for tag, starts in zip(tags, _starts(tags), strict=True)]
@@ -113,7 +113,7 @@ _BRACKETED = re.compile(r"(?:\((?P<type>[^()*]+))?\*?(?P<end>\))?")
 
 
 def _brackets_to_iob2(tags: Sequence[str]) -> list[str]:
-    """Convert CoNLL-2012's brackets: `(ORG*` opens an entity, `*)` closes it, `(ORG)` is one of one word."""
+    """Convert CoNLL-2012's brackets: `(ORG*` opens an entity, `*)` closes it, `(ORG)` is an entity of one word."""
     converted, inside = [], ""
     for tag in tags:
         match = _BRACKETED.fullmatch(tag)
@@ -145,14 +145,14 @@ def read_conll(path: Path, labels: Sequence[str] | Mapping[str, int], layout: Co
         examples.append(Example(str(len(examples)), words=words, label=label, group=group))
         if layout.scheme == "iob2":
             orphans += sum(tag[0] == "I" and starts for tag, starts in zip(tags, _starts(tags), strict=True))
-    seen = f"{some(orphans, 'entity')} without B- at the first word, as IOB1 has them; tag_scheme: iob1 converts them"
+    seen = f"{some(orphans, 'entity')} without B- at the first word, as in IOB1; tag_scheme: iob1 converts them"
     return ReadExamples(examples, (*read.notes, seen) if orphans else read.notes)
 
 
 def _label(
     path: Path, lines: Sequence[int], tags: Sequence[str], scheme: TagScheme | None, ids: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """The label ids of the words of a sentence, which stand on these lines."""
+    """The label ids of a sentence's words; `lines` are their line numbers."""
     # Checked before the conversion from IOB1: I-X may become B-X, and a label set with I-X has B-X too.
     if scheme == "iob1":
         _ids(path, lines, tags, ids)
@@ -179,17 +179,17 @@ OTHER_SCHEMES: Mapping[str, TagScheme] = {"E-": "bioes", "S-": "bioes", "L-": "b
 
 
 def read_columns(path: Path, layout: ConllLayout) -> ColumnFile:
-    """Read the sentences of a column file with all columns; the ones of words and tags are there and not empty.
+    """Read the sentences of a column file with all columns, and check the columns of words and tags.
 
     Raises:
-        ValueError: a line whose columns are not those of the others, or not clear; or a file without sentences.
+        ValueError: a line with other columns than the rest, an ambiguous line, or a file without sentences.
     """
     read = split_columns(path, read_text(path, encoding=layout.encoding))
     if layout.word != 0:
         read = _without_nodes(path, read)
     elif is_numbered(read.sentences):
         raise ValueError(
-            f"{path}: the words' column has the numbers 1, 2, 3 … of CoNLL-U. Name the words' column: 1, most often."
+            f"{path}: the word column has CoNLL-U's numbers 1, 2, 3 …. Name the column of the words, usually 1."
         )
     _check_widths(path, read.sentences, layout)
     return read
@@ -198,11 +198,12 @@ def read_columns(path: Path, layout: ConllLayout) -> ColumnFile:
 def split_columns(path: Path, text: str) -> ColumnFile:
     """Split a text into sentences of words with all their columns.
 
-    Where a line of a word has a tab, tabs separate the columns of the whole file, and a word or tag may have a space
-    inside; else spaces do. At a line's end both are ignored. Other white space, such as U+00A0, is part of a word.
+    If a line with a word has a tab, tabs separate the columns of the whole file, and a word or tag may contain a space;
+    otherwise spaces separate them. Tabs and spaces at the end of a line are ignored. Other white space, such as U+00A0,
+    is part of a word.
 
     Raises:
-        ValueError: a line that cannot be a word or a comment, or is not clearly the one.
+        ValueError: a line that is neither a word nor a comment, or could be either.
     """
     lines = _lines(path, text)
     has_hash = "#" in text and any(line.startswith("#") for line in lines)
@@ -226,7 +227,7 @@ def split_columns(path: Path, text: str) -> ColumnFile:
             columns = split(line)
             if len(columns) in widths:
                 rows.append((number, columns))
-            # A word that lacks columns has others that stand behind words too.
+            # If all its columns also follow other words, the line may be a word that lacks columns.
             elif rows or not re.match(r"#[ \t]+\S", line) or set(columns[1:]) <= behind:
                 raise ValueError(
                     f"{path}, line {number}: neither a word with the columns of the others nor clearly a comment. "
@@ -254,7 +255,7 @@ def _lines(path: Path, text: str) -> list[str]:
 
 
 def _word_lines(lines: Iterable[str]) -> list[str]:
-    """The lines that are certainly words; lines with a # only if no other line is one."""
+    """The lines that are certainly words; lines with a # only if there are no others."""
     maybe = [line for line in lines if line.strip() and not _is_boundary(line) and not _COMMENT.match(line)]
     return [line for line in maybe if line[0] != "#"] or maybe
 
@@ -275,9 +276,9 @@ def _is_boundary(line: str) -> bool:
 
 
 def _check_widths(path: Path, sentences: Sequence[Sentence], layout: ConllLayout) -> None:
-    """Refuse lines with other numbers of columns than the file's, or without a word or a tag.
+    """Refuse lines whose number of columns differs from the file's, and lines without a word or a tag.
 
-    Where both columns are counted from the start, each sentence may have a number of its own, as in CoNLL-2012.
+    If both columns are counted from the start, each sentence may have its own number of columns, as in CoNLL-2012.
     """
     own = [layout.word, layout.tag] if layout.needs_tag else [layout.word]
     need = max(len(own), *(position + 1 if position >= 0 else -position for position in own))
@@ -309,7 +310,7 @@ def _wrong_width(path: Path, number: int, columns: Sequence[str], expected: str)
 
 
 def is_numbered(sentences: Sequence[Sentence]) -> bool:
-    """True if the first column numbers the words of each sentence, as CoNLL-U's does, with words and tags behind it."""
+    """True if the first column numbers the words of each sentence, as CoNLL-U's does, with words and tags after it."""
     return any(len(sentence.rows) > 1 for sentence in sentences) and all(
         len(sentence.rows[0][1]) > 2 and _numbers(sentence) is not None for sentence in sentences
     )
@@ -323,7 +324,7 @@ def _numbers(sentence: Sentence) -> list[Row] | None:
 
 
 def _without_nodes(path: Path, read: ColumnFile) -> ColumnFile:
-    """The sentences without CoNLL-U's multi-word lines and empty nodes: a multi-word's own words stand below it."""
+    """The sentences without CoNLL-U's multi-word lines and empty nodes; a multi-word token's words follow it."""
     sentences, left = [], 0
     for sentence in read.sentences:
         words = _numbers(sentence)

@@ -30,22 +30,22 @@ NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 
 def exists(path: Path) -> bool:
-    """True if there is a file or folder; False also for a name that is longer than the system allows."""
+    """True if the file or folder exists; also False for a name that is longer than the system allows."""
     return _mode(path) is not None
 
 
 def is_file(path: Path) -> bool:
-    """True if there is a file; False as in `exists`."""
+    """True if the path is a file; False in the same cases as `exists`."""
     return stat.S_ISREG(_mode(path) or 0)
 
 
 def is_folder(path: Path) -> bool:
-    """True if there is a folder; False as in `exists`."""
+    """True if the path is a folder; False in the same cases as `exists`."""
     return stat.S_ISDIR(_mode(path) or 0)
 
 
 def _mode(path: Path) -> int | None:
-    """The mode of a file or folder, links followed; None if there is none or the name is impossible.
+    """The mode of a file or folder, links followed; None if it does not exist or the name is impossible.
 
     Raises:
         OSError: access is denied, or the disk fails.
@@ -61,7 +61,7 @@ def _mode(path: Path) -> int | None:
 
 
 def expanded(text: str) -> Path:
-    """The path that a text names, with `~` expanded; unchanged if the home belongs to no user."""
+    """The path that a text names, with `~` expanded; unchanged if the home folder is unknown."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -82,21 +82,21 @@ def matching(folder: Path, pattern: str) -> list[Path]:
 MOST_YAML_BYTES = 2**18
 """The largest YAML file: PyYAML reads about 50 kB a second; 256 KiB hold some 1 500 blocks of a specification."""
 MOST_DOCUMENT_BYTES = 2**26
-"""The largest JSON document, and file of JSON lines of a ledger: 64 MiB."""
+"""The largest JSON document, and the largest JSON-lines file of a ledger: 64 MiB."""
 MOST_DATA_BYTES = 2**32
-"""The largest file of examples: 4 GiB, five times the largest one of a task here (Yahoo's `train.csv`)."""
+"""The largest file of examples: 4 GiB, five times the largest file of a built-in task (Yahoo's `train.csv`)."""
 LONGEST_LINE = 2**20
 """The longest line of a file of examples, in characters: about 200 000 words, while an encoder reads a few hundred."""
 DEEPEST = 64
 """The deepest nesting of lists and mappings; Meltpoint's own files have 6 levels."""
 MOST_VALUES = 100_000
-"""The most values of a YAML document, with every alias expanded."""
+"""The largest number of values in a YAML document, with every alias expanded."""
 
 IRREGULAR = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
 """Names for files that are neither regular nor a device."""
 
 _HALF = re.compile("[\ud800-\udfff]")
-HALF = "half of a pair of UTF-16 codes (\\ud800 to \\udfff), which is no character"
+HALF = "half of a UTF-16 surrogate pair (\\ud800 to \\udfff), not a character"
 """The message for a text that cannot be written as UTF-8."""
 
 NOT_A_DOCUMENT = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
@@ -107,7 +107,7 @@ def read_bytes(path: Path, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
     """The contents of a file.
 
     Raises:
-        ValueError: it is no regular file, or larger than allowed.
+        ValueError: it is not a regular file, or is larger than allowed.
         OSError: it cannot be read.
     """
     with regular(path).open("rb") as file:
@@ -115,7 +115,7 @@ def read_bytes(path: Path, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
             data = file.read()
             if len(data) <= most_bytes:
                 return data
-    raise ValueError(f"{path} is larger than {_size(most_bytes)}, the most that is read. Divide it, or shorten it.")
+    raise ValueError(f"{path} is larger than {_size(most_bytes)}, the limit. Split it or shorten it.")
 
 
 def regular(path: Path) -> Path:
@@ -232,16 +232,16 @@ def _weigh(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int
     """(values, depth) of a node, aliases followed.
 
     Args:
-        known: the results for nodes that were weighed; (0, 0) for those that are being weighed.
+        known: the results for finished nodes; (0, 0) for nodes in progress.
     """
     if id(node) not in known:
         known[id(node)] = (0, 0)
         inner = [_weigh(child, known) for child in _children(node)]
         known[id(node)] = (1 + sum(size for size, _ in inner), 1 + max((depth for _, depth in inner), default=0))
     size, depth = known[id(node)]
-    fault = "an alias stands for itself" if not size else ""
+    fault = "an alias contains itself" if not size else ""
     fault = fault or (HALF if isinstance(node, yaml.ScalarNode) and _HALF.search(node.value) else "")
-    fault = fault or (f"it has more than {MOST_VALUES} values, its aliases followed" if size > MOST_VALUES else "")
+    fault = fault or (f"it has more than {MOST_VALUES} values with its aliases expanded" if size > MOST_VALUES else "")
     fault = fault or (f"it is nested too deeply ({DEEPEST} levels at most)" if depth > DEEPEST else "")
     if fault:
         raise yaml.constructor.ConstructorError(None, None, fault, node.start_mark)
@@ -255,7 +255,7 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 
 MOST_GROWTH = 100
-"""The most unpacked bytes for each packed byte: text shrinks 2 to 20 times, tables up to 50 times."""
+"""The largest number of unpacked bytes per packed byte: text shrinks 2 to 20 times, tables up to 50 times."""
 PIECE_BYTES = 2**20
 
 DAMAGED = (EOFError, OSError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
@@ -294,7 +294,7 @@ def read_data_bytes(path: Path, most_bytes: int = MOST_DATA_BYTES) -> bytes:
             limit -= len(piece)
             if limit < 0:
                 raise ValueError(
-                    f"{path} unpacks to more than the {packed:,} bytes of it can stand for, or than is read. "
+                    f"{path} unpacks to more than the limit for its {packed:,} bytes. "
                     "Unpack it, and name the unpacked file."
                 )
     return b"".join(pieces)
@@ -303,7 +303,7 @@ def read_data_bytes(path: Path, most_bytes: int = MOST_DATA_BYTES) -> bytes:
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """The unpacked contents; errors of reading them become one line."""
-    regular(path).open("rb").close()  # its own errors (missing, no permission) are the caller's
+    regular(path).open("rb").close()  # errors of opening (missing, no permission) go to the caller
     try:
         if path.suffix.lower() == ".zip":
             with zipfile.ZipFile(path) as archive, archive.open(_only_member(path, archive)) as file:
@@ -320,6 +320,6 @@ def _only_member(path: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     if len(members) != 1:
         names = ", ".join(member.filename for member in members[:5])
         raise ValueError(
-            f"{path} holds {some(len(members), 'file')} ({names}), and one is read. Unpack it, and name the file in it."
+            f"{path} holds {some(len(members), 'file')} ({names}), but only one is read. Unpack it, and name one file."
         )
     return members[0]

@@ -21,7 +21,7 @@ range, a tag for each word that marks spans, or a class for each word; `adapters
 INPUT_COLUMNS: dict[Input, tuple[str, ...]] = {"sentence": ("text",), "pair": ("text_a", "text_b"), "words": ("words",)}
 TAGS, LABEL = "tags", "label"
 GROUP, DOCUMENT = "group", "document"
-"""The key of an example's group in `columns`, for every kind, and its value for column files."""
+"""The key of an example's group in `columns`, for every kind, and the value of this key for column files."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class TaskKind:
         input: the contents of an example.
         target: the quantity that is predicted.
         metrics: the metrics that are reported by default; the first is a task's default metric.
-        summary: one line for people.
+        summary: a one-line description.
     """
 
     name: str

@@ -40,7 +40,7 @@ class TestData:
 def open_test(spec: DataSpec) -> TestData:
     """Open the test split: the task's own, or the part that `test_from` carves off train or dev.
 
-    The caller records that it did. A carved test split never overlaps what `load_training_data` returns.
+    The caller records the opening. A carved test split never overlaps the result of `load_training_data`.
 
     Raises:
         ValueError: the task has no test split, the specification closes it, or its file is missing or broken.

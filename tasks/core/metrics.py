@@ -35,7 +35,7 @@ class Metric:
         name: its key in `METRICS`, in task files, MLflow and tables.
         targets: the targets of the kinds that it applies to (`TaskKind.target`).
         compute: (task, gold labels, predictions) → value.
-        summary: one line for people, with the averaging.
+        summary: a one-line description, with the averaging.
         two_classes: True if it needs exactly two labels, of which the second is the positive one.
         lower_is_better: True for errors: the lowest value is the best.
         lowest: the least possible value; the highest is 1, or infinite for an error.
@@ -105,7 +105,7 @@ def floats(values: Sequence[object]) -> Floats:
 
 
 def f1_of(gold: Floats, predicted: Floats, label: int) -> float:
-    """F1 of one label: 0 where nothing is found."""
+    """F1 of one label; 0 without a hit."""
     import numpy as np
 
     hits = int(np.sum((gold == label) & (predicted == label)))
@@ -182,7 +182,7 @@ def accuracy(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction])
 
 
 def balanced_accuracy(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    """The mean recall of the labels that occur in gold (Brodersen et al. 2010), as `balanced_accuracy_score`."""
+    """The mean recall of the labels that occur in gold (Brodersen et al. 2010), as in scikit-learn."""
     import numpy as np
 
     left, right = floats(gold), floats(predicted)
@@ -190,7 +190,7 @@ def balanced_accuracy(task: Task, gold: Sequence[Label], predicted: Sequence[Pre
 
 
 def subset_accuracy(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    """The share of examples with exactly the right labels, as `accuracy_score` of indicators."""
+    """The share of examples with exactly the right labels, as in scikit-learn's `accuracy_score` on indicators."""
     return float((floats(gold) == floats(predicted)).all(axis=1).mean())
 
 
@@ -207,7 +207,7 @@ def f1(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> fl
 
 
 def macro_f1(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
-    """The mean F1 of the labels that occur in gold or predictions, as scikit-learn's; of several labels, of all."""
+    """The mean F1 of the labels in gold or predictions, as in scikit-learn; for multi-label tasks, of all labels."""
     left, right = floats(gold), floats(predicted)
     if left.ndim == 2:
         return sum(f1_of(*columns, 1) for columns in zip(left.T, right.T, strict=True)) / len(task.labels)
@@ -239,8 +239,8 @@ def matthews(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction])
 def quadratic_kappa(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
     """Cohen's kappa with quadratic weights (Cohen 1968), the usual metric of essay and star scores.
 
-    It is agreement beyond chance, weighted by the square of the distance between classes. It is undefined, and 0, if
-    both sides have one and the same class.
+    It is agreement beyond chance, weighted by the square of the distance between classes. If all gold labels and
+    predictions are the same class, it is undefined, and 0 here.
     """
     from sklearn.metrics import cohen_kappa_score  # takes a second to import
 
@@ -291,7 +291,7 @@ def roc_auc(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> 
     """The area under the ROC curve (`roc_auc_score`): the chance that a positive example ranks above a negative one.
 
     With two labels it is the area for the second one; otherwise it is the mean over the labels, each against the rest.
-    A label that all examples have, or none, has no curve and does not count; the value is 0.5 if no label has one.
+    A label of every example, or of none, has no curve and does not count; the value is 0.5 if no label has a curve.
     """
     import numpy as np
     from sklearn.metrics import roc_auc_score  # takes a second to import
@@ -329,7 +329,7 @@ def of_spans(
 
 def _span_metric(score: str, summary: str) -> Metric:
     return Metric(
-        f"span_{score}", ("tags",), partial(of_spans, score=score), f"{summary}; span_{score}.TYPE is of one type",
+        f"span_{score}", ("tags",), partial(of_spans, score=score), f"{summary}; span_{score}.TYPE counts one type",
         of_part=lambda kind: partial(of_spans, score=score, of_type=kind),
     )  # fmt: skip
 
@@ -337,15 +337,15 @@ def _span_metric(score: str, summary: str) -> Metric:
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("accuracy", ("label", "grade"), accuracy, "share of right labels"),
+        Metric("accuracy", ("label", "grade"), accuracy, "share of correct labels"),
         Metric(
             "average_precision", ("label", "labels"), average_precision,
-            "area under the precision-recall curve; of several labels the mean, each against the rest",
+            "area under the precision-recall curve; with several labels the mean, each against the rest",
             of_probabilities=True,
         ),
-        Metric("balanced_accuracy", ("label", "grade"), balanced_accuracy, "mean over the labels of recall"),
+        Metric("balanced_accuracy", ("label", "grade"), balanced_accuracy, "mean recall over the labels"),
         Metric("f1", ("label",), f1, "F1 of the second of two labels", two_classes=True),
-        Metric("macro_f1", ("label", "labels", "grade"), macro_f1, "mean over the labels of F1"),
+        Metric("macro_f1", ("label", "labels", "grade"), macro_f1, "mean F1 over the labels"),
         Metric("mae", ("score", "grade"), mae, "mean absolute error; lower is better", lower_is_better=True),
         Metric("matthews", ("label",), matthews, "Matthews correlation, of any number of labels", lowest=-1.0),
         Metric("micro_f1", ("label", "labels"), partial(averaged_f1, average="micro"), "F1 of all decisions together"),
@@ -354,7 +354,7 @@ BUILT_IN: dict[str, Metric] = {
         Metric("quadratic_kappa", ("grade",), quadratic_kappa, "Cohen's kappa with quadratic weights", lowest=-1.0),
         Metric(
             "roc_auc", ("label", "labels"), roc_auc,
-            "area under the ROC curve; of several labels the mean, each against the rest", of_probabilities=True,
+            "area under the ROC curve; with several labels the mean, each against the rest", of_probabilities=True,
         ),
         _span_metric("f1", "F1 of spans"),
         _span_metric("precision", "precision of spans"),
@@ -363,7 +363,7 @@ BUILT_IN: dict[str, Metric] = {
         Metric("subset_accuracy", ("labels",), subset_accuracy, "share of examples with exactly the right labels"),
         Metric(
             "weighted_f1", ("label", "labels"), partial(averaged_f1, average="weighted"),
-            "mean over the labels of F1, by their gold examples",
+            "mean F1 over the labels, weighted by their gold examples",
         ),
         Metric("word_accuracy", ("tags", "classes"), word_accuracy, "share of words with the right tag"),
     )

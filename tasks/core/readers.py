@@ -36,7 +36,7 @@ def read_text(
 
 
 def text_of(path: Path, data: bytes, encoding: str | None = None, *, damaged: bool = False) -> str:
-    """The text of a file's bytes; arguments and errors are those of `read_text`."""
+    """The text of a file's bytes; see `read_text` for arguments and errors."""
     text = decoded(path, data, encoding, damaged=damaged)
     if not text.strip():
         raise empty(path)
@@ -58,7 +58,7 @@ def data_bytes(path: Path, most_bytes: int = MOST_DATA_BYTES) -> bytes:
 
 
 def decoded(path: Path, data: bytes, encoding: str | None = None, *, damaged: bool = False) -> str:
-    """The text of a file's bytes; arguments and errors are those of `read_text`."""
+    """The text of a file's bytes; see `read_text` for arguments and errors."""
     codec = "utf-8-sig" if is_utf8(encoding or "utf-8") else str(encoding)
     try:
         return data.decode(codec, "replace" if damaged else "strict")
@@ -97,9 +97,9 @@ def empty(path: Path) -> ValueError:
 
 
 def null_character(path: Path, line: int) -> ValueError:
-    """The error for a file with a null character, as UTF-16 without its mark has it."""
+    """The error for a null character, as in UTF-16 without a byte order mark."""
     remedy = "Name its encoding, as in encoding: utf-16-le, convert it to UTF-8, or remove the character."
-    return ValueError(f"{path}, line {line}: a null character, which texts do not have. {remedy}")
+    return ValueError(f"{path}, line {line}: a null character, which does not occur in text. {remedy}")
 
 
 def with_line_feeds(text: str) -> str:
@@ -249,7 +249,7 @@ def read_csv(
 ) -> list[Record]:  # fmt: skip
     """Read a file whose cells may be in quotes and contain separators and line ends (RFC 4180).
 
-    Arguments and errors are those of `read_table`; `quote` is the character around a cell.
+    See `read_table` for arguments and errors; `quote` is the character around a cell.
     """
     rows = csv_rows(path, io.StringIO(read_text(path, encoding=encoding), newline=""), separator, quote)
     return list(records(path, rows, columns, header, widths, separator))
@@ -260,10 +260,10 @@ def csv_rows(
 ) -> Iterator[tuple[int, list[str]]]:  # fmt: skip
     """The rows of a csv file: (number of the last line, cells); lines without cells are left out.
 
-    `lines` have their ends, and are split at each `\\n`, `\\r\\n` and lone `\\r`.
+    `lines` keep their ends and are split at each `\\n`, `\\r\\n` and lone `\\r`.
 
     Raises:
-        ValueError: a broken row, or a cell with a space before its quote, which then is no quote (RFC 4180).
+        ValueError: a broken row, or a space before a cell's quote, which makes the quote part of the cell (RFC 4180).
     """
     taken: list[str] = []
 
@@ -280,13 +280,13 @@ def csv_rows(
             if spaced is not None:
                 remedy = "Remove the space, or put the whole cell in quotes and double those inside it."
                 where = f"{path}, line {reader.line_num}, field {spaced + 1}"
-                raise ValueError(f"{where}: a space before a quote, which is then a part of the cell. {remedy}")
+                raise ValueError(f"{where}: a space before a quote makes the quote part of the cell. {remedy}")
             taken.clear()
             if row:
                 yield reader.line_num, row
     except csv.Error as error:
-        remedy = "Close every quote and double the ones inside a cell, or set quoting: false."
-        start = reader.line_num - max(0, len(taken) - 1)  # an open quote takes all lines behind it
+        remedy = "Close every quote and double the quotes inside a cell, or set quoting: false."
+        start = reader.line_num - max(0, len(taken) - 1)  # an open quote swallows all lines after it
         raise ValueError(f"{path}, line {start}: broken row ({error}). {remedy}") from None
 
 
@@ -307,10 +307,10 @@ def records(
     path: Path, rows: Iterable[tuple[int, list[str]]], columns: Sequence[str] | None, header: bool,
     widths: Collection[int] = (), separator: str = ",",
 ) -> Iterator[Record]:  # fmt: skip
-    """The records of numbered rows; the other arguments and errors are those of `read_table`.
+    """The records of numbered rows; see `read_table` for the other arguments and errors.
 
-    A column without a name has its number for one. One whose name another has too is at `NAMED_TWICE`, and is refused
-    if it is wanted.
+    A column without a name is named by its number. A column whose name is not unique is at `NAMED_TWICE`; requesting it
+    is an error.
     """
     rows = iter(rows)
     first = next(rows, None)
@@ -347,18 +347,18 @@ def position_of(path: Path, column: str, positions: Mapping[str, int]) -> int:
     """The index of a column by its name.
 
     Raises:
-        ValueError: there is none, or there are several.
+        ValueError: no column has the name, or several have it.
     """
     if column not in positions:
         raise no_column(path, 1, column, positions)
     if positions[column] == NAMED_TWICE:
-        raise named_twice(f"{path}, line 1", column, ", or take one by its number from 0, as in columns: {text: 0}")
+        raise named_twice(f"{path}, line 1", column, ", or select one by its number from 0, as in columns: {text: 0}")
     return positions[column]
 
 
 def named_twice(where: str, column: str, remedy: str = "") -> ValueError:
     """The error for two columns with the same name."""
-    return ValueError(f"{where}: two columns are named '{column}'. Give each a name of its own{remedy}.")
+    return ValueError(f"{where}: two columns are named '{column}'. Give each its own name{remedy}.")
 
 
 SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
@@ -369,7 +369,7 @@ def _check_separator(path: Path, line: int, fields: Sequence[str], separator: st
     """Refuse a user's table whose first line is one field because the file has another separator."""
     hint = _other_separator(fields, separator)
     if hint:
-        raise ValueError(f"{path}, line {line}: 1 field, and a task needs two or more. {hint}")
+        raise ValueError(f"{path}, line {line}: 1 field, but a task needs two or more. {hint}")
 
 
 def _other_separator(fields: Sequence[str], separator: str) -> str:
@@ -380,7 +380,7 @@ def _other_separator(fields: Sequence[str], separator: str) -> str:
     remedies = {",": "Set format: csv.", "\t": "Set format: tsv."}
     remedy = remedies.get(other, f'Set delimiter: "{other}".')
     read_as = SEPARATORS.get(separator, f"'{separator}'")
-    return f"It looks separated by {SEPARATORS[other]}, and is read as separated by {read_as}. {remedy}"
+    return f"It seems to be separated by {SEPARATORS[other]}, but is read as separated by {read_as}. {remedy}"
 
 
 def no_column(path: Path, line: int, column: str, existing: Iterable[str]) -> ValueError:

@@ -10,9 +10,9 @@ from functools import cache
 from types import ModuleType
 
 LONGEST_NAME = 200
-"""The most characters of a wrong name that are compared and shown."""
+"""The number of characters of a wrong name to compare and show."""
 MOST_LISTED = 30
-"""The most names that one message lists: about three lines of a terminal."""
+"""The largest number of names in a message: about three lines of a terminal."""
 
 
 def names(package: ModuleType) -> list[str]:
@@ -42,10 +42,10 @@ def unknown(name: str, what: str, known: Iterable[str]) -> ValueError:
         what: the kind of name that was expected ("task", "encoder", "key of a space", …).
         known: every valid name.
     """
-    known, name = sorted(known), name[:LONGEST_NAME]  # comparing long ones would take minutes
+    known, name = sorted(known), name[:LONGEST_NAME]  # comparing long names would take minutes
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    listed = "" if near and len(known) > MOST_LISTED else f" There is: {', '.join(known)}."
+    listed = "" if near and len(known) > MOST_LISTED else f" Choose from: {', '.join(known)}."
     return ValueError(f"Unknown {what} '{name}'.{hint}{listed}")
 
 

@@ -94,9 +94,7 @@ def _text_files(folder: Path, layout: UserFileLayout) -> Iterator[Record]:
         fault = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be listed ({error.strerror})"
         raise ValueError(f"{folder} {fault}. Put the folder there, or correct its name in the task file.") from None
     if not classes:
-        raise ValueError(
-            f"{folder} has no folders. A label is the name of a folder of texts: {folder.name}/LABEL/*.txt."
-        )
+        raise ValueError(f"{folder} has no subfolders. Write one folder of texts per label: {folder.name}/LABEL/*.txt.")
     positions = {"text": 0, LABEL: 1}
     for place in classes:
         if place.name in layout.skip_labels:
@@ -172,8 +170,8 @@ def cell_text(
     """A scalar in the spelling of the task file: `true`, `1`, `0.5`, or the text itself.
 
     Args:
-        takes_null: True if a missing value is an empty text.
-        is_label: True if a missing value is a spelling, "" or "nan", which the task file may skip or refuse.
+        takes_null: True if a missing value counts as an empty text.
+        is_label: True if a missing value counts as the label "" or "nan", which the task file may skip or refuse.
     """
     value = value_at(path, line, row, column)
     text = scalar_text(value)
@@ -201,13 +199,13 @@ class LabelList(str):
     """A cell that is a list of labels.
 
     Attributes:
-        parts: the labels as they are spelled.
+        parts: the labels as spelled.
     """
 
     parts: tuple[str, ...]
 
     def __new__(cls, parts: Sequence[str]) -> LabelList:
-        """The labels, shown with commas between them."""
+        """The labels as a text, with commas between them."""
         made = super().__new__(cls, ", ".join(parts))
         made.parts = tuple(parts)
         return made
@@ -242,7 +240,7 @@ def with_labels(records: Iterable[Record], path: Path, encoding: str) -> Iterato
     if position + 1 != len(labels):
         more, rows = ("more", position + 1) if position < len(labels) - 1 else ("fewer", f"more than {len(labels)}")
         raise ValueError(
-            f"{path} has {more} lines ({len(labels)}) than there are rows of text ({rows}). Write one label a line."
+            f"{path} has {more} lines ({len(labels)}) than there are rows of text ({rows}). Write one label per line."
         )
 
 

@@ -12,7 +12,7 @@ from meltpoint.tasks.core.task import Kind, Label, Task
 from meltpoint.tasks.core.wording import some
 
 Probabilities = Sequence[Sequence[float]]
-"""Of each example, the probability of each label."""
+"""The probability of each label, for each example."""
 
 
 def score(
@@ -24,7 +24,7 @@ def score(
         task: the task of the predictions.
         gold: the examples' labels, in order.
         predicted: a class id, a score, or a list of label ids (one per word) for each example.
-        probabilities: of the labels, for metrics that rank by them; () if there are none.
+        probabilities: the labels' probabilities, for metrics that rank by them; () if there are none.
 
     Raises:
         ValueError: no examples, unequal lengths, a hidden label, a non-finite prediction, or no probabilities for a
@@ -37,13 +37,13 @@ def score(
 def value(
     name: str, task: Task, gold: Sequence[Label], predicted: Sequence[Prediction], probabilities: Probabilities = ()
 ) -> float:
-    """One metric of predictions; arguments and errors are those of `score`."""
+    """One metric of predictions; see `score` for arguments and errors."""
     _check(task, gold, predicted)
     return _value(name, task, gold, predicted, probabilities)
 
 
 def scored_by(task: Task) -> list[str]:
-    """All metrics of a task's predictions: its own first, those of its kind, then those of `also`."""
+    """All metrics of a task's predictions: its own first, its kind's, then those in `also`."""
     return list(dict.fromkeys((task.metric, *reported(task), *task.beside)))
 
 
@@ -114,10 +114,10 @@ def _value(
 ) -> float:
     metric = METRICS[name]
     if metric.of_probabilities and len(probabilities) != len(gold):
-        raise ValueError(f"{name} of {task.name} is of probabilities, and there are none; take another metric.")
+        raise ValueError(f"{name} of {task.name} needs probabilities, but there are none; choose another metric.")
     found = metric.compute(task, gold, probabilities if metric.of_probabilities else predicted)
     if not math.isfinite(found):  # a record cannot hold it, and it cannot be compared
-        raise ValueError(f"{name} of {task.name} is {found} on {some(len(gold), 'example')}; it has to be a number.")
+        raise ValueError(f"{name} of {task.name} is {found} on {some(len(gold), 'example')}; it must be finite.")
     return found
 
 

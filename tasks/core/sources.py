@@ -41,7 +41,7 @@ def parquet_files(source: HubSource, split: Split) -> str:
 def load_hub_split(source: HubSource, split: Split) -> list[Example]:
     """Load the examples of one split; no other split's files are opened or downloaded.
 
-    `load_dataset(id, split=…)` would prepare every split including test, so the files of the one split are named.
+    `load_dataset(id, split=…)` would prepare every split including test, so only the files of one split are named.
 
     Raises:
         ValueError: the hub cannot be reached, or the dataset lacks the files or a column.
@@ -55,7 +55,7 @@ def load_hub_split(source: HubSource, split: Split) -> list[Example]:
         loaded = datasets.load_dataset(
             "parquet", data_files={"asked": files}, split="asked", columns=list(source.columns) or None
         )
-    # Any exception: the hub's client passes on those of its HTTP library, which differs between versions.
+    # Any exception: the hub's client raises those of its HTTP library, which differs between versions.
     except Exception as error:
         raise unreachable(files, "loaded", error) from error
     names = _class_names(loaded.features, source)
@@ -73,7 +73,7 @@ def unreachable(place: str, done: str, error: Exception) -> ValueError:
 
     Args:
         place: the address of the data.
-        done: the participle of the message `could not be loaded`.
+        done: the participle in the message, such as `loaded` in `could not be loaded`.
     """
     reason = " ".join(str(error).split())[:200]
     return ValueError(
@@ -92,7 +92,7 @@ def _class_names(features: Mapping[str, object], source: HubSource) -> tuple[str
 
 
 def class_id(value: object, names: Sequence[str], labels: Sequence[str]) -> int | None:
-    """The class id of a hub label, by name if the column has class names, else by number; None for -1 (hidden).
+    """The class id of a hub label, by name if the column has class names, otherwise by number; None for -1 (hidden).
 
     Raises:
         ValueError: a label that the task does not have.
@@ -173,7 +173,7 @@ def pinned_names(task: Task, split: Split) -> tuple[str, ...]:
 
 @contextmanager
 def pinned_folder(task: Task, split: Split) -> Iterator[Path]:
-    """A folder with the original files of one split and of no other, downloaded or from the cache of `datasets`.
+    """A folder with the original files of this split only, downloaded or from the cache of `datasets`.
 
     Raises:
         ValueError: a file cannot be downloaded, or differs from the commit's.
@@ -193,16 +193,16 @@ def _download(url: str, sha256: str) -> Path:
     import datasets
 
     try:
-        # Without ETags: a commit's file never changes, so a file that was downloaded once needs no network.
+        # Without ETags: a commit's file never changes, so a downloaded file needs no network again.
         once = datasets.DownloadConfig(use_etag=False)
         path = Path(datasets.DownloadManager(download_config=once).download(url))
-    # Any exception: those of the HTTP library are passed on, and differ between versions.
+    # Any exception: the hub's client raises those of its HTTP library, which differs between versions.
     except Exception as error:
         raise unreachable(url, "downloaded", error) from error
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != sha256:
         raise ValueError(
-            f"{url} has the SHA-256 {found[:12]}… instead of {sha256[:12]}…: it was cut off, or is another file. "
+            f"{url} has the SHA-256 {found[:12]}… instead of {sha256[:12]}…: it is truncated, or another file. "
             f"Delete {path} and try again, or read the original files with --data-dir."
         )
     return path
@@ -214,7 +214,7 @@ TestState = Literal["labelled", "carved", "hidden", "absent", "closed"]
 
 
 def find(spec: DataSpec) -> Task:
-    """The task of a data specification; its sample if the folder has only the files of the sample.
+    """The task of a data specification; the task's `sample` if the folder has only the sample's files.
 
     Raises:
         ValueError: an unknown task, or a missing folder.

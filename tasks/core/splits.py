@@ -19,8 +19,8 @@ from meltpoint.tasks.core.wording import counted, some
 
 SAMPLE_SEED = 0
 FEWEST_SAMPLED = 500
-"""The least size of a dev sample: an accuracy of 90 % on 500 examples has a standard error of 1.3 points, and the
-difference of two settings that disagree on one tenth of them has one of 1.4."""
+"""The smallest size of a dev sample: an accuracy of 90 % on 500 examples has a standard error of 1.3 points, and the
+difference of two settings that disagree on a tenth of them has a standard error of 1.4."""
 SAMPLED_PER_TRAINED = 2
 """Dev examples in a sample for each training example: scoring them takes two fifths of an epoch, since a training step
 costs three forward passes (Kaplan et al. 2020, section 2.1)."""
@@ -50,7 +50,7 @@ def load_training_data(spec: DataSpec) -> TrainingData:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Train and dev, what was carved off them, and remarks for the tables."""
+    """Train and dev, the carved test, and remarks for the tables."""
 
     train: list[Example]
     dev: list[Example]
@@ -59,7 +59,7 @@ class _Parts:
 
 
 def _carved(spec: DataSpec, task: Task) -> _Parts:
-    """Train and dev without what is carved off as test."""
+    """Train and dev without the examples that are carved off as test."""
     dev_cut, test_cut = cuts(spec, task)
     train = read_split(spec, "train")
     notes = left_out("train", train)
@@ -85,7 +85,7 @@ def carved_test(spec: DataSpec, task: Task) -> tuple[list[Example], list[str]]:
         ValueError: the part is empty, or leaves nothing.
     """
     dev_cut, test_cut = cuts(spec, task)
-    assert test_cut is not None, "the task has a test split of its own"
+    assert test_cut is not None, "the task has its own test split"
     if test_cut.split == "dev" and dev_cut is None:
         dev = read_split(spec, "dev")
         return carve(test_cut, dev)[1], [f"test = {test_cut.note(dev)}"]
@@ -95,7 +95,7 @@ def carved_test(spec: DataSpec, task: Task) -> tuple[list[Example], list[str]]:
 
 
 def cuts(spec: DataSpec, task: Task) -> tuple[Cut | None, Cut | None]:
-    """The parts that are carved off as (dev, test); the specification's test goes before the task's.
+    """The parts that are carved off as (dev, test); the specification's test takes precedence over the task's.
 
     Raises:
         ValueError: a part is not in the grammar of `carving`.
@@ -124,7 +124,7 @@ def _sampled(examples: list[Example], size: int | None, what: str, notes: list[s
 
 
 def dev_sample_size(train_examples: int, dev_examples: int) -> int:
-    """The default number of dev examples that epochs are scored on: all of them, or a sample of many."""
+    """The default number of dev examples that epochs are scored on: all of them, or a sample of a large dev split."""
     size = max(FEWEST_SAMPLED, SAMPLED_PER_TRAINED * train_examples)
     return size if dev_examples > WORTH_SAMPLING * size else dev_examples
 
@@ -132,9 +132,9 @@ def dev_sample_size(train_examples: int, dev_examples: int) -> int:
 def _dev_sample(
     dev: list[Example], asked: int | Literal["auto"] | None, train_examples: int, notes: list[str]
 ) -> list[Example]:
-    """The part of dev that epochs are scored on; the default one is stratified, if examples have classes.
+    """The part of dev that epochs are scored on; the default sample is stratified if examples have classes.
 
-    A sample of a requested size is drawn as in earlier versions, so that older sweeps and exports keep theirs.
+    A sample of a requested size is drawn as in earlier versions, so that older sweeps and exports keep their samples.
     """
     size = dev_sample_size(train_examples, len(dev)) if asked == "auto" else asked
     if size is None or size >= len(dev):
@@ -163,7 +163,7 @@ def sample(examples: Sequence[Example], size: int) -> list[Example]:
         ValueError: a size below 1.
     """
     if size < 1:
-        raise ValueError(f"a sample of {size} examples: it takes a whole number of at least 1.")
+        raise ValueError(f"a sample of {size} examples: write a whole number of at least 1.")
     chosen = random.Random(SAMPLE_SEED).sample(range(len(examples)), size)
     return [examples[position] for position in sorted(chosen)]
 
@@ -186,7 +186,7 @@ WIDEST_POINTS = 5.0
 USUAL_DISAGREEMENT = 0.1
 """The share of examples on which two settings of one cell disagree; their comparison is paired."""
 LEAST_SHARED = 0.01
-"""The share of dev that also occurs in train, from which there is a warning; less moves a score by under a point."""
+"""The share of dev in train from which a warning is given; a smaller share moves a score by under a point."""
 NORMAL_95 = 1.959964
 """The 97.5th percentile of the normal distribution."""
 
@@ -236,7 +236,7 @@ def _missing_classes(data: TrainingData) -> Iterator[str]:
 
 
 def _small_dev(data: TrainingData) -> Iterator[str]:
-    """Warn by the interval of a difference of two settings on the same examples (McNemar); rough for other metrics."""
+    """Warn if two settings' difference on the same examples has a wide interval (McNemar; rough for other metrics)."""
     count = max(1, len(data.dev))
     points = 100 * NORMAL_95 * math.sqrt(USUAL_DISAGREEMENT / count)
     if points > WIDEST_POINTS:

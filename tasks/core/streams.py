@@ -65,7 +65,7 @@ def _pieces(path: Path, newline: str) -> Iterator[str]:
     """Yield the pieces of a file with their ends, decoded; a byte order mark is dropped.
 
     Args:
-        newline: as that of `open`: "" for all three kinds of ends, or the only one.
+        newline: as in `open`: "" for all three kinds of line ends, or the only kind.
     """
     try:
         file = regular(path).open(encoding="utf-8-sig", newline=newline)
@@ -78,7 +78,7 @@ def _pieces(path: Path, newline: str) -> Iterator[str]:
                     raise null_character(path, number)
                 yield piece
         except UnicodeDecodeError:
-            decoded(path, data_bytes(path))  # it names the line and the byte
+            decoded(path, data_bytes(path))  # the error names the line and the byte
             raise
 
 
@@ -121,7 +121,7 @@ def parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[in
 def dataset_rows(place: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
     """The rows of one split in a folder that `datasets` saved, or in a folder of arrow or parquet files.
 
-    A parquet file is read too. Arguments and errors are those of `parquet_rows`.
+    A parquet file is also accepted. See `parquet_rows` for arguments and errors.
     """
     if place.suffix == ".parquet":
         yield from parquet_rows(place, columns)
@@ -163,7 +163,7 @@ def _table_rows(path: Path, table: pyarrow.Table) -> Iterator[tuple[int, Row]]:
     for batch in table.to_batches(BATCH_ROWS):
         try:
             rows = batch.to_pylist()
-        except (ValueError, OverflowError) as error:  # a text that is not UTF-8, a date that Python does not have
+        except (ValueError, OverflowError) as error:  # a text that is not UTF-8, a date outside Python's range
             where = f"one of the rows {number + 1} to {number + batch.num_rows}"
             raise ValueError(f"{path}, {where}: a value cannot be read ({error}). Write it again.") from None
         for row in rows:
@@ -172,7 +172,7 @@ def _table_rows(path: Path, table: pyarrow.Table) -> Iterator[tuple[int, Row]]:
 
 
 def _roots(path: Path, columns: Sequence[str] | None, names: Sequence[str]) -> list[str] | None:
-    """The columns that hold `columns`, without duplicates: a nested field is in the column before its first dot."""
+    """The top-level columns of `columns`, without duplicates: a nested field is in the column before its first dot."""
     check_names(path, names)
     if columns is None:
         return None
@@ -218,10 +218,10 @@ def _class_name(value: object, names: Sequence[str]) -> object:
 
 
 class ClassName(str):
-    """The name of a class that a file has as a number.
+    """The name of a class that the file stores as a number.
 
     Attributes:
-        number: the number as text; it stands for the class where a task file has no label of that name.
+        number: the number as text; it identifies the class if a task file has no label of that name.
     """
 
     number: str

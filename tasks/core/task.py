@@ -26,7 +26,7 @@ class Example:
 
     Attributes:
         id: unique within its split, stable between runs; the source's own id where it has one.
-        texts: one sentence, or the two of a pair; empty for sequence labelling.
+        texts: one sentence, or the two sentences of a pair; empty for sequence labelling.
         words: the words of a sentence to label; empty for the other kinds.
         label: a class id (an index into `Task.labels`), a score in `Task.label_range`, one label id per
             word, 0 or 1 for each of several labels, or None if the label is hidden.
@@ -85,9 +85,9 @@ class PinnedFiles:
     """Original files of a task at one commit of a public repository.
 
     Attributes:
-        url: of the folder that holds them, at the commit.
+        url: the URL of the folder that holds them, at the commit.
         sha256: a file's name in `Task.files` → its SHA-256, 64 hexadecimal digits.
-        renamed: the names that a file has in the repository where it is another one, quoted as in a URL.
+        renamed: a file's name in `Task.files` → its name in the repository, if they differ, quoted as in a URL.
     """
 
     url: str
@@ -102,16 +102,17 @@ class Task:
     Attributes:
         name: its module name, which is its name on the command line; a variant's parts follow after a colon.
         kind: one of `KINDS`.
-        metric: the key in `metrics.METRICS` that settings are selected by; of errors (MSE) the lowest is best.
-        beside: further metrics, which tables show in columns of their own; nothing is selected by them.
+        metric: the key in `metrics.METRICS` that settings are selected by; the lowest value of an error (MSE) is the
+            best.
+        beside: further metrics, which tables show in their own columns; nothing is selected by them.
         labels: the label names in id order; empty for regression. Sequence labelling uses IOB2 names.
         label_range: lowest and highest score, for regression only.
         folder: the folder under `--data-dir` that holds the original files; absolute for a user's own task.
         readers: split → a function from that folder to the examples; a split that the original release
             lacks is absent.
         hub: the same data on the hub, or None.
-        pinned: original files that can be downloaded, or None; they go before `hub`, split by split. A task with
-            neither needs `--data-dir`.
+        pinned: original files that can be downloaded, or None; they take precedence over `hub`, split by split. A task
+            with neither needs `--data-dir`.
         test_examples: the published number of labelled test examples, for `plan`, which opens no test; None if unknown.
         test_labels: "public", or "hidden" if only a server (GLUE) can score the test split.
         description: one line for `meltpoint list tasks`.
@@ -119,15 +120,15 @@ class Task:
             for several; their existence is checked before the first trial.
         generated: the examples come from a seeded generator; no file is read and `--data-dir` is ignored.
         notes: remarks on the task's splits for the result tables, whatever the source.
-        tokenised: the words of its texts are separated by white space already (SST's, the demos'), so that a word
-            tokenizer has nothing to do; raw text has punctuation attached to its words. Without effect for sequence
+        tokenised: the words of its texts are already separated by white space (SST, the demos), so that a word
+            tokenizer has nothing to do; raw text has punctuation attached to its words. No effect on sequence
             labelling, whose examples are words.
         sample: the same task on a published sample of the data, with its own splits; used if the folder has the
             sample's training file but not the task's.
         dev_from, test_from: the part of train (or, for test, of dev) that is carved off as that split, in the grammar
-            of `core.carving`; None where the split has files of its own. `DataSpec.test_from` goes before the latter.
-        class_weights: a weight a label, for settings with `class_weights: task`; () for none.
-        conll_columns: the columns of words and of tags where the files are column files, for `predict`; else None.
+            of `core.carving`; None if the split has its own files. `DataSpec.test_from` overrides `test_from`.
+        class_weights: a weight per label, for settings with `class_weights: task`; () for none.
+        conll_columns: the columns of words and tags if the files are column files, for `predict`; otherwise None.
         is_grouped: examples of a group depend on each other: they are carved and resampled together.
     """
 
@@ -196,11 +197,11 @@ class TrainingData:
     Attributes:
         fingerprint: sha256 (hex, 16 characters) over the task's labels and every example of both splits (texts, words
             and label, and group where the task is grouped; not ids or paths, so the same data from the hub or from a
-            folder has the same one).
+            folder has the same fingerprint).
         notes: remarks on this data for the result tables ("1 000 of 6 920 training examples, seed 0").
-        all_dev: all of dev, of which `dev` is what epochs are scored on; finals are scored on all of it.
-        whole_train, whole_dev: what train and dev are samples of, where words of documents are labelled: the sentences
-            left out are still context of the others; None where nothing was left out, and for other kinds.
+        all_dev: all of dev, on which finals are scored; epochs are scored on `dev`, which may be a sample of it.
+        whole_train, whole_dev: for labelled words of documents, the complete splits that train and dev are sampled
+            from: the sentences left out still give context. None if nothing was left out, and for other kinds.
     """
 
     task: Task
@@ -213,6 +214,6 @@ class TrainingData:
     all_dev: list[Example] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """All of dev: `dev`, if nothing was left out."""
+        """Set `all_dev` to `dev` if nothing was left out."""
         if not self.all_dev:
             object.__setattr__(self, "all_dev", self.dev)

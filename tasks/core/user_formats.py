@@ -52,7 +52,7 @@ def read_user_files(folder: Path, split: UserSplit, layout: UserFileLayout) -> l
     else:
         examples = list(_labelled_rows(folder, paths, split, layout, left_out))
     if not examples:
-        raise ValueError(f"{paths[0]} gives no example of this split. Check the split's name, or what is skipped.")
+        raise ValueError(f"{paths[0]} gives no example of this split. Check the split's name and the skipped rows.")
     return ReadExamples(examples, notes_of(left_out))
 
 
@@ -83,14 +83,14 @@ def check_documents(path: Path, documents: Iterable[object], layout: UserFileLay
     """Check that a column file marks its documents, if they are the groups.
 
     Raises:
-        ValueError: it marks none.
+        ValueError: the file marks no document.
     """
     if GROUP in layout.columns and not any(documents):
         raise ValueError(f"{path} has no -DOCSTART- and no # newdoc. Mark its documents, or remove columns.group.")
 
 
 def conll_layout(layout: UserFileLayout) -> ConllLayout:
-    """The columns of a user's column file: by default the first has the words, the last the tags."""
+    """The columns of a user's column file; by default the first has the words and the last has the tags."""
     word, tag = (int(layout.columns.get(name, default)[0]) for name, default in (("words", ("0",)), ("tags", ("-1",))))
     return ConllLayout(word, tag, None, layout.tag_scheme if layout.of_kind.has_spans else None, layout.encoding)
 
@@ -161,7 +161,7 @@ def group_of(record: Record, layout: UserFileLayout) -> str:
 
 
 def label_spellings(record: Record, layout: UserFileLayout) -> Sequence[str]:
-    """The labels of a row as they are spelled: one, or several in a list, in one cell, or in a column of 0 or 1 each.
+    """The labels of a row as spelled: one label, or several in a list, in one cell, or in one column of 0 or 1 each.
 
     Raises:
         ValueError: a column of a label holds neither 0 nor 1.
@@ -200,13 +200,13 @@ def _cells(key: str, layout: UserFileLayout) -> list[str]:
 
 
 def joined_text(record: Record, key: str, layout: UserFileLayout) -> str:
-    """A text: its column without surrounding spaces, or those of its columns that are not empty, joined."""
+    """A text: its column without surrounding spaces, or its columns joined, without empty ones."""
     cells = [record.cell(name).strip(" ") for name in _cells(key, layout)]
     return cells[0] if len(cells) == 1 else layout.joiner.join(cell for cell in cells if cell)
 
 
 def _class(record: Record, column: str, labels: Mapping[str, int]) -> int:
-    """The class id of a label: by its spelling, or by a class's number if no label has the class's name."""
+    """The class id of a label, by its spelling, or by the class's number if no label has the class's name."""
     cell = record.cell(column)
     if isinstance(cell, ClassName) and cell not in labels and cell.number in labels:
         return labels[cell.number]

@@ -44,7 +44,7 @@ class Files(_Strict):
 
 
 class LabelFiles(_Strict):
-    """Files with one label a line, for the splits whose texts have none."""
+    """Files with one label per line, for splits whose texts have no labels."""
 
     train: str
     dev: str | None = None
@@ -78,7 +78,7 @@ class Hub(_Strict):
 
 
 class Columns(_Strict):
-    """The columns by name, or by number from 0; a text may join several, and each of several labels may have one.
+    """The columns by name, or by number from 0; a text may join several, and each of several labels may have a column.
 
     `group` holds the document, author or conversation that an example belongs to.
     """
@@ -108,14 +108,14 @@ class UserTask(_Strict):
         name: lower-case letters, digits and `_`; used in tables and file names.
         kind: one of the kinds.
         metric: the metric that settings are selected by; the kind's default if omitted.
-        also: further metrics, which tables show in columns of their own; nothing is selected by them.
+        also: further metrics, which tables show in their own columns; nothing is selected by them.
         files: the files of each split, or
-        file, split_column, splits: one file, the column that says which split a row is in, and the splits' names, or
+        file, split_column, splits: one file, the column with the split of each row, and the splits' names, or
         hub: a dataset on the hub.
         dev_from, test_from: the part of train (of train or dev) that is carved off as dev (as test).
         format, columns: the layout of the examples.
         joiner: the text between the columns of one text.
-        label_files: files with one label a line, where the texts have none.
+        label_files: files with one label per line, if the texts have no labels.
         header: True if the first line of a tsv or csv file names the columns.
         delimiter: the character between two cells; by default a tab (tsv) or a comma (csv).
         quoting: True if cells may be in quotes; by default true for csv, false for tsv.
@@ -123,14 +123,14 @@ class UserTask(_Strict):
         widths: other numbers of cells that a row of a table without a header may have (STS-B has some).
         encoding: the encoding of the text files.
         pattern: the regular expression of a line, with named groups, for `format: lines`.
-        empty: what is done with rows that have an empty text.
+        empty: the treatment of rows that have an empty text.
         labels: (spelling in the files, name) in id order; IOB2 names for sequence labelling.
         class_weights: label → its weight in the loss of settings with `class_weights: task`; 1 for the others.
-        label_separator: the text between the labels of one example, where one column has several.
+        label_separator: the text between the labels of one example, if one column has several.
         skip_labels: labels whose rows are left out.
         range: lowest and highest score, for regression.
         tag_scheme: the tagging scheme of the files.
-        tokenised: True if white space separates the words of the texts, punctuation among them, already.
+        tokenised: True if white space already separates the texts' words, including punctuation.
     """
 
     name: str
@@ -168,7 +168,7 @@ class UserTask(_Strict):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise ValueError(f"name: '{self.name}' has to be lower-case letters, digits and _, letter first.")
+            raise ValueError(f"name: '{self.name}' must be lower-case letters, digits and _, starting with a letter.")
         self._check_labels()
         self._check_places()
         self._check_parts()
@@ -187,7 +187,7 @@ class UserTask(_Strict):
         return tuple(dict.fromkeys(name for _, name in self.spellings()))
 
     def spellings(self) -> tuple[tuple[str, str], ...]:
-        """(spelling in the files, name) of each label; the columns, if each label has one and none is named."""
+        """(spelling in the files, name) of each label; the columns, if each label has one and no label is named."""
         columns = self.columns.label or ()
         return self.labels or (tuple((column, column) for column in columns) if len(columns) > 1 else ())
 
@@ -199,7 +199,7 @@ class UserTask(_Strict):
     def _check_weights(self) -> None:
         unknown = next((label for label in self.class_weights if label not in self.label_names()), None)
         if unknown is not None or (self.class_weights and self.of_kind.target != "label"):
-            named = f"'{unknown}' is none of labels" if unknown else f"not for {self.kind}"
+            named = f"'{unknown}' is not among labels" if unknown else f"not for {self.kind}"
             raise ValueError(f"class_weights: {named}. Name labels of a classification.")
 
     def _check_labels(self) -> None:
@@ -215,17 +215,17 @@ class UserTask(_Strict):
             self._check_tags(self.label_names())
         twice = next((label for label in self.skip_labels if label in raw), None)
         if twice is not None:
-            raise ValueError(f"skip_labels: '{twice}' is one of labels too. Name it in one of the two.")
+            raise ValueError(f"skip_labels: '{twice}' is also in labels. Name it in only one of the two.")
 
     def _check_tags(self, labels: tuple[str, ...]) -> None:
         for label in labels:
             if not re.fullmatch(r"O|[BI]-.+", label):
                 raise ValueError(
-                    f"labels: '{label}' is no IOB2 name; write O, B-X and I-X, whatever scheme the files have "
-                    "(tag_scheme); tags of words that are no spans take kind: word_tagging."
+                    f"labels: '{label}' is not an IOB2 name; write O, B-X and I-X, whatever scheme the files have "
+                    "(tag_scheme). For tags of words that are not spans, use kind: word_tagging."
                 )
             if label.startswith("I-") and f"B-{label[2:]}" not in labels:
-                raise ValueError(f"labels: I-{label[2:]} needs B-{label[2:]} too.")
+                raise ValueError(f"labels: I-{label[2:]} also needs B-{label[2:]}.")
         if self.tag_scheme != "iob2" and any(raw != name for raw, name in self.labels):
             raise ValueError("labels: other names for tags need tag_scheme: iob2. Write a list of IOB2 names.")
 
@@ -233,7 +233,9 @@ class UserTask(_Strict):
         places = [key for key in ("files", "file", "hub") if getattr(self, key) is not None]
         if len(places) != 1:
             has = f"has {' and '.join(places)}" if places else "has none"
-            raise ValueError(f"files: a task has one of files, file and hub, and this one {has}; {WANTED['files']}.")
+            raise ValueError(
+                f"files: a task needs exactly one of files, file and hub, but this one {has}; {WANTED['files']}."
+            )
         if (self.file is not None) != (self.split_column is not None) or (self.file is None) != (self.splits is None):
             raise ValueError("file: file, split_column and splits go together; see docs/tasks.md for an example.")
         values = [
@@ -254,17 +256,17 @@ class UserTask(_Strict):
         if (named.dev is None) == (self.dev_from is None):
             if self.dev_from is None:
                 raise ValueError(f"{key}.dev is missing; {WANTED['files.dev']}.")
-            raise ValueError(f"dev_from: {key} has a dev split too. Remove one of the two.")
+            raise ValueError(f"dev_from: {key} also has a dev split. Remove one of the two.")
         if self.label_files is not None and self.files is not None:
             lacking = [
                 split for split in Files.model_fields if _has(self.files, split) != _has(self.label_files, split)
             ]
             if lacking:
                 raise ValueError(
-                    f"label_files.{lacking[0]}: files and label_files name different splits. Name the same."
+                    f"label_files.{lacking[0]}: files and label_files name different splits. Name the same ones."
                 )
         if named.test is not None and self.test_from is not None:
-            raise ValueError(f"test_from: {key} has a test split too. Remove one of the two.")
+            raise ValueError(f"test_from: {key} also has a test split. Remove one of the two.")
 
     def _check_format(self) -> None:
         tabular = ("conll", *TABLES, "lines", "folders")
@@ -272,12 +274,12 @@ class UserTask(_Strict):
         is_other_kind = (self.format == "conll") != is_tagged and self.format in tabular
         is_folder_of_pairs = self.format == "folders" and not self.of_kind.fits_folders
         if is_other_kind or is_folder_of_pairs:
-            raise ValueError(f"format: {self.kind} is not read from {self.format}; see docs/tasks.md for what is.")
+            raise ValueError(f"format: {self.kind} is not read from {self.format}; see docs/tasks.md for its formats.")
         for key, formats in ONLY_FOR.items():
             if self.format not in formats and getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{key}: only for format {' and '.join(formats)}, not for {self.format or 'hub'}.")
         if self.widths and self.header:
-            raise ValueError("widths: under a header all rows have its number of cells. Set header: false.")
+            raise ValueError("widths: with a header, all rows have its number of cells. Set header: false.")
         separator = type(self).model_fields["label_separator"].default
         if self.label_separator != separator and not self.of_kind.has_labels:
             raise ValueError("label_separator: only for multi_label_classification. Remove it.")
@@ -325,7 +327,7 @@ class UserTask(_Strict):
             )
         unlike = set(columns).symmetric_difference(raw for raw, _ in self.spellings())
         if unlike:
-            raise ValueError(f"labels: '{min(unlike)}' is in one of labels and columns.label only. Name each in both.")
+            raise ValueError(f"labels: '{min(unlike)}' is in only one of labels and columns.label. Name each in both.")
 
     def _check_pattern(self, needed: tuple[str, ...], given: Mapping[str, tuple[str, ...]]) -> None:
         if self.pattern is None:
@@ -369,4 +371,4 @@ ONLY_FOR: Mapping[str, tuple[str, ...]] = {
     "split_column": (*TABLES, "lines", *TYPED),
     "encoding": TEXTUAL,
 }
-"""Key → the formats that it applies to; it is refused for others, where it would do nothing."""
+"""Key → the formats that it applies to; it is refused for other formats, where it has no effect."""

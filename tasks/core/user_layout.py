@@ -1,4 +1,4 @@
-"""Values and layout of a task file: the fields that say how its files are read, their types, checks and remedies.
+"""Values and layout of a task file: the fields that control how its files are read, their types, checks and remedies.
 
 Patterns are matched with `regex`, which stops after a given time: backtracking can take time that grows exponentially
 with the length of a line.
@@ -23,7 +23,7 @@ from meltpoint.tasks.core.task import KINDS, Kind
 from meltpoint.tasks.core.wording import some
 
 LONGEST_PATTERN = 2_000
-"""The most characters of a pattern."""
+"""The largest number of characters of a pattern."""
 MOST_SECONDS = 1.0
 """The longest time for one line; a pattern without nested repeats takes a few microseconds."""
 
@@ -89,7 +89,7 @@ EmptyTexts = Literal["refuse", "skip", "keep"]
 
 @dataclass(frozen=True)
 class UserFileLayout:
-    """Layout of the files of a user's task; the fields are those of the task file.
+    """Layout of the files of a user's task, with the same fields as the task file.
 
     Attributes:
         kind, format: see `UserTask`.
@@ -107,7 +107,7 @@ class UserFileLayout:
         empty: the treatment of a row that has an empty text.
         label_separator: the text between several labels of one example.
         skip_labels: labels whose rows are left out.
-        split_column: the column that says which split a row belongs to; "" if there is none.
+        split_column: the column with the split of each row; "" if there is none.
         tag_scheme: the tagging scheme of the files.
     """
 
@@ -146,7 +146,7 @@ class UserSplit:
 
     Attributes:
         names: the names of its files or folders, relative to the task file; `*` stands for any characters.
-        label_file: the file with one label a line, if the labels have a file of their own.
+        label_file: the file with one label per line, if the labels have their own file.
         values: the split's names in the layout's `split_column`; () if the files hold this split only.
         other_values: the names of the other splits there.
     """
@@ -163,7 +163,7 @@ ENCODINGS = ("utf-8", "latin-1", "cp1252", "iso-8859-15", "utf-16", "cp1251", "g
 FILE_REMEDY = "write a file's name, as in files: {train: train.tsv, dev: dev.tsv}"
 COLUMNS_REMEDY = "write a column's name, or its position, as in columns: {text: sentence, label: label}"
 SPLITS_REMEDY = "write each split's name in the data, as in splits: {train: training, dev: validation}"
-HUB_REMEDY = "write a dataset's place, as in hub: {id: owner/name, revision: COMMIT, splits: {train: train, dev: dev}}"
+HUB_REMEDY = "write a dataset's keys, as in hub: {id: owner/name, revision: COMMIT, splits: {train: train, dev: dev}}"
 HUB_REMEDIES = {
     "id": "write the dataset's name on the hub, as in hub: {id: owner/name, revision: COMMIT}",
     "revision": "write a commit's 40 hexadecimal digits, or revision: refs/convert/parquet",
@@ -182,7 +182,7 @@ WANTED = {
     "files.dev": f"{FILE_REMEDY}, or carve it: dev_from: train[-500:]",
     "files.test": "write a file's name, as in files: {train: train.tsv, dev: dev.tsv, test: test.tsv}",
     "file": "write the name of the file that has all splits, as in file: data.csv",
-    "split_column": "write the column that says which split a row is in, as in split_column: split",
+    "split_column": "write the column with the split of each row, as in split_column: split",
     "splits": SPLITS_REMEDY,
     **{f"splits.{name}": SPLITS_REMEDY for name in ("train", "dev", "test")},
     "hub": HUB_REMEDY,
@@ -194,7 +194,7 @@ WANTED = {
     "columns": "write a mapping, as in columns: {text: sentence, label: label}",
     **{f"columns.{name}": COLUMNS_REMEDY for name in ("text", "text_a", "text_b", "words", "tags", "label", "group")},
     "joiner": 'write the text between two columns, as in joiner: " "',
-    "label_files": "write files with one label a line, as in label_files: {train: train.gold.txt, dev: dev.gold.txt}",
+    "label_files": "write files with one label per line, as in label_files: {train: train.gold.txt, dev: dev.gold.txt}",
     **{f"label_files.{name}": FILE_REMEDY.replace("files", "label_files") for name in ("train", "dev", "test")},
     "header": YES_NO,
     "delimiter": 'write one character, as in delimiter: ";"',
@@ -255,7 +255,7 @@ def encoding_of(value: object) -> object:
         return value
     try:
         name = codecs.lookup(value).name if "\0" not in value else ""
-        "".encode(value)  # it refuses codecs that are not encodings of text, such as rot13; `b"".decode` does not
+        "".encode(value)  # refuses codecs that are not text encodings, such as rot13; `b"".decode` does not
     except (LookupError, UnicodeError):
         name = ""
     if not name or name.replace("-", "_") in NO_ENCODINGS:

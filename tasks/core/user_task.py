@@ -29,7 +29,7 @@ def read_task_file(file: str, taken: Iterable[str] = ()) -> Task:
 
     Args:
         file: the file's path.
-        taken: names that a user's task must not have: those of the built-in tasks.
+        taken: names that a user's task must not have: the built-in tasks' names.
 
     Raises:
         ValueError: the file is missing or not YAML, has an unknown key, or its values are inconsistent.
@@ -105,7 +105,7 @@ def _task(user_task: UserTask, folder: Path) -> Task:
         test_from=user_task.test_from,
         beside=user_task.also,
         class_weights=_weights(user_task),
-        notes=() if scheme == "iob2" else (f"tags are {scheme} in the files, and converted to IOB2",),
+        notes=() if scheme == "iob2" else (f"tags are {scheme} in the files, converted to IOB2",),
         conll_columns=None if columns is None else (columns.word, columns.tag),
         is_grouped=GROUP in layout.columns,
     )
@@ -149,7 +149,7 @@ def _needed(user_task: UserTask) -> tuple[str, ...]:
 
 
 def _splits(user_task: UserTask) -> dict[Split, UserSplit]:
-    """The files of each split; none for a dataset on the hub."""
+    """The files of each split; empty for a dataset on the hub."""
     found: dict[Split, UserSplit] = {}
     labels = user_task.label_files
     if user_task.files is not None:

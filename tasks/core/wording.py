@@ -25,7 +25,7 @@ def plural(noun: str) -> str:
 
 
 CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029]
-"""C0 without the tab, DEL and C1, which terminals obey as commands; Unicode's separators of lines and paragraphs."""
+"""C0 without the tab, DEL and C1, which terminals obey as commands; Unicode's line and paragraph separators."""
 DIRECTIONS = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 """Unicode's embeddings, overrides and isolates, which change the order in which a text is shown."""
 
@@ -44,7 +44,7 @@ def printable_lines(text: str) -> str:
 
 
 LONGEST = 60
-"""The most characters of a value that a message shows."""
+"""The largest number of characters of a value in a message."""
 
 
 def first_mistake(

@@ -34,7 +34,7 @@ from meltpoint.tasks.inspection.text_shape import NO_LABELS, is_number
 NO_NAMES = {"data", "text", "texts", "gold", "label", "labels", "all", "full", "set", "task"}
 """Words of a file's name that do not name a task."""
 FEWEST = 100
-"""Examples to choose by, and to test on, where the data have them."""
+"""The fewest examples to select by, and to test on, if the data has them."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Draft:
 
     Attributes:
         keys: key of a task file → value, in the order of the file.
-        counts: split → what it holds.
+        counts: split → its counts.
         remarks: key → remarks to check there; "" for remarks on the whole file.
     """
 
@@ -64,13 +64,13 @@ def draft_of(
 
     Args:
         paths: files and folders.
-        relative_to: the folder that the task file will lie in.
-        named: the task file's own name, without its ending; "" where there is none yet.
+        relative_to: the folder of the future task file.
+        named: the task file's own name, without its suffix; "" if it has none yet.
         asked: the columns and the kind that you named; they are not guessed.
-        given: split → its file, in place of `paths`; a test split is carved off train where none is given.
+        given: split → its file, instead of `paths`; without a test file, test is carved off train.
 
     Raises:
-        ValueError: a file is missing or of no format that is read, or has no texts or no labels.
+        ValueError: a file is missing, in an unknown format, or without texts or labels.
     """
     labels: dict[Split, Path] = {}
     remarks: list[str] = []
@@ -115,15 +115,13 @@ def _label_files(places: Sequence[Place]) -> tuple[dict[Split, Path], list[Place
 def _roles(place: Place, shape: FileShape, asked: Asked, *, has_label_file: bool) -> Roles:
     if shape.format == "folders":
         if asked.group:
-            raise ValueError(
-                f"{place.path} is a folder of files, which has no column '{asked.group}'; leave --group out."
-            )
+            raise ValueError(f"{place.path} is a folder of files and has no column '{asked.group}'; leave --group out.")
         return Roles("sentence_classification", {})
     if shape.roles is not None:
         if asked:
             raise ValueError(
-                f"{place.path} has columns of words and tags, which are found by themselves; leave --text, --label and "
-                "--kind out, or write a task file (docs/tasks.md)."
+                f"{place.path} has columns of words and tags, which are detected automatically; leave --text, --label "
+                "and --kind out, or write a task file (docs/tasks.md)."
             )
         if asked.group not in ("", DOCUMENT):
             raise ValueError(
@@ -133,7 +131,7 @@ def _roles(place: Place, shape: FileShape, asked: Asked, *, has_label_file: bool
         return shape.roles
     names, rows = list(shape.names), list(shape.rows)
     if has_label_file:
-        # Any label will do to find the texts.
+        # Placeholder labels suffice to find the texts.
         names, rows = [*names, LABEL], [{**row, LABEL: str(number % 2)} for number, row in enumerate(rows)]
     try:
         return roles_of(names, rows, asked)
@@ -142,7 +140,7 @@ def _roles(place: Place, shape: FileShape, asked: Asked, *, has_label_file: bool
 
 
 def _name(named: str, place: Place) -> str:
-    """A task's name from its own file's, else from a data file's, or from a folder's where those say only the split."""
+    """A task's name: its task file's, else a data file's, else the folder's if data files only name the split."""
     stem = without_suffix(place.path).stem if place.form == "file" else place.path.name
     for text in (named, stem, *(parent.name for parent in place.path.absolute().parents)):
         words = re.split(r"[^a-z0-9]+", text.lower())
@@ -164,7 +162,7 @@ def _add_files(
         only = places["train"][0]
         draft.keys |= {"file": written(only.path), "split_column": roles.split_column}
         if sum(map(len, places.values())) > 1:
-            draft.remark("file", "the other files are not read, since this one has a column of splits")
+            draft.remark("file", "the other files are not read, because this one has a column of splits")
         return
     names = {split: [written(place.path) for place in some_places] for split, some_places in places.items()}
     draft.keys["files"] = {split: one[0] if len(one) == 1 else one for split, one in names.items()}
@@ -190,7 +188,7 @@ def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
     if roles.tag_scheme:
         draft.keys["tag_scheme"] = roles.tag_scheme
     if roles.tag_scheme not in ("", "iob2"):
-        draft.remark("tag_scheme", f"the tags are {roles.tag_scheme} in the files, and converted to IOB2")
+        draft.remark("tag_scheme", f"the tags are {roles.tag_scheme} in the files, converted to IOB2")
     if roles.label_separator not in ("", ","):
         draft.keys["label_separator"] = roles.label_separator
     if any(isinstance(value, list) for key, value in columns.items() if key != LABEL):
@@ -244,7 +242,7 @@ def _count(
 
 
 def _leave_out_test(draft: Draft) -> None:
-    """Take the test files out of a draft that does not read them: they have no labels, mostly."""
+    """Remove test files that cannot be read from a draft; most of them lack labels."""
     files = draft.keys["files"]
     assert isinstance(files, dict)
     names = files.pop("test", None)
@@ -255,7 +253,7 @@ def _add_to_value(draft: Draft, value: str, texts: tuple[str, ...], label: str |
     """Count a row of a file that has all splits."""
     split = split_word(value)
     if split is None:
-        draft.remark("splits", f"'{value}' is no known split; its rows are refused")
+        draft.remark("splits", f"'{value}' is not a known split; its rows are refused")
         return
     names = draft.keys.setdefault("splits", {})
     assert isinstance(names, dict)
@@ -265,7 +263,7 @@ def _add_to_value(draft: Draft, value: str, texts: tuple[str, ...], label: str |
 
 
 def _add_splits(draft: Draft) -> None:
-    """Put the splits in their order, after the split column."""
+    """Sort the splits, and put them after the split column."""
     names = draft.keys.pop("splits", {})
     assert isinstance(names, dict)
     keys: dict[str, object] = {}
@@ -278,7 +276,7 @@ def _add_splits(draft: Draft) -> None:
 
 
 def _add_labels(draft: Draft, kind: Kind) -> None:
-    """The labels of train and dev in order, or the range of the scores; and what is done with rows without."""
+    """Add the labels of train and dev in order, or the range of the scores, and the treatment of unlabelled rows."""
     seen: Counter[str] = Counter()
     for split in ("train", "dev"):
         seen += draft.counts[split].labels if split in draft.counts else Counter()
@@ -333,7 +331,7 @@ def _by_split(draft: Draft, field_name: str) -> str:
 
 
 def _add_parts(draft: Draft, *, carves_test: bool) -> None:
-    """Carve dev where there is none, and test if `carves_test`; otherwise remark on the missing test."""
+    """Carve dev if there is none, and test if `carves_test`; otherwise remark on the missing test."""
     left = draft.counts["train"].examples if "train" in draft.counts else 0
     if "test" not in draft.counts and carves_test:
         test = _part(left, left // 4)
@@ -349,5 +347,5 @@ def _add_parts(draft: Draft, *, carves_test: bool) -> None:
 
 
 def _part(size: int, most: int) -> int:
-    """The size of a part: a tenth of `size` examples, but at least `FEWEST` of them where `most` allows it."""
+    """The size of a part: a tenth of `size` examples, but at least `FEWEST` if `most` allows it."""
     return max(1, min(most, max(FEWEST, size // 10)))

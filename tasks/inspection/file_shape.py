@@ -34,9 +34,9 @@ PATTERNS = (
 )
 """Patterns of lines with a label: fastText's, TREC's coarse classes, and a first word that repeats (SST's 0 and 1)."""
 MOST_ROWS = 20_000
-"""The rows of a parquet file or saved dataset of which some are looked at."""
+"""The rows of a parquet file or saved dataset that a sample is taken from."""
 MOST_LINE_LABELS = 50
-"""The most different first words of lines that are labels."""
+"""The largest number of different first words that count as labels."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class FileShape:
 
     Attributes:
         format: a format of a task file.
-        keys: the keys of a task file that its reading needs, such as `delimiter`.
+        keys: the task file's keys that reading needs, such as `delimiter`.
         names: the names of its columns, or their numbers.
         rows: its first rows: column → text, list, or None.
         remarks: (key of a task file, a remark on the guess there).
@@ -64,7 +64,7 @@ def shape_of(place: Place) -> FileShape:
     """The shape of a file or folder.
 
     Raises:
-        ValueError: it cannot be read, or is of no format that is read.
+        ValueError: it cannot be read, or its format is unknown.
     """
     if place.form == "folders":
         return _of_folders(place.path)
@@ -82,22 +82,20 @@ def shape_of(place: Place) -> FileShape:
 
 
 def _doubt(text: str, data: bytes, encoding: str) -> list[str]:
-    """Remarks where the encoding is a guess: its first words with other letters than ASCII's."""
+    """Remarks if the encoding is a guess: the first words with letters outside ASCII."""
     if encoding == "utf-8":
         return []
     return [*_is_damaged(data), *_odd_words(text)]
 
 
 def _is_damaged(data: bytes) -> list[str]:
-    """A remark on a file that is UTF-8 except for some bytes: in another encoding its letters would be wrong."""
+    """A remark on a file that is UTF-8 except for some bytes; another encoding would give wrong letters."""
     text = data.decode("utf-8", "replace")
     wrong = text.count("\ufffd")
     right = sum(not character.isascii() for character in text) - wrong
     if right <= wrong:
         return []
-    return [
-        f"most of the file is UTF-8, {some(wrong, 'byte')} are not: it seems damaged; repair it, and remove encoding"
-    ]
+    return [f"the file is UTF-8 except for {some(wrong, 'byte')}: it seems damaged; repair it, and remove encoding"]
 
 
 def _odd_words(text: str) -> list[str]:
@@ -180,7 +178,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _pattern(text: str, patterns: Sequence[str]) -> str | None:
-    """The first pattern that all lines match, with few different labels; any first word is one only if it repeats."""
+    """The first pattern that all lines match, with few labels; a plain first word is a label only if it repeats."""
     lines = _lines(text)
     for pattern in patterns:
         matches = [re.fullmatch(pattern, line) for line in lines]
@@ -193,7 +191,7 @@ def _pattern(text: str, patterns: Sequence[str]) -> str | None:
 
 def _json_rows(path: Path, text: str) -> Iterable[tuple[int, Row]]:
     if text.lstrip().startswith("["):
-        raise ValueError(f"{path} is one JSON list. Write one object a line (JSON lines).")
+        raise ValueError(f"{path} is one JSON list. Write one object per line (JSON lines).")
     for number, line in spread(list(enumerate(text.split("\n"), 1))):
         if not line.strip():
             continue

@@ -1,4 +1,4 @@
-"""`new-task`: a task file that is drafted from data files, with findings as comments, for you to correct."""
+"""`new-task`: draft a task file from data files, with findings as comments, for you to correct."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from meltpoint.tasks.inspection.splits import SplitCounts, shared_texts
 
 WIDTH = 110
 MOST_SHOWN = 12
-"""The most labels whose counts are shown."""
+"""The largest number of labels with counts shown."""
 RARE = 10
-"""A class with fewer examples causes a remark."""
+"""The number of examples below which a class causes a remark."""
 
 
 def yaml_text(draft: Draft, asked: Sequence[str]) -> str:
@@ -60,7 +60,7 @@ def _key(key: str, value: object) -> list[str]:
 
 
 def _plain(value: object) -> object:
-    """A value with whole numbers as numbers, so that they need no quotes; a task file reads both alike."""
+    """A value with whole numbers as numbers, which need no quotes; a task file reads both the same."""
     if isinstance(value, Mapping):
         return {_plain(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -130,7 +130,7 @@ def _repeats(counts: Mapping[Split, SplitCounts]) -> Iterator[str]:
         for second in splits[number + 1 :]:
             shared = shared_texts(counts[first], counts[second])
             if shared:
-                yield f"shared: {some(shared, 'text')} of {second} in {first} too"
+                yield f"shared: {some(shared, 'text')} of {second} also in {first}"
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class NewTask:
         splits = {
             split: {
                 "examples": counts.examples,
-                # Never of test: the distribution of its classes is a fact about the locked split.
+                # Never for test: its class distribution would reveal something about the locked split.
                 **({} if split == "test" else {"labels": dict(sorted(counts.labels.items()))}),
                 "empty_texts": counts.empty,
                 "repeated_rows": counts.repeated,
@@ -174,19 +174,19 @@ def new_task(files: Sequence[str], out: Path | None = None, group: str = "") -> 
         ValueError: a file is missing or has no known format, or `out` exists already.
     """
     if out is not None and out.exists():
-        raise ValueError(f"{out} is there already. Name another file with --out, or remove it.")
+        raise ValueError(f"{out} already exists. Name another file with --out, or remove it.")
     named = out.stem if out else ""
     draft = draft_of([Path(name) for name in files], out.parent if out else Path(), named, Asked(group=group))
     made = NewTask(yaml_text(draft, files), draft)
     if out is not None:
-        # "x": another command may have written it since the look above.
+        # "x": another command may have written it since the check above.
         with out.open("x", encoding="utf-8") as file:
             file.write(made.text)
     return made
 
 
 def tuned_draft(files: Mapping[Split, Path], name: str, asked: Asked) -> Draft:
-    """The draft of the task that `tune` makes from one file per split; nobody reviews it, so doubts are errors.
+    """The draft of the task that `tune` makes from one file per split; without a review, so doubts are errors.
 
     Raises:
         ValueError: a file is missing or cannot be read as guessed.
@@ -206,7 +206,7 @@ def tuned_draft(files: Mapping[Split, Path], name: str, asked: Asked) -> Draft:
 
 
 def keep(draft: Draft, files: Mapping[Split, Path], folder: Path, task: str, data: str, asked: Sequence[str]) -> Path:
-    """Write a draft and copies of its files into a sweep's folder, or reuse those that are there.
+    """Write a draft and copies of its files into a sweep's folder, or reuse the files already there.
 
     Raises:
         ValueError: the folder has a draft of other files, or the files have changed.
@@ -219,7 +219,7 @@ def keep(draft: Draft, files: Mapping[Split, Path], folder: Path, task: str, dat
                    for split, path in files.items())  # fmt: skip
         if not same or place.read_text(encoding="utf-8").partition("\n")[0] != text.partition("\n")[0]:
             raise ValueError(
-                f"{folder} was made of other files or other columns. Take another --name, or remove it: meltpoint rm "
+                f"{folder} was made from other files or columns. Choose another --name, or remove it: meltpoint rm "
                 f"{folder.name}."
             )
         return place
@@ -245,7 +245,7 @@ def as_read(draft: Draft) -> str:
 
 
 def split_sizes(draft: Draft) -> str:
-    """`train 125; dev 100 drawn from train; test 75 …`: the splits, and where they come from; about, of groups."""
+    """`train 125; dev 100 drawn from train; test 75 …`: the splits and their origin; `about` with whole groups."""
     left = draft.counts["train"].examples
     texts: dict[str, str] = {name: counted(counts.examples) for name, counts in draft.counts.items()}
     columns = draft.keys.get("columns") or {}
@@ -265,5 +265,5 @@ def split_sizes(draft: Draft) -> str:
 def _label_names(draft: Draft) -> list[str]:
     labels = draft.keys.get("labels", ())
     if not labels and isinstance(columns := draft.keys.get("columns"), Mapping):
-        labels = columns.get(LABEL, ())  # a column a label
+        labels = columns.get(LABEL, ())  # one column per label
     return [str(label) for label in labels] if isinstance(labels, list | tuple) else []

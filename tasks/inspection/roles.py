@@ -25,15 +25,15 @@ from meltpoint.tasks.inspection.text_shape import (
 )
 
 MOST_LABELS = 300
-"""The most different values of a column of classes."""
+"""The largest number of different values in a column of classes."""
 SHORT = 20
 """A file with at most this many rows need not repeat a label."""
 SEPARATORS = (",", ";", "|")
 """Separators of several labels in one cell."""
 FEWEST_INDICATORS = 3
-"""The fewest columns of 0 or 1 that are taken for a label each."""
+"""The fewest columns of 0 or 1 that count as one label each."""
 ALIKE = 2.5
-"""The largest ratio of mean lengths of a pair; two columns that differ more are one text, such as title and body."""
+"""The largest ratio of a pair's mean lengths; columns that differ more are one text, such as title and body."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Roles:
 
     Attributes:
         columns: key of `columns` → column, or several that are one text.
-        split_column: the column that says the split, or "".
+        split_column: the column with each row's split, or "".
         remarks: other columns that could have been meant.
         label_separator: the text between several labels in one cell, or "".
         tag_scheme: the scheme of the tags of spans, or "".
@@ -61,8 +61,8 @@ class Asked:
     """The columns and the kind that you named on the command line; empty ones are guessed, except the group.
 
     Attributes:
-        texts: the column of the texts, or the two of pairs.
-        group: the column of the examples' groups; "" where the examples have none.
+        texts: the column of the texts, or the two columns of pairs.
+        group: the column of the examples' groups; "" if the examples have none.
     """
 
     texts: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Column:
 
     @property
     def words(self) -> float:
-        """The mean number of words, where there are any."""
+        """The mean number of words over the values that have any."""
         lengths = [length for value in self.values if (length := len(value.split()))]
         return mean(lengths) if lengths else 0.0
 
@@ -110,7 +110,8 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
     """Guess the roles of the columns that you did not name.
 
     Raises:
-        ValueError: there is no column of texts or of labels, or not the one that you named; the message omits the file.
+        ValueError: no column of texts or labels is found, or the one that you named is missing; the message omits the
+            file.
     """
     for name in (*asked.texts, *filter(None, [asked.label, asked.group])):
         if name not in names:
@@ -135,15 +136,13 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
     texts = texts or _texts([column for column in columns if column is not label])
     listed = ", ".join(names)
     if not texts:
-        raise ValueError(f"no column of texts is found among {listed}. Write the task file by hand; see docs/tasks.md.")
+        raise ValueError(f"no column of texts among {listed}. Write the task file by hand; see docs/tasks.md.")
     if indicators and not listed_labels:
         text = texts[0].name if len(texts) == 1 else [column.name for column in texts]
         kept: dict[str, str | list[str]] = {"text": text, LABEL: [column.name for column in indicators]}
         return Roles("multi_label_classification", kept, split)
     if label is None:
-        raise ValueError(
-            f"no column of labels is found among {listed}. Write the task file by hand; see docs/tasks.md."
-        )
+        raise ValueError(f"no column of labels among {listed}. Write the task file by hand; see docs/tasks.md.")
     keys: dict[str, str | list[str]] = {}
     is_pair = len(texts) == 2 and (
         asked.kind.startswith("pair") if asked.kind else bool(asked.texts) or not _is_one_text(*texts)
@@ -221,7 +220,7 @@ def _listed_labels(names: Sequence[str], rows: Sequence[Row]) -> str:
     has_text = any(len(_text(row.get(name)).split()) > 1 for row in rows[:20] for name in names if name not in lists)
     has_label = any(name.rpartition(".")[2].lower() in LABEL_NAMES for name in names if name not in lists)
     if not has_text or (has_label and not named):
-        return ""  # SNLI also has the labels of each annotator
+        return ""  # SNLI also has each annotator's label
     return (named or lists or [""])[0]
 
 
@@ -230,7 +229,7 @@ def _joined(values: object) -> str:
 
 
 def _indicators(columns: Sequence[Column]) -> list[Column]:
-    """The columns of 0 or 1, where there are several: one for each of several labels."""
+    """The columns of 0 or 1, if there are several: one for each of several labels."""
     found = [
         column for column in columns if {*column.values} <= {"0", "1", "true", "false"} and max(column.values) > "0"
     ]
@@ -238,7 +237,7 @@ def _indicators(columns: Sequence[Column]) -> list[Column]:
 
 
 def _separator(values: Sequence[str]) -> str:
-    """The separator of several short labels in one cell, most of which also occur alone; "" if there is no such one."""
+    """The separator of several short labels in one cell, most of which also occur alone; "" if there is none."""
     for separator in SEPARATORS:
         several = [value.split(separator) for value in values if separator in value]
         alone = {value for value in values if separator not in value}
@@ -273,7 +272,7 @@ def _is_score(column: Column) -> bool:
 
 
 def _repeats(column: Column) -> bool:
-    """True if values repeat; in a short file, also if they are small numbers in no order, and so no row numbers."""
+    """True if values repeat; in a short file, also if they are one-digit numbers out of order, so not row numbers."""
     values, count = column.values, len(column.values)
     is_short = count <= SHORT and all(value.isdecimal() and len(value) == 1 for value in values)
     return column.distinct <= max(2, count * 0.75) or (is_short and list(values) != sorted(values))
@@ -286,7 +285,7 @@ def _may_be_label(column: Column) -> bool:
 
 def _texts(columns: Sequence[Column]) -> list[Column]:
     """The columns of the text, or of the two texts of a pair."""
-    by_name = {column.short_name: column for column in reversed(columns)}  # of `text` and `Text` the first
+    by_name = {column.short_name: column for column in reversed(columns)}  # of `text` and `Text`, the first wins
     for pair in (*PAIR_NAMES, *JOINED_NAMES):
         if all(name in by_name for name in pair):
             return [by_name[name] for name in pair]

@@ -27,7 +27,7 @@ SPLIT_WORDS: dict[str, Split] = {
 """A word of a name, or a value of a split column → the split."""
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".label", *conll.SUFFIXES)
-"""The suffixes of the files that are read from a folder; a file that you name may have any suffix."""
+"""Suffixes of the files that are read from a folder; a file that you name may have any suffix."""
 
 PlaceForm = Literal["file", "folders", "datasets"]
 
@@ -55,7 +55,7 @@ def split_word(name: str) -> Split | None:
 
 
 def places_of(paths: Sequence[Path]) -> list[Place]:
-    """The places that files and folders stand for, in order.
+    """The data places in files and folders, in order.
 
     Raises:
         ValueError: a path does not exist, or holds nothing that can be read.
@@ -110,13 +110,13 @@ def _no_table(path: Path) -> set[str]:
 
 
 def _split_of(path: Path) -> Split | None:
-    """The split in the name of a path, or else in the name of one of its folders."""
+    """The split in a path's name, or otherwise in the name of one of its folders."""
     folders = (SPLIT_WORDS.get(part.lower()) for part in reversed(path.parts[:-1]))
     return split_word(path.name) or next((split for split in folders if split is not None), None)
 
 
 def by_split(places: Sequence[Place]) -> tuple[dict[Split, list[Place]], list[str]]:
-    """The places of each split, and remarks on those whose names have none: the first is train, others are test.
+    """The places of each split, and remarks on places whose names have no split: the first is train, the others test.
 
     Test is the safe guess: it stays locked.
     """
@@ -132,7 +132,7 @@ def by_split(places: Sequence[Place]) -> tuple[dict[Split, list[Place]], list[st
             remarks.append(f"{place.path.name}: its name has no split; read as {split}")
     if "train" not in found:
         names = ", ".join(place.path.name for place in places)
-        raise ValueError(f"No file of the training split is among {names}. Name it first, such as train.csv.")
+        raise ValueError(f"None of {names} is the training split. Name that file first, such as train.csv.")
     return {split: found[split] for split in ("train", "dev", "test") if split in found}, remarks
 
 
@@ -147,7 +147,7 @@ class SplitCounts:
 
     Attributes:
         examples: the number of rows with words.
-        labels: label (or tag, by words) as spelled → rows.
+        labels: label as spelled → rows (for tags: words).
         lengths: number of words → texts; both texts of a pair count together.
         empty: rows with an empty text.
         texts: texts → their labels as spelled, each once.
@@ -183,7 +183,7 @@ class SplitCounts:
             self.contradicting.add(texts)
 
     def longest(self) -> int:
-        """The most words of a text."""
+        """The number of words in the longest text."""
         return max(self.lengths, default=0)
 
     def percentile(self, part: float) -> int:
@@ -214,7 +214,7 @@ def counted_rows(path: Path, layout: UserFileLayout, label_file: Path | None = N
         pairs = with_labels(records, label_file, layout.encoding) if label_file else ((one, one) for one in records)
         for record, label in pairs:
             texts = tuple(joined_text(record, key, layout) for key in layout.texts())
-            group_of(record, layout)  # an empty one is refused
+            group_of(record, layout)  # refuses an empty group
             yield record.cell(SPLIT) if layout.split_column else "", texts, _label(label, layout)
 
 

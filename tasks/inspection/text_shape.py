@@ -1,7 +1,7 @@
 """Shape of a text file: encoding, delimiter, quotes and header of a table, columns of tagged words.
 
-A file of tagged words has one word a line with its columns, and a blank line between sentences. The names that
-columns have in public data sets tell headers from rows, and texts from labels."""
+A file of tagged words has one word per line with its columns, and a blank line between sentences. Column names of
+public data sets tell headers from rows, and texts from labels."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ NO_LABELS = ("-", "", "unsup", "n/a", "na", "nan", "none", "null")
 
 
 SAMPLE_LINES = 20_000
-"""The lines that the scheme is guessed from; iob1 is visible only in adjacent entities or ones that begin with I-."""
+"""The lines that the scheme is guessed from; only adjacent entities, or entities that begin with I-, reveal iob1."""
 ONTONOTES = (3, 10)
 """The columns of words and names in CoNLL-2012."""
 UNIVERSAL = (10, 3)
-"""The number of columns of CoNLL-U, and the one of universal parts of speech."""
+"""The number of CoNLL-U's columns, and the column of universal parts of speech."""
 TAG = re.compile(r"O|[BIESLU]-.+")
 MOST_CLASSES = 500
-"""The most different tags of words in a file whose name does not say that it holds tagged words."""
+"""The largest number of different tags in a file whose name does not suggest tagged words."""
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,14 @@ def conll_shape(text: str, *, is_named: bool = False) -> ConllShape | None:
 
     Args:
         text: the text of the file.
-        is_named: True if the file's name says that it holds tagged words.
+        is_named: True if the file's name suggests tagged words.
     """
     sample = "\n".join(text.replace("\r\n", "\n").split("\n", SAMPLE_LINES)[:SAMPLE_LINES])
     if re.search("^#begin document", sample, re.MULTILINE):
         return ConllShape(*ONTONOTES, "brackets")
     try:
         sentences = split_columns(Path(), sample).sentences
-    except ValueError:  # if the name says so, reading the file reports the wrong line
+    except ValueError:  # if the name suggests tagged words, reading the file reports the wrong line
         return ConllShape(0, -1, "iob2") if is_named else None
     rows = [columns for sentence in sentences for _, columns in sentence.rows]
     width = mode(map(len, rows))
@@ -152,9 +152,9 @@ SAMPLE_ROWS = 500
 """The number of rows that the shape is guessed from."""
 DELIMITERS = ("\t", ",", ";", "|")
 MOST_WIDTHS = 3
-"""The most different row lengths of a tsv file whose rows have extra cells."""
+"""The largest number of different row lengths of a tsv file whose rows have extra cells."""
 LEAST_CONSISTENT = 0.95
-"""The least share of a table's rows with the most common number of cells."""
+"""The smallest share of a table's rows with the most common number of cells."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class TableShape:
         delimiter: the character between two cells.
         is_quoted: True if cells are in quotes.
         has_header: True if the first line names the columns.
-        names: the columns' names; a number for a column without a name of its own.
+        names: the columns' names; a number for a column without a unique name.
         rows: rows from the whole file.
         widths: the lengths of the other rows.
         named_twice: the first name that several columns share, or "".
@@ -181,7 +181,7 @@ class TableShape:
 
 
 def encoding_of(data: bytes) -> str:
-    """The encoding of a file's bytes: UTF-16 by its mark, UTF-8 if they are valid, else Windows' Latin letters."""
+    """The encoding of a file's bytes: UTF-16 by its mark, UTF-8 if they are valid, else Windows-1252 or Latin-1."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
     for encoding in ("utf-8", "cp1252"):
@@ -201,13 +201,13 @@ def table_shape(text: str) -> TableShape | None:
         for is_quoted in (True, False)
         if (shape := _shape(text, delimiter, is_quoted)) is not None
     ]
-    # The first delimiter that makes a table; with quotes if they are closed.
+    # The first delimiter that gives a table, with quotes if all are closed.
     best = min(shapes, key=lambda shape: (DELIMITERS.index(shape.delimiter), not shape.is_quoted), default=None)
     return _whole(text, _with_header(best)) if best else None
 
 
 def spread(items: Sequence[Item], count: int = SAMPLE_ROWS) -> Sequence[Item]:
-    """The first items of a sequence, and a sample of all of it: a file may be sorted by class, or alternate."""
+    """The first items of a sequence, and a sample of the rest: a file may be sorted by class, or alternate classes."""
     half = count // 2
     return [*items[:half], *items[half :: max(1, len(items) // half) | 1]]
 
@@ -240,7 +240,7 @@ def _shape(text: str, delimiter: str, is_quoted: bool) -> TableShape | None:
 def _quoted_rows(text: str, delimiter: str, most: int | None = SAMPLE_ROWS) -> list[list[str]]:
     """The first rows, read with quotes; none if quotes stay open, or enclose only some cells between tabs.
 
-    A quote before a word of a tsv file belongs to the text, and two of them far apart would swallow rows.
+    A quote before a word of a tsv file belongs to the text, and two such quotes far apart would swallow rows.
     """
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)

@@ -97,17 +97,17 @@ def two_weights(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (shutil.rmtree, "There is no folder .*elmo; pass the folder of an ELMo"),
+        (shutil.rmtree, "There is no folder .*elmo; name the folder of an ELMo"),
         (drop("options.json"), "holds no options.json; an ELMo folder has options.json and weights.hdf5"),
         (drop("weights.hdf5"), "holds no weights.hdf5; put ELMo's weights there"),
         (two_weights, r"holds several \*.hdf5 \(a.hdf5, b.hdf5\), none of them weights.hdf5"),
-        (lambda folder: (folder / "options.json").write_text("no json"), "options.json: the file is no JSON"),
+        (lambda folder: (folder / "options.json").write_text("no json"), "options.json: the file is not JSON"),
         (
             lambda folder: (folder / "options.json").write_text("[]"),
             r"options.json: the file is \[\], which",
         ),
-        (lambda folder: (folder / "options.json").write_bytes(b"\xff"), "options.json: the file is no JSON"),
-        (say("lstm", "projection_dim", None), r"options.json: lstm.projection_dim is missing; take the options"),
+        (lambda folder: (folder / "options.json").write_bytes(b"\xff"), "options.json: the file is not JSON"),
+        (say("lstm", "projection_dim", None), r"options.json: lstm.projection_dim is missing; use the options"),
         (say("lstm", "dim", 0), "lstm.dim is 0, which no released ELMo has"),
         (say("char_cnn", "filters", [[1, 2**63]]), "char_cnn.filters.0.1 is 9223372036854775808, which no released"),
         (say("char_cnn", "activation", "gelu"), "char_cnn.activation is 'gelu', which no released ELMo has"),
@@ -127,7 +127,7 @@ def test_a_folder_that_is_no_elmo_is_refused_before_anything_is_loaded(
 
 @pytest.mark.parametrize("word", ["elmo:", "elmo", "elmo: "])
 def test_elmo_without_a_folder_is_refused(word: str):
-    with pytest.raises(ValueError, match=r"'elmo:' needs a folder behind it"):
+    with pytest.raises(ValueError, match=r"'elmo:' needs a folder after it"):
         encoders.resolve(word, "sentence_classification")
 
 
@@ -156,7 +156,7 @@ def cut_short(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (without(f"{CELL}/W_P_0"), f"weights.hdf5 lacks {CELL}/W_P_0, which options.json asks for"),
+        (without(f"{CELL}/W_P_0"), f"weights.hdf5 lacks {CELL}/W_P_0, which options.json requires"),
         (without("CNN_high_1"), "weights.hdf5 lacks CNN_high_1/W_carry"),
         (
             with_other("char_embed", np.zeros((262, 5), np.float32)),
@@ -164,11 +164,11 @@ def cut_short(folder: Path) -> None:
         ),
         (
             with_other("CNN/b_cnn_0", np.zeros(4, np.int32)),
-            r"CNN/b_cnn_0 is \(4,\) of int32, .* asks for numbers of \(4,\)",
+            r"CNN/b_cnn_0 is \(4,\) of int32, .* requires numbers of \(4,\)",
         ),
-        (say("lstm", "dim", 13), r"RNN_0/.*/W_0 is \(14, 48\) of float32, .* \(14, 52\); take both files from one"),
-        (lambda folder: (folder / "weights.hdf5").write_bytes(b"no weights"), "is no readable HDF5 file"),
-        (cut_short, "is no readable HDF5 file"),
+        (say("lstm", "dim", 13), r"RNN_0/.*/W_0 is \(14, 48\) of float32, .* \(14, 52\); use both files from one"),
+        (lambda folder: (folder / "weights.hdf5").write_bytes(b"no weights"), "is not a readable HDF5 file"),
+        (cut_short, "is not a readable HDF5 file"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused_in_one_line(copied: Path, spoil: Callable[[Path], object], message: str):
@@ -182,7 +182,9 @@ def test_weights_that_do_not_fit_are_refused_in_one_line(copied: Path, spoil: Ca
 def test_weights_that_are_cut_off_are_refused_before_the_first_trial(copied: Path, spoil: Callable[[Path], object]):
     encoders.check(resolve(copied))
     spoil(copied)
-    with pytest.raises(ValueError, match=r"weights\.hdf5 is no readable HDF5 file; copy it from ELMo's release again"):
+    with pytest.raises(
+        ValueError, match=r"weights\.hdf5 is not a readable HDF5 file; copy it from ELMo's release again"
+    ):
         encoders.check(resolve(copied))
 
 

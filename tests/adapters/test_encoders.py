@@ -61,7 +61,7 @@ def test_an_unknown_word_names_the_near_misses():
     ],
 )  # fmt: skip
 def test_an_unknown_word_is_taken_for_the_name_or_the_hub_id_that_it_looks_like(word: str, meant: str):
-    with pytest.raises(ValueError, match=re.escape(f"Unknown encoder '{word}'. Did you mean {meant}? There is: ")):
+    with pytest.raises(ValueError, match=re.escape(f"Unknown encoder '{word}'. Did you mean {meant}? Choose from: ")):
         encoders.resolve(word, "sentence_classification")
 
 
@@ -182,7 +182,7 @@ def test_minilm_is_checked_against_its_sha256(minilm_encoder: Encoder, tiny_fold
     assert minilm_encoder.fingerprint == encoders.fingerprint(reference)
     assert files.verify(reference, locate(reference)[0]) == minilm_file.SHA256
     wrong = EncoderReference("minilm", str(tiny_folder("bert")), None, minilm_file.SHA256)
-    with pytest.raises(ValueError, match="are not those of 'minilm': their sha256 begins"):
+    with pytest.raises(ValueError, match="does not hold the weights of 'minilm': their sha256 begins"):
         encoders.load(wrong)
 
 

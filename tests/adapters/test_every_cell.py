@@ -83,7 +83,7 @@ def test_what_is_possible_trains_with_its_encoder(
 def test_what_is_impossible_is_refused_in_one_line_that_names_what_is_not(
     words: dict[str, str], family: str, head: str, kind: Kind
 ):
-    with pytest.raises(ValueError, match=r"cannot serve|reads|has none|leave out tasks of words") as refused:
+    with pytest.raises(ValueError, match=r"cannot serve|reads|has none|leave out tasks that label words") as refused:
         check_possible(encoders.resolve(words[family], kind), head, kind)
     line = str(refused.value)
     assert "\n" not in line

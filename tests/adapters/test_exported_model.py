@@ -237,13 +237,15 @@ def test_scikit_learn_cannot_train_it_and_the_one_line_says_why_and_what_instead
     saved: dict[Kind, Saved], train: Callable[..., Any]
 ):
     own = saved["sentence_classification"]
-    with pytest.raises(TypeError, match=r"^this model is trained.*a whole search; to cross-validate, run mp\.tune on"):
+    with pytest.raises(
+        TypeError, match=r"^this model is already trained.*a whole search; to cross-validate, run mp\.tune on"
+    ):
         train(load_folder(own.folder), own.texts, own.here)
     assert accuracy_score(own.here, load_folder(own.folder).predict(own.texts)) == 1.0
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path):
-    with pytest.raises(ValueError, match=r"nowhere is no exported model .* `meltpoint export NAME --model`\.$"):
+    with pytest.raises(ValueError, match=r"nowhere is not an exported model .* `meltpoint export NAME --model`\.$"):
         load_folder(tmp_path / "nowhere")
 
 
@@ -261,7 +263,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path):
 def test_a_broken_file_is_refused_in_one_line(saved: dict[Kind, Saved], tmp_path: Path, file: str, content: bytes):
     broken = shutil.copytree(saved["sentence_classification"].folder, tmp_path / "broken")
     (broken / file).write_bytes(content)
-    with pytest.raises(ValueError, match=r"broken is no exported model") as caught:
+    with pytest.raises(ValueError, match=r"broken is not an exported model") as caught:
         load_folder(broken)
     assert "\n" not in str(caught.value)
 
@@ -269,7 +271,7 @@ def test_a_broken_file_is_refused_in_one_line(saved: dict[Kind, Saved], tmp_path
 def test_the_weights_of_another_head_are_refused_and_never_left_random(saved: dict[Kind, Saved], tmp_path: Path):
     mixed = shutil.copytree(saved["sentence_classification"].folder, tmp_path / "mixed")
     shutil.copy(saved["pair_classification"].folder / HEAD, mixed / HEAD)
-    with pytest.raises(ValueError, match=r"is no exported model .*, and its weights are of "):
+    with pytest.raises(ValueError, match=r"is not an exported model .*, but its weights are of "):
         load_folder(mixed)
 
 

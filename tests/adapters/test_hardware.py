@@ -94,7 +94,7 @@ def test_bf16_stays_bf16_on_a_processor_that_emulates_it(monkeypatch: pytest.Mon
 
 def test_bf16_on_a_gpu_that_has_none_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(hardware, "bf16_is_native", lambda device: False)
-    with pytest.raises(ValueError, match="this GPU has none; use precision: fp32, or auto"):
+    with pytest.raises(ValueError, match="this GPU does not support it; use precision: fp32, or auto"):
         resolve_precision("bf16", "cuda:0")
 
 

@@ -60,7 +60,7 @@ def test_a_hyperparameter_of_no_plain_values_is_refused_with_its_file(tmp_path):
     path.write_text('SIZE = Parameter("own.size", 3, "units", 1, 9)\n', encoding="utf-8")
     assert heads.declared_in([str(tmp_path)]) == (Parameter("own.size", 3, "units", 1, 9),)
     path.write_text('SIZE = Parameter("own.size", len("abc"), "units", 1, 9)\n', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"own\.py: write a Parameter's values as they are"):
+    with pytest.raises(ValueError, match=r"own\.py: write a Parameter's values as literals"):
         heads.declared_in([str(tmp_path)])
 
 

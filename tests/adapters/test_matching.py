@@ -264,7 +264,7 @@ def test_an_empty_sentence_gives_finite_scores_and_gradients(word: str, first_bi
 
 def test_heads_that_do_not_divide_a_positions_matchings_are_refused():
     setting = {"bimpm.perspectives": 5, "sim_transformer.heads": 3}
-    with pytest.raises(ValueError, match=r"sim_transformer\.heads is 3; it has to divide 8 · bimpm\.perspectives = 40"):
+    with pytest.raises(ValueError, match=r"sim_transformer\.heads is 3; it must divide 8 · bimpm\.perspectives = 40"):
         heads.get("sim_transformer")(HeadShape("pair_classification", 6, 2), [setting], MemberRng([0]))
 
 

@@ -113,5 +113,5 @@ def test_the_traits_by_a_word_choose_as_the_reference_does(kind: Kind, elmo_fold
 @pytest.mark.parametrize("head", ["linear", "mlp", "sentence_vectors"])
 def test_a_head_that_reads_the_first_word_for_the_sentence_is_refused_on_elmo(head: str, elmo_folder: Path) -> None:
     reference = encoders.resolve(f"elmo:{elmo_folder}", "sentence_classification")
-    with pytest.raises(ValueError, match=r"that of the first word, not of the sentence; take --head .*pooling"):
+    with pytest.raises(ValueError, match=r"first state is a word's, not the sentence's; use --head .*pooling"):
         check_possible(reference, head, "sentence_classification")

@@ -223,7 +223,7 @@ def test_leaving_out_a_pooler_that_is_not_there_is_refused(tiny_folder: Callable
 
 def test_elmo_is_refused_with_the_heads_that_serve_it(elmo_folder: Path):
     reference = encoders.resolve(f"elmo:{elmo_folder}", SENTENCES)
-    with pytest.raises(ValueError, match=r"Head 'native' .* take --head .*pooling") as refused:
+    with pytest.raises(ValueError, match=r"Head 'native' .* use --head .*pooling") as refused:
         check_possible(reference, "native", SENTENCES)
     assert "native" not in str(refused.value).partition("; take")[2]
     assert not reference.has_native_head(SENTENCES)

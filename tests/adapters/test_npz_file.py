@@ -81,7 +81,7 @@ def test_layers_can_be_chosen(word: str, text: Path, tmp_path: Path, said: str, 
 @pytest.mark.parametrize(
     ("content", "layers", "said"),
     [
-        (b"", "all", "holds no word; write one sentence a line"),
+        (b"", "all", "holds no word; write one sentence per line"),
         (b"a \xff b", "all", "is not UTF-8 (byte 2)"),
         (b"a b", "7", "--layers '7': write all, top, or numbers from 0 to 2"),
         (b"a b", "upper", "--layers 'upper': write all, top, or numbers from 0"),

@@ -82,8 +82,8 @@ def test_a_model_that_is_no_encoder_is_refused_by_what_it_is(copy: Path, name: s
         (transformers.WhisperConfig, "Whisper is an encoder-decoder model"),
         (transformers.MistralConfig, "Mistral is a decoder"),
         (transformers.BloomConfig, "Bloom is a decoder"),
-        (transformers.ViTConfig, "ViT is no text encoder"),
-        (transformers.Wav2Vec2Config, "Wav2Vec2 is no text encoder"),
+        (transformers.ViTConfig, "ViT is not a text encoder"),
+        (transformers.Wav2Vec2Config, "Wav2Vec2 is not a text encoder"),
         (transformers.CLIPConfig, "CLIP is a model of images or sound"),
         (transformers.ReformerConfig, "Reformer is a reversible model"),
     ],
@@ -97,7 +97,7 @@ def test_an_image_model_without_a_tokenizer_is_called_one_and_not_asked_for_a_to
     transformers.ViTConfig().save_pretrained(copy)
     for name in ("tokenizer.json", "vocab.txt"):
         (copy / name).unlink(missing_ok=True)
-    with pytest.raises(ValueError, match="ViT is no text encoder"):
+    with pytest.raises(ValueError, match="ViT is not a text encoder"):
         encoders.resolve(f"hf:{copy}", "sentence_classification")
 
 
@@ -125,7 +125,7 @@ def test_a_broken_config_is_one_line(copy: Path, text: str, what: str):
 def test_weights_that_are_cut_off_are_refused_with_their_file(copy: Path, content: Callable[[bytes], bytes]):
     weights = copy / "model.safetensors"
     weights.write_bytes(content(weights.read_bytes()))
-    with pytest.raises(ValueError, match=r"model\.safetensors is damaged or cut off .*; copy or download it again"):
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged or truncated .*; copy or download it again"):
         encoders.resolve(f"hf:{copy}", "sentence_classification")
 
 
@@ -139,7 +139,7 @@ def test_weights_of_another_shape_are_refused_with_both_shapes(copy: Path):
     config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
     (copy / "config.json").write_text(json.dumps(config | {"intermediate_size": 128}))
     assert (
-        "weights do not fit its config.json: encoder.layer.0.intermediate.dense.bias is (64,) in the file and (128,)"
+        "weights do not fit its config.json: encoder.layer.0.intermediate.dense.bias is (64,) in the file but (128,)"
         in refusal(copy)
     )
 
@@ -154,7 +154,7 @@ def test_weights_of_another_model_are_refused(copy: Path):
 def test_weights_of_fewer_layers_than_the_configuration_has_are_refused(copy: Path):
     config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
     (copy / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    assert "lacks 16 of the encoder's weights that its config.json names, encoder.layer.2." in refusal(copy)
+    assert "lacks 16 of the encoder's weights that its config.json names, including encoder.layer.2." in refusal(copy)
 
 
 def test_a_tokenizer_with_more_pieces_than_the_vocabulary_is_refused(copy: Path):
@@ -162,13 +162,15 @@ def test_a_tokenizer_with_more_pieces_than_the_vocabulary_is_refused(copy: Path)
     tokenizer.add_tokens(["harbourmaster", "shipwright"])
     tokenizer.save_pretrained(copy)
     rows = len(tokenizer) - 2
-    assert f"its tokenizer knows {rows + 2} pieces, its weights embed {rows}. Save the tokenizer" in refusal(copy)
+    assert f"its tokenizer has {rows + 2} pieces, but its weights embed {rows}. Save the tokenizer" in refusal(copy)
 
 
 def test_weights_that_the_configuration_has_no_place_for_are_refused(copy: Path):
     config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
     (copy / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}))
-    assert "holds 16 weights that BertModel has no place for by its config.json, encoder.layer.1." in refusal(copy)
+    assert "holds 16 weights that BertModel does not use by its config.json, including encoder.layer.1." in refusal(
+        copy
+    )
     (copy / "config.json").write_text(json.dumps(config))
     weights = load_file(copy / "model.safetensors")
     whole = {f"bert.{name}": weight for name, weight in weights.items()}  # as of a model with a head on it
@@ -176,7 +178,7 @@ def test_weights_that_the_configuration_has_no_place_for_are_refused(copy: Path)
     encoders.check(encoders.resolve(f"hf:{copy}", "sentence_classification"))
     adapter = {"bert.encoder.layer.0.output.adapter.down.weight": torch.zeros(2, 32)}
     save_file(whole | adapter, copy / "model.safetensors", {"format": "pt"})
-    assert f"holds 1 weights that BertModel has no place for by its config.json, {min(adapter)} among" in refusal(copy)
+    assert f"holds 1 weights that BertModel does not use by its config.json, including {min(adapter)}" in refusal(copy)
 
 
 @pytest.mark.parametrize("files", [[], ["config.json", "model.safetensors", "tokenizer.json"]])
@@ -199,7 +201,7 @@ def test_a_folder_around_an_encoder_names_the_encoders_folder(copy: Path, tmp_pa
     (tmp_path / "around" / "1_Pooling").mkdir()
     (tmp_path / "around" / "1_Pooling" / "config.json").write_text("{}")
     around = tmp_path / "around"
-    with pytest.raises(ValueError, match=f"{around} holds no config.json; pass {around / inside}\\.$"):
+    with pytest.raises(ValueError, match=f"{around} holds no config.json; name {around / inside}\\.$"):
         encoders.resolve(f"hf:{around}", "sentence_classification")
 
 
@@ -215,7 +217,7 @@ def test_code_of_its_own_is_said_to_stay_unread(copy: Path):
     (copy / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "own.Model"}}))
     reference = encoders.resolve(f"hf:{copy}", "sentence_classification")
     (line,) = encoders.unread_files(reference, "sequence_labelling")
-    assert line.endswith("names code of its own (auto_map), which is never run: transformers' class reads it")
+    assert line.endswith("names its own code (auto_map), which is never run: transformers' class reads it")
 
 
 def test_a_damaged_tokenizer_is_refused(copy: Path):

@@ -117,7 +117,7 @@ POOLING = {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"}
     [
         ([TRANSFORMER], {}, "its modules are Transformer (modules.json)"),
         ([{**TRANSFORMER, "type": "own.Transformer"}, POOLING], {}, "its modules are own.Transformer → Pooling"),
-        ([{**TRANSFORMER, "path": "0_Transformer"}, POOLING], {}, "its modules do not lie where the encoder does"),
+        ([{**TRANSFORMER, "path": "0_Transformer"}, POOLING], {}, "its modules are not in the encoder's folder"),
         ([TRANSFORMER, POOLING], {"transformer_task": "fill-mask"}, "it pools other states than the top layer's"),
         ([TRANSFORMER, POOLING], {"modality_config": {"text": {"method": "get_text"}}}, "it pools other states"),
     ],
@@ -133,7 +133,7 @@ def test_what_is_another_model_for_its_makers_is_none_here_with_the_reason(
     (line,) = encoders.unread_files(reference, "sentence_classification")
     assert line.startswith(f"hf:{copy} is read as a plain encoder, not as a sentence encoder: {reason}")
     assert encoders.unread_files(reference, "sequence_labelling") == ()
-    with pytest.raises(ValueError, match=r"is not read as a sentence encoder: .*; take --set pooling.kind=mean"):
+    with pytest.raises(ValueError, match=r"is not read as a sentence encoder: .*; use --set pooling.kind=mean"):
         check_own_pooling(reference)
 
 
@@ -220,7 +220,7 @@ def test_texts_are_cut_and_lower_cased_as_the_encoders_makers_do_or_no_pooling_i
     transformers.AutoTokenizer.from_pretrained(copy, do_lower_case=False).save_pretrained(copy)
     assert load(copy).tokenizer.sentence("THE", 9) != encoder.tokenizer.sentence("THE", 9)
     reason = encoders.unread_sentence_encoder(encoders.resolve(f"hf:{copy}", "sentence_classification"))
-    assert reason.startswith("its texts are lower-cased (do_lower_case), and not by its tokenizer")
+    assert reason.startswith("its texts are lower-cased (do_lower_case), but not by its tokenizer")
 
 
 def test_a_text_loses_its_start_where_the_tokenizer_says_so(copy: Path):
@@ -351,7 +351,7 @@ def test_the_own_pooling_reads_the_sentences_of_a_pair_separately_unless_it_is_t
 
 def test_the_own_pooling_of_an_encoder_that_ships_none_is_refused_with_the_remedy(tiny_folder: Folder):
     reference = encoders.resolve(f"hf:{tiny_folder('bert')}", "sentence_classification")
-    with pytest.raises(ValueError, match=r"ships no mean, cls or max pooling .* take --set pooling.kind=mean"):
+    with pytest.raises(ValueError, match=r"ships no mean, cls or max pooling .* use --set pooling.kind=mean"):
         check_own_pooling(reference)
     shape = HeadShape("sentence_classification", 8, 2)
     with pytest.raises(ValueError, match="ships no pooling"):

@@ -88,5 +88,5 @@ def test_special_tokens_and_padding_get_no_gradient():
 
 def test_rows_that_are_no_pairs_are_refused():
     mask = torch.ones(1, 3, dtype=torch.bool)
-    with pytest.raises(AssertionError, match="pairs know their sentences"):
+    with pytest.raises(AssertionError, match="a batch of pairs has `parts`"):
         sentences(torch.zeros(1, 1, 3, DIM), Batch((0,), mask.long(), mask))

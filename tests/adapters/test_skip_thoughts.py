@@ -295,13 +295,15 @@ def test_a_missing_file_is_named(skip_thoughts_folder: Path, tmp_path: Path, nam
 def test_one_model_needs_no_file_of_the_other(skip_thoughts_folder: Path, tmp_path: Path):
     folder = without(skip_thoughts_folder, tmp_path, "bi_skip.npz", "btable.npy", "bi_skip.npz.pkl")
     assert load(folder, "#uni").dim == 10
-    with pytest.raises(ValueError, match=r"holds no bi_skip.npz; .*, or take #uni\."):
+    with pytest.raises(ValueError, match=r"holds no bi_skip.npz; .*, or use #uni\."):
         encoders.resolve(f"skipthoughts:{folder}", "sentence_classification")
 
 
 def test_a_pickle_in_place_of_the_parameters_is_never_read(skip_thoughts_folder: Path, tmp_path: Path):
     folder = without(skip_thoughts_folder, tmp_path, "uni_skip.npz")  # its .pkl would abort this process
-    with pytest.raises(ValueError, match=r"holds uni_skip.npz.pkl, a pickle, which is never read, but no uni_skip.npz"):
+    with pytest.raises(
+        ValueError, match=r"holds no uni_skip.npz, only uni_skip.npz.pkl, a pickle, which is never read"
+    ):
         load(folder)
     (folder / "uni_skip.npz.pkl").rename(folder / "uni_skip.npz")
     with pytest.raises(ValueError, match=r"uni_skip.npz cannot be read as NumPy's .npz"):
@@ -320,7 +322,7 @@ def change(folder: Path, archive: str, **arrays: np.ndarray | None) -> None:
     [({"encoder_r_Ux": None}, "lacks encoder_r_Ux"),
      ({"encoder_U": np.zeros((5, 9))}, r"encoder_U is \(5, 9\), not \(5, 10\)"),
      ({"encoder_Wx": np.zeros(5)}, r"encoder_W is \(6, 10\), not \(0, 0\)"),
-     ({"encoder_b": np.array([None] * 10)}, "no arrays of numbers")],
+     ({"encoder_b": np.array([None] * 10)}, "not arrays of numbers")],
 )  # fmt: skip
 def test_parameters_that_do_not_fit_are_named(skip_thoughts_folder: Path, tmp_path: Path, arrays: Any, message: str):
     folder = without(skip_thoughts_folder, tmp_path)
@@ -332,7 +334,7 @@ def test_parameters_that_do_not_fit_are_named(skip_thoughts_folder: Path, tmp_pa
 def test_tables_and_dictionary_that_do_not_fit_are_named(skip_thoughts_folder: Path, tmp_path: Path):
     folder = without(skip_thoughts_folder, tmp_path)
     np.save(folder / "btable.npy", np.zeros((22, 7), np.float32))
-    with pytest.raises(ValueError, match=r"btable.npy has vectors of 7, its model reads 6"):
+    with pytest.raises(ValueError, match=r"btable.npy has vectors of 7, but its model reads 6"):
         load(folder)
     np.save(folder / "btable.npy", np.zeros((21, 6), np.float32))
     with pytest.raises(ValueError, match=r"btable.npy has 21 vectors for 22 words"):

@@ -107,7 +107,7 @@ def test_a_table_that_does_not_fit_into_memory_is_one_line(skip_thoughts_folder:
         raise MemoryError
 
     monkeypatch.setattr(tables, "_stacked", full)
-    with pytest.raises(ValueError, match=r"utable.npy does not fit into memory, or is damaged: .* plain one"):
+    with pytest.raises(ValueError, match=r"utable.npy does not fit into memory, or is damaged: .* plain table"):
         read_table(skip_thoughts_folder / "utable.npy")
 
 
@@ -125,7 +125,7 @@ def test_nothing_that_a_pickle_says_is_run(tmp_path: Path):
     mark, path = tmp_path / "mark", tmp_path / "t.npy"
     np.save(path, objects([VECTORS[0], Mischief(mark)]), allow_pickle=True)
     with pytest.raises(
-        ValueError, match=r"t.npy is no table of word vectors \(it names pathlib\S*, which no table"
+        ValueError, match=r"t.npy is not a table of word vectors \(it names pathlib\S*, which no table"
     ) as e:
         read_table(path)
     assert "\n" not in str(e.value)
@@ -136,7 +136,7 @@ def test_nothing_that_a_pickle_says_is_run(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [([VECTORS[0], VECTORS[1, :2]], r"word 2 has 2 numbers, the first one 3"),
+    [([VECTORS[0], VECTORS[1, :2]], r"word 2 has 2 numbers, but the first has 3"),
      ([VECTORS[0], "word"], "not one array per word"), ([VECTORS[0], None], "not one array per word"),
      ([np.array([1, 2])], "not of floats"), ([], "no words"),
      ([VECTORS[0], np.array([None])], "not of floats")],
@@ -159,7 +159,7 @@ def test_a_table_of_numbers_that_are_no_vectors_is_refused(tmp_path: Path):
 def test_a_download_that_was_cut_off_is_one_line(skip_thoughts_folder: Path, tmp_path: Path, name: str, share: float):
     whole = (skip_thoughts_folder / name).read_bytes()
     (tmp_path / name).write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(ValueError, match=rf"{name} is no table of word vectors \(.*\); download it again") as raised:
+    with pytest.raises(ValueError, match=rf"{name} is not a table of word vectors \(.*\); download it again") as raised:
         read_table(tmp_path / name)
     assert "\n" not in str(raised.value)
 

@@ -90,7 +90,7 @@ def test_the_watch_sees_a_traceback_a_long_reading_and_a_file_outside(tmp_path: 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (bomb(), "more than 100000 values"), ("a: &a [*a]\n", "stands for itself"), ("[" * 50_000, "nested too deeply"),
+        (bomb(), "more than 100000 values"), ("a: &a [*a]\n", "contains itself"), ("[" * 50_000, "nested too deeply"),
         ("a: " + "{a: " * 100 + "1" + "}" * 100, "nested too deeply"), ("x: " + "y" * 2**18, "larger than 256 KiB"),
         ("a: !!timestamp x", "cannot be read"), ("a: !!int x", "cannot be read"), ("a: !!bool x", "cannot be read"),
         (f"a: {'9' * 5000}", "cannot be read"), ("a: !!python/object/apply:os.system [x]", "could not determine"),
@@ -105,7 +105,7 @@ def test_yaml_beyond_the_bounds_is_refused_in_one_line(text: str, reason: str) -
 
 
 def test_half_a_pair_of_utf_16_codes_is_refused_and_a_whole_one_is_read() -> None:
-    with pytest.raises(ValueError, match=r"^file:1: not valid YAML: half of a pair"):
+    with pytest.raises(ValueError, match=r"^file:1: not valid YAML: half of a UTF-16 surrogate pair"):
         documents.parse(r'a: "x\ud800"', "file")
     assert files.parse_json(r'"\ud83d\ude00"') == "\U0001f600"
 
@@ -118,7 +118,7 @@ def test_an_alias_that_stands_for_little_is_read() -> None:
     ("text", "reason"),
     [
         ("[" * 100_000, "nested deeper"), ("[" * 99 + "]" * 99, "nested deeper"), ("9" * 5000, "too many digits"),
-        ("{", "not JSON"), (b"\xff", "not UTF-8"), (r'{"a": "\ud800"}', "half of a pair"),
+        ("{", "not JSON"), (b"\xff", "not UTF-8"), (r'{"a": "\ud800"}', "half of a UTF-16 surrogate pair"),
     ],
 )  # fmt: skip
 def test_json_beyond_the_bounds_is_refused_with_a_reason(text: str | bytes, reason: str) -> None:
@@ -226,7 +226,7 @@ def test_an_index_of_weights_names_files_beside_itself(index: dict, tmp_path: Pa
     from meltpoint.adapters.families.huggingface.files import weight_files
 
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
-    with pytest.raises(ValueError, match="is no index of weights"):
+    with pytest.raises(ValueError, match="is not an index of weights"):
         weight_files(tmp_path)
 
 

@@ -278,7 +278,7 @@ MINI = {"encoders": ["minilm"], "tasks": ["demo_entities"]}
         ),
         (
             "-", "diagnostic_classifiers", {**MINI, "tasks": ["demo_sentiment"], "model": Path("nowhere")},
-            "nowhere is no exported model",
+            "nowhere is not an exported model",
         ),
     ],
 )  # fmt: skip

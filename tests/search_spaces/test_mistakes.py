@@ -26,7 +26,10 @@ MISTAKES = {
     "bounds swapped": ("dropout: {uniform: [0.5, 0.1]}", "dropout goes from 0.5 to 0.1; write the lower bound first"),
     "one bound": ("dropout: {uniform: [0.5]}", "dropout has the range [0.5]; write [lowest, highest]"),
     "bounds that are no list": ("dropout: {uniform: 0.5}", "dropout has the range 0.5; write [lowest, highest]"),
-    "a logarithm of zero": ("dropout: {log_uniform: [0, 0.5]}", "dropout: log_uniform starts at 0; a logarithm needs"),
+    "a logarithm of zero": (
+        "dropout: {log_uniform: [0, 0.5]}",
+        "dropout: log_uniform starts at 0; write a lower bound above 0",
+    ),
     "a uniform integer": ("epochs: {uniform: [1, 5]}", "write integer or choice, not uniform"),
     "a uniform word": ("schedule: {uniform: [1, 5]}", "write choice, not uniform"),
     "an integer number": ("dropout: {integer: [0, 1]}", "integer is for whole numbers"),
@@ -77,8 +80,8 @@ MISTAKES = {
     "a key twice": ("epochs: 2\n  epochs: 3", "my_space.yaml:3: not valid YAML: 'epochs' is given twice"),
     "a tab": ("epochs: 2\n\tdropout: 0.1", "my_space.yaml:3: not valid YAML"),
     "an open bracket": ("epochs: {choice: [1, 2}", "my_space.yaml:2: not valid YAML"),
-    "a number as a key": ("3: 2", "my_space.yaml:2: not valid YAML: a key must be a word"),
-    "a list as a key": ("? [a]\n  : 2", "my_space.yaml:2: not valid YAML: a key must be a word"),
+    "a number as a key": ("3: 2", "my_space.yaml:2: not valid YAML: a key must be a string"),
+    "a list as a key": ("? [a]\n  : 2", "my_space.yaml:2: not valid YAML: a key must be a string"),
     "an object of Python": (
         "epochs: !!python/object:os.system {}",
         "my_space.yaml:2: not valid YAML: could not determ",
@@ -102,9 +105,9 @@ def test_a_wrong_parameter_is_refused(mistake, space_file, allowed):
 
 
 FILES = {
-    "an empty file": ("", "holds no space; write `parameters:`"),
-    "a list": ("- 1", "holds no space; write `parameters:`"),
-    "no parameters": ("task: sst2", "holds no space; add `parameters:`"),
+    "an empty file": ("", "holds no search space; write `parameters:`"),
+    "a list": ("- 1", "holds no search space; write `parameters:`"),
+    "no parameters": ("task: sst2", "holds no search space; add `parameters:`"),
     "parameters that are a word": ("parameters: none", "parameters is 'none'; write one `name: range` per line"),
     "a typo at the top": (
         "parametres: {epochs: 3}",
@@ -125,7 +128,7 @@ FILES = {
     ),
     "no section for the mode": (
         "modes: {feature_extraction: {parameters: {epochs: 3}}}",
-        "holds no space for mode fine_tuning; add `modes: {fine_tuning: {parameters: …}}`",
+        "holds no search space for mode fine_tuning; add `modes: {fine_tuning: {parameters: …}}`",
     ),
     "another mode's setting": (
         "mode: feature_extraction\nparameters: {epochs: 3}",
@@ -143,7 +146,7 @@ FILES = {
     ),
     "early stopping by two kinds of rungs": (
         "parameters: {epochs: 3}\nearly_stopping: {grace_epochs: 1, grace_fraction: 0.5}",
-        "early_stopping has grace_epochs and grace_fraction",
+        "early_stopping has both grace_epochs and grace_fraction",
     ),
     "early stopping at the end": (
         "parameters: {epochs: 3}\nearly_stopping: {grace_fraction: 1.0}",

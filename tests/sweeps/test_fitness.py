@@ -175,6 +175,6 @@ def test_sentences_that_see_a_part_of_their_document_are_counted():
     own = EncodedData(get("demo_entities"), train, EncodedSplit([], 0, name="dev"), [])
     (note,) = input_notes(own, 100, 512)
     assert note == (
-        "train: 2 of 4 sentences without all of their document in max_pieces = 100 (50 %; the mean input has 100 of "
-        "their document's 200 pieces); --set max_pieces=304 would keep all"
+        "train: 2 of 4 sentences with only a part of their document in max_pieces = 100 (50 %; the mean input has "
+        "100 of their document's 200 pieces); --set max_pieces=304 would keep all"
     )

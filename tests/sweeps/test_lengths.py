@@ -239,7 +239,9 @@ def test_a_word_of_a_short_document_sees_all_of_it(tiny_encoder: str, documents:
     assert sorted({len(row.inputs[0]) for row in split.rows}) == [6, 52], "each whole document, [CLS] and [SEP]"
     assert (split.narrowed, cell.length.notes) == (0, ())
     (short,) = open_cells(spec.model_copy(update={"overrides": ("context=document", "max_pieces=32")}))
-    assert short.length.notes[0].startswith("5 of 6 sentences without all of their document in max_pieces = 32 (83.3 %")
+    assert short.length.notes[0].startswith(
+        "5 of 6 sentences with only a part of their document in max_pieces = 32 (83.3 %"
+    )
     assert short.length.notes[0].endswith("--set max_pieces=56 would keep all")
 
 

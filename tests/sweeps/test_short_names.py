@@ -45,7 +45,7 @@ def test_a_name_is_what_stands_before_the_first_equals_sign_unless_a_path_does(t
     [
         ("=minilm", "takes letters, digits"), ("a b=minilm", "takes letters, digits"),
         ("a.b=minilm", "letters, digits"),
-        (f"{'x' * 41}=minilm", "at most 40"), ("minilm=bert-base", "is an encoder's own name"),
+        (f"{'x' * 41}=minilm", "at most 40"), ("minilm=bert-base", "is the name of an encoder"),
         ("l3=nothing", "Unknown encoder 'nothing'"), ("l3=", "Unknown encoder ''"),
     ],
 )  # fmt: skip

@@ -122,7 +122,7 @@ tag_scheme: brackets
         (("#", "Lee", "Kim"), ("O", "B-PERSON", "B-PERSON")),
     ],
     dev=[(("Paris", "."), ("B-GPE", "O"))],
-    notes=("tags are brackets in the files, and converted to IOB2",),
+    notes=("tags are brackets in the files, converted to IOB2",),
     asked=("train", "development"),
     guessed={"kind": "sequence_labelling", "format": "conll", "tag_scheme": "brackets"},
 )

@@ -109,7 +109,7 @@ def test_only_classes_are_stratified():
     scores = examples([0.5, 1.0, 2.0, 0.25])
     assert len(draw(fraction=0.5).positions(scores)) == 2
     assert "stratified" not in draw(fraction=0.5).note(scores)
-    with pytest.raises(ValueError, match=r"only examples with a class are stratified\. Write stratified: false"):
+    with pytest.raises(ValueError, match=r"only examples with a class can be stratified\. Write stratified: false"):
         draw(fraction=0.5, stratified="true").positions(scores)
 
 

@@ -122,7 +122,7 @@ REFUSED = {
     "a hashtag without a tag": ("Ann O\n\n#tag\n", "line 3: neither a word"),
     "# with a column less": ("Ann NN O\n\n# NN\nran NN O\n", "line 3: neither a word"),
     "no sentence": ("-DOCSTART- O\n\n# a = b\n", "holds no sentence"),
-    "numbers for words": ("1\tAnn\tB-PER\n2\tran\tO\n", "the words' column has the numbers 1, 2, 3"),
+    "numbers for words": ("1\tAnn\tB-PER\n2\tran\tO\n", "the word column has CoNLL-U's numbers 1, 2, 3"),
 }  # fmt: skip
 
 
@@ -275,10 +275,10 @@ def test_other_schemes_are_found_converted_and_said(tmp_path, data, scheme):
     draft = draft_of([tmp_path / "train.conll"], tmp_path)
     assert draft.keys["tag_scheme"] == scheme
     assert draft.keys["labels"] == list(SPANS)
-    assert draft.remarks["tag_scheme"] == [f"the tags are {scheme} in the files, and converted to IOB2"]
+    assert draft.remarks["tag_scheme"] == [f"the tags are {scheme} in the files, converted to IOB2"]
     file.write_text(file.read_text("utf-8") + f"tag_scheme: {scheme}\n", encoding="utf-8")
     read = load_training_data(DataSpec(str(file)))
-    assert read.notes == (f"tags are {scheme} in the files, and converted to IOB2",)
+    assert read.notes == (f"tags are {scheme} in the files, converted to IOB2",)
     assert SPANS[read.train[0].label[0]] == "B-PER"
 
 
@@ -287,7 +287,7 @@ def test_another_scheme_than_the_task_files_is_answered_with_its_name(tmp_path):
         with pytest.raises(ValueError, match=rf"line 1, the tag's column: Unknown tag .* Set tag_scheme: {scheme}\."):
             trained(written(tmp_path, f"Ann {prefix}-PER\n", labels=SPANS))
     data = load_training_data(DataSpec(written(tmp_path, "Ann I-PER\nBob B-PER\n\nHe O\n", labels=SPANS)))
-    assert data.notes[0].startswith("train: 1 entity without B- at the first word, as IOB1 has them; tag_scheme: iob1")
+    assert data.notes[0].startswith("train: 1 entity without B- at the first word, as in IOB1; tag_scheme: iob1")
 
 
 # --- tags that are no spans ---
@@ -341,7 +341,7 @@ def test_classes_of_words_have_no_scheme_and_no_spans(tmp_path):
     file = Path(written(tmp_path, "Ann X\n"))
     for more, wanted in (
         ("tag_scheme: bioes\n", "tag_scheme: only spans have one, of kind: sequence_labelling"),
-        ("metric: span_f1\n", "metric: Unknown metric of word_tagging 'span_f1'. There is: word_accuracy"),
+        ("metric: span_f1\n", "metric: Unknown metric of word_tagging 'span_f1'. Choose from: word_accuracy"),
     ):
         text = file.read_text("utf-8")
         file.write_text(text + more, encoding="utf-8")

@@ -47,7 +47,7 @@ SIMILAR = task("pair_regression", "pearson", label_range=(0.0, 5.0))
 def test_a_metric_that_gives_no_number_is_refused_with_its_name(monkeypatch, found):
     broken = replace(METRICS["accuracy"], compute=lambda task, gold, predicted: found)
     monkeypatch.setitem(metrics.BUILT_IN, "accuracy", broken)
-    with pytest.raises(ValueError, match=f"accuracy of toy is {found} on 2 examples; it has to be a number"):
+    with pytest.raises(ValueError, match=f"accuracy of toy is {found} on 2 examples; it must be finite"):
         value("accuracy", PAIRS, [0, 1], [0, 1])
 
 
@@ -225,7 +225,7 @@ def test_a_ranking_without_two_sides_says_nothing():
 
 
 def test_a_ranking_needs_probabilities():
-    with pytest.raises(ValueError, match="roc_auc of toy is of probabilities, and there are none"):
+    with pytest.raises(ValueError, match="roc_auc of toy needs probabilities, but there are none"):
         score(task("pair_classification", "roc_auc", ("no", "yes")), [0, 1], [0, 1])
 
 

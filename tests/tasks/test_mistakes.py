@@ -38,10 +38,10 @@ IN_TASK = {
     "a format with a typo": ("format: csv", "format: jsnl", "Unknown format 'jsnl'. Did you mean jsonl"),
     "an unknown kind": ("sentence_classification", "sentence_clasification", "Did you mean sentence_classification"),
     "no dev": (", dev: dev.csv", "", "files.dev is missing; write", "or carve it: dev_from: train[-500:]"),
-    "dev twice": ("format:", "dev_from: train[-1:]\nformat:", "dev_from: files has a dev split too. Remove one"),
+    "dev twice": ("format:", "dev_from: train[-1:]\nformat:", "dev_from: files also has a dev split. Remove one"),
     "test twice": (
         "dev: dev.csv}", "dev: dev.csv, test: dev.csv}\ntest_from: train[-1:]",
-        "test_from: files has a test split too. Remove one",
+        "test_from: files also has a test split. Remove one",
     ),
     "a slice without brackets": (
         ", dev: dev.csv}", "}\ndev_from: train", "dev_from 'train' is not a part of train or dev. Write train[-500:]",
@@ -63,7 +63,7 @@ IN_TASK = {
     "an unknown word for empty": ("format:", "empty: skp\nformat:", "Unknown empty 'skp'. Did you mean skip"),
     "a pattern for csv": ("format:", "pattern: '(.*)'\nformat:", "pattern: only for format lines, not for csv"),
     "a skipped label that is a label": (
-        "format:", "skip_labels: [bad]\nformat:", "'bad' is one of labels too. Name it",
+        "format:", "skip_labels: [bad]\nformat:", "'bad' is also in labels. Name it",
     ),
     "one label": ("labels: [bad, good]", "labels: {1: good, 2: good}", "takes a list of two or more different labels"),
     "a label twice": ("[bad, good]", "[bad, good, bad]", "two or more different labels"),
@@ -104,7 +104,7 @@ IN_DATA = {
         TASK, {"train.csv": TRAIN + '"",bad\n'}, "train.csv, line 6, field 1 (text)", "or write empty: skip, or keep",
     ),
     "a row with a cell too many": (TASK, {"dev.csv": DEV + "a,b,bad\n"}, "dev.csv, line 3", "3 fields, not 2. Repair"),
-    "an open quote": (TASK, {"dev.csv": DEV + '"a,bad\n'}, "dev.csv, line 3", "Close every quote and double the ones"),
+    "an open quote": (TASK, {"dev.csv": DEV + '"a,bad\n'}, "dev.csv, line 3", "Close every quote and double"),
     "another delimiter": (
         TASK, {"train.csv": "review;verdict\nfine;good\n"}, "train.csv, line 1", 'Set delimiter: ";".',
     ),
@@ -146,7 +146,7 @@ IN_DATA = {
     "a split that nobody named": (
         TASK.replace("files: {train: train.csv, dev: dev.csv}", SPLITS),
         {"train.csv": "s,review,verdict\ntr,a,good\nte,b,bad\n"}, "train.csv, line 3, field 1 (split)",
-        "Unknown split 'te'. There is: de, tr. Correct the file, or splits:",
+        "Unknown split 'te'. Choose from: de, tr. Correct the file, or splits:",
     ),
     "a nested field that is not there": (
         TASK.replace("csv", "jsonl").replace("review,", "data.text,").replace("verdict}", "y}"),
@@ -154,7 +154,7 @@ IN_DATA = {
         "no column 'data.text'. The columns are: data, y",
     ),
     "a folder without folders": (
-        FOLDERS, {"texts/a.txt": "a"}, "texts", "has no folders. A label is the name of a folder of texts",
+        FOLDERS, {"texts/a.txt": "a"}, "texts", "has no subfolders. Write one folder of texts per label",
     ),
     "a folder with another name": (
         FOLDERS, {"texts/goood/a.txt": "a"}, "a.txt, line 1, field 2 (label)", "label 'goood'. Did you mean good",

@@ -64,7 +64,7 @@ def test_duplicates_shared_texts_and_missing_classes_are_said(tmp_path):
     train = HEADER + rows(12) + "99\tthe meal number 3 was fine\ta\n98\tgone cold again\tc\n"
     text = written(tmp_path, train__tsv=train, dev__tsv=HEADER + rows(3) + "1\tlate and cold\td\n").text
     assert "# duplicates: 1 row of train whose text occurred before; 1 text with different labels\n" in text
-    assert "# shared: 3 texts of dev in train too\n" in text
+    assert "# shared: 3 texts of dev also in train\n" in text
     assert "# dev lacks 'c'\n" in text
     assert "# dev has 'd', which train lacks\n" in text
     assert "# fewer than 10 examples of 'a', 'b', 'c' in train\n" in text
@@ -97,7 +97,7 @@ def test_a_damaged_file_of_utf_8_is_said_to_be_one(tmp_path):
     data = (HEADER + rows(40).replace("fine", "schön")).encode().replace("schön".encode(), b"sch\xc3n", 1)
     (tmp_path / "train.tsv").write_bytes(data)
     text = new_task([str(tmp_path / "train.tsv")]).text
-    assert "# most of the file is UTF-8, 1 byte are not: it seems damaged" in text.replace("1 byte is", "1 byte are")
+    assert "# the file is UTF-8 except for 1 byte: it seems damaged" in text
 
 
 def test_a_broken_row_is_said_and_the_rest_is_written(tmp_path):
@@ -109,12 +109,12 @@ def test_a_broken_row_is_said_and_the_rest_is_written(tmp_path):
 @pytest.mark.parametrize(
     ("files", "wanted"),
     [
-        ({"dev.tsv": "a\tb\n"}, "No file of the training split is among dev.tsv"),
+        ({"dev.tsv": "a\tb\n"}, "None of dev.tsv is the training split"),
         ({"train.csv": ""}, "train.csv is empty"),
-        ({"train.json": '[{"a": 1}]'}, "train.json is one JSON list. Write one object a line"),
+        ({"train.json": '[{"a": 1}]'}, "train.json is one JSON list. Write one object per line"),
         ({"train.jsonl": '{"a": "x"}\n{"a"\n'}, "train.jsonl, line 2: not JSON"),
-        ({"train.jsonl": '{"a": 1}\n{"a": 2}\n'}, "train.jsonl (jsonl): no column of texts is found among a."),
-        ({"train.txt": "one text here\nand another\n"}, "train.txt (lines): no column of labels is found among text."),
+        ({"train.jsonl": '{"a": 1}\n{"a": 2}\n'}, "train.jsonl (jsonl): no column of texts among a."),
+        ({"train.txt": "one text here\nand another\n"}, "train.txt (lines): no column of labels among text."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_guessed_is_one_line_that_names_the_file(tmp_path, files, wanted):
@@ -146,7 +146,7 @@ def test_the_command_prints_writes_and_refuses_to_overwrite(tmp_path):
     before = out.read_text(encoding="utf-8")
     again = CliRunner().invoke(app, [*asked, "--out", str(out)])
     assert again.exit_code == 2
-    assert again.stderr.startswith(f"meltpoint: {out} is there already. Name another file with --out")
+    assert again.stderr.startswith(f"meltpoint: {out} already exists. Name another file with --out")
     assert out.read_text(encoding="utf-8") == before
 
 
@@ -338,7 +338,7 @@ def test_a_folder_of_files_has_no_groups(tmp_path):
     for label in ("bad", "good"):
         (tmp_path / "train" / label).mkdir(parents=True)
         (tmp_path / "train" / label / "1.txt").write_text("a film", encoding="utf-8")
-    with pytest.raises(ValueError, match="folder of files, which has no column 'author'; leave --group out"):
+    with pytest.raises(ValueError, match="folder of files and has no column 'author'; leave --group out"):
         new_task([str(tmp_path / "train")], group="author")
 
 
@@ -370,8 +370,8 @@ def test_the_same_files_find_the_task_again_and_others_are_refused(tmp_path):
     place = kept()
     place.write_text(place.read_text("utf-8") + "# corrected\n", encoding="utf-8")
     assert kept().read_text("utf-8").endswith("# corrected\n")
-    with pytest.raises(ValueError, match="Take another --name, or remove it: meltpoint rm kept"):
+    with pytest.raises(ValueError, match="Choose another --name, or remove it: meltpoint rm kept"):
         kept("--label=id")
     table(tmp_path, 61)
-    with pytest.raises(ValueError, match="Take another --name"):
+    with pytest.raises(ValueError, match="Choose another --name"):
         kept()

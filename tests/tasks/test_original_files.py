@@ -160,7 +160,9 @@ def test_the_sample_is_split_by_the_last_digit_of_the_id_and_its_test_has_labels
     assert [e.id for e in data.dev] == ["18", "528"]
     assert [(e.id, e.label) for e in opened.examples] == [("129", 1)]
     assert (check(spec), opened.labelled, opened.notes) == ("labelled", True, ())
-    assert data.notes == ("sample.tsv, not GLUE's split: dev is the pairs whose id ends in 8, test those in 9",)
+    assert data.notes == (
+        "sample.tsv, not GLUE's split: dev has the pairs whose id ends in 8, test the pairs whose id ends in 9",
+    )
 
 
 def test_a_character_that_lost_a_byte_is_marked_in_the_sample(sample):
@@ -349,7 +351,10 @@ def test_the_name_of_a_variant_is_a_word_of_the_command_line_and_fit_for_a_file_
 @pytest.mark.parametrize(
     ("word", "part"),
     [
-        ("yahoo:sport+health", r"^Unknown class of yahoo 'sport'\. Did you mean sports\? There is: business_finance, "),
+        (
+            "yahoo:sport+health",
+            r"^Unknown class of yahoo 'sport'\. Did you mean sports\? Choose from: business_finance, ",
+        ),
         ("yahoo:sports,health", r"^Unknown class of yahoo 'sports,health'"),
         ("yahoo:sports+", r"^Unknown class of yahoo ''"),
         ("yahoo:", r"^Unknown class of yahoo ''"),
@@ -375,7 +380,7 @@ def test_the_sample_is_read_where_only_it_is_there_with_every_11th_row_as_dev(ya
 
 
 def test_a_class_that_the_sample_lacks_is_named_with_the_way_out(yahoo_sample):
-    with pytest.raises(ValueError, match=r"has no example of sports\. Ask for .*\(yahoo:society_culture\+science"):
+    with pytest.raises(ValueError, match=r"has no example of sports\. Name classes .*\(yahoo:society_culture\+science"):
         load_training_data(DataSpec("yahoo:society_culture+sports", str(yahoo_sample)))
 
 

@@ -73,7 +73,7 @@ def test_a_task_file_of_an_earlier_version_keeps_its_fingerprint(form, tmp_path)
     text, train, dev, fingerprint = OLD[form]
     data = load(tmp_path, text, t=train, d=dev)
     assert data.fingerprint == fingerprint
-    assert data.notes == (("tags are iob1 in the files, and converted to IOB2",) if form == "conll" else ())
+    assert data.notes == (("tags are iob1 in the files, converted to IOB2",) if form == "conll" else ())
 
 
 def test_labels_map_raw_values_to_names_in_the_order_of_ids_and_may_join_classes(tmp_path):

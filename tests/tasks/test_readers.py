@@ -261,7 +261,7 @@ def test_an_archive_has_one_file(tmp_path):
     assert read_data_bytes(path) == TEXT
     for files in ({"a": b"1", "b": b"2"}, {}):
         path.write_bytes(zipped(**files))
-        with pytest.raises(ValueError, match=r"holds \d files? .*Unpack it, and name the file in it"):
+        with pytest.raises(ValueError, match=r"holds \d files? .*Unpack it, and name one file"):
             read_data_bytes(path)
 
 

@@ -185,7 +185,9 @@ def test_the_sample_of_qqp_keeps_every_pair_and_marks_its_damaged_characters(sha
     assert Counter(example.label for example in pairs) == {0: 5_000, 1: 5_000}
     assert sum("\ufffd" in "".join(example.texts) for example in pairs) == 83
     assert sum('"' in "".join(example.texts) for example in pairs) > 300
-    assert real("qqp").notes == ("sample.tsv, not GLUE's split: dev is the pairs whose id ends in 8, test those in 9",)
+    assert real("qqp").notes == (
+        "sample.tsv, not GLUE's split: dev has the pairs whose id ends in 8, test the pairs whose id ends in 9",
+    )
 
 
 def test_the_sample_of_yahoo_is_balanced_in_each_split_and_its_line_breaks_are_line_breaks(shared_data, real):

@@ -69,7 +69,7 @@ def test_the_demo_has_one_task_of_each_kind_of_the_papers():
 
 
 def test_an_unknown_task_names_its_near_misses():
-    with pytest.raises(ValueError, match=r"^Unknown task 'sst3'\. Did you mean sst2.*There is: cola, ") as caught:
+    with pytest.raises(ValueError, match=r"^Unknown task 'sst3'\. Did you mean sst2.*Choose from: cola, ") as caught:
         tasks.get("sst3")
     assert "\n" not in str(caught.value)
 

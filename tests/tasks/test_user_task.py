@@ -170,9 +170,9 @@ def test_tagged_words_as_json_lists(tmp_path):
         (
             "format: tsv",
             "format: tsv\nmetric: pearson",
-            "There is: accuracy, average_precision, balanced_accuracy, f1,",
+            "Choose from: accuracy, average_precision, balanced_accuracy, f1,",
         ),
-        ("name: reviews", "name: My Reviews", "name: 'My Reviews' has to be lower-case letters"),
+        ("name: reviews", "name: My Reviews", "name: 'My Reviews' must be lower-case letters"),
         ("name: reviews", "name: sst2", "'sst2' is the name of a built-in task"),
         ("[no, yes]", "[no, yes", "is not YAML"),
         ("format: tsv", "format: tsv\nformat: csv", "'format' is given twice"),
@@ -232,7 +232,7 @@ def test_one_label_instead_of_a_list_is_answered_with_a_list(tmp_path):
     ("text", "format", "header", "wanted"),
     [
         ("review;verdict\nfine, really;yes\n", "csv", True,
-         ("line 1: 1 field", "separated by semicolons, and is read as separated by commas. Set delimiter: \";\".")),
+         ("line 1: 1 field", "separated by semicolons, but is read as separated by commas. Set delimiter: \";\".")),
         ("review;verdict\nfine;yes\n", "tsv", True, ("separated by semicolons", "Set delimiter: \";\".")),
         ("review,verdict\nfine,yes\n", "tsv", True, ("separated by commas", "Set format: csv.")),
         ("review\tverdict\nfine\tyes\n", "csv", True, ("separated by tabs", "Set format: tsv.")),
@@ -271,7 +271,7 @@ def test_a_task_file_nested_too_deep_is_one_line(tmp_path, levels):
 
 
 def test_labels_of_sequences_are_iob2_names(tmp_path):
-    for labels, wanted in (("[O, GENE]", "'GENE' is no IOB2 name"), ("[O, I-GENE]", "I-GENE needs B-GENE")):
+    for labels, wanted in (("[O, GENE]", "'GENE' is not an IOB2 name"), ("[O, I-GENE]", "I-GENE also needs B-GENE")):
         assert wanted in problem(tmp_path, TAGS.replace("[O, B-GENE, I-GENE]", labels), train__conll="a O\n")
 
 

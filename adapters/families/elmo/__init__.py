@@ -1,4 +1,4 @@
-"""ELMo (Peters et al. 2018), given as `elmo:FOLDER`: a character CNN and bidirectional LSTMs on top of it.
+"""ELMo (Peters et al. 2018), named `elmo:FOLDER`: a character CNN with bidirectional LSTMs on top.
 
 The folder has the format in which ELMo was released: `options.json` and an HDF5 file of weights.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 TRAITS = FamilyTraits(joins_pairs=False, of_transformers=False)
-"""Of every ELMo, wherever its files lie."""
+"""The traits of every ELMo, wherever its files are."""
 
 
 def reference(source: str, kind: Kind) -> EncoderReference:
@@ -31,7 +31,7 @@ def reference(source: str, kind: Kind) -> EncoderReference:
         ValueError: no folder, or a missing or damaged file; one line with the remedy.
     """
     if not source.strip():
-        raise ValueError("'elmo:' needs a folder behind it, with ELMo's options.json and weights.hdf5 in it.")
+        raise ValueError("'elmo:' needs a folder after it, with ELMo's options.json and weights.hdf5.")
     folder = check_folder(expanded(source).resolve())
     return EncoderReference(
         f"elmo:{folder}", str(folder),

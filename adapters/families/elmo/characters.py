@@ -1,4 +1,4 @@
-"""Characters of words: their ids, the tokenizer, the character CNN.
+"""Characters of words: their ids, the tokenizer and the character CNN.
 
 A word's piece id is a digest of its characters, the same in every process, because cached features are keyed by pieces.
 The mapping from ids to characters is kept per process, not per tokenizer, since a worker keeps tokenised splits longer
@@ -23,7 +23,7 @@ Spelling = tuple[int, ...]
 """A word's characters, including the markers of its beginning and end; 3 to 50 of them, 2 for the empty word."""
 
 # allennlp.data.token_indexers.elmo_indexer.ELMoCharacterMapper; 0 to 255 are bytes. (AllenNLP adds 1 to each, so that
-# 0 can mask a word; here words are masked by the batch, and a character is its row of the released table.)
+# 0 can mask a word; here the batch masks words, and a character's id is its row in the released table.)
 SENTENCE_BEGINS, SENTENCE_ENDS, WORD_BEGINS, WORD_ENDS, PADDING = range(256, 261)
 CHARACTERS = 261
 
@@ -52,13 +52,13 @@ def piece_of(word: str) -> int:
     digest = hashlib.blake2b(np.array(spelling, dtype="<i2").tobytes(), digest_size=8).digest()
     piece = int.from_bytes(digest, "little") >> 1
     known = _SPELLINGS.setdefault(piece, spelling)
-    assert known == spelling, f"two words have one digest: {known} and {spelling}"
+    assert known == spelling, f"two words have the same digest: {known} and {spelling}"
     return piece
 
 
 def spelling_of(piece: int) -> Spelling:
     """The characters of a piece id that `piece_of` returned in this process."""
-    assert piece in _SPELLINGS, f"piece {piece} is of no word that this process has tokenised"
+    assert piece in _SPELLINGS, f"piece {piece} belongs to no word that this process has tokenised"
     return _SPELLINGS[piece]
 
 
@@ -73,8 +73,8 @@ def as_tensor(spellings: Sequence[Spelling], length: int) -> Tensor:
 class ElmoTokenizer:
     """Splits a text at white space (`str.split`), without lower-casing and special tokens.
 
-    ELMo was trained on tokenised text: "good ." is two frequent words, "good." a single rare one. Raw text therefore
-    passes through a word tokenizer before (`data.word_tokenizer`).
+    ELMo was trained on tokenised text: "good ." is two frequent words, "good." is one rare word. Raw text therefore
+    passes through a word tokenizer first (`data.word_tokenizer`).
     """
 
     pad_piece = 0
@@ -94,7 +94,7 @@ class ElmoTokenizer:
         Raises:
             ValueError: always.
         """
-        raise ValueError("ELMo reads one sentence at a time; take pairing: separate, or auto.")
+        raise ValueError("ELMo reads one sentence at a time; use pairing: separate, or auto.")
 
     def word(self, word: str) -> list[int]:
         """The single piece of a word, including any white space in it."""
@@ -106,13 +106,13 @@ class ElmoTokenizer:
 
 
 CHUNK = 64
-"""Words per pass: short words are not padded to the longest one, and the activations of a pass fit into the cache."""
+"""Words per pass: short words are not padded to the longest word, and the activations of a pass fit into the cache."""
 
 
 class Highway(nn.Module):
     """y = c ∘ relu(W_t x + b_t) + (1 - c) ∘ x with c = sigmoid(W_c x + b_c) (Srivastava et al. 2015, eq. 3).
 
-    The gate is named `carry` as in the released files, although it multiplies the transformed part.
+    The gate is called `carry` as in the released files, although it multiplies the transformed part.
     """
 
     def __init__(self, size: int) -> None:
@@ -160,8 +160,8 @@ class CharacterCNN(nn.Module):
     def _filtered(self, spellings: Sequence[Spelling]) -> Tensor:
         """Each filter's maximum over a word: (words, filters).
 
-        Words are defined with 50 characters, including padding. Windows of only padding all have the same value, so
-        that one of them per filter suffices.
+        Words are defined with 50 characters, including padding. All windows of padding alone have the same value, so
+        one such window per filter suffices.
         """
         length = min(WORD_LENGTH, max(map(len, spellings)) + self._widest)
         read = functional.embedding(as_tensor(spellings, length).to(self.characters.device), self.characters)

@@ -1,4 +1,4 @@
-"""ELMo as an encoder: layer 0 is the character CNN's word vector twice, the others are the biLSTM layers' states."""
+"""ELMo as an encoder: layer 0 is the character CNN's word vector twice, the others the biLSTM layers' states."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from meltpoint.adapters.families.elmo.language_model import LanguageModel
 class ElmoEncoder(Encoder):
     """Peters et al. 2018, section 3: the bidirectional language model.
 
-    Each sentence is read between `<S>` and `</S>`, whose states are not returned. Every sentence starts from a state of
-    zeros; AllenNLP carries the state of the previous batch over, so that states depend on all batches before.
+    Each sentence is read between `<S>` and `</S>`, whose states are not returned. Every sentence starts from a zero
+    state; AllenNLP carries over the previous batch's state, so that its states depend on all earlier batches.
 
     Args:
         options: the model's sizes.
@@ -88,7 +88,7 @@ class ElmoEncoder(Encoder):
 
 @dataclass(frozen=True, eq=False)
 class _Order:
-    """The order in which a batch is read: rows by length, the longest first, between `<S>` and `</S>`, both directions.
+    """The reading order of a batch: rows by length, the longest first, between `<S>` and `</S>`, in both directions.
 
     Attributes:
         mask: (batch, pieces) bool, True on words.
@@ -113,7 +113,7 @@ class _Order:
         return lengths
 
     def words(self, place: Tensor) -> Tensor:
-        """The index of each piece's vector among those of `<S>`, `</S>` and the distinct words: (batch, pieces).
+        """The index of each piece's vector among the vectors of `<S>`, `</S>` and the distinct words: (batch, pieces).
 
         Args:
             place: the index of each real piece, row by row, among the distinct words.
@@ -173,24 +173,24 @@ def read_weights(path: Path, words: CharacterCNN, language_model: LanguageModel)
     """Load every parameter from a file.
 
     Raises:
-        ValueError: it is no HDF5 file, lacks a weight, or has one of another shape; one line.
+        ValueError: it is not an HDF5 file, lacks a weight, or has a weight of another shape; one line.
     """
     try:
         with h5py.File(path, "r") as file:
             for name, place in _places(words, language_model):
                 _fill(place, name, file.get(name), path)
     except BROKEN as error:
-        raise ValueError(f"{path} is no readable HDF5 file; copy it from ELMo's release again.") from error
+        raise ValueError(f"{path} is not a readable HDF5 file; copy it from ELMo's release again.") from error
 
 
 def _fill(place: Tensor, name: str, dataset: object, path: Path) -> None:
     """Copy one HDF5 data set into a parameter."""
     if not isinstance(dataset, h5py.Dataset):
-        raise ValueError(f"{path} lacks {name}, which options.json asks for; take both files from one release.")
+        raise ValueError(f"{path} lacks {name}, which options.json requires; use both files from one release.")
     if dataset.shape != tuple(place.shape) or dataset.dtype.kind != "f":
         raise ValueError(
-            f"{path}: {name} is {dataset.shape} of {dataset.dtype}, and options.json asks for numbers of "
-            f"{tuple(place.shape)}; take both files from one release."
+            f"{path}: {name} is {dataset.shape} of {dataset.dtype}, but options.json requires numbers of "
+            f"{tuple(place.shape)}; use both files from one release."
         )
     with torch.no_grad():
         place.copy_(torch.from_numpy(dataset[...].astype(np.float32, copy=False)))
@@ -207,7 +207,7 @@ def weights_without_embeddings(path: Path) -> int:
     """The number of weights that a forward pass multiplies by: all matrices except the character embeddings.
 
     Raises:
-        ValueError: it is no HDF5 file, or a truncated one; one line.
+        ValueError: it is not an HDF5 file, or is truncated; one line.
     """
     sizes: list[int] = []
 
@@ -219,14 +219,14 @@ def weights_without_embeddings(path: Path) -> int:
         with h5py.File(path, "r") as file:
             file.visititems(count)
     except BROKEN as error:
-        raise ValueError(f"{path} is no readable HDF5 file; copy it from ELMo's release again.") from error
+        raise ValueError(f"{path} is not a readable HDF5 file; copy it from ELMo's release again.") from error
     return sum(sizes)
 
 
 def _places(words: CharacterCNN, language_model: LanguageModel) -> Iterator[tuple[str, Tensor]]:
     """Yield (name in the file, view of the parameter in the file's shape) for every parameter.
 
-    The names are those that `allennlp.modules.elmo` and `elmo_lstm` read. Dense layers are transposed, since
+    `allennlp.modules.elmo` and `elmo_lstm` read these names. Dense layers are transposed, since
     TensorFlow computes x W.
     """
     yield CHARACTERS, words.characters.detach()

@@ -22,7 +22,7 @@ def check_folder(folder: Path) -> Path:
         ValueError: no such folder, or a file is missing or damaged; the message names it and the remedy.
     """
     if not is_folder(folder):
-        raise ValueError(f"There is no folder {folder}; pass the folder of an ELMo, as elmo:FOLDER.")
+        raise ValueError(f"There is no folder {folder}; name the folder of an ELMo, as in elmo:FOLDER.")
     if not (folder / FILE).is_file():
         raise ValueError(f"{folder} holds no {FILE}; an ELMo folder has {FILE} and {WEIGHTS}.")
     read(folder / FILE)
@@ -34,7 +34,7 @@ def weights_file(folder: Path) -> Path:
     """`weights.hdf5` or `lm_weights.hdf5`, or else the folder's only HDF5 file (released names contain the sizes).
 
     Raises:
-        ValueError: there is none, or there are several.
+        ValueError: none or several are found.
     """
     paths = [folder / name for name in NAMES if (folder / name).is_file()]
     if paths:
@@ -57,7 +57,7 @@ WORD_LENGTH: Final = 50
 FILE = "options.json"
 
 Size = Annotated[int, Field(gt=0, le=2**16)]
-"""A number of units; the largest of the released ones is 4096, and a larger one than this is no machine's."""
+"""A number of units; the largest released one is 4096, and no machine holds more than this limit."""
 Layers = Annotated[int, Field(ge=0, le=2**8)]
 """A number of layers; the released ones have 1 or 2 of each kind."""
 
@@ -82,12 +82,12 @@ class CharacterOptions(_Section):
     """`char_cnn`, the character CNN.
 
     Attributes:
-        activation: of the convolutions.
+        activation: the convolutions' activation.
         filters: (width in characters, number of filters) of each convolution.
         n_highway: number of highway layers.
         embedding: the character embeddings.
         n_characters: 262 as released; 261 while the language model was trained, before 0 was used for masked words.
-        max_characters_per_token: as `WORD_LENGTH`.
+        max_characters_per_token: the same as `WORD_LENGTH`.
     """
 
     activation: Literal["relu", "tanh"]
@@ -137,9 +137,9 @@ def read(path: Path) -> ElmoOptions:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(map(str, first["loc"])) or "the file"
-        reasons = {"missing": "is missing", "json_invalid": "is no JSON"}
+        reasons = {"missing": "is missing", "json_invalid": "is not JSON"}
         wrong = reasons.get(first["type"], f"is {shown(first['input'])}, which no released ELMo has")
-        raise ValueError(f"{path}: {key} {wrong}; take the options.json released with the weights.") from error
+        raise ValueError(f"{path}: {key} {wrong}; use the options.json released with the weights.") from error
     for width, _ in options.char_cnn.filters:
         if not 1 <= width <= WORD_LENGTH:
             raise ValueError(f"{path}: char_cnn.filters: a width of {width} does not fit a word of {WORD_LENGTH}.")

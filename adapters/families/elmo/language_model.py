@@ -26,7 +26,7 @@ class Clips(NamedTuple):
 
 
 def rows_at(lengths: Sequence[int]) -> list[int]:
-    """The number of rows that are not finished at each step; rows are in order of length, the longest first."""
+    """The number of unfinished rows at each step; rows are ordered by length, the longest first."""
     assert all(one >= two for one, two in pairwise(lengths)), "the longest row comes first"
     ending = [0] * (lengths[0] + 1)
     for length in lengths:
@@ -55,10 +55,10 @@ class ProjectedLSTM(torch.autograd.Function):
             kernel: (G, inputs + size, 4 * cells).
             bias: (G, 4 * cells).
             projection: (G, cells, size).
-            lengths: of the rows, the longest first; the first one is `steps`.
+            lengths: the rows' lengths, the longest first; the first is `steps`.
             clips: limits of memory and output.
-            keeps: whether to keep all memories for the backward pass (autograd is always off inside a function, so that
-                it cannot be found out here).
+            keeps: whether to keep all memories for the backward pass (the function cannot tell, because autograd is
+                always off inside it).
 
         Returns:
             The output of every step, (G, steps, batch, size), 0 beyond a row's end.
@@ -141,7 +141,7 @@ class Layer(nn.Module):
     Attributes:
         kernel: (2, 2 * size, 4 * cells), the weights of the input and of the previous output; gates: input, new,
             forget, output.
-        forward_bias, backward_bias: (4 * cells,); separate vectors, so that they are excluded from weight decay.
+        forward_bias, backward_bias: (4 * cells,); separate vectors, so that weight decay skips them.
         projection: (2, cells, size).
     """
 
@@ -189,11 +189,11 @@ class LanguageModel(nn.Module):
         """Run both directions over rows.
 
         Args:
-            inputs: (2, steps, batch, size): the rows' words, and the same reversed within each row.
-            lengths: of the rows, the longest first.
+            inputs: (2, steps, batch, size): the rows' words, and the same words reversed within each row.
+            lengths: the rows' lengths, the longest first.
 
         Returns:
-            Each layer's states, (2, steps, batch, size), with the second direction's in reversed order.
+            Each layer's states, (2, steps, batch, size), with the second direction in reversed order.
         """
         states, layers = inputs, []
         for number, layer in enumerate(self.layers):

@@ -14,11 +14,11 @@ from meltpoint.adapters.data.batch import Row
 from meltpoint.adapters.data.tokenising import PieceTokenizer
 
 UNBOUNDED = 100_000
-"""transformers writes 1e30 as a tokenizer's longest input where it does not know it."""
+"""Lengths from here on mean "no limit"; transformers writes 1e30 as a tokenizer's unknown longest input."""
 
 
 _ODD_PIECES = 24
-"""The most special pieces of the rows that are checked: those that embeddings take for padding, then the lowest."""
+"""The most special pieces in the checked rows: first the embeddings' padding pieces, then the lowest ids."""
 
 
 def _position_tables(model: nn.Module) -> list[nn.Embedding]:
@@ -28,18 +28,18 @@ def _position_tables(model: nn.Module) -> list[nn.Embedding]:
 
 
 def position_padding(model: nn.Module) -> int | None:
-    """The piece that RoBERTa's kin do not count when they number positions, from the next number on; None elsewhere."""
+    """The piece that RoBERTa-like models skip when they number positions, starting after its id; None for others."""
     return max((table.padding_idx for table in _position_tables(model) if table.padding_idx is not None), default=None)
 
 
 def positions_after_padding(pieces: Tensor, padding: int) -> Tensor:
-    """RoBERTa's positions, (batch, pieces): a literal padding piece within a text has none of its own either."""
+    """RoBERTa's positions, (batch, pieces): a literal padding piece within a text gets no number either."""
     is_counted = (pieces != padding).long()
     return is_counted.cumsum(1) * is_counted + padding
 
 
 def length_of_change(config: Any) -> int:
-    """The length above which a family reads the whole batch in another way, as its short texts would not be alone."""
+    """The length above which a family reads a whole batch differently, including texts that are short on their own."""
     if getattr(config, "attention_type", None) == "block_sparse":  # BigBird
         return int((5 + 2 * config.num_random_blocks) * config.block_size)
     ropes = getattr(config, "rope_parameters", None) or {}
@@ -50,23 +50,23 @@ def length_of_change(config: Any) -> int:
 
 
 def longest_input(model: Any, tokenizer: Any) -> int:
-    """The longest input in subword tokens: the position embeddings, less those that RoBERTa keeps for padding."""
+    """The longest input in subword tokens: the position embeddings, minus RoBERTa's reserve for padding."""
     limit = int(getattr(model.config, "max_position_embeddings", UNBOUNDED))
     padding = position_padding(model)
     reserved = 0 if padding is None else padding + 1
     limit = min([limit, *(table.num_embeddings - reserved for table in _position_tables(model))])
-    known = tokenizer.model_max_length  # whatever tokenizer_config.json has under that name
+    known = tokenizer.model_max_length  # the unchecked value from tokenizer_config.json
     is_length = isinstance(known, int | float) and 0 < known < UNBOUNDED
     return min(limit, int(known)) if is_length else limit
 
 
 def rows_to_check(model: Any, pieces_of: PieceTokenizer, tokenizer: Any) -> list[Row]:
-    """Rows of several lengths, one of them with every piece that a family may take for padding or count apart.
+    """Rows of several lengths; one has every piece that a family may treat as padding or number separately.
 
     Args:
         model: the encoder.
-        pieces_of: its tokenizer as ours.
-        tokenizer: its tokenizer as transformers'.
+        pieces_of: its tokenizer, ours.
+        tokenizer: its tokenizer, transformers'.
     """
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding)]
     padding = {table.padding_idx for table in tables if table.padding_idx is not None}
@@ -83,12 +83,12 @@ def rows_to_check(model: Any, pieces_of: PieceTokenizer, tokenizer: Any) -> list
 
 
 def find_groups(model: nn.Module, states: Sequence[Tensor]) -> dict[str, int]:
-    """The name of each parameter, and the number of its layer group, 0 for the embeddings.
+    """Parameter name → the number of its layer group, 0 for the embeddings.
 
-    A layer has the parameters, of those in lists of modules, that its output is the first to depend on, whether the
-    family keeps them in one list or (XLM, FlauBERT) in one for each part of a layer. Outside lists, those that the
-    first layer's output depends on lie below or next to it (also DeBERTa's relative positions, which every layer
-    reads), the rest above (ModernBERT's final norm).
+    Among parameters in module lists, a layer owns those that its output is the first to depend on, whether the family
+    keeps one list or (XLM, FlauBERT) one list for each part of a layer. Outside lists, parameters that the first
+    layer's output depends on are below or next to it (also DeBERTa's relative positions, which every layer reads); the
+    rest are above (ModernBERT's final norm).
 
     Args:
         model: the encoder.
@@ -112,7 +112,7 @@ def find_groups(model: nn.Module, states: Sequence[Tensor]) -> dict[str, int]:
 
 
 def _first_layers(states: Sequence[Tensor]) -> dict[int, int]:
-    """The id of each parameter and the number of the first of the states that depend on it, by autograd's graph."""
+    """Parameter id → the number of the first state that depends on it, from autograd's graph."""
     first: dict[int, int] = {}
     seen = set()
     for number, state in enumerate(states):
@@ -129,7 +129,7 @@ def _first_layers(states: Sequence[Tensor]) -> dict[int, int]:
 
 
 def _first_beside(name: str, first: Mapping[str, int]) -> int:
-    """The first layer of the parameters nearest to one that nothing depends on (Longformer's global attention)."""
+    """The first layer among the nearest parameters of one that no state depends on (Longformer's global attention)."""
     while name:
         name = name.rpartition(".")[0]
         near = [number for other, number in first.items() if other.startswith(f"{name}.")]

@@ -1,9 +1,9 @@
-"""The attention of encoders, registered in transformers under its own name: torch's, also for rows without padding.
+"""Attention for encoders, registered in transformers under its own name: torch's attention, also for unpadded rows.
 
-Where a head reads [CLS] alone, nothing else of the top layer is computed. A layer's keys and values are made of all
-pieces, but its queries, its output and its feed-forward part work on each piece by itself (Vaswani et al. 2017,
-section 3), so they are needed for the first piece of each row only: five sixths of that layer's products, a seventh of
-all-MiniLM-L6-v2's, are for states that nothing reads.
+If a head reads only [CLS], only [CLS] is computed in the top layer. A layer's keys and values use all pieces, but its
+queries, its output and its feed-forward part treat each piece separately (Vaswani et al. 2017, section 3), so they are
+needed only for the first piece of each row. Otherwise five sixths of that layer's products, a seventh of
+all-MiniLM-L6-v2's, would compute states that nothing reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def register() -> str:
     """Register this attention in transformers.
 
     Returns:
-        its name there.
+        its registered name.
     """
     AttentionInterface.register(NAME, attention_forward)
     AttentionMaskInterface.register(NAME, attention_mask)
@@ -35,9 +35,9 @@ def register() -> str:
 
 
 def attention_mask(*arguments: Any, **named: Any) -> Tensor | None:
-    """transformers' own mask, (batch, 1, pieces, pieces) bool, or None where nothing is masked.
+    """transformers' own mask, (batch, 1, pieces, pieces) bool, or None if nothing is masked.
 
-    On a GPU a given mask is always used: to find out that it masks nothing, transformers would wait for the GPU.
+    On a GPU a given mask is always used: checking that it masks nothing would make transformers wait for the GPU.
     """
     given = named.get("attention_mask")
     if given is not None and given.device.type != "cpu":
@@ -50,12 +50,12 @@ def attention_forward(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
     dropout: float = 0.0, scaling: float | None = None, is_causal: bool | None = None, **others: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """The attention of each layer, called by transformers; its own where a batch has its padding.
+    """The attention of each layer, called by transformers; transformers' own if a batch keeps its padding.
 
     Args:
         query, key, value: (batch, heads, pieces, dim).
         attention_mask: (batch, 1, pieces, pieces) bool, True where attended, or None.
-        others: under `UNPADDED` the rows of a batch without padding; (batch, pieces) is then (1, rounded pieces).
+        others: under `UNPADDED`, the rows of a batch without padding; (batch, pieces) is then (1, rounded pieces).
 
     Returns:
         ((batch, pieces, heads, dim), None).
@@ -75,15 +75,15 @@ def attention_forward(
 def attend_unpadded(
     query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float
 ) -> Tensor:
-    """softmax(query · keyᵀ · scale), dropped, · value (Vaswani et al. 2017, eq. 1), within each row of a batch.
+    """softmax(query · keyᵀ · scale), with dropout, · value (Vaswani et al. 2017, eq. 1), within each row of a batch.
 
     Args:
         query, key, value: (rounded pieces, heads, dim).
-        unpadded: which pieces make a row.
+        unpadded: the layout of the batch's rows.
         dropout: the share of attention weights that is dropped.
 
     Returns:
-        (rounded pieces, heads, dim); pieces behind the real ones have no meaning.
+        (rounded pieces, heads, dim); pieces after the real ones have no meaning.
     """
     rows = [unpadded.pad(states).transpose(1, 2) for states in (query, key, value)]  # (batch, heads, pieces, dim)
     attended = functional.scaled_dot_product_attention(
@@ -95,11 +95,11 @@ def attend_unpadded(
 _PARTS = (
     "attention.self.query", "attention.self.key", "attention.self.value", "attention.output", "intermediate", "output",
 )  # fmt: skip
-"""The parts of BERT's layers, and of its descendants' that kept its code (RoBERTa, ELECTRA, …)."""
+"""The parts of BERT's layers, and of layers with the same code (RoBERTa, ELECTRA, …)."""
 
 
 class FirstState(nn.Module):
-    """A mixin for BERT's layer, which then computes one state a row where no other is read."""
+    """A mixin for BERT's layer that computes one state per row if no other is read."""
 
     own_class: Any
     attention: Any
@@ -107,7 +107,7 @@ class FirstState(nn.Module):
     output: Any
 
     def forward(self, hidden_states: Tensor, *arguments: Any, **named: Any) -> Tensor:
-        """(1, rounded pieces, dim) → (1, batch, dim), the rows' first pieces, where `Unpadded` asks for them alone."""
+        """(1, rounded pieces, dim) → (1, batch, dim), the rows' first pieces, if `Unpadded` needs only these."""
         unpadded: Unpadded | None = named.get(UNPADDED)
         if unpadded is None or not unpadded.cls_only:
             whole: Tensor = super().forward(hidden_states, *arguments, **named)
@@ -127,10 +127,10 @@ class FirstState(nn.Module):
 
 
 def adopt(layer: nn.Module) -> bool:
-    """Let a layer leave out the states that nobody reads.
+    """Make a layer skip the states that nothing reads.
 
     Returns:
-        Whether it is made as BERT's are; else it was left as it was.
+        Whether its parts are BERT's; otherwise it is unchanged.
     """
     named = dict(layer.named_modules())
     if any(part not in named for part in _PARTS) or getattr(layer, "is_decoder", False):
@@ -138,7 +138,7 @@ def adopt(layer: nn.Module) -> bool:
     if not isinstance(getattr(named["attention.self"], "num_attention_heads", None), int):
         return False
     own = type(layer)
-    # A subclass of its class: the layer stays the same object, with its weights, their names and its hooks.
+    # A subclass of its class, so that the layer stays the same object, with its weights, their names and its hooks.
     layer.__class__ = type(f"FirstState{own.__name__}", (FirstState, own), {"own_class": own})
     return True
 
@@ -150,12 +150,12 @@ def restore(layer: nn.Module) -> None:
 
 
 def attend_first(query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float) -> Tensor:
-    """Attention with one query a row, its first piece's.
+    """Attention with one query per row, from its first piece.
 
     Args:
         query: (batch, heads, dim), in the batch's order.
         key, value: (rounded pieces, heads, dim).
-        unpadded: which pieces make a row.
+        unpadded: the layout of the batch's rows.
         dropout: the share of attention weights that is dropped.
 
     Returns:

@@ -1,9 +1,9 @@
 """The configuration in an encoder's folder: its architecture, whether that is supported, its pooling of sentences.
 
-`pipeline("text-classification", FOLDER)` on the folder of a bare encoder puts a new, random classifier on it and
-answers with confident labels; only a table of missing weights says so. A configuration with no labels leaves that
-classifier without outputs, so that the pipeline fails. `AutoModel` reads the folder as before, and `num_labels`
-still gives you a classifier to train.
+`pipeline("text-classification", FOLDER)` on a bare encoder's folder adds a new, random classifier and returns confident
+labels; only a table of missing weights reveals this. A configuration with no labels leaves that classifier without
+outputs, so the pipeline fails. `AutoModel` still reads the folder, and `num_labels` still gives you a classifier to
+train.
 
 sentence-transformers puts `modules.json`, `1_Pooling/config.json` and prompts next to an encoder.
 """
@@ -27,7 +27,7 @@ NO_LABELS: dict[str, Any] = {"id2label": {}, "label2id": {}}
 
 
 def leave_without_labels(folder: Path) -> None:
-    """Take every label out of an encoder's configuration."""
+    """Remove every label from an encoder's configuration."""
     config = parse_json(read_bytes(folder / CONFIG))
     assert isinstance(config, dict), "transformers has just written it"
     config.pop("problem_type", None)
@@ -41,18 +41,18 @@ EXAMPLES = "BERT, RoBERTa, ELECTRA, DeBERTa, ModernBERT, …"
 UNFIT = {
     "funnel": "a funnel, whose upper layers have fewer states than the input has pieces",
     "ibert": "quantised for integers, which cannot be adapted",
-    "perceiver": "a reader of bytes with one fixed set of states, none of them a piece's",
+    "perceiver": "a reader of bytes with one fixed set of states, none of which belongs to a piece",
     "reformer": "a reversible model for inputs of fixed lengths, whose layers' states have no gradient",
     "xlnet": "a permutation language model, pretrained to predict pieces in random orders",
-    "xmod": "one that needs each text's language as an input",
+    "xmod": "a model that needs each text's language as an input",
 }
 
 MOST_LAYERS = 10_000
 COUNTS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-"""Names in a configuration, whatever its model type calls them, of numbers that are 1 or more."""
+"""Names in a configuration (also under a model type's own aliases) of numbers that must be 1 or more."""
 
 WITHOUT_HEAD: dict[bool, set[str]] = {False: {"neomme"}, True: {"neomme", "tapas"}}
-"""For sequence labelling or not: model types that can be adapted, but have no head of their own in transformers."""
+"""For sequence labelling or not: model types that can be adapted, but have no head in transformers."""
 
 
 def has_native_head(folder: Path, kind: Kind) -> bool:
@@ -64,7 +64,7 @@ def read_json(path: Path) -> Any:
     """A file's JSON value; None if there is no file.
 
     Raises:
-        ValueError: it is no JSON; one line with the remedy.
+        ValueError: it is not JSON; one line with the remedy.
     """
     try:
         return parse_json(read_bytes(path)) if path.is_file() else None
@@ -76,25 +76,25 @@ def read_config(folder: Path) -> dict[str, Any]:
     """Read config.json, which must name a model type.
 
     Raises:
-        ValueError: it is missing, is no JSON, or names no model type; one line with the remedy.
+        ValueError: it is missing, is not JSON, or names no model type; one line with the remedy.
     """
     path = folder / CONFIG
     if not path.is_file():
-        raise ValueError(f"{folder} holds no {CONFIG}; pass {_inside(folder)}.")
+        raise ValueError(f"{folder} holds no {CONFIG}; name {_inside(folder)}.")
     config = read_json(path)
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        remedy = "pass a folder that transformers' save_pretrained wrote."
+        remedy = "name a folder that transformers' save_pretrained wrote."
         raise ValueError(f'{path} names no model type ("model_type": "bert"); {remedy}')
     deep = [
         name for name, value in config.items() if "layer" in name and isinstance(value, int) and value > MOST_LAYERS
     ]
-    if deep:  # transformers makes lists of that length
+    if deep:  # transformers allocates lists of that length
         raise ValueError(f"{path} has a {deep[0]} of {config[deep[0]]}; copy or download the encoder again.")
     return config
 
 
 def _inside(folder: Path) -> str:
-    """The folders to pass instead of one without config.json: those of models in it, as a Trainer leaves behind."""
+    """The folders to name instead of one without config.json: its models' folders, such as a Trainer leaves."""
     found = (path.parent for way in ("*", "snapshots/*") for path in folder.glob(f"{way}/config.json"))
     models = sorted(inside for inside in found if b'"model_type"' in read_bytes(inside / "config.json"))
     return " or ".join(map(str, models[:3])) or "a folder that transformers' save_pretrained wrote"
@@ -108,7 +108,7 @@ def supported_config(folder: Path, word: str) -> Any:
         word: the encoder's name on the command line, for messages.
 
     Raises:
-        ValueError: transformers does not know the model, or it is no text encoder; one line that names what it is.
+        ValueError: transformers does not know the model, or it is not a text encoder; one line that names its type.
     """
     import transformers  # imported here because it takes a second
     from huggingface_hub.errors import StrictDataclassError
@@ -117,7 +117,7 @@ def supported_config(folder: Path, word: str) -> Any:
     if model_type not in transformers.CONFIG_MAPPING:
         raise ValueError(
             f"{word}: its config.json names the model type '{model_type}', which transformers "
-            f"{transformers.__version__} does not know, and code that comes with a model is never run. Name another "
+            f"{transformers.__version__} does not know, and a model's own code is never run. Name another "
             f"encoder."
         )
     try:
@@ -156,37 +156,37 @@ def _unsupported_kind(config: Any) -> str:
     if type(config) in MODEL_FOR_MASKED_LM_MAPPING:
         return ""
     if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        return "a decoder, whose states know nothing of the pieces to their right"
-    return "no text encoder (no masked language model)"
+        return "a decoder, whose states ignore the pieces to their right"
+    return "not a text encoder (not a masked language model)"
 
 
 MODULES, PROMPTS, POOLING_CONFIG = "modules.json", "config_sentence_transformers.json", "config.json"
 SENTENCE_FILES = (MODULES, PROMPTS, f"*_Pooling/{POOLING_CONFIG}")
-"""They decide on sentence vectors and inputs, so they are downloaded, and hashed, with the encoder."""
+"""They determine sentence vectors and inputs, so they are downloaded and hashed with the encoder."""
 TRANSFORMER_CONFIGS, TOKENIZER = "sentence_*_config.json", "tokenizer_config.json"
 DOWNLOADED = (TRANSFORMER_CONFIGS, "[0-9]*_*/*.json")
-"""Further files that are downloaded: they are copied, or say that a folder is none that is read."""
+"""Further files to download: they are copied, or show that a folder cannot be read."""
 
 KINDS: dict[str, PoolingKind] = {"mean": "mean", "cls": "cls", "max": "max"}
 OLD_KEYS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
-"""Keys of sentence-transformers before version 5.3, each a boolean; since then `pooling_mode` is a word."""
+"""Keys of sentence-transformers before version 5.3, each a boolean; since then `pooling_mode` is a string."""
 READ = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
-"""The modules, in their order, whose meaning is known here; what others compute is not."""
+"""The supported sequences of modules; others are not read."""
 STATES = {
     "transformer_task": "feature-extraction", "module_output_name": "token_embeddings",
     "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
 }  # fmt: skip
-"""The keys that sentence-transformers 6.2 writes for a Transformer whose output is its top layer's states."""
+"""The keys that sentence-transformers 6.2 writes for a Transformer that outputs its top layer's states."""
 COPIED = {".json", ".txt", ".safetensors"}
 """Suffixes of a module's files; no pickles."""
 
 _INSIDE = re.compile(r"[\w-][\w.-]*")
 _POOLING = re.compile(r"[\w-]*_Pooling")
-"""Where sentence-transformers saves a pooling, and `SENTENCE_FILES` finds it."""
+"""The folder in which sentence-transformers saves a pooling, matched by `SENTENCE_FILES`."""
 
 
 def read_pooling(folder: Path) -> SentencePooling | None:
-    """The pooling that a folder's files declare; None without such files, or where they declare anything else.
+    """The pooling that a folder's files declare; None without such files, or if they declare anything else.
 
     Raises:
         ValueError: a file cannot be read; one line with the remedy.
@@ -196,7 +196,7 @@ def read_pooling(folder: Path) -> SentencePooling | None:
 
 
 def unread_pooling(folder: Path) -> str:
-    """The reason why a sentence encoder's own vectors are not read; "" where they are, and for other encoders.
+    """The reason why a sentence encoder's own vectors are not read; "" if they are read, and for other encoders.
 
     Raises:
         ValueError: a file cannot be read; one line with the remedy.
@@ -214,7 +214,7 @@ def _declared(folder: Path) -> SentencePooling | str:
     if names not in READ:
         return f"its modules are {' → '.join(names)} ({MODULES})"
     if paths[0] or not _POOLING.fullmatch(paths[1]):
-        return f"its modules do not lie where the encoder does ({MODULES})"
+        return f"its modules are not in the encoder's folder ({MODULES})"
     pooling = _read_json(folder / paths[1] / POOLING_CONFIG, dict)
     kind = None if pooling is None else _kind(pooling)
     if kind is None:
@@ -223,15 +223,15 @@ def _declared(folder: Path) -> SentencePooling | str:
     transformer: dict[str, Any] = next(written, {})
     other = next((key for key, value in STATES.items() if transformer.get(key, value) != value), None)
     if other is not None or transformer.get("processing_kwargs"):
-        return f"it pools other states than the top layer's of a text ({other or 'processing_kwargs'})"
+        return f"it pools other states than the top layer's ({other or 'processing_kwargs'})"
     if transformer.get("do_lower_case") and not (_read_json(folder / TOKENIZER, dict) or {}).get("do_lower_case"):
-        return f"its texts are lower-cased (do_lower_case), and not by its tokenizer ({TOKENIZER})"
+        return f"its texts are lower-cased (do_lower_case), but not by its tokenizer ({TOKENIZER})"
     longest = transformer.get("max_seq_length")
     return SentencePooling(kind, "Normalize" in names, longest if isinstance(longest, int) else None)
 
 
 def _parts(folder: Path) -> list[tuple[str, str]]:
-    """The class and the path of each module, in their order; classes that are not sentence-transformers' in full."""
+    """The class and the path of each module, in order; classes outside sentence-transformers keep their full names."""
     modules = [part for part in _read_json(folder / MODULES, list) or [] if isinstance(part, dict)]
     types = [str(part.get("type", "?")) for part in modules]
     names = [word.rpartition(".")[2] if word.startswith("sentence_transformers.") else word for word in types]
@@ -239,9 +239,9 @@ def _parts(folder: Path) -> list[tuple[str, str]]:
 
 
 def _kind(config: dict[str, Any]) -> PoolingKind | None:
-    """The single pooling of a configuration; None for several, for another one, or where prompts are left out of it."""
+    """The single pooling of a configuration; None for several, for an unknown one, or if it skips prompts."""
     on = [key for key, value in config.items() if key.startswith("pooling_mode_") and value]
-    old = OLD_KEYS.get(on[0]) if len(on) == 1 else None if on else "mean"  # which is also the package's default
+    old = OLD_KEYS.get(on[0]) if len(on) == 1 else None if on else "mean"  # the package's default
     word = config.get("pooling_mode", old)
     word = word[0] if isinstance(word, list) and len(word) == 1 else word
     return KINDS.get(word) if isinstance(word, str) and config.get("include_prompt", True) is not False else None
@@ -261,7 +261,7 @@ def read_prompts(folder: Path) -> Prompts:
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    """The files that make a sentence encoder of a folder's encoder: path → contents, for `write_files`."""
+    """The files that turn a folder's encoder into a sentence encoder: path → contents, for `write_files`."""
     modules = [folder / path for _, path in _parts(folder) if _INSIDE.fullmatch(path)]
     inside = (path for module in modules for path in module.glob("*") if path.suffix in COPIED)
     files = (folder / MODULES, folder / PROMPTS, *folder.glob(TRANSFORMER_CONFIGS), *inside)
@@ -276,8 +276,8 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _read_json(path: Path, kind: type[Any]) -> Any:
-    """A file's JSON value, which is of a kind; None if there is no file."""
+    """A file's JSON value, checked to be of a type; None if there is no file."""
     value = read_json(path)
     if value is not None and not isinstance(value, kind):
-        raise ValueError(f"{path} is no file of sentence-transformers; copy or download the encoder again.")
+        raise ValueError(f"{path} is not a sentence-transformers file; copy or download the encoder again.")
     return value

@@ -1,4 +1,4 @@
-"""Any encoder of Hugging Face transformers: safetensors only, never remote code, all layers out, in layer groups."""
+"""Any Hugging Face transformers encoder: safetensors only, no remote code, all layers' states, layer groups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact
 
 _ROUNDING = 1e-4
-"""How far a short cut's states may lie from the whole way's, in float32."""
+"""The largest allowed difference between a shortcut's states and the full computation's, in float32."""
 
 
 class HuggingFaceEncoder(Encoder):
@@ -51,12 +51,12 @@ class HuggingFaceEncoder(Encoder):
         tokenizer: the tokenizer it was pretrained with.
         fingerprint: sha256 (hex, 16 characters) of the files that it was loaded from.
         revision: a folder, or `ID@COMMIT`.
-        pooling: how a sentence's vector is made of its states, if it was trained with a pooling.
+        pooling: the pooling that turns its states into a sentence vector, if it was trained with one.
         prompts: the prefixes that it was trained with.
-        sentence_files: what makes a sentence encoder of it, for `save` (`sentence_files.read_files`).
+        sentence_files: the files that make it a sentence encoder, for `save` (`configuration.read_files`).
 
     Attributes:
-        separate_above: the length of a batch, in pieces, above which rows of one length are read at a time: 0 where
+        separate_above: the length of a batch, in pieces, above which each pass reads rows of the same length only: 0 if
             padding changes the states next to it (FNet, ConvBERT).
     """
 
@@ -118,7 +118,7 @@ class HuggingFaceEncoder(Encoder):
         return top
 
     def _unpadded(self, batch: Batch) -> Unpadded | None:
-        """The form of a batch without its padding; None if it has none, or has to be read with it."""
+        """The layout of a batch without its padding; None if it has no padding, or must be read with it."""
         if batch.places is None or not self.padding_free or not is_worthwhile(batch.pieces):
             return None
         if batch.pieces.shape[1] > self.separate_above:
@@ -128,7 +128,7 @@ class HuggingFaceEncoder(Encoder):
     def _run_unpadded(self, batch: Batch, unpadded: Unpadded) -> tuple[Tensor, ...]:
         """Every layer's states of the real pieces, one row after another: (rounded pieces, dim).
 
-        The top layer's are (batch, dim) where each row's first one will be read alone.
+        The top layer's states are (batch, dim) if only each row's first state will be read.
         """
         segments = {} if batch.segments is None else {"token_type_ids": unpadded.unpad(batch.segments)[None]}
         positions = unpadded.positions()
@@ -165,10 +165,10 @@ class HuggingFaceEncoder(Encoder):
         return tuple(layer if layer.shape[1] <= length else layer[:, :length] for layer in states)  # BigBird's blocks
 
     def _choose_attention(self, length: int) -> None:
-        """Let BigBird attend as a fresh model does at this length; its own change to full attention is permanent."""
+        """Make BigBird attend as a fresh model does at this length; its own switch to full attention is permanent."""
         if getattr(self.model.config, "attention_type", None) != "block_sparse":
             return
-        with torch.random.fork_rng(devices=[]):  # it makes modules anew, with the old ones' weights
+        with torch.random.fork_rng(devices=[]):  # it recreates modules, with the old modules' weights
             self.model.set_attention_type("block_sparse" if length > self._own_change else "original_full")
         if self._dropout is not None:
             self.set_dropout(self._dropout)
@@ -176,7 +176,7 @@ class HuggingFaceEncoder(Encoder):
     def save(self, folder: Path) -> None:
         """Write the encoder and its tokenizer in the hub's layout, so that `hf:FOLDER` reads them back.
 
-        The folder names no labels, so that no classification pipeline runs on it (`no_classifier`).
+        The folder names no labels, so that no classification pipeline runs on it (`leave_without_labels`).
         """
         with quiet():
             self.model.save_pretrained(folder)
@@ -192,7 +192,7 @@ class HuggingFaceEncoder(Encoder):
         return self._layers
 
     def layer_groups(self) -> list[LayerGroup]:
-        """The embeddings, each transformer layer, bottom → top; what lies above the last layer goes with it.
+        """The embeddings and each transformer layer, bottom → top; parameters above the last layer belong to it.
 
         Layers that share their weights (ALBERT) are one group.
         """
@@ -204,7 +204,7 @@ class HuggingFaceEncoder(Encoder):
         return [LayerGroup(name, tuple(groups[number])) for name, number in zip(names, sorted(groups), strict=True)]
 
     def set_dropout(self, ratio: float) -> None:
-        """Set every dropout inside the encoder, attention's too; it acts in training mode only.
+        """Set every dropout inside the encoder, including attention's; it acts in training mode only.
 
         Most families hold an `nn.Dropout` and hand its ratio to the fused attention; some (ModernBERT) keep the ratio
         of the attention as a plain number on the module.
@@ -221,7 +221,7 @@ class HuggingFaceEncoder(Encoder):
     def compact_pieces(self, pieces: Iterable[int]) -> CompactEmbedding | None:
         """Put a compact table where the model embeds its pieces (`compact_embedding.compact`).
 
-        Some families (Longformer) lengthen their input themselves, by the padding that their configuration names.
+        Some families (Longformer) pad their input themselves, with the padding piece of their configuration.
         """
         own = getattr(self.model.config, "pad_token_id", None)
         if isinstance(own, int) and 0 <= own < self.model.get_input_embeddings().num_embeddings:
@@ -242,15 +242,15 @@ class HuggingFaceEncoder(Encoder):
             try:
                 with torch.no_grad():
                     found.append(self._run_rows(batch.pieces, batch.segments, batch.piece_mask))
-            except Exception as error:  # a family's code raises whatever comes of a value that it does not know
+            except Exception as error:  # a family's code may raise anything for an unknown value
                 reason = " ".join(str(error).split())[:200]
                 raise ValueError(f"{self.revision}: transformers cannot read a text with it ({reason}).") from error
         return found
 
     def _choose_reading(self, rows: Sequence[Row], alone: Sequence[tuple[Tensor, ...]]) -> None:
-        """Pad rows where that leaves their states as they are alone; else read those of one length at a time.
+        """Pad rows if that does not change their states; otherwise read rows of the same length together.
 
-        A mask is left out where nothing is padded, unless the family then finds padding itself (XLM: its pad piece).
+        The mask is left out if nothing is padded, unless the family then detects padding itself (XLM: its pad piece).
         """
         for separate_above, always_masks in product((self._own_change, 0), (False, True)):
             self.separate_above, self._always_masks = separate_above, always_masks
@@ -262,7 +262,7 @@ class HuggingFaceEncoder(Encoder):
         )
 
     def _reads(self, rows: Sequence[Row], alone: Sequence[tuple[Tensor, ...]]) -> bool:
-        """True if the rows' states, together and one of them alone, are those that transformers gives of each alone."""
+        """True if the rows' states, together or alone, equal the states that transformers gives each row alone."""
         for chosen in (range(len(rows)), [1]):
             batch = _collated([rows[number] for number in chosen], self.tokenizer)
             with torch.no_grad():
@@ -288,7 +288,7 @@ class HuggingFaceEncoder(Encoder):
     def _runs_without_padding(self, batch: Batch, unpadded: Unpadded) -> bool:
         """True if the family can read rows concatenated without padding.
 
-        Its attention has to be ours, and to see whole rows: two short ones would not show a window.
+        Its attention must be ours and must see whole rows; two short rows would not reveal a window.
         """
         config, parameters = self.model.config.to_dict(), inspect.signature(self.model.forward).parameters
         windows = ("sliding_window", "local_attention", "attention_window")
@@ -327,7 +327,7 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
     """Load an encoder and its tokenizer from its folder, or from the hub's cache.
 
     Raises:
-        ValueError: the files cannot be had, are not the expected ones, or hold no encoder; one line with the remedy.
+        ValueError: the files are unavailable, are not the expected ones, or hold no encoder; one line with the remedy.
     """
     folder, revision = locate(reference)
     digest = fingerprint(reference, folder)
@@ -344,13 +344,13 @@ def _collated(rows: Sequence[Row], tokenizer: PieceTokenizer) -> Batch:
 
 
 def _layer_stack(model: nn.Module) -> nn.ModuleList:
-    """The list of the transformer's layers: the one that holds most of the weights."""
+    """The list of the transformer's layers: the list with most of the weights."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     return max(lists, key=lambda modules: sum(parameter.numel() for parameter in modules.parameters()))
 
 
 def _make_dropouts_real(model: nn.Module) -> None:
-    """Put a dropout where a ratio of 0 made a family build an identity instead (ModernBERT's `out_drop`)."""
+    """Insert a dropout wherever a ratio of 0 made a family build an identity instead (ModernBERT's `out_drop`)."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Identity) and "drop" in name:

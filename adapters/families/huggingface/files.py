@@ -1,6 +1,6 @@
-"""The files of a Hugging Face encoder: found in a folder or on the hub, checked, hashed; their sizes and licence.
+"""The files of a Hugging Face encoder: find, check and hash them in a folder or on the hub; read sizes and licence.
 
-Nothing is loaded here. Files of the hub come from the local cache if they are complete, else they are downloaded.
+Nothing is loaded here. Files of the hub come from the local cache if complete there; otherwise they are downloaded.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ BESIDE_WEIGHTS = (
 )  # fmt: skip
 """The files that loading reads besides the weights; any of them may affect the states, or a sentence's vector."""
 ADAPTER = "adapter_config.json"
-"""The file of peft, and of the library adapters, with weights that are of no use without their base."""
+"""The configuration of adapter weights (peft, the library adapters), which are useless without their base."""
 WIDTHS = {"hidden_size", "d_model", "dim", "emb_dim", "n_embd"}
-"""Names in configurations of the size of a hidden state, which some tensor has as its length."""
+"""Configuration keys for the size of a hidden state, which is a dimension of some tensor."""
 SIZES = re.compile("layers?$|size$|dim$|heads$")
 AGAIN = 64
-"""How often a layer or a row may be used again: ALBERT runs each of its layers up to 24 times."""
+"""The largest number of times that a layer or a row is reused: ALBERT runs each layer up to 24 times."""
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -57,16 +57,16 @@ def weight_files(folder: Path) -> list[Path]:
     try:
         names = set(_WeightIndex.model_validate(parse_json(read_bytes(index))).weight_map.values())
     except (ValueError, OSError) as error:
-        raise ValueError(f"{index} is no index of weights; save the encoder again.") from error
+        raise ValueError(f"{index} is not an index of weights; save the encoder again.") from error
     return [folder / name for name in sorted(names)]
 
 
 FileName = Annotated[str, Field(pattern=r"^[^/\\\x00]*\.safetensors$", max_length=200)]
-"""A file in the folder of the index; a path could lead elsewhere."""
+"""The name of a file in the index's own folder; a path could lead elsewhere."""
 
 
 class _WeightIndex(BaseModel):
-    """`model.safetensors.index.json`; transformers wants both keys."""
+    """`model.safetensors.index.json`; transformers requires both keys."""
 
     metadata: dict[str, Any]
     weight_map: dict[str, FileName]
@@ -79,11 +79,11 @@ def check_folder(folder: Path) -> Path:
         ValueError: no such folder, or a required file is missing; the message names it and the remedy.
     """
     if not is_folder(folder):
-        raise ValueError(f"There is no folder {folder}; pass the folder of an encoder, or a hub id, as hf:… .")
-    if (folder / ADAPTER).is_file():  # with a whole encoder too: transformers would apply it if peft is installed
+        raise ValueError(f"There is no folder {folder}; name the folder of an encoder, or a hub id, as in hf:… .")
+    if (folder / ADAPTER).is_file():  # even with a whole encoder, since transformers with peft would apply the adapter
         raise ValueError(
             f"{folder} holds an adapter ({ADAPTER}), which is not read; merge it into its encoder (peft's "
-            "merge_and_unload()), save_pretrained() that and its tokenizer in a folder of their own, and pass it."
+            "merge_and_unload()), save_pretrained() the result and its tokenizer in a separate folder, and name it."
         )
     read_config(folder)
     weights = weight_files(folder)
@@ -102,7 +102,7 @@ def check_folder(folder: Path) -> Path:
 
 
 def check_sizes(folder: Path, word: str) -> None:
-    """Refuse a configuration of a model that is far larger than its weights, before anything of that size is made.
+    """Refuse a configuration of a model that is far larger than its weights, before allocating that size.
 
     Raises:
         ValueError: one line with the configuration's key.
@@ -117,7 +117,7 @@ def check_sizes(folder: Path, word: str) -> None:
         most = largest if name in WIDTHS else AGAIN * (len(shapes) if is_count else max(1024, largest))
         if isinstance(value, int) and (name in WIDTHS or SIZES.search(name)) and value > most:
             raise ValueError(
-                f"{word}: its config.json has a {name} of {value}, and its weights are {len(shapes)} tensors of at "
+                f"{word}: its config.json has a {name} of {value}, but its weights are {len(shapes)} tensors of at "
                 f"most {largest} rows or columns. Copy or download it again."
             )
 
@@ -133,17 +133,17 @@ def _check_whole(path: Path) -> None:
         if is_pointer:
             raise ValueError(f"{path} is a Git LFS pointer, not the weights; run `git lfs pull` there.") from None
         reason = " ".join(str(error).split())
-        raise ValueError(f"{path} is damaged or cut off ({reason}); copy or download it again.") from None
+        raise ValueError(f"{path} is damaged or truncated ({reason}); copy or download it again.") from None
 
 
 def _no_weights(folder: Path) -> ValueError:
     """The error for a folder without safetensors; pickled weights are refused, since unpickling can run any code."""
     if any((folder / name).is_file() for name in PICKLES):
         return ValueError(
-            f"{folder} holds only pickled weights (pytorch_model.bin), which are never read; load them where you trust "
+            f"{folder} holds only pickled weights (pytorch_model.bin), which are never read; if you trust them, load "
             f"them and save_pretrained() them as model.safetensors."
         )
-    return ValueError(f"{folder} holds no model.safetensors; pass a folder with the encoder's weights.")
+    return ValueError(f"{folder} holds no model.safetensors; name a folder with the encoder's weights.")
 
 
 def digest_of(files: Sequence[Path]) -> str:
@@ -184,14 +184,14 @@ def verify(reference: EncoderReference, folder: Path) -> str:
     digest = digest_of(weight_files(folder))
     if reference.sha256 not in (None, digest):
         raise ValueError(
-            f"The weights in {folder} are not those of '{reference.word}': their sha256 begins {digest[:16]}, not "
+            f"{folder} does not hold the weights of '{reference.word}': their sha256 begins {digest[:16]}, not "
             f"{str(reference.sha256)[:16]}; install or download them again."
         )
     return digest
 
 
 STATE_SIZES = ("hidden_size", "dim", "d_model")
-"""The keys of config.json that different model types use for the size of a hidden state."""
+"""The config.json keys for the size of a hidden state; they differ by model type."""
 
 
 def state_size(folder: Path) -> int:
@@ -203,7 +203,7 @@ def state_size(folder: Path) -> int:
     config = read_config(folder)
     size = next((config[name] for name in STATE_SIZES if isinstance(config.get(name), int)), None)
     if size is None:
-        raise ValueError(f"{folder / 'config.json'} names no size of a state ({', '.join(STATE_SIZES)}).")
+        raise ValueError(f"{folder / 'config.json'} has no size of a hidden state ({', '.join(STATE_SIZES)}).")
     return int(size)
 
 
@@ -246,11 +246,11 @@ def weights_without_embeddings(folder: Path) -> int:
 
 CARD = "README.md"
 LONGEST = 100
-"""Characters of a licence that are kept; identifiers of the hub have at most 30."""
+"""The number of characters of a licence to keep; the hub's identifiers have at most 30."""
 
 
 def licence_of(folder: Path) -> str | None:
-    """The licence in a folder's `README.md`: an identifier of the hub (`apache-2.0`), on one line; None for none."""
+    """The licence in a folder's `README.md`: a hub identifier (`apache-2.0`), on one line; None without one."""
     try:
         front = parse_yaml(_front_matter(read_bytes(folder / CARD).decode()), yaml.BaseLoader)
     except (OSError, ValueError, yaml.YAMLError):
@@ -260,7 +260,7 @@ def licence_of(folder: Path) -> str | None:
 
 
 def _front_matter(text: str) -> str:
-    """The YAML between the first two lines of three hyphens; empty where a text does not begin with such a line."""
+    """The YAML between the first two lines of three hyphens; empty if the text does not begin with such a line."""
     lines = text.lstrip("\ufeff").splitlines()
     if not lines or lines[0].strip() != "---":
         return ""
@@ -280,14 +280,14 @@ HUB_FILES = (
 )
 
 ASK_SECONDS = 20
-"""Timeout of the request for the newest commit; downloads have the hub client's timeouts and retries."""
+"""Timeout of the request for the newest commit; downloads use the hub client's timeouts and retries."""
 
 
 def snapshot(reference: EncoderReference) -> Path:
     """The folder of a hub encoder in the local cache, named by its commit.
 
-    A cached copy of a given revision is used without network access. Without a revision the newest commit is looked up
-    first, and the cached copy is used if the hub cannot be reached.
+    With a revision, a cached copy is used without network access. Without a revision, the newest commit is looked up
+    first; if the hub cannot be reached, the cached copy is used.
 
     Raises:
         ValueError: the files are not available; one line with the remedy.
@@ -300,7 +300,7 @@ def snapshot(reference: EncoderReference) -> Path:
         return cached
     what = f"Encoder '{reference.word}': {reference.source}"
     try:
-        # This request fails at once without a network, where a download would retry, and log it, for half a minute.
+        # Without a network this request fails at once; a download would retry, and log it, for half a minute.
         commit = huggingface_hub.model_info(reference.source, revision=reference.revision, timeout=ASK_SECONDS).sha
         folder = huggingface_hub.snapshot_download(
             reference.source, revision=commit, allow_patterns=list(HUB_FILES)
@@ -314,12 +314,12 @@ def snapshot(reference: EncoderReference) -> Path:
         raise ValueError(f"{what} has no revision '{reference.revision}' on the hub.") from error
     except errors.HFValidationError as error:
         raise ValueError(f"{what} is neither a hub id nor a folder.") from error
-    except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]  # httpx's, whichever the hub uses
+    except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]  # the error of the hub's httpx
         if cached is not None:
             return cached
         raise ValueError(
             f"{what} is not in the local cache and the hub cannot be reached ({first_line(error)}); connect once, "
-            f"point HF_HOME at a cache that holds it, or pass a folder as hf:FOLDER."
+            f"point HF_HOME at a cache that holds it, or name a folder as hf:FOLDER."
         ) from error
 
 

@@ -1,9 +1,9 @@
-"""The classification head that transformers puts on an encoder of a family, without the encoder below it.
+"""The classification head that transformers builds on a family's encoders, without the encoder below it.
 
 `AutoModelForSequenceClassification` and `AutoModelForTokenClassification` know each family's head: BERT's pooler,
-dropout and classifier, RoBERTa's dense layer and tanh, DistilBERT's dense layer and ReLU. Here the family's own class
-is built with a module in its encoder's place that returns the hidden states that it is given, so that the family's own
-`forward` computes the scores.
+dropout and classifier, RoBERTa's dense layer and tanh, DistilBERT's dense layer and ReLU. This module builds the
+family's own class with a stand-in for the encoder that returns given hidden states, so that the family's own `forward`
+computes the scores.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from meltpoint.tasks.core.task import Kind
 
 
 class GivenOutput(BaseModelOutputWithPooling):
-    """Hidden states; what else some encoders return (Longformer's global attention) is None."""
+    """Hidden states; other outputs of some encoders (Longformer's global attention) are None."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("_"):
@@ -36,10 +36,10 @@ class GivenOutput(BaseModelOutputWithPooling):
 
 
 class GivenStates(nn.Module):
-    """A module in the encoder's place that returns given hidden states, and what the encoder's pooler makes of them.
+    """A stand-in for the encoder that returns given hidden states, and the encoder's pooler's output for them.
 
     Args:
-        encoder: the encoder in whose place it stands; its pooler is taken over.
+        encoder: the encoder to replace; its pooler is reused.
         has_pooler: whether the head reads the encoder's pooler.
     """
 
@@ -55,21 +55,21 @@ class GivenStates(nn.Module):
         return GivenOutput(last_hidden_state=self.states, pooler_output=self._pooled(self.states))
 
     def _pooled(self, states: Tensor) -> Tensor:
-        """The first piece's state, through the pooler where there is one."""
+        """The first piece's state, passed through the pooler if there is one."""
         if self.pooler is None:
             return states[:, 0]
         if not isinstance(self.pooler, nn.Linear):
             pooled: Tensor = self.pooler(states)
             return pooled
-        pooled = self.pooler(states[:, 0])  # ALBERT's is the dense layer alone, its tanh another module
+        pooled = self.pooler(states[:, 0])  # ALBERT's pooler is only the dense layer; its tanh is another module
         return pooled if self.pooler_activation is None else self.pooler_activation(pooled)
 
 
 class PlainHead(nn.Module):
-    """A family's head for one trial; its parameters' names are `model.` and those of the family's own class.
+    """A family's head for one trial; its parameters have the names of the family's own class after `model.`.
 
     Args:
-        model: the family's class, with `GivenStates` in the place of its encoder.
+        model: the family's class, with `GivenStates` instead of its encoder.
     """
 
     def __init__(self, model: Any) -> None:
@@ -80,7 +80,7 @@ class PlainHead(nn.Module):
         """(batch, pieces, dim) and their mask, (batch, pieces) → (batch, outputs) or (batch, pieces, outputs)."""
         given = getattr(self.model, self.model.base_model_prefix)
         given.states = states
-        pieces = torch.zeros(mask.shape, dtype=torch.int64, device=states.device)  # some look at their shape
+        pieces = torch.zeros(mask.shape, dtype=torch.int64, device=states.device)  # some heads read their shape
         logits: Tensor = self.model(input_ids=pieces, attention_mask=mask.long(), return_dict=True).logits
         given.states = None
         return logits
@@ -102,13 +102,13 @@ class TransformersHead:
     def build(
         self, kind: Kind, outputs: int, pooler: str, generators: Sequence[torch.Generator]
     ) -> list[nn.Module]:  # fmt: skip
-        """The head as it begins, once a generator; see `FamilyHead.build`."""
+        """The initial head, one per generator; see `FamilyHead.build`."""
         blank = self._blank(kind, outputs, pooler != "none")
         given = self._shipped(blank) if pooler == "pretrained" else {}
         return [PlainHead(_begun(blank, given, generator)) for generator in generators]
 
     def reads(self, kind: Kind) -> Reads:
-        """ "all" where the scores of a sentence depend on other states than the first piece's (ModernBERT's mean)."""
+        """ "all" if the scores of a sentence depend on more than the first piece's state (ModernBERT's mean)."""
         if kinds.get(kind).labels_words:
             return "first"
         if kind not in self._reads:
@@ -145,7 +145,7 @@ class TransformersHead:
         config, family = copy.deepcopy(self.config), auto_class(kind)
         if not has_class(config, kind):
             name = type(config).__name__.removesuffix("Config")
-            raise ValueError(f"transformers has no {family.__name__} of {name}; take another head than native.")
+            raise ValueError(f"transformers has no {family.__name__} for {name}; use another head than native.")
         config.num_labels = outputs
         with quiet(), torch.device("meta"):
             model = family.from_config(
@@ -155,11 +155,11 @@ class TransformersHead:
         setattr(model, model.base_model_prefix, stand_in)
         model.to_empty(device="cpu")
         if stand_in.pooler is not None and not _reads_pooler(model, stand_in.pooler):
-            stand_in.pooler = stand_in.pooler_activation = None  # BigBird's head reads the states themselves
+            stand_in.pooler = stand_in.pooler_activation = None  # BigBird's head reads the states directly
         return model
 
     def _shipped(self, blank: Any) -> Mapping[str, Tensor]:
-        """The head's weights that the checkpoint holds, without those of its output layer, whose labels are others."""
+        """The head's weights in the checkpoint, except its output layer's, which are for other labels."""
         prefix, found = f"{blank.base_model_prefix}.", {}
         output = output_layer(blank)
         wanted = {name: own.shape for name, own in blank.named_parameters() if not name.startswith(f"{output}.")}
@@ -175,7 +175,7 @@ class TransformersHead:
     def _files(self) -> list[Path]:
         files = [] if self.folder is None else weight_files(self.folder)
         if self.folder is not None and not files:
-            raise ValueError(f"{self.folder} is gone, which holds the weights of the encoder's pooler; put it back.")
+            raise ValueError(f"{self.folder} is gone, with the weights of the encoder's pooler; restore it.")
         return files
 
 
@@ -213,7 +213,7 @@ def _reads_pooler(model: Any, pooler: nn.Module) -> bool:
 
 
 def _begun(blank: Any, given: Mapping[str, Tensor], generator: torch.Generator) -> Any:
-    """A copy with the first weights that transformers draws, and then those that are given."""
+    """A copy with transformers' initial weights, overwritten by the given ones."""
     seed = int(torch.randint(2**62, (), generator=generator))
     model = copy.deepcopy(blank)
     with torch.random.fork_rng(devices=[]):

@@ -23,7 +23,7 @@ AGAIN = "Copy or download the whole folder again."
 
 
 def check(folder: Path, word: str) -> None:
-    """Refuse a folder whose model cannot be adapted; it is read once per process as long as its files do not change.
+    """Refuse a folder whose model cannot be adapted; it is read once per process unless its files change.
 
     Raises:
         ValueError: as `read`.
@@ -44,10 +44,10 @@ def read(folder: Path, word: str, dtype: torch.dtype | Literal["auto"]) -> tuple
     Args:
         folder: the folder of its files.
         word: the encoder's name on the command line, for messages.
-        dtype: of the weights; "auto" for the file's dtype.
+        dtype: the weights' type; "auto" for the file's dtype.
 
     Raises:
-        ValueError: it is no text encoder, a file cannot be read, or the files do not belong together; one line.
+        ValueError: it is not a text encoder, a file cannot be read, or the files do not belong together; one line.
     """
     with quiet():
         config = supported_config(folder, word)
@@ -57,7 +57,7 @@ def read(folder: Path, word: str, dtype: torch.dtype | Literal["auto"]) -> tuple
     pieces, rows = max(tokenizer.get_vocab().values()) + 1, model.get_input_embeddings().weight.shape[0]
     if pieces > rows:
         raise ValueError(
-            f"{word}: its tokenizer knows {pieces} pieces, its weights embed {rows}. Save the tokenizer that the "
+            f"{word}: its tokenizer has {pieces} pieces, but its weights embed {rows}. Save the tokenizer that the "
             f"weights were trained with, or resize the embeddings (resize_token_embeddings) and save both again."
         )
     return model, tokenizer
@@ -84,7 +84,7 @@ def read_tokenizer(folder: Path, word: str) -> Any:
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, local_files_only=True
         )
-    except Exception as error:  # tokenizers raises the class Exception itself for a damaged tokenizer.json
+    except Exception as error:  # tokenizers raises a plain Exception for a damaged tokenizer.json
         raise ValueError(
             f"{word}: its tokenizer cannot be read ({first_line(error)}). Save it again next to the weights."
         ) from error
@@ -106,20 +106,20 @@ def _read_model(config: Any, folder: Path, word: str, dtype: torch.dtype | Liter
         )  # fmt: skip
     except MemoryError:
         raise
-    except Exception as error:  # a family's code raises whatever comes of a value that it does not know
+    except Exception as error:  # a family's code may raise anything for an unknown value
         raise ValueError(f"{word}: its weights do not fit its config.json ({first_line(error)}). {AGAIN}") from error
     for name, in_file, expected in sorted(report["mismatched_keys"]):
-        shapes = f"{name} is {tuple(in_file)} in the file and {tuple(expected)} by config.json"
+        shapes = f"{name} is {tuple(in_file)} in the file but {tuple(expected)} by config.json"
         raise ValueError(f"{word}: its weights do not fit its config.json: {shapes}. {AGAIN}")
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
-        lack = f"lacks {len(missing)} of the encoder's weights that its config.json names, {missing[0]} among them"
+        lack = f"lacks {len(missing)} of the encoder's weights that its config.json names, including {missing[0]}"
         raise ValueError(f"{word} {lack}. {AGAIN}")
     unread = _without_place(model, report["unexpected_keys"])
     if unread:
         raise ValueError(
-            f"{word} holds {len(unread)} weights that {model_class.__name__} has no place for by its config.json, "
-            f"{unread[0]} among them, so that its states would not be its makers'. Save the encoder without them."
+            f"{word} holds {len(unread)} weights that {model_class.__name__} does not use by its config.json, "
+            f"including {unread[0]}, so its states would differ from its makers'. Save the encoder without them."
         )
     if not takes_pooler and isinstance(getattr(model, "pooler", None), nn.Module):
         model.pooler = nn.Identity()
@@ -127,7 +127,7 @@ def _read_model(config: Any, folder: Path, word: str, dtype: torch.dtype | Liter
 
 
 def _without_place(model: Any, unexpected: Iterable[str]) -> list[str]:
-    """The unexpected weights that lie inside the encoder (adapters, further layers); heads and buffers do not."""
+    """The unexpected weights inside the encoder (adapters, further layers), without heads and buffers."""
     inside = {name.partition(".")[0] for name, _ in model.named_parameters()}
     buffers = {name for name, _ in model.named_buffers()}
     names = {name: name.removeprefix(f"{model.base_model_prefix}.") for name in unexpected}
@@ -137,8 +137,8 @@ def _without_place(model: Any, unexpected: Iterable[str]) -> list[str]:
 def load_tokenizer(reference: EncoderReference) -> PieceTokenizer:
     """The tokenizer of an encoder's folder, downloaded first if necessary; it gives no segments.
 
-    Its longest input is also that of a configuration that leaves out `max_position_embeddings`, for which transformers
-    has a default.
+    Its longest input is also right for a configuration without `max_position_embeddings`, for which transformers has a
+    default.
 
     Raises:
         ValueError: the files are not available, or cannot be read; one line with the remedy.

@@ -1,9 +1,9 @@
-"""Skip-thought vectors (Kiros et al. 2015), given as `skipthoughts:FOLDER`.
+"""Skip-thought vectors (Kiros et al. 2015), named `skipthoughts:FOLDER`.
 
 The folder holds the files that github.com/ryankiros/skip-thoughts publishes. `skipthoughts:FOLDER` is combine-skip, the
 concatenated vectors of both models; `FOLDER#uni` and `FOLDER#bi` are the vectors of one model, and the suffix `+eos`
-(`FOLDER#combine+eos`) appends the end-of-sentence token to every text. The authors advise against it if texts end in
-punctuation, and in favour of it if they do not, as in SICK.
+(`FOLDER#combine+eos`) appends the end-of-sentence token to every text. The authors advise it only for texts that do not
+end in punctuation, as in SICK.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
 
 TRAITS = FamilyTraits(joins_pairs=False, has_words=False, of_transformers=False)
-"""Of every Skip-thoughts model, wherever its files lie."""
+"""The traits of every Skip-thoughts model, wherever its files are."""
 
 FORMAT = 1
-"""Increased when the computation of vectors from the same files changes, so that older cached features are not read."""
+"""Increase this when vectors from the same files change, so that older cached features are not read."""
 
 
 def reference(source: str, kind: Kind) -> EncoderReference:
@@ -42,9 +42,11 @@ def reference(source: str, kind: Kind) -> EncoderReference:
         ValueError: no folder, a missing file, or a task that labels words.
     """
     if not source.strip():
-        raise ValueError(f"'{FAMILY}:' needs a folder behind it, as in {FAMILY}:models/skip-thoughts.")
+        raise ValueError(f"'{FAMILY}:' needs a folder after it, as in {FAMILY}:models/skip-thoughts.")
     if kinds.get(kind).labels_words:
-        raise ValueError("Skip-thoughts has one vector per sentence and none per word; leave out tasks of words.")
+        raise ValueError(
+            "Skip-thoughts has one vector per sentence and none per word; leave out tasks that label words."
+        )
     variant, folder = Variant.parse(source)
     return EncoderReference(
         f"{FAMILY}:{check_folder(folder, variant)}#{variant}", str(folder),
@@ -83,14 +85,14 @@ def weights_without_embeddings(reference: EncoderReference) -> int:
 
 
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:
-    """The tokenizer with no word in its dictionary: it counts words, and knows none of them."""
+    """A tokenizer with an empty dictionary, for counting words."""
     from meltpoint.adapters.families.skip_thoughts.tables import END, UNKNOWN, SkipThoughtsTokenizer
 
     return SkipThoughtsTokenizer((UNKNOWN, END), _variant(reference).eos)
 
 
 def longest_input(reference: EncoderReference) -> int:
-    """The longest text in words: more than a setting's `max_pieces` can be."""
+    """The longest text in words, larger than any setting's `max_pieces`."""
     from meltpoint.adapters.families.skip_thoughts.tables import UNBOUNDED  # imports torch
 
     return UNBOUNDED

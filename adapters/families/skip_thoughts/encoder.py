@@ -30,11 +30,11 @@ from meltpoint.adapters.layers.lstm import reversal, reverse
 
 
 class WordTable:
-    """Fixed word vectors on the CPU; not a submodule, so that they are neither copied nor moved with the encoder.
+    """Fixed word vectors on the CPU; not a submodule, so they are neither copied nor moved with the encoder.
 
     Both published tables have 930 000 words × 620, 2.3 GB each. All but 20 000 words' vectors were obtained by
-    regression on word2vec (Kiros et al. 2015, section 2.2), so that training some of them would make them inconsistent
-    with the others.
+    regression on word2vec (Kiros et al. 2015, section 2.2), so training some of them would make them inconsistent with
+    the others.
 
     Args:
         vectors: (words, dim) float32; may be memory-mapped.
@@ -61,11 +61,11 @@ class DirectionGRU(nn.Module):
     """The GRU of one direction: Kiros et al. 2015, equations 1–4, as in the authors' function `gru_layer`.
 
     r = σ(W_r x + U_r h + b_r), u = σ(W_u x + U_u h + b_u), c = tanh(W x + r ∗ (U h) + b), h' = u ∗ h + (1 − u) ∗ c.
-    The paper has U (r ∗ h), and u and 1 − u exchanged; the published weights were trained with the code. torch's GRU
-    equals the code if its second bias, which is multiplied by r, is 0; it is therefore a constant.
+    The paper has U (r ∗ h), and u and 1 − u swapped; the published weights were trained with the code. torch's GRU
+    equals the code if its second bias, which is multiplied by r, is 0, so that bias is a constant.
 
     Args:
-        arrays: from `files.read_directions`: the concatenated gates r and u, and the candidate.
+        arrays: the concatenated gates r and u, and the candidate, from `files.read_directions`.
     """
 
     no_bias: Tensor
@@ -107,7 +107,7 @@ class DirectionGRU(nn.Module):
 
 
 class SkipThoughtsModel(nn.Module):
-    """One published model: uni-skip reads left to right; bi-skip both ways, with the two states concatenated."""
+    """One published model: uni-skip reads left to right; bi-skip reads both ways and concatenates the two states."""
 
     def __init__(self, directions: list[dict[str, Array]], table: WordTable) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class SkipThoughtsModel(nn.Module):
         return functional.normalize(torch.cat(read, 1), dim=1)
 
     def published(self, prefixes: Sequence[str]) -> dict[str, Array]:
-        """The current weights of every direction by their published names."""
+        """The current weights of every direction under their published names."""
         units = [direction for direction in self.directions if isinstance(direction, DirectionGRU)]
         return {
             f"{prefix}_{name}": array
@@ -135,13 +135,13 @@ class SkipThoughtsModel(nn.Module):
 class SkipThoughtsEncoder(Encoder):
     """One vector per text, returned as the state of its first position; the states of other positions are 0.
 
-    Heads that read first pieces get the vector, and a cache stores only these. Each model's vector is scaled to norm 1,
-    as in the authors' `encode` (`use_norm`). Vectors are computed in float32 also under bf16 autocast, since rounding
-    errors would accumulate over the recurrence.
+    Heads that read first pieces get the vector, and a cache stores only first pieces. Each model's vector is scaled to
+    norm 1, as in the authors' `encode` (`use_norm`). Vectors are computed in float32 even under bf16 autocast, since
+    rounding errors would accumulate over the recurrence.
 
     Args:
         models: name → model, in the order of their vectors.
-        tokenizer: with the dictionary of the models' tables.
+        tokenizer: a tokenizer with the dictionary of the models' tables.
         variant: the published vectors to compute.
         fingerprint: sha256 (first 16 hex digits) of the files and the variant.
         revision: the folder, with the variant.
@@ -212,7 +212,7 @@ def _model(folder: Path, name: str, words: int) -> SkipThoughtsModel:
     table = WordTable(tables.read_table(path))
     wanted = len(directions[0]["Wx"])
     if table.dim != wanted:
-        raise ValueError(f"{path} has vectors of {table.dim}, its model reads {wanted}; download both again.")
+        raise ValueError(f"{path} has vectors of {table.dim}, but its model reads {wanted}; download both again.")
     if table.words < words:
         raise ValueError(f"{path} has {table.words} vectors for {words} words of {DICTIONARY}; download both again.")
     return SkipThoughtsModel(directions, table)

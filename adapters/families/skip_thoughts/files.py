@@ -2,7 +2,7 @@
 
 `uni_skip.npz` and `bi_skip.npz` hold the parameters by name, `utable.npy` and `btable.npy` one word vector per row, in
 the order of `dictionary.txt`. The published options (`*.npz.pkl`) are never read: unpickling can run any code, and the
-sizes in them follow from the arrays.
+arrays already give the sizes in them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODELS = {"uni": ("uni",), "bi": ("bi",), "combine": ("uni", "bi")}
 """Name → the models whose vectors are concatenated, in the order of the authors' `encode`."""
 COMBINE, EOS = "combine", "eos"
 FILE = "variant.txt"
-"""Meltpoint writes it next to the published files when it saves an encoder: the encoder's variant."""
+"""The encoder's variant; Meltpoint writes this file next to the published ones when it saves an encoder."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Variant:
 
     Attributes:
         name: a key of `MODELS`.
-        eos: whether `<eos>` is appended to every text; it was in training, but by the authors' default is not when
-            vectors are computed.
+        eos: whether `<eos>` is appended to every text; training did so, but the authors' default for computing vectors
+            does not.
     """
 
     name: str = COMBINE
@@ -44,7 +44,7 @@ class Variant:
         """(variant, absolute folder) of `FOLDER`, `FOLDER#NAME` or `FOLDER#NAME+eos`.
 
         Raises:
-            ValueError: the part after `#` is no variant.
+            ValueError: the part after `#` is not a variant.
         """
         named, mark, text = source.rpartition("#")
         folder = expanded(named if mark else source).resolve()
@@ -90,15 +90,17 @@ def check_folder(folder: Path, variant: Variant) -> Path:
         ValueError: a file is missing; the message names it and the remedy.
     """
     if not is_folder(folder):
-        raise ValueError(f"There is no folder {folder}; pass that of the published files, as skipthoughts:FOLDER.")
+        raise ValueError(
+            f"There is no folder {folder}; name the folder of the published files, as in skipthoughts:FOLDER."
+        )
     for path in used_files(folder, variant):
         if path.is_file():
             continue
         if path.with_name(f"{path.name}.pkl").is_file():
             raise ValueError(
-                f"{folder} holds {path.name}.pkl, a pickle, which is never read, but no {path.name}; {ORIGIN}."
+                f"{folder} holds no {path.name}, only {path.name}.pkl, a pickle, which is never read; {ORIGIN}."
             )
-        other = "".join(f", or take #{name}" for name in ("uni", "bi") if _has_all(folder, Variant(name, variant.eos)))
+        other = "".join(f", or use #{name}" for name in ("uni", "bi") if _has_all(folder, Variant(name, variant.eos)))
         raise ValueError(f"{folder} holds no {path.name}; {ORIGIN}{other}.")
     return folder
 
@@ -117,7 +119,7 @@ def read_directions(folder: Path, model: str) -> list[dict[str, Array]]:
     with _archive(path) as archive:
         grus = [_direction(archive, prefix, path) for prefix in DIRECTIONS[model]]
     if len({gru["Ux"].shape for gru in grus} | {gru["Wx"].shape for gru in grus}) > 2:
-        raise ValueError(f"{path}: its two directions are not of one size; {ORIGIN}.")
+        raise ValueError(f"{path}: its two directions differ in size; {ORIGIN}.")
     return grus
 
 
@@ -128,7 +130,7 @@ def _archive(path: Path) -> np.lib.npyio.NpzFile:
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} cannot be read as NumPy's .npz; {ORIGIN}.") from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise ValueError(f"{path} holds one array, not those of a model by name; {ORIGIN}.")
+        raise ValueError(f"{path} holds one array, not a model's named arrays; {ORIGIN}.")
     return archive
 
 
@@ -140,7 +142,7 @@ def _direction(archive: np.lib.npyio.NpzFile, prefix: str, path: Path) -> dict[s
     try:
         arrays = {name: np.asarray(archive[f"{prefix}_{name}"], dtype=np.float32) for name in NAMES}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: {prefix}_… are no arrays of numbers; {ORIGIN}.") from error
+        raise ValueError(f"{path}: {prefix}_… are not arrays of numbers; {ORIGIN}.") from error
     words, units = arrays["Wx"].shape if arrays["Wx"].ndim == 2 else (0, 0)
     wanted = {
         "W": (words, 2 * units), "b": (2 * units,), "U": (units, 2 * units),

@@ -6,9 +6,9 @@ case-sensitive.
 
 The published tables are pickled NumPy arrays of Python objects, one small array per word. Unpickling can run any code,
 so NumPy does not read them: the restricted unpickler below accepts only the names that such a table needs, maps them to
-classes of this module that store shapes and bytes and call nothing, and refuses every other name; a malicious file can
-at worst request more memory than there is. A table saved as plain float32 is memory-mapped instead, with one copy for
-all processes:
+classes of this module that store shapes and bytes and call nothing, and refuses every other name. At worst, a malicious
+file can request too much memory. A table saved as plain float32 is memory-mapped instead, with one copy for all
+processes:
 
     python -c "import numpy; from meltpoint.adapters.families.skip_thoughts.tables import read_table; \
                numpy.save('utable.plain.npy', read_table('utable.npy'))"    # then replace utable.npy by it
@@ -33,7 +33,7 @@ from meltpoint.adapters.families.skip_thoughts.files import EOS
 
 UNKNOWN, END = "UNK", f"<{EOS}>"
 UNBOUNDED = 100_000
-"""Longest input in pieces: a GRU can read texts of any length, so that only a setting's `max_pieces` limits them."""
+"""Longest input in pieces: a GRU can read texts of any length, so only a setting's `max_pieces` limits them."""
 
 
 class SkipThoughtsTokenizer:
@@ -64,14 +64,15 @@ class SkipThoughtsTokenizer:
     def sentence(self, text: str, limit: int) -> tuple[list[int], list[int], int]:
         """(pieces, [], number of words cut) of one sentence of at most `limit` words, including `<eos>`.
 
-        A text without words is `<eos>` alone, as an empty sentence was in training; the authors' code cannot encode it.
+        A text without words becomes `<eos>` alone, like an empty sentence in training; the authors' code cannot encode
+        it.
         """
         lines = [self._lines.get(word, self._unknown) for word in words_of(text)]
         room = limit - len(self._tail)
         return lines[:room] + self._tail or [self._end], [], max(0, len(lines) - room)
 
     def pair(self, first: str, second: str, limit: int) -> tuple[list[int], list[int], tuple[Span, Span], int]:
-        """Never called: `joins_pairs` is false, so that the sentences of a pair are encoded separately."""
+        """Never called: `joins_pairs` is false, so the sentences of a pair are encoded separately."""
         raise AssertionError("Skip-thoughts read one sentence at a time")
 
     def word(self, word: str) -> list[int]:
@@ -84,7 +85,7 @@ class SkipThoughtsTokenizer:
 
 
 WordVectors = NDArray[np.float32]
-"""(words, dim), or (dim,) of one word."""
+"""(words, dim), or (dim,) for one word."""
 
 _BROKEN = (
     OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, OverflowError, SyntaxError,
@@ -94,10 +95,10 @@ _BROKEN = (
 
 
 def read_table(path: Path | str) -> WordVectors:
-    """Read a table: (words, dim) float32. A plain float32 one is memory-mapped copy-on-write.
+    """Read a table: (words, dim) float32. A plain float32 table is memory-mapped copy-on-write.
 
     Raises:
-        ValueError: the file is no table of word vectors; one line with the remedy.
+        ValueError: the file is not a table of word vectors; one line with the remedy.
     """
     path = Path(path)
     try:
@@ -108,11 +109,11 @@ def read_table(path: Path | str) -> WordVectors:
         table: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
     except MemoryError as error:
         raise ValueError(
-            f"{path} does not fit into memory, or is damaged: a pickled table is read whole; make it a plain one where "
-            f"there is room (docs/encoders.md), or download it again."
+            f"{path} does not fit into memory, or is damaged: a pickled table is read whole; convert it to a plain "
+            f"table on a machine with more memory (docs/encoders.md), or download it again."
         ) from error
     except _BROKEN as error:
-        raise ValueError(f"{path} is no table of word vectors ({first_line(error)}); download it again.") from error
+        raise ValueError(f"{path} is not a table of word vectors ({first_line(error)}); download it again.") from error
     if table.ndim != 2 or table.dtype.kind != "f":
         raise ValueError(
             f"{path} holds {table.dtype} of shape {table.shape}, not one vector per word; download it again."
@@ -199,9 +200,9 @@ def _stacked(array: object, shape: tuple[int, ...], path: Path) -> WordVectors:
     for number, item in enumerate(items):
         vector = item.vector()
         if vector.size != table.shape[1]:
-            raise ValueError(f"word {number + 1} has {vector.size} numbers, the first one {table.shape[1]}")
+            raise ValueError(f"word {number + 1} has {vector.size} numbers, but the first has {table.shape[1]}")
         table[number] = vector
-        item.data = b""  # frees memory: a table has 2.3 GB
+        item.data = b""  # frees memory: a table takes 2.3 GB
     return table
 
 
