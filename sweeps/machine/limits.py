@@ -67,7 +67,7 @@ Eight that fine-tune all-MiniLM-L6-v2 train 7.7 times as many examples a second 
 about as long as one (`docs/internals/log.md`, 2026-11-26)."""
 
 GPU_MARGIN = 0.5
-"""Extra memory of a trial that shares a GPU, as a part of the measured need: torch fragments its memory."""
+"""Extra memory of a trial that shares a GPU, as a fraction of the measured need: torch fragments its memory."""
 
 BUNDLES_FINALS = False
 """True if finals of a frozen encoder, each with its own seed and order of data, train side by side on a GPU.

@@ -78,8 +78,8 @@ def test_a_plan_has_nothing_to_do_in_a_closed_cell_and_says_why(wanted, make_led
     (line,) = [note for note in planned.notes if "is closed" in note]
     assert "its test split was opened on 2026-11-2" in line
     assert line.endswith(
-        "2 of 9 search trials were run, then the time budget was spent; a new --name searches on, or --new-test-round, "
-        "which tables name."
+        "2 of 9 search trials ran, then the time budget was spent; to continue the search, use a new "
+        "--name, or --new-test-round, which tables report."
     )
     assert planned.as_json()["cells"][0]["closed"]["since"] == OPENED_AT
 

@@ -62,7 +62,7 @@ def test_a_storage_that_is_not_there_or_another_ones_is_refused(order: Order, le
     elsewhere = order.model_copy(update={"checkpoint": "/nowhere/runs/tiny/checkpoints/x"})
     assert "does not see /nowhere/runs/tiny; mount" in str(unfit(elsewhere, patience_seconds=0.0))
     (ledger.started / f"{order.id}.json").unlink()
-    assert f"has another {ledger.folder}; mount" in str(unfit(order, patience_seconds=0.0))
+    assert f"has a different {ledger.folder}; mount" in str(unfit(order, patience_seconds=0.0))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

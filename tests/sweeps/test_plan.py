@@ -81,7 +81,7 @@ def test_a_head_that_reads_every_piece_costs_what_its_weights_do(minilm, linear:
 
 
 @pytest.mark.parametrize(
-    ("load", "said"), [(0.4, ""), (6.1, "(load 6.1 on 2 cores); while it stays so, expect about 4.0")]
+    ("load", "said"), [(0.4, ""), (6.1, "(load 6.1 on 2 cores); while it stays busy, expect about 4.0")]
 )
 def test_a_busy_machine_is_said_to_stretch_the_estimate(load: float, said: str, minilm, tmp_path, monkeypatch):
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
