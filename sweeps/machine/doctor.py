@@ -132,7 +132,7 @@ def memory(cgroup: Path = limits.CGROUP) -> Check:
 
 
 def accelerators() -> list[Check]:
-    """Checks of bf16 on the processor, each GPU that torch sees, and energy counters; or of a torch that cannot load."""
+    """Check bf16 on the processor, each GPU that torch sees, and energy counters; report a torch that cannot load."""
     try:
         import torch
 
@@ -288,7 +288,7 @@ def ray_token(environment: Mapping[str, str]) -> Check:
     name = "Ray's token"
     if environment.get("RAY_AUTH_MODE", "").lower() == "disabled":
         return Check(
-            name, True, "off (RAY_AUTH_MODE=disabled); anyone who reaches its ports can run code on the cluster"
+            name, True, "off (RAY_AUTH_MODE=disabled); anyone who reaches the cluster's ports can run code there"
         )
     if environment.get("RAY_AUTH_TOKEN"):
         return Check(name, True, "from RAY_AUTH_TOKEN")
