@@ -136,7 +136,7 @@ def settle(resources: Resources, found: ClusterGpus) -> tuple[float | Literal["a
     if resources.address is None and not torch.cuda.is_available():
         return 0.0, f"Ray has {found}, but torch {torch.__version__} cannot use any; see `meltpoint doctor`"
     if len(found.kinds) > 1 and UNKNOWN in found.kinds:
-        return 1.0, "Ray cannot name the kind of some GPUs; set a number to share them, such as --gpus-per-trial 0.5"
+        return 1.0, "GPUs of a kind that Ray cannot name; set a number to share them, such as --gpus-per-trial 0.5"
     return "auto", ""
 
 

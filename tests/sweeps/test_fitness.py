@@ -55,7 +55,7 @@ def test_an_order_of_a_local_cluster_takes_any_machine(order: Order) -> None:
 def test_other_code_is_refused_with_both_versions(order: Order) -> None:
     fault = unfit(order.model_copy(update={"code_version": "0.0.1+0123abcd"}))
     assert fault is not None
-    assert f"has Meltpoint's code {code_version()}, and the driver has 0.0.1+0123abcd" in fault
+    assert f"has Meltpoint's code {code_version()}, but the driver has 0.0.1+0123abcd" in fault
 
 
 def test_a_storage_that_is_not_there_or_another_ones_is_refused(order: Order, ledger: Ledger) -> None:

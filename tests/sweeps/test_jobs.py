@@ -68,7 +68,7 @@ def test_the_last_attempt_is_the_one_with_the_highest_number_and_not_the_last_li
     assert next_number("a", jobs) == 13, "a-12 is somebody else's, and taken all the same"
     with pytest.raises(ValueError, match=r"--attempt 3: .* 2, 9, 10\."):
         last_attempt("a", jobs, 3)
-    with pytest.raises(ValueError, match=r"no job of a sweep 'c'\. It has: a, b\."):
+    with pytest.raises(ValueError, match=r"no job of the sweep 'c'\. It has: a, b\."):
         last_attempt("c", jobs)
 
 
