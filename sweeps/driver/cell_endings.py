@@ -150,7 +150,7 @@ def _note(cell: CellSummary, opened: OpenCell, place: str) -> Iterator[str]:
     yield ""
     yield f"Train it again with `meltpoint train {BEST_FILE}`; the file is among this run's artifacts."
     yield ""
-    data = f"{some(head.train_examples, 'example')} to train on, {head.dev_examples} of dev"
+    data = f"{some(head.train_examples, 'training example')}, {some(head.dev_examples, 'dev example')}"
     yield "".join((f"Data: {data}.", *(f" {note}." for note in head.notes)))
 
 
@@ -204,13 +204,13 @@ def missing_runs(summary: SweepSummary) -> list[str]:
 
 
 def missing_finals(summary: SweepSummary, cell: CellSummary) -> str | None:
-    """One line on the finals of a searched cell that have no result; None where all have one."""
+    """One line on the finals of a searched cell that have no result; None if all have one."""
     planned = summary.seeds_of(cell)
     return _without(cell, f"{planned} finals", planned - len(cell.finals), cell.failed_finals)
 
 
 def missing_defaults(cell: CellSummary) -> str | None:
-    """One line on the planned finals of a cell's published setting that have no result; None where all have one."""
+    """One line on the planned finals of a cell's published setting that have no result; None if all have one."""
     planned = cell.default_seeds
     ended = len(cell.default_finals) if planned else 0
     return _without(cell, f"{planned} finals of the published setting", planned - ended, cell.failed_defaults)

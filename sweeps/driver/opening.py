@@ -98,7 +98,7 @@ def check_same(
         )
     if added and not grow:
         raise ValueError(
-            f"The sweep '{now.spec.name}' was started smaller: {'; '.join(added)}. Add --grow to extend it, or "
+            f"The sweep '{now.spec.name}' would grow: {'; '.join(added)}. Add --grow to extend it, or "
             "use another --name."
         )
     if before != now.code and not mix_code_versions:

@@ -63,7 +63,7 @@ class RemainingTime:
         return time_left(work, max(1, self.slots()))
 
     def in_words(self, cells: Iterable[CellProgress]) -> str:
-        """`about 12 min left`; "" where there is no estimate."""
+        """`about 12 min left`; "" without an estimate."""
         found = self.estimate(cells)
         return "" if found is None else str(replace(found, seconds=min(found.seconds, self.most())))
 

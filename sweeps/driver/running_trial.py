@@ -260,7 +260,7 @@ class TimeBudget:
         return self.deadline - self.clock() - (self._of_closing() if self.covers_all else 0.0)
 
     def _of_finals(self) -> float:
-        """The seconds that finals will take; 0 where only the search is bounded."""
+        """The seconds that finals will take; 0 if only the search is bounded."""
         with_result = [cell for cell in self.cells if cell.best is not None] if self.covers_all else []
         finals = self.progress.remaining.estimate(with_result, is_searching=False) if with_result else None
         return finals.seconds if finals else 0.0

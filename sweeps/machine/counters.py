@@ -18,8 +18,8 @@ from meltpoint.sweeps.machine.limits import text
 POWERCAP = Path("/sys/class/powercap")
 
 MOST_WATTS = 1000.0
-"""More than a processor package draws (the largest have 500 W, with peaks of twice that): it bounds how soon a counter
-may wrap around."""
+"""Upper bound on the power of a processor package (the largest have 500 W, with peaks of twice that), and so on how
+soon a counter may wrap around."""
 
 MICRO, MILLI = 1e-6, 1e-3
 

@@ -104,7 +104,7 @@ def _sqlite_store(uri: str) -> Check:
         if "locked" in str(error.orig):
             return Check(STORE, False, f"{path} is locked", "wait for the process that holds it", is_away=True)
         remedy = "move that file away, or name another with --tracking-uri"
-        return Check(STORE, False, f"{path} is no MLflow store ({error.orig})", remedy)
+        return Check(STORE, False, f"{path} is not an MLflow store ({error.orig})", remedy)
     return _schema(str(path), uri, revisions)
 
 
@@ -245,10 +245,12 @@ def _database(uri: str, default_port: int) -> Check:
         package = _missing_driver(uri)
     except ValueError as error:
         return Check(
-            STORE, False, f"{shown} names no port ({error})", "write it as KIND://USER:PASSWORD@HOST:PORT/NAME"
+            STORE, False, f"{shown} has no valid port ({error})", "write it as KIND://USER:PASSWORD@HOST:PORT/NAME"
         )
     except SQLAlchemyError as error:
-        return Check(STORE, False, f"{shown} names no database ({error})", "write it as KIND+DRIVER://HOST:PORT/NAME")
+        return Check(
+            STORE, False, f"{shown} is not a database URI ({error})", "write it as KIND+DRIVER://HOST:PORT/NAME"
+        )
     if package:
         return Check(STORE, False, f"{shown}: its driver is not installed", f"pip install '{package}'")
     fault = connection_fault(parts.hostname, port) if parts.hostname else ""

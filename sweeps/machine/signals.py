@@ -31,7 +31,7 @@ LAST_SECONDS = 25.0
 DEAF_SECONDS = 4.0
 """The longest time until the main thread handles a request: Ray checks for signals every second if it can."""
 SIGACTION_BYTES = 1024
-"""More than any system's `struct sigaction` (152 bytes with glibc on x86-64)."""
+"""Buffer size, larger than any system's `struct sigaction` (152 bytes with glibc on x86-64)."""
 
 
 class StopRequest(KeyboardInterrupt):

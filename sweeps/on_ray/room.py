@@ -58,7 +58,7 @@ def _parts(whole: float, part: float) -> int:
 
 
 def slots(cpus: float, gpus: float, nodes: Iterable[Node] | None = None) -> int:
-    """Number of trials that the cluster's nodes run at once; at least one where more nodes may join.
+    """Number of trials that the cluster's nodes run at once; at least one if more nodes may join.
 
     Args:
         nodes: as `ray.nodes()` returns them; None queries Ray.

@@ -253,7 +253,7 @@ def in_words(key: CellKey, closing: Closing) -> str:
     """One line for a cell that was closed before all its trials ran, with the remedy."""
     ended = ", then the time budget was spent" if closing.by_budget else ""
     return (
-        f"{'.'.join(key)} is closed since {closing.cause}: {closing.trials} of {closing.planned} search trials "
+        f"{'.'.join(key)} is closed because {closing.cause}: {closing.trials} of {closing.planned} search trials "
         f"ran{ended}; to continue the search, use a new --name, or --new-test-round, which tables report."
     )
 

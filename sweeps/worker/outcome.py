@@ -95,7 +95,7 @@ class TrialOutcome(BaseModel):
 STOPPED_EARLY = TrialOutcome(status="stopped", error="stopped early: its rung was lost")
 STOPPED_BY_BUDGET = TrialOutcome(status="stopped", error="stopped by the time budget")
 INTERRUPTED = TrialOutcome(status="interrupted")
-RESTARTED = TrialOutcome(status="restarted", error="Tune stopped because another worker was killed; it restarts")
+RESTARTED = TrialOutcome(status="restarted", error="Tune stopped because another worker was killed; restarting it")
 
 
 def failed(cause: Cause, error: str) -> TrialOutcome:

@@ -135,7 +135,7 @@ BESIDE_OTHERS = "on a GPU, trials of a frozen encoder round differently side by 
 def reasons(facts: Mapping[str, Any], now: Circumstances, is_frozen: bool = False) -> tuple[str, ...]:
     """`name: recorded → now` for each difference from a file's record; unrecorded values are left out.
 
-    A different metric, data or encoder is no reason: such a file is refused.
+    A different metric, data or encoder is not a reason: such a file is refused.
 
     Args:
         is_frozen: whether the encoder is frozen, which is a reason on a GPU if nothing else is.

@@ -294,8 +294,8 @@ def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_di
     mode, task, named = space.cell["mode"], get(spec.task), space.cell["task"]
     if named not in (spec.task, task.name):
         raise ValueError(
-            f"{path} names the task {named} but was found on {task.name}; restore {task.name}, or remove `provenance` "
-            "from the file to train the setting on another task."
+            f"{path} names the task {named} but was found on {task.name}; set its task to {task.name}, or remove "
+            "`provenance` from the file to train the setting on another task."
         )
     head = named_head(space.cell)
     if facts.get("metric") not in (None, task.metric):
