@@ -50,8 +50,8 @@ def settle_specification(
         return now
     then = check_same(ledger, now, mix_code_versions, grow)
     ledger.create()
-    # Cells of an encoder that was left out before; finals of the published setting, which older files do not name; or
-    # another folder of an encoder with a short name.
+    # These may change: cells of an encoder that was left out before, finals of the published setting (which older files
+    # lack), the folder of an encoder with a short name.
     own = ("blocks", "default_finals", "encoders", "margin")
     is_changed = any(getattr(then.spec, one) != getattr(spec, one) for one in own)
     added = spec.growth(then.spec)

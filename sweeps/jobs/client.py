@@ -117,7 +117,7 @@ QUIET_SECONDS = 60.0
 Write = Callable[[str], None]
 
 
-# The way to a cluster.
+# Address, token and connection.
 
 
 def url_of(address: str | None, environment: Mapping[str, str] = os.environ) -> str:

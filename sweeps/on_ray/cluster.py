@@ -50,7 +50,7 @@ no huge pages, so all threads share one arena. glibc before 2.35 ignores these s
 
 LOCAL_SETTINGS = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # 127.0.0.1 is the address of all processes; Ray's default off Linux
-    "RAY_idle_worker_killing_time_threshold_ms": "3600000",  # the process that scores finalists stays
+    "RAY_idle_worker_killing_time_threshold_ms": "3600000",  # keeps the process that scores finalists
     "GLIBC_TUNABLES": MALLOC,
 }
 """Further variables for a local cluster."""

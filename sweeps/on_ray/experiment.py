@@ -149,7 +149,7 @@ def resources_of(config: dict[str, Any]) -> PlacementGroupFactory:
 
 @functools.cache
 def _request(cpus: float, gpus: float, avoid: tuple[str, ...]) -> PlacementGroupFactory:
-    """One object for all equal requests: Tune compares them twenty times a trial, and the same object is equal."""
+    """One object for all equal requests: Tune compares them twenty times a trial, which is fast for the same object."""
     if not avoid:
         return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
     return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}], bundle_label_selector=[elsewhere(avoid)])

@@ -20,7 +20,7 @@ UNFIT_NODE = "unfit_node"
 """The result key for the id of the node that refused the order."""
 
 Trainable = Callable[[dict[str, Any]], None]
-"""A function trainable of Ray Tune: `to_config` in, its events reported."""
+"""A Ray Tune function trainable: takes a configuration from `to_config`, and reports events."""
 
 
 class Driver(Protocol):

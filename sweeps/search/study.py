@@ -1,4 +1,4 @@
-"""The search of one cell: an Optuna study that proposes settings and is told their results."""
+"""The search of one cell: an Optuna study that proposes settings and receives their results."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from meltpoint.sweeps.ledger.records import reason
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-"""The seeds that torch takes."""
+"""The seeds that torch accepts."""
 
 PACKAGES = ("torch", "transformers", "ray", "optuna", "datasets", "pytorch-crf", "mlflow", "numpy")
 """The packages whose versions an export records."""
