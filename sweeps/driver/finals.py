@@ -101,7 +101,7 @@ def looking_at_test_splits(ledger: Ledger, cells: Iterable[OpenCell]) -> Iterato
 
 
 def unchecked(ledger: Ledger, cells: Iterable[OpenCell]) -> list[OpenCell]:
-    """One cell per task whose test split lies in files and was not checked since train or dev last changed.
+    """One cell per task whose test split lies in files and was not checked yet with its current train and dev data.
 
     A generated split cannot be broken; a split carved from train or dev was read with them.
     """

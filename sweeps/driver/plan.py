@@ -121,7 +121,7 @@ class SweepPlan:
         estimated_seconds: wall time on this machine's workers.
         workers: number of trials at a time.
         lengths: the cuts of the longest inputs, a line for each task, encoder and length.
-        left_out: encoders of the specification file that are unknown here.
+        left_out: encoders of the specification file whose location was not given.
         kept: version of Meltpoint's code → number of its trials that count, for versions other than the running one.
     """
 

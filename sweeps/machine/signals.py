@@ -27,7 +27,7 @@ SECOND_AFTER_SECONDS = 1.0
 """A second signal within this time is a copy of the first: `timeout`, Slurm and `ray job stop` signal both a process
 and its group."""
 LAST_SECONDS = 25.0
-"""A sweep that was asked to end is killed after this time: Kubernetes and Slurm send SIGKILL after 30 s."""
+"""A sweep that was asked to end is forced to exit after this time: Kubernetes and Slurm send SIGKILL after 30 s."""
 DEAF_SECONDS = 4.0
 """The longest time until the main thread handles a request: Ray checks for signals every second if it can."""
 SIGACTION_BYTES = 1024

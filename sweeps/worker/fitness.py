@@ -112,7 +112,7 @@ class FeatureCache:
     """The cache for the trials of one order, within its budget (`trainer.FrozenStates`).
 
     Attributes:
-        notes: how each split was cached, one line each.
+        notes: the decision for each split, one line each.
     """
 
     def __init__(self, order: Order, precision: Precision, device: torch.device) -> None:

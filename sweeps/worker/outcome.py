@@ -1,7 +1,7 @@
 """Reports from a worker to the driver: the events of a trial, and the one value behind every ending.
 
 A trial without a result failed because of its setting, or was lost because of its worker, memory, disk or input. A lost
-trial says nothing about its setting: it is retried, and its study is not told.
+trial says nothing about its setting: it is retried, and its study ignores it.
 
 A trial has an event at its start, one for each epoch, and one with its outcome, which may be the last epoch's.
 """

@@ -129,7 +129,7 @@ def _check_data(order: Order, loaded: TrainingData) -> None:
 
 
 def bundles(orders: Sequence[Order]) -> list[list[Order]]:
-    """The orders in groups whose computations have the same shapes, sorted by each group's first order.
+    """The orders in groups with an equal `bundle_key`, in the order of each group's first member.
 
     On a CPU the orders of a group also read the data in the same order. Trials that read different rows share no work
     there, and batches padded to one width would change the last bits of each.
