@@ -70,7 +70,8 @@ class TestSplitCheck:
         answers = [json.loads(line) for line in said.splitlines()]
         if len(answers) < len(self.cells):  # killed, for example for memory: the split itself may be valid
             raise ValueError(
-                f"The check of the test splits ended early: {(error.strip().splitlines() or ['killed'])[-1]}"
+                f"The check of the test splits ended early: {(error.strip().splitlines() or ['killed'])[-1]}; "
+                "run the command again."
             )
         for cell, fault in zip(self.cells, answers, strict=True):
             if fault:
@@ -175,7 +176,7 @@ class Finals:
         """Delete weights that no final will use; those of the best and of the published setting may become a final's.
 
         Args:
-            candidates: the trial that ended and the previous best; all others lost earlier.
+            candidates: the trial that ended and the previous best; the others were dropped earlier.
         """
         for record in candidates:
             # A lost trial has no weights, but perhaps saved epochs to resume from.
