@@ -171,7 +171,7 @@ def test_a_cell_without_a_test_split_is_closed_by_the_scoring_of_its_finalists(m
     closing = closing_of(ClosingLogs.read(ledger), ledger.records(), PLANNED)
     assert closing is not None
     assert closing.as_json()["reason"] == "finals scored"
-    assert "since its finalists were scored: 2 of 9" in in_words(("e", "m", "t"), closing)
+    assert "because its finalists were scored: 2 of 9" in in_words(("e", "m", "t"), closing)
 
 
 def test_a_spent_budget_is_a_line_of_its_own_in_the_ledger(tmp_path: Path):

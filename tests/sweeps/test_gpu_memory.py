@@ -282,7 +282,7 @@ def test_a_probe_says_that_it_did_not_fit(monkeypatch):
 
     monkeypatch.setattr(memory_probe, "claim_device", fail)
     monkeypatch.setattr(memory_probe.ProbeOrder, "model_validate", lambda document: SimpleNamespace(
-        bundles=[SimpleNamespace(first=SimpleNamespace(cpus=1))]
+        bundles=[[SimpleNamespace(cpus=1)]]
     ))  # fmt: skip
     need = memory_probe.probe_gpu({})
     assert need.is_too_large
