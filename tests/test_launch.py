@@ -134,7 +134,7 @@ def test_a_taken_name_is_refused_with_what_differs(tmp_path):
     spec = {"name": "n", "encoders": ["minilm"], "modes": ["fine_tuning"], "tasks": ["demo_sentiment"], "trials": 3}
     (made / "sweep.json").write_text(json.dumps({"spec": spec, "code": "0", "cells": []}))
     refused(sweep(tmp_path, trials="2"), "'n' is taken", "trials 3 → 2", begun=True)
-    refused(sweep(tmp_path, trials="7"), "'n' was started with less: trials 3 → 7", "Add --grow", begun=True)
+    refused(sweep(tmp_path, trials="7"), "'n' would grow: trials 3 → 7", "Add --grow", begun=True)
 
 
 def test_a_storage_that_cannot_be_written_is_refused(tmp_path):

@@ -1,4 +1,4 @@
-"""The results of cells as MLflow's dashboard shows them: places, scores in words, the best setting, a description."""
+"""Cell results for MLflow's dashboard: rank, scores as text, best setting, description."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cell_endings(
     Args:
         summary: the sweep's results.
         cells: its cells.
-        is_done: whether the sweep has come to its end, so that no best setting changes any more.
+        is_done: whether the sweep has ended, so that its best settings are final.
         models: the MLflow models of some cells' finalists.
         recommended: as in `place_tags`.
     """
@@ -48,7 +48,7 @@ def cell_endings(
 def _ending(
     summary: SweepSummary, cell: CellSummary, opened: OpenCell, place: str, is_done: bool, model: Path | None
 ) -> CellEnding:  # fmt: skip
-    assert cell.best is not None, "of cells that have one"
+    assert cell.best is not None, "the cell has a best trial"
     current = {record.id for record in cell.finals}
     former = [record.id for record in cell.records if record.role == "final" and record.id not in current]
     return CellEnding(
@@ -69,13 +69,13 @@ def _files(folder: StoragePath, cell: CellSummary) -> dict[str, StoragePath]:
     return files
 
 
-# Tags that are columns of the view of cells.
+# Tags shown as columns in the view of cells.
 
 
 def place_tags(
     summary: SweepSummary, recommended: Collection[CellKey] | None = None
 ) -> dict[CellKey, dict[str, str]]:  # fmt: skip
-    """Each cell's place among those of its task, and its scores as `85.1 ± 0.3`, in points of 100.
+    """Each cell's rank within its task, and its scores as `85.1 ± 0.3`, in points of 100.
 
     Args:
         summary: the sweep's results.
@@ -102,7 +102,7 @@ def _tags(
 def _place(
     cell: CellSummary, rivals: list[CellSummary], recommended: Collection[CellKey] | None
 ) -> tuple[str, int]:  # fmt: skip
-    """`1/3 ★` and 1, by the mean on test; by dev where any cell of the task has no test score (yet)."""
+    """`1/3 ★` and 1, by mean test score; by dev if any cell of the task has no test score yet."""
     known = [rival for rival in rivals if rival.best is not None]
     on_test = all(rival.test is not None for rival in known)
     if cell not in known:
@@ -113,7 +113,7 @@ def _place(
 
 
 def _score(cell: CellSummary, on_test: bool) -> float:
-    """A cell's score, negative of an error, so that the higher one is the better one."""
+    """A cell's score, negated for an error metric, so that higher is better."""
     over = cell.test if on_test else cell.dev
     if over is not None:
         return gain(cell.header.metric, over.mean)
@@ -125,9 +125,9 @@ def _score(cell: CellSummary, on_test: bool) -> float:
 
 
 def _note(cell: CellSummary, opened: OpenCell, place: str) -> Iterator[str]:
-    """The description, scores and best setting first: MLflow shows a few lines of it until you ask for more."""
+    """The description, scores and best setting first: MLflow shows only a few lines until you expand it."""
     head, best = cell.header, cell.best
-    assert best is not None, "of cells that have one"
+    assert best is not None, "the cell has a best trial"
     ranges = searched(opened.space)
     found = [f"{name} {value_text(best.setting[name])}" for name in ranges if name in best.setting]
     scores = f"test {spread_text(cell.test, head.metric)}, dev {spread_text(cell.dev, head.metric)}"
@@ -150,7 +150,7 @@ def _note(cell: CellSummary, opened: OpenCell, place: str) -> Iterator[str]:
     yield ""
     yield f"Train it again with `meltpoint train {BEST_FILE}`; the file is among this run's artifacts."
     yield ""
-    data = f"{some(head.train_examples, 'example')} to train on, {head.dev_examples} of dev"
+    data = f"{some(head.train_examples, 'training example')}, {some(head.dev_examples, 'dev example')}"
     yield "".join((f"Data: {data}.", *(f" {note}." for note in head.notes)))
 
 
@@ -188,7 +188,7 @@ def range_text(range_: Range) -> str:
     return ", ".join(value_text(value) for value in range_.values) if isinstance(range_, Choice) else str(range_.start)
 
 
-# Figures and tags, and runs without a result.
+# Figures, tags, and runs without a result.
 
 
 def missing_runs(summary: SweepSummary) -> list[str]:
@@ -204,30 +204,30 @@ def missing_runs(summary: SweepSummary) -> list[str]:
 
 
 def missing_finals(summary: SweepSummary, cell: CellSummary) -> str | None:
-    """One line on the finals of a searched cell that have no result; None where all have one."""
+    """One line on the finals of a searched cell that have no result; None if all have one."""
     planned = summary.seeds_of(cell)
     return _without(cell, f"{planned} finals", planned - len(cell.finals), cell.failed_finals)
 
 
 def missing_defaults(cell: CellSummary) -> str | None:
-    """One line on the planned finals of a cell's published setting that have no result; None where all have one."""
+    """One line on the planned finals of a cell's published setting that have no result; None if all have one."""
     planned = cell.default_seeds
     ended = len(cell.default_finals) if planned else 0
     return _without(cell, f"{planned} finals of the published setting", planned - ended, cell.failed_defaults)
 
 
 def _without(cell: CellSummary, what: str, count: int, failed: Sequence[TrialRecord]) -> str | None:
-    """One line on `count` finals without a result, an error of theirs and the remedy; None where the count is 0."""
+    """One line on `count` finals without a result, with an error and the remedy; None if the count is 0."""
     if count <= 0:
         return None
     why = f" ({failed[0].error})" if failed else ""
     is_by_setting = any(not final.is_lost for final in failed)
-    way = "--retry-failed tries again" if is_by_setting else "the same command tries again"
+    way = "add --retry-failed to retry" if is_by_setting else "the same command retries"
     return f"{'.'.join(cell.header.key)}: {count} of {what} without a result{why}; {way}."
 
 
 def cell_tags(cell: CellSummary, summary: SweepSummary) -> dict[str, str]:
-    """The tags of a cell's MLflow run: its warnings, and the versions of the code where its trials are of several."""
+    """The tags of a cell's MLflow run: its warnings, and the code versions if its trials ran on more than one."""
     warnings = [guard.text for guard in cell_guards(cell, summary.baselines.get(cell.header.task))]
     return {
         **({"meltpoint.warnings": "; ".join(warnings)} if warnings else {}),
@@ -236,7 +236,7 @@ def cell_tags(cell: CellSummary, summary: SweepSummary) -> dict[str, str]:
 
 
 def cell_figures(cell: CellSummary) -> dict[str, float]:
-    """A cell's figures for its MLflow run, the scores first: a run's page shows them in this order."""
+    """A cell's figures for its MLflow run, scores first: the run's page keeps this order."""
     scores = {"test": cell.test, "dev": cell.dev, "default_test": cell.default_test, "default_dev": cell.default_dev}
     figures = {}
     for name, over in scores.items():
@@ -250,7 +250,7 @@ def cell_figures(cell: CellSummary) -> dict[str, float]:
 
 
 def cost_figures(cost: CellCost) -> dict[str, float]:
-    """A cell's cost apart from its hours, as far as it is known."""
+    """A cell's known costs, other than its hours."""
     peak, joules = cost.peak_memory_bytes, cost.energy_joules
     figures = {"gpu_hours": cost.gpu_hours, "trained_parameters": cost.trained_parameters}
     figures |= {"seconds_of_a_final": cost.seconds_of_a_final}

@@ -34,7 +34,7 @@ from meltpoint.sweeps.worker.outcome import (
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 
 NOTE_SECONDS = 20.0
-"""Between two notes of the running trials."""
+"""Interval between notes of the running trials."""
 
 
 class SweepDriver:
@@ -43,18 +43,18 @@ class SweepDriver:
     Attributes:
         budget: when the search ends, and which trials stop.
         is_done: whether every trial was trained; False after Ray returns means Ctrl-C.
-        slots: how many workers there are, once Ray has said so; it follows the cluster, and the sweep's share of it.
-        share: that share; None before Ray has said.
-        orders: the orders that are with Ray, by their first trial → whether a worker took them up.
-        waiting: trials handed to Ray that no worker has taken up.
-        running: trials that a worker has taken up.
-        losses: trial → how many times it was lost.
-        pauses: trial → how many times it found no room on the disk, which is no loss.
-        shrinks: trial → how many times it did not fit a GPU's memory, which is none either.
-        handed_out: trial → how many times it was.
+        slots: number of workers, once Ray reports it; follows the cluster and the sweep's share of it.
+        share: the sweep's share of the cluster; None until Ray reports it.
+        orders: first trial of each order that Ray has → whether a worker has picked the order up.
+        waiting: trials handed to Ray that no worker has picked up.
+        running: trials that a worker has picked up.
+        losses: trial → number of times it was lost.
+        pauses: trial → number of times it found no disk space; not counted as a loss.
+        shrinks: trial → number of times it did not fit a GPU's memory; not counted as a loss either.
+        handed_out: trial → number of times it was handed out.
         shares: cell → the share of a GPU that its trials get, once measured; only with `--gpus-per-trial auto`.
-        failure: an error on the driver's side (a full disk), which Tune would bury in text of its own.
-        stop: what ended the sweep before it was done; None where nothing did.
+        failure: an error in the driver (such as a full disk), which Tune would bury in its own text.
+        stop: the request or interrupt that ended the sweep early; None if none did.
         running_noted_at: `clock()` at the last note of the running trials.
     """
 
@@ -83,18 +83,18 @@ class SweepDriver:
         self.stop: KeyboardInterrupt | None = None
         self.running_noted_at = float("-inf")
 
-    # A trial's way: handed out, taken up by a worker, its epochs, its end.
+    # A trial's path: handed out, picked up by a worker, its epochs, its end.
 
     def next_order(self) -> WorkOrder | str:
         """The planner's next trials as an order; "wait", or "done" once nothing is left to train.
 
-        One order waits for each worker that has none, and one where all have: the later a trial is proposed, the more
-        its searcher knows.
+        One order waits for each idle worker, and one if all are busy: the later a trial is proposed, the more results
+        its searcher can use.
         """
         self.budget.begin()
         raise_requested()
         self.budget.watch()
-        if not self._has_place():  # asked after each event, so the slower checks follow
+        if not self._has_place():  # called after each event, so the slower checks come later
             return "wait"
         self.finals.answer()
         if not self.writer.has_room():
@@ -130,7 +130,7 @@ class SweepDriver:
         return part is not None and part.is_limited and len(self.orders) >= part.places
 
     def _follow_cluster(self) -> None:
-        """Take note of nodes and sweeps that came to the cluster or left it."""
+        """Track the nodes and sweeps that join or leave the cluster."""
         if self.share is None:
             return
         before, part = self.share.part, self.share.now()
@@ -141,12 +141,12 @@ class SweepDriver:
             self.progress.say(f"The sweep {part}.")
 
     def note_part(self) -> None:
-        """Note the sweep's part of the cluster where `status` finds it."""
+        """Record the sweep's part of the cluster for `status`."""
         if self.share is not None and self.ledger.attempt:
             note_part(self.ledger.drivers, self.ledger.attempt, self.share.noted())
 
     def _hand_out(self, proposal: Trial) -> Order | None:
-        """The order of a trial that begins now; None if the disk has no room for its note."""
+        """The order for a trial that starts now; None if the disk has no space for its start note."""
         attempt = self.losses[proposal.id] + self.pauses[proposal.id] + self.shrinks[proposal.id]
         numbers = {
             "attempt": attempt,
@@ -161,15 +161,15 @@ class SweepDriver:
         return order
 
     def _take_back(self, proposals: Iterable[Trial]) -> None:
-        """Let trials wait that were about to begin."""
+        """Return trials that were about to start to the planner."""
         for proposal in proposals:
             self.waiting.pop(proposal.id, None)
             self.planner.retry(proposal, alone=False)
 
     def on_start(self, work: WorkOrder) -> None:
-        """A worker took the order up."""
+        """Mark an order as picked up by a worker."""
         self.orders[work[0].id] = True
-        now = time.time()  # the same for all: so a reader of the ledger knows which trials had one worker
+        now = time.time()  # one time for all: the ledger then shows which trials shared a worker
         for order in work:
             trial = self.waiting.pop(order.id)
             trial.take_up(now)
@@ -178,7 +178,7 @@ class SweepDriver:
             self.progress.on_start(trial.order)
 
     def on_event(self, event: TrialEvent) -> None:
-        """A worker's event about one trial."""
+        """Handle a worker's event about one trial."""
         trial = self.running.get(event.trial)
         if trial is None:
             return
@@ -186,7 +186,7 @@ class SweepDriver:
         trial.attempt, trial.seconds = event.attempt, event.seconds
         if event.attempt.hardware is not None and not has_begun:
             self.progress.resumed(trial.order, event.attempt.resumed_after_epochs, event.attempt.storage_notes)
-            self.writer.room.note_some(by_trial=True)  # which it looked for, before it said so
+            self.writer.room.note_some(by_trial=True)  # the worker checks for space before it reports
         if event.epoch is not None:
             trial.percent = event.percent
             self.tracker.epoch(event.trial, event.epoch)
@@ -195,17 +195,17 @@ class SweepDriver:
             self.on_end(trial.order, event.outcome)
 
     def on_order_end(self, work: WorkOrder, outcome: TrialOutcome) -> None:
-        """The order left Ray, perhaps before a worker took it up.
+        """Handle an order that left Ray, perhaps before a worker picked it up.
 
         Args:
-            outcome: of those of its trials that have none yet.
+            outcome: for those of its trials that have no outcome yet.
         """
         self.orders.pop(work[0].id, None)
         for order in work:
             self.on_end(order, outcome)
 
     def interrupted(self) -> None:
-        """Drop the running trials after Ctrl-C or an error; the notes of their start make them run again."""
+        """Drop the running trials after Ctrl-C or an error; because of their start notes, they run again on resume."""
         for trial in [*self.running.values()]:
             self.on_end(trial.order, INTERRUPTED)
 
@@ -234,23 +234,23 @@ class SweepDriver:
         self.running.pop(order.id, None)
 
     def _try_again(self, trial: RunningTrial, outcome: TrialOutcome) -> None:
-        """A trial was lost, by no fault of its setting."""
+        """Retry a trial that was lost through no fault of its setting."""
         assert outcome.cause is not None
         self.losses[trial.order.id] += 1
         count, retries = self.losses[trial.order.id], RETRIES[outcome.cause]
         self.tracker.abandon(trial.order.id)
-        self.progress.lost(trial.order, f"{outcome.error}; it is tried again ({count} of {retries})")
+        self.progress.lost(trial.order, f"{outcome.error}; retry {count} of {retries}")
         self.planner.retry(trial.order, alone=outcome.cause == "memory" or count > TOGETHER_AFTER)
 
     def _fit_memory(self, trial: RunningTrial, outcome: TrialOutcome, lack: OutOfMemory) -> None:
-        """A trial did not fit its GPU: it begins again with less, which is no try; each time there is less to try."""
+        """Restart a trial that did not fit its GPU, with less memory; this does not count as a retry."""
         self.shrinks[trial.order.id] += 1
         self.tracker.abandon(trial.order.id)
         self.progress.lost(trial.order, f"{outcome.error}; {self.memory.learn(trial.order, lack)}")
         self.planner.retry(trial.order, alone=True)
 
     def _wait_for_room(self, trial: RunningTrial, outcome: TrialOutcome) -> None:
-        """A trial found no room on the disk: it runs again once there is some."""
+        """Restart a trial that found no disk space, once there is some."""
         self.pauses[trial.order.id] += 1
         self.tracker.abandon(trial.order.id)
         self.progress.waits(trial.order)
@@ -258,7 +258,7 @@ class SweepDriver:
         self.planner.retry(trial.order, alone=False)
 
     def _keep(self, trial: RunningTrial, outcome: TrialOutcome) -> None:
-        """Write the trial's record, then let the study, MLflow and the screen know."""
+        """Write the trial's record, then notify the study, MLflow and the screen."""
         record = trial.record(outcome)
         kept = self.writer.write(record)
         progress = self.planner.cells[record.cell]
@@ -268,7 +268,7 @@ class SweepDriver:
         self.progress.ended(record)
         self.finals.drop_losers(progress, [record] if before is None else [record, before])
 
-    # Ray's other questions.
+    # Ray's other calls.
 
     def wants_stop(self, work: WorkOrder) -> bool:
         """True if the time budget ends a running order at its next epoch."""
@@ -279,7 +279,7 @@ class SweepDriver:
         return self.planner.cells[work[0].cell].cell.space.early_stopping
 
     def tick(self) -> None:
-        """Between events: finals that are answered, runs and scores that came in, the clock, the screen."""
+        """Do the work due between events: reused finals, new MLflow runs and scores, the time budget, the screen."""
         raise_requested()
         self.budget.watch()
         self._follow_cluster()
@@ -290,14 +290,14 @@ class SweepDriver:
         self.score(timeout_seconds=0.0)
 
     def _note_running(self) -> None:
-        """Note the running trials where `status` finds them, now and then."""
+        """Record the running trials for `status`, every `NOTE_SECONDS`."""
         if self.ledger.attempt and self.clock() - self.running_noted_at >= NOTE_SECONDS:
             trials = tuple(trial.note() for trial in self.running.values())
             note_running(self.ledger.drivers, self.ledger.attempt, trials)
             self.running_noted_at = self.clock()
 
     def score(self, timeout_seconds: float) -> bool:
-        """Send finalists to be scored and keep the scores that came in; whether any is still out."""
+        """Submit finalists for scoring and keep the scores that arrived; True while any is pending."""
         is_out = self.finals.score(timeout_seconds)
         self.progress.refresh()
         return is_out
@@ -305,12 +305,12 @@ class SweepDriver:
     # Orders.
 
     def _order(self, proposal: Trial) -> Order:
-        """The order of a trial, on its cell's share of a GPU, or with what its cell's memory allows."""
+        """The order for a trial, on its cell's share of a GPU and within its cell's memory limits."""
         gpus = self.resources.gpus_per_trial
         return self.memory.applied(self.order(proposal, self.shares[proposal.cell] if gpus == "auto" else gpus))
 
     def order(self, proposal: Trial, gpus: float) -> Order:
-        """The order of a trial that gets so many GPUs."""
+        """The order for a trial on `gpus` GPUs."""
         cell = self.planner.cells[proposal.cell].cell
         return Order(
             **dict(Trial.of(proposal)), encoder_word=cell.encoder_word, head=cell.head, data=cell.data,

@@ -1,8 +1,8 @@
-"""Finals of searched cells: answered by the search where the run is the same, scored on test, the best one kept.
+"""Finals of searched cells: reuse of identical search trials, scores on test, weights of the best one.
 
-Test splits are checked before the first trial, so that hours of search do not end at a broken file. A process of its
-own opens them (`sweeps.worker.locked_check`) and says of each that it is valid, or its first fault: the driver, which
-chooses settings, learns nothing else of them. The check is logged in `test_checks.jsonl` and closes no cell.
+Test splits are checked before the first trial, so that hours of search do not end at a broken file. A separate process
+opens them (`sweeps.worker.locked_check`) and reports only that a split is valid, or its first fault: the driver, which
+chooses settings, learns nothing else about them. The check is logged in `test_checks.jsonl` and closes no cell.
 
 Finals of the published setting come after those of the best one. They are treated alike, but their weights are not
 kept.
@@ -44,12 +44,12 @@ class _Look(BaseModel):
 
 
 class TestSplitCheck:
-    """A look at test splits that is under way.
+    """A check of test splits that is under way.
 
     Args:
-        ledger: where a valid one is logged.
-        cells: the cells whose test splits are looked at, a cell a task.
-        process: opens them; None where there are none.
+        ledger: logs the valid splits.
+        cells: the cells whose test splits are checked, one per task.
+        process: opens the splits; None if no split needs a check.
     """
 
     __test__ = False  # pytest would collect it by its name
@@ -58,25 +58,26 @@ class TestSplitCheck:
         self.ledger, self.cells, self.process = ledger, cells, process
 
     def require(self) -> None:
-        """Wait for the answers, and log those that are valid.
+        """Wait for the results, and log the valid splits.
 
         Raises:
-            ValueError: a test split cannot be read; one line with the file, the place and the remedy.
+            ValueError: a test split cannot be read; one line with the file, the position and the remedy.
         """
         if self.process is None:
             return
         asked = "".join(json.dumps(asdict(cell.data)) + "\n" for cell in self.cells)
         said, error = self.process.communicate(asked)
         answers = [json.loads(line) for line in said.splitlines()]
-        if len(answers) < len(self.cells):  # killed, for memory say: the split itself is not known to be broken
+        if len(answers) < len(self.cells):  # killed, for example for memory: the split itself may be valid
             raise ValueError(
-                f"The look at the test splits ended early: {(error.strip().splitlines() or ['killed'])[-1]}"
+                f"The check of the test splits ended early: {(error.strip().splitlines() or ['killed'])[-1]}; "
+                "run the command again."
             )
         for cell, fault in zip(self.cells, answers, strict=True):
             if fault:
                 raise ValueError(
-                    f"The test split of {cell.task_name} cannot be read: {fault} It was looked at before the search, "
-                    "so nothing is lost."
+                    f"The test split of {cell.task_name} cannot be read: {fault} The check ran before the search, "
+                    "so no work is lost."
                 )
             line = {"task": cell.task_name, "data_fingerprint": cell.data_fingerprint, "looked_at": time.time()}
             self.ledger.append(self.ledger.test_checks, {**line, "found": "valid"})
@@ -84,7 +85,7 @@ class TestSplitCheck:
 
 @contextmanager
 def looking_at_test_splits(ledger: Ledger, cells: Iterable[OpenCell]) -> Iterator[TestSplitCheck]:
-    """Look at the test splits that were not looked at before; the process is ended with the block."""
+    """Check the test splits that were not checked before; the process ends with the block."""
     wanted = unchecked(ledger, cells)
     process = None
     if wanted:
@@ -101,9 +102,9 @@ def looking_at_test_splits(ledger: Ledger, cells: Iterable[OpenCell]) -> Iterato
 
 
 def unchecked(ledger: Ledger, cells: Iterable[OpenCell]) -> list[OpenCell]:
-    """A cell of each task whose test split lies in files and was not looked at since train and dev were as they are.
+    """One cell per task whose test split lies in files and was not checked yet with its current train and dev data.
 
-    A generated one cannot be broken; one that is carved off train or dev was read with them.
+    A generated split cannot be broken; a split carved from train or dev was read with them.
     """
     known = _known(ledger)
     by_data: dict[DataSpec, OpenCell] = {cell.data: cell for cell in cells}
@@ -126,19 +127,19 @@ def _known(ledger: Ledger) -> set[tuple[str, str]]:
         try:
             look = _Look.model_validate_json(line)
         except ValueError:
-            continue  # a torn line: it is looked at again
+            continue  # a torn line: that split is checked again
         found.add((look.task, look.data_fingerprint))
     return found
 
 
 class Finals:
-    """Finals apart from their training: reuse of search trials, scoring on test, removal of weights.
+    """Everything about finals except training: reuse of search trials, scoring on test, removal of weights.
 
     Args:
         make_order: a trial → a worker's order.
 
     Attributes:
-        trained_again: finalists that were trained again because their weights were damaged.
+        trained_again: finalists that were retrained because their weights were damaged.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class Finals:
     # Before they are trained.
 
     def answer(self) -> None:
-        """Take a search trial's result for the final with its setting and seed: the same run, so it is not run twice.
+        """Reuse a search trial's result for the final with the same setting and seed, which would be the same run.
 
         The search trial's weights become the final's.
         """
@@ -172,13 +173,13 @@ class Finals:
         self.tracker.end(record)
 
     def drop_losers(self, progress: CellProgress, candidates: Sequence[TrialRecord]) -> None:
-        """Delete weights that become no final's: the best search trial's do, and the published setting's may.
+        """Delete weights that no final will use; those of the best and of the published setting may become a final's.
 
         Args:
-            candidates: the trial that ended and the one that was best before it; the others lost long ago.
+            candidates: the trial that ended and the previous best; the others were dropped earlier.
         """
         for record in candidates:
-            # A trial that was lost has no weights, and perhaps saved epochs to go on from.
+            # A lost trial has no weights, but perhaps saved epochs to resume from.
             if record.role == "search" and not record.is_lost and not self._may_answer(progress, record):
                 self.ledger.drop_checkpoint(record.id)
 
@@ -190,7 +191,7 @@ class Finals:
         return (is_best or (is_default and record.status == "finished")) and not answered
 
     def drop_unasked(self) -> None:
-        """Delete the published setting's weights that an earlier command kept for finals, where none are planned."""
+        """Delete the published setting's weights that an earlier command kept for finals, if none are planned now."""
         for progress in self.planner.cells.values():
             published = progress.search.get(progress.published_trial)
             if published is not None and not progress.planned_defaults:
@@ -199,7 +200,7 @@ class Finals:
     # Once they are trained.
 
     def score(self, timeout_seconds: float) -> bool:
-        """Send finalists to be scored and keep the scores that came in; whether any is still out."""
+        """Submit finalists for scoring and keep the scores that arrived; True while any is pending."""
         self._submit()
         for record in self.scorer.collect(timeout_seconds):
             self.keep_score(record)
@@ -208,7 +209,7 @@ class Finals:
         return bool(self.scorer.pending)
 
     def _submit(self) -> None:
-        """Send a cell's finals to be scored once all of them are trained: together where they share the encoder."""
+        """Submit a cell's finals for scoring once all of them are trained: together if they share the encoder."""
         for progress in self.planner.cells.values():
             for role in FINAL_ROLES:
                 new = [final for final in self._trained(progress, role) if not self.scorer.has(final.id)]
@@ -217,7 +218,7 @@ class Finals:
                     self.scorer.submit([self.order_of(final) for final in group], group)
 
     def _trained(self, progress: CellProgress, role: Role) -> list[TrialRecord]:
-        """The finals of a role that wait for their scores; none before all of them are trained."""
+        """The finals of a role that await their scores; empty until all of them are trained."""
         under_way = [*progress.running.values(), *progress.again]
         if not progress.searched or any(p.role == role for p in under_way) or self.planner.missing(progress, role):
             return []
@@ -226,14 +227,14 @@ class Finals:
         return sorted(unscored, key=lambda record: record.seed)
 
     def order_of(self, final: TrialRecord) -> Order:
-        """The order to score a final: the test split must be that of the other finals of its task."""
+        """The order to score a final, on the same test split as the other finals of its task."""
         order = self.make_order(final)
-        # Evaluated as it was trained: with as many rows at a time, whatever is known of the memory since.
+        # Evaluate with the micro-batch size of training, whatever memory limits were learned since.
         size: dict[str, object] = {"micro_batch_size": final.micro_batch_size, "ceilings": {}}
         return order.model_copy(update={"test_fingerprint": self._test_of(final), **size})
 
     def _test_of(self, record: TrialRecord) -> str:
-        """The fingerprint of the test split that finals like this one were scored on; "" before any was."""
+        """The fingerprint of the test split that finals like this one were scored on; "" if none was yet."""
         alike = [p.finalists for p in self.planner.cells.values() if p.cell.task_name == record.task]
         known = (
             final.test_fingerprint for finals in alike for final in finals
@@ -242,13 +243,10 @@ class Finals:
         return next(filter(None, known), "")
 
     def keep_score(self, record: TrialRecord) -> None:
-        """Write down a finalist that came back with its test scores; keep the weights of the best final alone."""
+        """Record a finalist that came back with its test scores; keep only the best final's weights."""
         before = self._test_of(record)
-        if before and record.test_fingerprint not in (
-            None,
-            before,
-        ):  # scored at the same time as the other: neither knew
-            self.scorer.refuse(record, "the test split changed while finals were scored; put the old one back")
+        if before and record.test_fingerprint not in (None, before):  # scored at the same time, so neither order had it
+            self.scorer.refuse(record, "the test split changed while finals were scored; restore the old one")
             return
         self.writer.write(record)
         self.planner.end(record)
@@ -265,12 +263,12 @@ class Finals:
                     self.ledger.drop_checkpoint(final.id)
 
     def train_again(self, final: TrialRecord, why: str) -> None:
-        """Train a finalist again whose weights are not those of its record: once a command, then it is scored."""
+        """Retrain a finalist whose weights do not match its record, once per command; it is scored afterwards."""
         if final.id in self.trained_again:
-            self.scorer.troubles[final.id] = f"{why}, after it was trained again"
+            self.scorer.troubles[final.id] = f"{why}, even after it was retrained"
             self.scorer.submitted.add(final.id)
             return
         self.trained_again.add(final.id)
         self.ledger.drop_checkpoint(final.id)
         self.planner.retrain(final)
-        self.progress.lost(final, f"{why}; it is trained again")
+        self.progress.lost(final, f"{why}; retraining it")

@@ -1,4 +1,4 @@
-"""Opening a sweep: its specification written down, or compared with the stored one; and the cells that are closed."""
+"""Opening of a sweep: write its specification, or compare it with the stored one; report its closed cells."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def settle_specification(
     ledger: Ledger, spec: SweepSpec, cells: list[OpenCell], overflow: Overflow = "on_the_fly",
     mix_code_versions: bool = False, grow: bool = False,
 ) -> SweepFile:  # fmt: skip
-    """Write the specification, or check that it is the stored one, or adds to it; returns the stored one.
+    """Write the specification, or check that it equals or extends the stored one; returns the one now stored.
 
     Args:
-        grow: whether it may ask for more than the stored one.
+        grow: whether it may extend the stored one.
 
     Raises:
-        ValueError: the name is taken by another specification, or by other code that was not accepted; it says what
-            differs.
+        ValueError: the name is taken by another specification, or by other code that was not accepted; the message
+            names the differences.
     """
     now = asked_sweep(spec, cells, overflow)
     if not ledger.specification.exists():
@@ -50,8 +50,8 @@ def settle_specification(
         return now
     then = check_same(ledger, now, mix_code_versions, grow)
     ledger.create()
-    # Cells of an encoder that was left out before; finals of the published setting, which older files do not name; or
-    # another folder of an encoder with a short name.
+    # These may change: cells of an encoder that was left out before, finals of the published setting (which older files
+    # lack), the folder of an encoder with a short name.
     own = ("blocks", "default_finals", "encoders", "margin")
     is_changed = any(getattr(then.spec, one) != getattr(spec, one) for one in own)
     added = spec.growth(then.spec)
@@ -66,7 +66,7 @@ def settle_specification(
 
 
 def continued_with(then: SweepFile, now: SweepFile) -> tuple[str, ...]:
-    """The versions of the code that a sweep went on with, the one that runs now included."""
+    """The code versions that resumed a sweep, including the running one."""
     return then.continued_with if then.codes[-1] == now.code else (*then.continued_with, now.code)
 
 
@@ -79,10 +79,10 @@ def asked_sweep(spec: SweepSpec, cells: list[OpenCell], overflow: Overflow) -> S
 def check_same(
     ledger: Ledger, now: SweepFile, mix_code_versions: bool = False, grow: bool = False
 ) -> SweepFile:  # fmt: skip
-    """The stored sweep of that name, if it is the requested one, or a part of it.
+    """The stored sweep of that name, if it is the requested one or a part of it.
 
     Raises:
-        ValueError: it is another, or less without `--grow`, or run by other code without
+        ValueError: it is another one, a smaller one without `--grow`, or one that other code ran without
             `--mix-code-versions`; one line names the differences.
     """
     then = read_sweep(ledger)
@@ -93,19 +93,19 @@ def check_same(
         differs += added
         differs += [f"Meltpoint's code {before} → {now.code}"] if before != now.code else []
         raise ValueError(
-            f"The name '{now.spec.name}' is taken by another specification; what differs: {'; '.join(differs)}. "
-            "Take another --name, or the old options and files."
+            f"The name '{now.spec.name}' is taken by another specification; differences: {'; '.join(differs)}. "
+            "Use another --name, or the old options and files."
         )
     if added and not grow:
         raise ValueError(
-            f"The sweep '{now.spec.name}' was started with less: {'; '.join(added)}. Add --grow to extend it, or "
-            "take another --name."
+            f"The sweep '{now.spec.name}' would grow: {'; '.join(added)}. Add --grow to extend it, or "
+            "use another --name."
         )
     if before != now.code and not mix_code_versions:
         raise ValueError(
-            f"The sweep '{now.spec.name}' was run by Meltpoint's code {before}, and this is {now.code}, which may give "
-            "other numbers. Take another --name, and this code trains everything; or add --mix-code-versions: trials "
-            "that ended are kept, this code runs the rest, and tables mark each cell that has both."
+            f"The sweep '{now.spec.name}' ran on Meltpoint's code {before}, and this is {now.code}, which may give "
+            "different scores. Use another --name to train everything with this code; or add --mix-code-versions to "
+            "keep the trials that ended and run the rest with this code: tables then mark each cell that has both."
         )
     return then
 
@@ -126,7 +126,7 @@ def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
 
 
 def differences(then: SweepFile, now: SweepFile) -> list[str]:
-    """The differences between the stored sweep and the requested one, in words; growth is none."""
+    """The differences between the stored sweep and the requested one, in words; growth is not a difference."""
     differs = now.spec.differences(then.spec, may_grow=True)
     old, new = ({cell.key: cell for cell in sweep.cells} for sweep in (then, now))
     differs = differs or _renamed(then.spec, now.spec, list(old), list(new))
@@ -138,7 +138,7 @@ def differences(then: SweepFile, now: SweepFile) -> list[str]:
 
 
 def _renamed(then: SweepSpec, now: SweepSpec, old: list[CellKey], new: list[CellKey]) -> list[str]:
-    """Cells that are gone or new though the words are the same: a task file has another name in it."""
+    """Cells that are gone or new although the options are the same: a task file now contains another name."""
     joining = {encoder for word, encoder in now.replacements().items() if word in then.left_out}
     found = [f"{'.'.join(key)} is gone" for key in old if key not in new]
     if now.growth(then):
@@ -157,26 +157,26 @@ def _cell_differences(then: CellHeader, now: CellHeader, hint: str = "") -> list
     wholes = {
         f"the space of {cell}": (then.space_fingerprint, now.space_fingerprint),
         f"the data of {now.task}{hint}": (then.data_fingerprint, now.data_fingerprint),
-        f"which sentences of {now.task} share a document": (then.documents_fingerprint, now.documents_fingerprint),
+        f"the documents of {now.task}'s sentences": (then.documents_fingerprint, now.documents_fingerprint),
         f"the files of encoder {now.encoder}": (then.encoder_fingerprint, now.encoder_fingerprint),
     }
     return found + [what for what, (before, after) in wholes.items() if before and before != after]
 
 
 def _sample_hint(then: SweepSpec, now: SweepSpec) -> str:
-    """The remedy where the stored sweep scored epochs on all of dev, and this one would sample it."""
+    """The remedy if the stored sweep scored epochs on all of dev and this one would sample it."""
     is_sampled = then.max_dev_examples is None and now.max_dev_examples == "auto"
     return " (it scored epochs on all of dev: --max-dev-examples all)" if is_sampled else ""
 
 
 def kept_lines(planner: Planner) -> list[str]:
-    """A line about trials of other versions of the code that count, where there are any."""
+    """A line about the trials of other code versions that count, if any do."""
     line = kept_in_words(planner.counted(), code_version())
     return [line] if line else []
 
 
 def closed_lines(ledger: Ledger, planner: Planner) -> list[str]:
-    """A line for each cell that was closed before all its search trials were run: more budget changes nothing there."""
+    """A line for each cell that was closed before all its search trials ran: more budget has no effect there."""
     closings = planned_closings(ledger, planner)
     return [in_words(key, closing) for key, closing in closings.items() if closing and closing.is_early]
 
@@ -191,9 +191,10 @@ def planned_closings(ledger: Ledger, planner: Planner) -> dict[CellKey, Closing 
 
 
 def next_test_round(ledger: Ledger, planner: Planner) -> TestRound | None:
-    """The round that reopens the cells that were closed before all their trials were run; None without such cells.
+    """The round that reopens the cells that were closed before all their trials ran; None without such cells.
 
-    The planner is one of before the round.
+    Args:
+        planner: the planner before the round.
     """
     cells = []
     for key, closing in planned_closings(ledger, planner).items():
@@ -205,18 +206,18 @@ def next_test_round(ledger: Ledger, planner: Planner) -> TestRound | None:
 
 
 def round_in_words(begun: TestRound | None) -> str:
-    """One line on a round that begins, or on why none does."""
+    """One line on the round that begins, or on the reason why none does."""
     if begun is None:
-        return "No test round begins: no cell was closed before all its search trials were run."
+        return "No test round begins: no cell was closed before all its search trials ran."
     cells = ", ".join(".".join(cell.key) for cell in begun.cells)
-    return f"Test round {begun.round}: {cells} searched on, with test scores known, which the tables say."
+    return f"Test round {begun.round}: the search continues in {cells}, with test scores known; the tables say so."
 
 
 def open_planner(
     ledger: Ledger, spec: SweepSpec, codes: Sequence[str], cells: list[OpenCell], records: list[TrialRecord],
     resources: Resources, say: Callable[[str], None],
 ) -> Planner:  # fmt: skip
-    """The planner of a sweep's records, in a new test round where that is requested and any cell is closed."""
+    """The planner for a sweep's records, in a new test round if one is requested and any cell is closed."""
     opened = opened_trials(ledger)
 
     def planner() -> Planner:

@@ -1,4 +1,4 @@
-"""`plan`: the cells, the trials, those that the ledger already answers, and the cost of the rest; trains nothing."""
+"""`plan`: cells, trials, how many of them the ledger already answers, and the cost of the rest; trains nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.sources import TestState
 from meltpoint.tasks.core.wording import some
 
-SHARE_OF_PEAK = 0.45  # of the matmul rate that a training step reaches, evaluation and padding included
+SHARE_OF_PEAK = 0.45  # of the matmul rate; reached by a training step, evaluation and padding included
 START_UP_SECONDS = 20.0  # Ray and the first imports of its workers: 14 to 30 s on two cores (docs/internals/log.md)
 
 
@@ -59,22 +59,22 @@ class PlannedCell:
 
     Attributes:
         head_source: where the choice of the head comes from.
-        variant: what tells it from others of the same encoder, mode and task; "" where there are none.
-        trials: search trials and finals planned, those of the published setting too.
-        finals: of them, the finals of the best setting; the search answers one of these.
-        defaults: of them, the finals of the published setting, at most; the search answers one of these too.
-        answered: of the trials, how many the ledger has.
-        estimated_seconds: of one worker, for the rest.
+        variant: distinguishes it from cells of the same encoder, mode and task; "" if there are none.
+        trials: planned search trials and finals, including finals of the published setting.
+        finals: finals of the best setting; the search answers one of them.
+        defaults: finals of the published setting, at most; the search answers one of them too.
+        answered: number of trials that the ledger already has.
+        estimated_seconds: worker seconds for the rest.
         length: the longest input of its trials, its source, and its cuts.
-        metric: by which settings are chosen.
-        searcher: the proposer of its settings.
+        metric: the metric that settings are chosen by.
+        searcher: the searcher that proposes its settings.
         dev_examples: number of dev examples.
         test_examples: declared number of labelled test examples; None if unknown before the split is opened.
         train_examples: number of training examples.
         searched: searched parameter → its range, as `log_uniform [1e-05, 0.0001]`.
         closed: how its search ended for good (`Closing.as_json`); None while it is open.
-        notes: on its data and its lengths of training, as in tables.
-        test_state: of its test split, as `sources.check` finds it.
+        notes: on its data and training lengths, as in tables.
+        test_state: state of its test split, from `sources.check`.
     """
 
     encoder: str
@@ -109,7 +109,7 @@ class PlannedCell:
 
     @property
     def search_trials(self) -> int:
-        """Without the finals."""
+        """Trials without the finals."""
         return self.trials - self.finals - self.defaults
 
 
@@ -119,10 +119,10 @@ class SweepPlan:
 
     Attributes:
         estimated_seconds: wall time on this machine's workers.
-        workers: trials at a time.
+        workers: number of trials at a time.
         lengths: the cuts of the longest inputs, a line for each task, encoder and length.
-        left_out: encoders of the specification file that nothing is known of.
-        kept: version of Meltpoint's code → trials of it that count, for versions other than the one that runs now.
+        left_out: encoders of the specification file whose location was not given.
+        kept: version of Meltpoint's code → number of its trials that count, for versions other than the running one.
     """
 
     cells: list[PlannedCell]
@@ -142,27 +142,27 @@ class SweepPlan:
 
     @property
     def trials(self) -> int:
-        """Of all cells."""
+        """Trials of all cells."""
         return sum(cell.trials for cell in self.cells)
 
     @property
     def finals(self) -> int:
-        """Of all cells."""
+        """Finals of all cells."""
         return sum(cell.finals for cell in self.cells)
 
     @property
     def search_trials(self) -> int:
-        """Of all cells."""
+        """Search trials of all cells."""
         return sum(cell.search_trials for cell in self.cells)
 
     @property
     def defaults(self) -> int:
-        """Of all cells."""
+        """Finals of the published setting, of all cells."""
         return sum(cell.defaults for cell in self.cells)
 
     @property
     def answered(self) -> int:
-        """Of all cells."""
+        """Answered trials of all cells."""
         return sum(cell.answered for cell in self.cells)
 
     def as_json(self) -> dict[str, Any]:
@@ -183,11 +183,11 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     """Plan a sweep as `sweep` would run it; opens the data, trains nothing, writes nothing but the storage folder.
 
     Raises:
-        ValueError: bad input, the same as `sweep` would refuse.
+        ValueError: bad input that `sweep` would also refuse.
     """
     storage = storage_folder(resources.storage)
     if resources.tracking_uri is None:
-        default_uri(storage)  # it refuses what `sweep` would refuse
+        default_uri(storage)  # raises where `sweep` would
     ledger = Ledger(storage / spec.name)
     ledger.check_place()
     cells = open_cells(spec)
@@ -216,8 +216,8 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     notes += [*spec.missing(), *test_lines(cells), *fault_lines(cells)]
     notes += [*kept_lines(planner), *left_out, *closed_lines(ledger, planner)]
     notes.append(
-        f"estimated from a measured {rate / 1e9:.0f} GFLOP/s a trial, for cores that nothing else uses; expect a "
-        "factor of two either way"
+        f"estimated from a measured {rate / 1e9:.0f} GFLOP/s per trial on otherwise idle cores; expect a factor of two "
+        "either way"
     )
     if resources.address is None and not gpus:
         notes += busy_note(load, limits.cores(), workers * max(1, int(resources.cpus_per_trial)))
@@ -228,18 +228,18 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
 
 
 def busy_note(load: float, cores: float, wanted: float) -> list[str]:
-    """That the machine is busy, and what that does to the estimate; nothing where at most a quarter of it is.
+    """A note on a busy machine and the effect on the estimate; empty if at most a quarter of the cores is busy.
 
     Args:
-        load: processes that run or wait for a core, the mean of the last minute.
-        cores: their number.
-        wanted: cores that the sweep's workers take at a time.
+        load: processes that run or wait for a core, mean of the last minute.
+        cores: number of cores.
+        wanted: cores that the sweep's workers use at a time.
     """
     if load <= cores / 4:
         return []
     longer = max(1.0, (load + wanted) / cores)
     return [
-        f"the machine is busy (load {load:.1f} on {some(cores, 'core')}); while it stays so, expect about "
+        f"the machine is busy (load {load:.1f} on {some(cores, 'core')}); while it stays busy, expect about "
         f"{longer:.1f} times the estimate"
     ]
 
@@ -272,20 +272,20 @@ def searched_ranges(space: Space) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Price:
-    """Seconds of one worker: a cell's cost once (a frozen encoder's states, which are kept), and that of each trial."""
+    """Worker seconds: a cell's one-time cost (a frozen encoder's states, which are cached), and the cost per trial."""
 
     once: float
     trial: float
 
 
 def price_of(cell: OpenCell, rate: float) -> Price:
-    """A cell's price by its floating-point operations, at `rate` of them a second in a matmul."""
+    """A cell's price, from its floating-point operations at `rate` per second in a matmul."""
     operations = operations_of(cell)
     return Price(operations.once / (rate * SHARE_OF_PEAK), operations.trial / (rate * SHARE_OF_PEAK))
 
 
 def multiply_rate(threads: int, gpus: float) -> float:
-    """Floating-point operations a second of a matmul of transformer size, as one trial would run it."""
+    """Floating-point operations per second of a transformer-sized matmul, as one trial would run it."""
     device = "cuda:0" if gpus > 0 and torch.cuda.is_available() else "cpu"
     kind = torch.bfloat16 if resolve_precision("auto", device) == "bf16" else torch.float32
     before = torch.get_num_threads()
@@ -305,17 +305,17 @@ def multiply_rate(threads: int, gpus: float) -> float:
 
 
 def planned_gpus(resources: Resources) -> tuple[float, list[str]]:
-    """(GPUs of one trial, the assumptions about the machines): `plan` starts no Ray, and joins none."""
+    """(GPUs per trial, assumptions about the machines): `plan` neither starts nor joins Ray."""
     is_auto, has_gpu = resources.gpus_per_trial == "auto", torch.cuda.is_available()
     gpus = float(has_gpu) if resources.gpus_per_trial == "auto" else resources.gpus_per_trial
     assumed = []
     if resources.address is not None:
         here = f"{os.cpu_count() or 1} CPUs, {torch.cuda.device_count() if has_gpu else 'no'} GPUs"
         assumed.append(
-            f"planned as if trials ran on this machine ({here}); the cluster at {resources.address} is not asked"
+            f"planned as if trials ran on this machine ({here}); the cluster at {resources.address} is not queried"
         )
     if is_auto and has_gpu:
-        assumed.append("planned with a whole GPU a trial; how many share one is measured when the sweep starts")
+        assumed.append("planned with a whole GPU per trial; `sweep` measures at its start how many trials share one")
     elif is_auto and resources.address is None:
         assumed.append("planned on this machine's CPUs: torch sees no GPU here")
     return gpus, assumed

@@ -1,4 +1,4 @@
-"""Progress of a running sweep on standard error: a live bar on a terminal, a line now and then when piped."""
+"""Progress of a running sweep on standard error: a live bar on a terminal, occasional lines when piped."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from meltpoint.tasks.core.wording import printable
 
 @dataclass
 class RemainingTime:
-    """An estimate (`time_left`) that every trial that ends makes better; cells have the weights of their work.
+    """An estimate of the remaining time (`time_left`), refined by each trial that ends; cells are weighted by work.
 
     Attributes:
-        slots: gives the number of trials at a time, which follows the cluster.
+        slots: returns the number of trials at a time, which follows the cluster.
         measured: cell → (trials that ended in this command, the worker seconds that they took).
-        most: gives the seconds that a time budget for everything leaves.
+        most: returns the seconds left in a time budget that covers everything.
     """
 
     slots: Callable[[], int] = lambda: 1
@@ -39,23 +39,23 @@ class RemainingTime:
     measured: dict[CellKey, tuple[int, float]] = field(default_factory=dict)
 
     def add(self, record: TrialRecord) -> None:
-        """Learn from a trial that has ended."""
+        """Add the time of a trial that has ended."""
         taken = seconds_of(record)
         if taken is not None:
             count, seconds = self.measured.get(record.cell, (0, 0.0))
             self.measured[record.cell] = count + 1, seconds + taken
 
     def seconds_of_trial(self, cell: CellKey) -> float:
-        """The worker seconds that a trial of a cell took on average; 0 before any has ended."""
+        """The mean worker seconds of a cell's trials; 0 until one has ended."""
         count, seconds = self.measured.get(cell, (0, 0.0))
         return seconds / max(1, count)
 
     def estimate(self, cells: Iterable[CellProgress], is_searching: bool = True) -> TimeLeft | None:
-        """The time until the last final is trained; None while nothing has ended, and where nothing is left.
+        """The time until the last final is trained; None until a trial has ended, and once nothing is left.
 
         Args:
             cells: the progress of every cell.
-            is_searching: False for the time if no search trial began any more.
+            is_searching: False to assume that no further search trial starts.
         """
         work = [
             CellWork(*self.measured.get(one.cell.key, (0, 0.0)), left(one, is_searching), one.work) for one in cells
@@ -63,13 +63,13 @@ class RemainingTime:
         return time_left(work, max(1, self.slots()))
 
     def in_words(self, cells: Iterable[CellProgress]) -> str:
-        """`about 12 min left`; "" where there is no estimate."""
+        """`about 12 min left`; "" without an estimate."""
         found = self.estimate(cells)
         return "" if found is None else str(replace(found, seconds=min(found.seconds, self.most())))
 
 
 def left(progress: CellProgress, is_searching: bool = True) -> int:
-    """The number of a cell's trials that a worker has still to run: of the search, unless it is cut off, and finals."""
+    """The number of a cell's trials still to run: finals, and search trials unless the search is cut off."""
     search = 0 if progress.cut or not is_searching else max(0, progress.target - len(progress.search))
     defaults = sum(proposal.id in progress.defaults for proposal in progress.wanted_defaults)
     return (
@@ -80,18 +80,18 @@ def left(progress: CellProgress, is_searching: bool = True) -> int:
 
 
 REFRESH_SECONDS = 0.5
-QUIET_SECONDS = 300.0  # a piped sweep says something at least this often while trials run
-STEPS = 8  # and after each eighth of its runs
-LINE = 120  # characters of such a line; leaders that it has no room for are counted
+QUIET_SECONDS = 300.0  # a piped sweep prints a line at least this often while trials run
+STEPS = 8  # and one after each eighth of its runs
+LINE = 120  # characters of such a line; leaders that do not fit are counted
 
 
 class Progress:
     """The sweep's screen.
 
     Args:
-        cells: gives the cells' progress, once the planner knows it.
-        console: where to; a terminal gets the live bar, anything else gets lines.
-        clock: seconds, from any moment on.
+        cells: returns the cells' progress, once the planner knows it.
+        console: a terminal gets the live bar, anything else gets lines.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class Progress:
     ) -> None:
         self.cells, self.console, self.clock = cells, console, clock
         self.started = self.last_said = clock()
-        self.latest: dict[str, str] = {}  # running trial → its latest word
+        self.latest: dict[str, str] = {}  # running trial → its latest line
         self.live: Live | None = None
         self.last_shown = 0.0
-        self.step = 0  # of STEPS, which a pipe was told of
+        self.step = 0  # the last of STEPS that was printed to a pipe
         self.remaining = RemainingTime()
 
     def __enter__(self) -> Progress:
@@ -117,21 +117,21 @@ class Progress:
             self.live.stop()
 
     def say(self, text: str) -> None:
-        """One line of talk."""
+        """Print one line."""
         self.last_said = self.clock()
         self.console.print(printable(text), highlight=False, markup=False, soft_wrap=True)
 
     def on_start(self, trial: Trial) -> None:
-        """A trial began."""
+        """Show that a trial began."""
         self.latest[trial.id] = trial_name(trial)
 
     def epoch(self, trial: Trial, metric: str, epoch: EpochResult) -> None:
-        """An epoch ended."""
+        """Show a trial's latest epoch."""
         name = trial_name(trial)
         self.latest[trial.id] = f"{name}: epoch {epoch.epoch}, dev {metric} {score_text(epoch.dev[metric], metric)}"
 
     def ended(self, record: TrialRecord) -> None:
-        """A trial ended."""
+        """Show that a trial ended; a failure gets a line."""
         self.latest.pop(record.id, None)
         self.remaining.add(record)
         if record.status == "failed":
@@ -143,28 +143,28 @@ class Progress:
             self.say(self._line())
 
     def lost(self, trial: Trial, why: str) -> None:
-        """A trial was lost and is tried again."""
+        """Report a trial that was lost and will be retried."""
         self.latest.pop(trial.id, None)
         name = trial_name(trial)
         self.say(f"{self._clock()}  {name}: {why}")
 
     def resumed(self, trial: Trial, epochs: int, notes: Sequence[str]) -> None:
-        """A trial's worker has looked for saved epochs.
+        """Report the saved epochs that a trial's worker found.
 
         Args:
-            epochs: how many of them it goes on from.
-            notes: the faults of some, a line each.
+            epochs: number of epochs after which it resumes.
+            notes: faults of saved epochs, one line each.
         """
         name = trial_name(trial)
-        for line in (*notes, *([f"it goes on after epoch {epochs}"] if epochs else [])):
+        for line in (*notes, *([f"resumes after epoch {epochs}"] if epochs else [])):
             self.say(f"{self._clock()}  {name}: {line}")
 
     def waits(self, trial: Trial) -> None:
-        """A trial ended and waits to begin again."""
+        """Remove a trial that waits to restart from the running ones."""
         self.latest.pop(trial.id, None)
 
     def refresh(self) -> None:
-        """Draw again, or name the running trials after a long silence, if it is time."""
+        """Redraw, or print a line with a running trial after a long silence, if due."""
         now = self.clock()
         if self.live is not None and now - self.last_shown > REFRESH_SECONDS:
             self.live.update(self._view(), refresh=True)
@@ -177,13 +177,13 @@ class Progress:
         return f"{seconds // 3600:d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
     def planned(self) -> str:
-        """The amount of work, in the words of `plan`."""
+        """The amount of work, worded as in `plan`."""
         cells = self.cells()
         defaults = sum(len(p.wanted_defaults) for p in cells)
         return planned_work(len(cells), sum(p.target for p in cells), sum(p.cell.seeds for p in cells), defaults)
 
     def _counts(self) -> tuple[int, int]:
-        """The numbers of ended and of planned runs: search trials, finals, and finals of published settings."""
+        """The numbers of ended and planned runs: search trials, finals, and finals of published settings."""
         done = total = 0
         for one in self.cells():
             wanted = one.wanted_defaults

@@ -1,4 +1,4 @@
-"""Records on their way to the ledger: written, kept while the disk is full, repaired."""
+"""Writing of records to the ledger, deferred while the disk is full; removal of damaged ones."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from meltpoint.sweeps.worker.outcome import is_full_disk
 
 LOOK_SECONDS = 2.0
 AGAIN_SECONDS = 60.0
-"""The longest wait of a trial that found no room: a quota's room is not in the figures for the whole disk, and a
-trial that finds none again ends before it trains."""
+"""The longest wait of a trial that found no disk space: the disk's free space does not show a quota, and a trial that
+finds none again ends before it trains."""
 GROWTH_BYTES = 2**24
-"""Room that somebody made, and not the end of a temporary file."""
+"""Growth that counts as freed space, more than a deleted temporary file."""
 
 
 class DiskRoom:
-    """The driver's knowledge of the room on the disk, from what found none.
+    """The driver's view of free disk space, learned from failed writes.
 
     Attributes:
         is_short: whether no new trial may begin.
 
     Args:
-        folder: the sweep's.
-        say: is told once that there is no room, and once that there is some again.
+        folder: the sweep's folder.
+        say: receives one line when the disk is full, and one when it has space again.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,29 +42,29 @@ class DiskRoom:
         self._free = 0
 
     def note_none(self, why: str, by_trial: bool = False) -> None:
-        """A write found no room, or a trial, which needs more."""
+        """Note that a write found no space, or a trial, which needs more."""
         self.is_short, self._since, self._free = True, self.clock(), free_bytes(self.folder)
         self._by_trial = self._by_trial or by_trial
         self._looked = self._since
         if not self._has_said:
             self._has_said = True
-            self.say(f"{why} ({self.folder}): no new trial begins until there is room; nothing is lost meanwhile.")
+            self.say(f"{why} ({self.folder}): no new trial begins until space is free; nothing is lost.")
 
     def note_some(self, by_trial: bool = False) -> None:
-        """A write found room, or a trial."""
+        """Note that a write or a trial found space."""
         if self._has_said and (by_trial or not self._by_trial):
             self.is_short = self._has_said = self._by_trial = False
-            self.say("There is room on the disk again: the sweep continues.")
+            self.say("The disk has space again: the sweep continues.")
 
     def is_due(self) -> bool:
-        """True if it is time to try again what found no room; every two seconds."""
+        """True if failed writes are due for a retry, every two seconds."""
         if self.clock() - self._looked < LOOK_SECONDS:
             return False
         self._looked = self.clock()
         return True
 
     def try_again(self) -> bool:
-        """True if a trial may be tried again: there is more room than there was, or might be."""
+        """True if a trial may be retried: free space has grown, or may have."""
         grown = free_bytes(self.folder) >= self._free + GROWTH_BYTES
         self.is_short = not grown and self.clock() - self._since < AGAIN_SECONDS
         return not self.is_short
@@ -73,15 +73,15 @@ class DiskRoom:
 def whole_records(
     ledger: Ledger, spec: SweepSpec, codes: Sequence[str], cells: list[OpenCell], say: Callable[[str], None]
 ) -> list[TrialRecord]:  # fmt: skip
-    """The ledger's records; those that are damaged are set aside first, where no setting was chosen by them.
+    """The ledger's records, after damaged ones that decided no scored setting are set aside.
 
     Args:
-        codes: the versions of the code whose records count.
-        say: is told of each record that is set aside.
+        codes: the code versions whose records count.
+        say: receives a line for each record that is set aside.
 
     Raises:
-        ValueError: a record is damaged by which a setting may have been chosen whose test split was opened; the
-            message names it.
+        ValueError: a damaged record may have decided a setting whose test split was opened; the message names the
+            record.
     """
     try:
         return ledger.records()
@@ -96,10 +96,10 @@ def _chose_nothing(
     ledger: Ledger, spec: SweepSpec, codes: Sequence[str], cells: list[OpenCell], readable: list[TrialRecord],
     damaged: Sequence[str],
 ) -> set[str]:  # fmt: skip
-    """The ids of damaged records by which no setting was chosen whose test split was opened.
+    """The ids of damaged records that decided no setting whose test split was opened.
 
-    Every record, where no test split was opened, or where no search trial is missing in a cell whose split was; else
-    finals alone: those that were scored, and those that are due.
+    All of them, if no test split was opened or if every cell with an opened split has all its search trials.
+    Otherwise finals only: scored ones and due ones.
     """
     opened = opened_trials(ledger)
     planner = Planner(spec, cells, readable, codes=codes, opened=opened, rounds=read_rounds(ledger))
@@ -114,11 +114,11 @@ def _chose_nothing(
 
 
 class RecordWriter:
-    """Writes a trial's record at once, again when its run is known, and later where the disk has no room.
+    """Writes a trial's record at once, again when its MLflow run is known, and later if the disk is full.
 
     Attributes:
-        without_run: the records written before MLflow had said which run is their trial's, by trial.
-        unwritten: the records that the disk had no room for, by trial; the driver keeps them.
+        without_run: the records written before MLflow reported their trial's run, by trial.
+        unwritten: the records that the disk had no space for, by trial; the driver keeps them in memory.
     """
 
     def __init__(self, ledger: Ledger, tracker: Tracker, room: DiskRoom) -> None:
@@ -127,7 +127,7 @@ class RecordWriter:
         self.unwritten: dict[str, TrialRecord] = {}
 
     def write(self, record: TrialRecord) -> TrialRecord:
-        """Write a record with its MLflow run's id, or without one while MLflow has not said it.
+        """Write a record with its MLflow run's id, or without one until MLflow reports it.
 
         Returns:
             The record with that id.
@@ -142,14 +142,14 @@ class RecordWriter:
         return record
 
     def _write(self, record: TrialRecord) -> bool:
-        """Write a record; False if the disk has no room."""
+        """Write a record; False if the disk is full."""
         try:
             self.ledger.write(record)
         except OSError as error:
             if not is_full_disk(error):
                 raise
             self.unwritten[record.id] = record
-            self.room.note_none(f"No room for a trial's record on the disk: {error.strerror}")
+            self.room.note_none(f"No disk space for a trial's record: {error.strerror}")
             return False
         self.unwritten.pop(record.id, None)
         if not self.unwritten:
@@ -157,19 +157,19 @@ class RecordWriter:
         return True
 
     def start(self, order: dict[str, object]) -> bool:
-        """Note that a trial has begun; False if the disk has no room."""
+        """Note that a trial has begun; False if the disk is full."""
         try:
             self.ledger.start(order)
         except OSError as error:
             if not is_full_disk(error):
                 raise
-            self.room.note_none(f"No room for the note of a trial's start on the disk: {error.strerror}")
+            self.room.note_none(f"No disk space for the note of a trial's start: {error.strerror}")
             return False
         self.room.note_some()
         return True
 
     def write_waiting(self) -> bool:
-        """Write the records that found no room, if it is time to try again; True if nothing waits any more."""
+        """Write the records that found no space, if a retry is due; True if none is left."""
         if self.unwritten and self.room.is_due():
             all(self._write(record) for record in list(self.unwritten.values()))
         return not self.unwritten
@@ -181,9 +181,9 @@ class RecordWriter:
         return self.write_waiting() and (not self.room.is_short or self.room.try_again())
 
     def add_runs(self) -> None:
-        """Write the records again whose runs are known now; the rest is written at the sweep's end by `run.note_runs`.
+        """Rewrite the records whose MLflow runs are known now; `run.note_runs` writes the rest at the sweep's end.
 
-        Trials begin in MLflow in their order, so while the oldest of these has no run, the others will not have one.
+        Trials begin in MLflow in order, so while the oldest of these has no run, the others have none either.
         """
         while (record := next(iter(self.without_run.values()), None)) and self.tracker.run_of(record.id):
             self.write(record)

@@ -47,9 +47,9 @@ class Outcome:
 
     Attributes:
         state: "done", "stopped" (Ctrl-C, a signal, a lost cluster), or "failed" (a cell has no result).
-        troubles: its troubles, a line each.
-        stop: the request or interrupt that stopped it; None where nothing did.
-        dashboard: the address of its cells on MLflow's server; "" where `meltpoint ui` has to start one.
+        troubles: failures and warnings, one line each.
+        stop: the request or interrupt that stopped it; None if none did.
+        dashboard: the address of its cells on MLflow's server; "" if `meltpoint ui` has to start one.
     """
 
     state: str
@@ -62,7 +62,7 @@ class Outcome:
 
     @property
     def exit_status(self) -> int:
-        """The command's: 0 only for a sweep that is done."""
+        """The command's exit status: 0 only if the sweep is done."""
         return status_of(self.stop) if self.stop is not None else int(self.state != "done")
 
 
@@ -74,13 +74,13 @@ Leave = Callable[[Outcome], None]
 
 @dataclass(frozen=True)
 class Writers:
-    """The functions that put a sweep's results into words.
+    """The functions that turn a sweep's results into text.
 
     Attributes:
-        files: from the results to the files that show them: file name → text.
-        card: from the results and one cell to the model card of its best finalist; None where there is none.
-        note: from the results to the sentences with which the experiment's note in MLflow begins; called after `files`.
-        recommended: the cells that are recommended, one a task; called after `files`.
+        files: returns the files that show the results: file name → text.
+        card: returns the model card of a cell's best finalist; None if it has no finalist.
+        note: returns the first sentences of the experiment's note in MLflow; called after `files`.
+        recommended: returns the recommended cells, one per task; called after `files`.
     """
 
     files: Callable[[SweepSummary], Mapping[str, str]]
@@ -95,9 +95,9 @@ def sweep(
     """Search, select, run the finals, score them on test, export; or resume a sweep that was cut off.
 
     Args:
-        writers: put the results into words.
-        cluster: where it trains; it may still be starting.
-        leave: shows an outcome and ends the process, where Ray waits for a lost node; perhaps in another thread.
+        writers: turn the results into text.
+        cluster: the cluster to train on; it may still be starting.
+        leave: shows an outcome and ends the process, if Ray waits for a lost node; may run in another thread.
 
     Raises:
         ValueError: bad input, found before the first trial; one line with the remedy.
@@ -120,7 +120,7 @@ def sweep(
                     _train(driver, cluster, cut_off, test_splits)
             try:
                 outcome = _finish(driver, writers)
-            except KeyboardInterrupt as stop:  # the second attempt repeats the first, in a moment
+            except KeyboardInterrupt as stop:  # the second attempt repeats the first, and is quick
                 _stop(driver, stop)
                 outcome = _finish(driver, writers)
             if isinstance(driver.stop, StopRequest) and driver.stop.without_ray:
@@ -137,7 +137,7 @@ def sweep(
 def _opened(
     spec: SweepSpec, resources: Resources, console: Console
 ) -> Iterator[tuple[SweepDriver, TestSplitCheck]]:  # fmt: skip
-    """The driver of a sweep whose cells are read, whose lease is held, and whose ledger is recalled."""
+    """The driver of an opened sweep: its cells are read, its lease is held, its ledger is loaded."""
 
     def say(line: str) -> None:
         console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
@@ -196,7 +196,7 @@ def _train(
     except LeaseLostError as lost:
         _stop(driver, _lost(lost))
     finally:
-        driver.interrupted()  # whatever is still under way, for whatever reason
+        driver.interrupted()  # everything still under way, for any reason
 
 
 def _settle_place(driver: SweepDriver) -> None:
@@ -206,7 +206,7 @@ def _settle_place(driver: SweepDriver) -> None:
     if board is not None:
         unfinished = [one.cell for one in driver.planner.unfinished()]
         require_fit_nodes(driver.ledger.folder.parent, unfinished, resources.cpus_per_trial, progress.say)
-        board.announce(name, WHOLE)  # before it waits for room, which others then give
+        board.announce(name, WHOLE)  # before it waits for room, so that other sweeps make some
     elif unused := unused_variable(None):
         progress.say(unused)
     placed = place(driver.planner, driver.order, resources, progress.say)
@@ -222,7 +222,7 @@ def _run_all(driver: SweepDriver) -> None:
     from meltpoint.sweeps.on_ray.experiment import run_on_tune  # Ray Tune, which the cluster's thread imports
 
     is_over = False
-    while not is_over:  # again where a finalist's weights turn out to be damaged
+    while not is_over:  # again if a finalist's weights turn out to be damaged
         run_on_tune(driver, unfit=driver.finals.scorer.unfit)
         while driver.is_done and driver.score(timeout_seconds=0.5):
             pass
@@ -230,7 +230,7 @@ def _run_all(driver: SweepDriver) -> None:
 
 
 def _stop(driver: SweepDriver, stop: KeyboardInterrupt) -> None:
-    """Note why the sweep ends, and let MLflow hurry; raise it again where another driver has the sweep."""
+    """Note why the sweep ends, and make MLflow hurry; raise again if another driver has the sweep."""
     driver.stop = stop = reason_of(stop)
     driver.tracker.hurry(HURRY_SECONDS)
     if isinstance(stop, StopRequest) and not stop.may_write:
@@ -254,7 +254,7 @@ def _close_after(stop: StopRequest, driver: SweepDriver, writers: Writers) -> Ou
 
 
 def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
-    """Write the results, and let MLflow have everything that the ledger has."""
+    """Write the results, and bring MLflow up to date with the ledger."""
     ledger, tracker, scorer = driver.ledger, driver.tracker, driver.finals.scorer
     strays = {record.id for record in driver.planner.strays}
     records = [record for record in ledger.records() if record.id not in strays]
@@ -276,7 +276,7 @@ def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
         tracker.close(
             [(cell.header.key, cell_figures(cell)) for cell in summary.cells],
             done,
-            # A page has megabytes, and each cell's run would have a copy of it.
+            # A page takes megabytes, and each cell's run would have a copy.
             {name: text for name, text in tables.items() if not name.endswith(".html")},
             {cell.header.key: places[cell.header.key] | cell_tags(cell, summary) for cell in summary.cells},
             cell_endings(summary, opened, done, models, recommended),
@@ -285,17 +285,17 @@ def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
     troubles += [f"{trial}: not scored on test: {why}" for trial, why in scorer.troubles.items()]
     unfinished = missing_runs(summary) if done else []
     if unfinished and driver.budget.has_left_trials_out:
-        unfinished, troubles = [], [*troubles, "The time budget left trials out: the same command runs them."]
+        unfinished, troubles = [], [*troubles, "The time budget left out trials: the same command runs them."]
     troubles += unfinished
     lost = len(driver.writer.unwritten)
-    troubles += [f"The disk had no room for the records of {some(lost, 'trial')}: they run again."] if lost else []
+    troubles += [f"The disk had no space for the records of {some(lost, 'trial')}: they run again."] if lost else []
     troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
     state = "stopped" if not done else "failed" if scorer.troubles or unfinished else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop, tracker.address())
 
 
 def _settle_baselines(ledger: Ledger) -> list[str]:
-    """Make the baselines of the sweep's tasks that are not there yet; a line where that was not possible."""
+    """Make the missing baselines of the sweep's tasks; a line if that fails."""
     from meltpoint.sweeps.results.baselines import settle_baselines  # scikit-learn, which takes a second
 
     try:
@@ -306,7 +306,7 @@ def _settle_baselines(ledger: Ledger) -> list[str]:
 
 
 def note_runs(ledger: Ledger, tracker: Tracker, records: Iterable[TrialRecord]) -> None:
-    """Trials that ended while MLflow was away have their runs now; their records say which."""
+    """Add the run ids of trials that ended while MLflow was away to their records."""
     for record in records:
         run = tracker.run_of(record.id)
         if run is not None and run != record.mlflow_run_id:

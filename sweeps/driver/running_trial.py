@@ -1,8 +1,8 @@
-"""A trial between its hand-out and its end, and its limits: the memory of its cell's GPUs, the sweep's time budget.
+"""A trial from its hand-out to its end, and its limits: GPU memory, the sweep's time budget.
 
-`sweep --time-budget` bounds the search alone; its finals follow. `tune --time-budget` covers everything from the start
-of the command to the kept model (`Resources.budget_began`): then cheap modes begin, and a trial that would outlast the
-budget stops wherever it is, except the first trial of the cheapest cell, without which there would be no result.
+`sweep --time-budget` bounds only the search; finals follow. `tune --time-budget` covers everything from the start of
+the command to the kept model (`Resources.budget_began`). Cheap modes then come first, and a trial that would outlast
+the budget stops, except the first trial of the cheapest cell: without it, the sweep would have no result.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ FILE = "memory.json"
 
 
 class CellMemory(BaseModel):
-    """The limits that are known of one cell.
+    """The known memory limits of one cell.
 
     Attributes:
-        ceilings: kind of GPU → the largest rows × length that is tried there (`Order.ceilings`).
-        alone_from: the smallest batch_size × max_pieces that did not fit a shared GPU; such trials get a whole one.
-            None where sharing never failed.
+        ceilings: kind of GPU → the largest rows × length to try there (`Order.ceilings`).
+        alone_from: the smallest batch_size × max_pieces that did not fit a shared GPU; trials from this size get a
+            whole one. None if sharing never failed.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -56,10 +56,10 @@ class _File(BaseModel):
 
 
 class MemoryCeilings:
-    """The memory of a sweep's cells, kept in its folder.
+    """The memory limits of a sweep's cells, kept in its folder.
 
     Args:
-        say: is told if the file was damaged.
+        say: receives a line if the file is damaged.
     """
 
     def __init__(self, ledger: Ledger, say: Callable[[str], None]) -> None:
@@ -70,10 +70,10 @@ class MemoryCeilings:
         except FileNotFoundError:
             pass
         except (OSError, ValidationError, UnicodeDecodeError):
-            say(f"{self.path} cannot be read and is not used: what fits the GPUs is learned again.")
+            say(f"{self.path} cannot be read and is ignored: GPU memory limits are learned again.")
 
     def applied(self, order: Order) -> Order:
-        """An order within its cell's known memory: a whole GPU where its share is too small, and the ceilings."""
+        """An order within its cell's memory limits: with the ceilings, and a whole GPU if a share is too small."""
         known = self.cells.get(cell_name(*order.cell))
         if known is None:
             return order
@@ -82,34 +82,34 @@ class MemoryCeilings:
         return order.model_copy(update={"ceilings": dict(known.ceilings), "gpus": 1.0 if alone else order.gpus})
 
     def learn(self, order: Order, lack: OutOfMemory) -> str:
-        """Take in that an order did not fit; returns how it is tried next, in a few words."""
+        """Learn that an order did not fit; returns the next attempt in a few words."""
         if lack.together > 1:
-            return "it is tried again by itself"
+            return "retrying it alone"
         known = self.cells.setdefault(cell_name(*order.cell), CellMemory())
         if lack.is_shared:
             known.alone_from = min(_size(order), known.alone_from or _size(order))
             self._write()
-            return "it is tried again on a GPU of its own"
+            return "retrying it on a whole GPU"
         rows = halved(lack.rows)
         known.ceilings[lack.gpu] = min(rows * lack.length, known.ceilings.get(lack.gpu, rows * lack.length))
         self._write()
-        return f"it is tried again with {rows} of {order.setting['batch_size']} rows at a time and the whole gradient"
+        return f"retrying with {rows} of {order.setting['batch_size']} rows at a time and the same gradient"
 
     def _write(self) -> None:
         try:
             self.ledger.place(self.path, _File(cells=self.cells).model_dump_json(indent=1) + "\n")
-        except OSError as error:  # it is known until the command ends
+        except OSError as error:  # the limit stays in memory until the command ends
             if not is_full_disk(error):
                 raise
 
 
 def _size(order: Order) -> int:
-    """The product that a trial's need of memory grows with, as its setting has it."""
+    """The product in a trial's setting that its memory grows with."""
     return int(order.setting["batch_size"]) * int(order.setting["max_pieces"])
 
 
 OF_ORDER = (*Trial.model_fields, "head", "data_fingerprint", "documents_fingerprint", "encoder_fingerprint")
-"""The fields that a record takes from its trial's order."""
+"""The fields that a record copies from its trial's order."""
 
 
 @dataclass
@@ -117,11 +117,11 @@ class RunningTrial:
     """One attempt at a trial.
 
     Attributes:
-        began: when it was handed out, then when a worker took it up, in seconds since 1970.
-        attempt: as its worker last reported it; without hardware until one did.
-        seconds: of its worker so far, as it last said; None before, and where it does not say.
-        counted_from: `began` on the monotonic clock, for a trial whose worker cannot say how long it took.
-        percent: how much of its schedule is trained, 0 to 100, as its worker last said.
+        began: time of its hand-out, then of its pick-up by a worker, in seconds since 1970.
+        attempt: as its worker last reported it; without hardware before the first report.
+        seconds: worker seconds so far, as last reported; None without a report.
+        counted_from: `began` on the monotonic clock, for a trial whose worker cannot report its duration.
+        percent: share of its schedule that is trained, 0 to 100, as last reported.
     """
 
     order: Order
@@ -132,7 +132,7 @@ class RunningTrial:
     percent: float = 0.0
 
     def take_up(self, at: float) -> None:
-        """Count from now on: a worker took it up.
+        """Restart the clock: a worker picked the trial up.
 
         Args:
             at: now, in seconds since 1970; the same for all trials of an order.
@@ -152,10 +152,10 @@ class RunningTrial:
         )  # fmt: skip
 
     def record(self, outcome: TrialOutcome) -> TrialRecord:
-        """The ledger's record of the trial, now that it ended; not of one that was interrupted."""
+        """The ledger's record of the trial once it has ended; an interrupted trial gets none."""
         order, metric, attempt, seconds = self.order, self.order.metric, self.attempt, self.seconds
         if outcome.cause in ("worker", "memory"):
-            # The use between a worker's last word and its loss is unknown, and so is the total.
+            # The use between a worker's last report and its loss is unknown, and so is the total.
             attempt, seconds = attempt.model_copy(update=dict(NOTHING_KNOWN)), None
         best = best_epoch(attempt.epochs, metric, modes.get(order.mode).phases(order.setting)[-1].name)
         return TrialRecord(
@@ -164,13 +164,13 @@ class RunningTrial:
             cause=outcome.cause, error=outcome.error, metric=metric, dev=best.dev[metric] if best else None,
             dev_metrics=best.dev if best else {}, best_epoch=best.epoch if best else None, attempts=order.attempt + 1,
             code_version=code_version(), started_at=self.began,
-            # By the worker's clock: a driver that was halted hears of a trial's end when it runs again.
+            # By the worker's clock: a suspended driver hears of a trial's end only when it runs again.
             seconds=time.monotonic() - self.counted_from if seconds is None else seconds,
         )  # fmt: skip
 
 
 CLOSING_SECONDS = 20.0
-"""Kept for the report, the recommended model and the start of the process that scores test."""
+"""Reserved for the report, the recommended model and the start of the process that scores test."""
 
 
 class TimeBudget:
@@ -180,7 +180,7 @@ class TimeBudget:
         clock: monotonic seconds.
 
     Attributes:
-        covers_all: whether finals, test and report have to fit, too.
+        covers_all: whether finals, test and report must also fit.
         deadline: `clock()` at which the search (or everything) ends; set when the first trial is handed out, None
             before and without a budget.
     """
@@ -205,7 +205,7 @@ class TimeBudget:
         return self.covers_all and self.planner.closed_for_search
 
     def begin(self) -> None:
-        """Count from now on, unless it counts already."""
+        """Start the clock, unless it already runs."""
         if self.deadline is not None or self.seconds is None:
             return
         self.deadline = end = (self.clock() if self.began is None else self.began) + self.seconds
@@ -213,7 +213,7 @@ class TimeBudget:
             self.progress.remaining.most = lambda: max(0.0, end - self.clock())
 
     def watch(self) -> None:
-        """End the search, and leave out finals, once there is no time for them."""
+        """End the search, and leave out finals, once no time is left for them."""
         if self.deadline is None:
             return
         if self.covers_all:
@@ -225,7 +225,7 @@ class TimeBudget:
             self.progress.say("The time budget is spent: no new search trial begins; finals follow.")
 
     def ends_at(self, proposal: Trial) -> float | None:
-        """The time at which a trial stops, in seconds since 1970; None where no result would be left without it."""
+        """The time at which a trial must stop, in seconds since 1970; None if unbounded, or needed for any result."""
         if self.deadline is None or not self.covers_all:
             return None
         progress = self.planner.cells[proposal.cell]
@@ -237,10 +237,10 @@ class TimeBudget:
         return None if is_needed else time.time() + self._left()
 
     def stops(self, order: Order, trial: RunningTrial | None) -> bool:
-        """True if a search trial ends at this epoch, because there is a finished trial to continue with.
+        """True if a search trial stops at this epoch because a finished trial can take its place.
 
-        Where only the search is bounded, its own cell has to have one. Where all is, any cell's will do, and a trial
-        that would outlast the budget ends at once and leaves its place to others.
+        If the budget bounds only the search, the trial's own cell needs a finished one. If it covers everything, one
+        of any cell will do, and a trial that would outlast the budget stops at once and frees its worker.
         """
         if order.role != "search" or self.deadline is None:
             return False
@@ -255,12 +255,12 @@ class TimeBudget:
         return any(cell.best is not None for cell in self.cells)
 
     def _left(self) -> float:
-        """The seconds that training may still take: where all is covered, without those of test and the report."""
-        assert self.deadline is not None, "asked once it counts"
+        """The seconds left for training; if the budget covers everything, less the time for test and the report."""
+        assert self.deadline is not None, "called once the clock runs"
         return self.deadline - self.clock() - (self._of_closing() if self.covers_all else 0.0)
 
     def _of_finals(self) -> float:
-        """The seconds that finals will take; 0 where only the search is bounded."""
+        """The seconds that finals will take; 0 if only the search is bounded."""
         with_result = [cell for cell in self.cells if cell.best is not None] if self.covers_all else []
         finals = self.progress.remaining.estimate(with_result, is_searching=False) if with_result else None
         return finals.seconds if finals else 0.0
@@ -268,7 +268,7 @@ class TimeBudget:
     def _of_closing(self) -> float:
         """The seconds that test scores and the report will take.
 
-        A row of test costs as much as one of dev did in the first epoch, in which a frozen encoder reads it, too.
+        A test row costs as much as a dev row did in the first epoch, in which a frozen encoder also reads it.
         """
         seconds = CLOSING_SECONDS
         for cell in self.cells:

@@ -1,4 +1,4 @@
-"""Sweeps as Ray jobs: sent to a cluster, watched and stopped from any machine that has its address."""
+"""Sweeps as Ray jobs: sent to a cluster, followed and stopped from any machine that can reach it."""
 
 ADDRESS = "RAY_API_SERVER_ADDRESS"
-"""The environment variable of Ray that names a cluster's job server."""
+"""Ray's environment variable for a cluster's job server."""

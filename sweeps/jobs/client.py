@@ -1,6 +1,6 @@
-"""Jobs of a cluster: the way to its dashboard, the attempts at a sweep, and Ray's client of jobs in one-line errors.
+"""Jobs of a cluster: its dashboard's address, the attempts at a sweep, and Ray's job client with one-line errors.
 
-Imports Ray with the first client alone: an address where nothing listens is refused before.
+Imports Ray only with the first client; an address where nothing listens is refused before that.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 SWEEP, STORAGE, ENVIRONMENT, CODE = "meltpoint_sweep", "meltpoint_storage", "meltpoint_environment", "meltpoint_code"
-"""Keys of the metadata of a job; whoever sees the dashboard sees them, so nothing secret is among them."""
+"""Keys of a job's metadata. Everyone with access to the dashboard sees it, so it holds no secrets."""
 
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
-"""States of Ray in which a job has ended."""
+"""Ray's states of a job that has ended."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job, as Ray has it.
+    """A job, as Ray describes it.
 
     Attributes:
         name: Ray's submission id.
         status: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED.
-        message: Ray's words about the status.
-        metadata: what it was submitted with.
-        exit_code: of its command; None before it ended, and where Ray does not know it.
+        message: Ray's message about the status.
+        metadata: the metadata of its submission.
+        exit_code: of its command; None before its end, or if Ray does not know it.
         started, ended: seconds since 1970, or None.
     """
 
@@ -56,44 +56,44 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """True if it has ended, however."""
+        """True if it has ended, in any state."""
         return self.status in OVER
 
 
 def job_name(sweep: str, number: int) -> str:
-    """The name of the job of an attempt."""
+    """The name of an attempt's job."""
     return f"{sweep}-{number}"
 
 
 def number_of(sweep: str, job: str) -> int | None:
-    """The attempt's number in a job's name; None if the name is no attempt's at this sweep."""
+    """The attempt's number in a job's name; None if the job is no attempt at this sweep."""
     found = re.fullmatch(re.escape(sweep) + r"-([1-9][0-9]{0,8})", job)
     return int(found[1]) if found else None
 
 
 def next_number(sweep: str, jobs: Iterable[Job]) -> int:
-    """The number of the next attempt: above every name that is taken, also by jobs that are no sweeps."""
+    """The number of the next attempt: above every taken name, including those of other jobs."""
     return 1 + max((number_of(sweep, job.name) or 0 for job in jobs), default=0)
 
 
 def attempts(sweep: str, jobs: Iterable[Job]) -> list[Job]:
-    """The attempts at a sweep among jobs, the first one first."""
+    """The attempts at a sweep among jobs, in order."""
     mine = [job for job in jobs if job.metadata.get(SWEEP) == sweep and number_of(sweep, job.name)]
     return sorted(mine, key=lambda job: number_of(sweep, job.name) or 0)
 
 
 def last_attempt(sweep: str, jobs: Iterable[Job], number: int | None = None) -> Job:
-    """The last attempt at a sweep, or that of a number.
+    """The last attempt at a sweep, or the one with a given number.
 
     Raises:
-        ValueError: there is none; the message names the sweeps or the numbers that there are.
+        ValueError: there is none; the message names the existing sweeps or numbers.
     """
     jobs = list(jobs)
     mine = attempts(sweep, jobs)
     if not mine:
         known = sorted({job.metadata[SWEEP] for job in jobs if SWEEP in job.metadata})
         hint = f"It has: {', '.join(known)}." if known else "It has none; send one with `meltpoint submit`."
-        raise ValueError(f"That cluster has no job of a sweep '{sweep}'. {hint}")
+        raise ValueError(f"That cluster has no job of the sweep '{sweep}'. {hint}")
     if number is None:
         return mine[-1]
     chosen = [job for job in mine if number_of(sweep, job.name) == number]
@@ -106,25 +106,25 @@ def last_attempt(sweep: str, jobs: Iterable[Job], number: int | None = None) -> 
 REMEDY = "name the dashboard of the cluster's head, http://HOST:8265 (ray start --head --include-dashboard=true)"
 POLL_SECONDS = 0.5
 RECONNECT_SECONDS = 60.0
-"""How long a cluster may be out of reach before following a log ends."""
+"""Time that a cluster may be unreachable before `follow` gives up."""
 
 AGENT_SECONDS = 30.0
-"""How long a head that has just begun may refuse jobs."""
+"""Time that a head that has just started may refuse jobs."""
 
 QUIET_SECONDS = 60.0
-"""Seconds of silence after which a log is requested again, since its connection may be gone."""
+"""Seconds of silence after which a log is requested again, since its connection may be lost."""
 
 Write = Callable[[str], None]
 
 
-# The way to a cluster.
+# Address, token and connection.
 
 
 def url_of(address: str | None, environment: Mapping[str, str] = os.environ) -> str:
-    """The URL of a cluster's dashboard, by the option or the environment.
+    """The URL of a cluster's dashboard, from the option or the environment.
 
     Raises:
-        ValueError: neither names one, or it is another kind of address; the message contains no password.
+        ValueError: neither names one, or the address is of another kind; the message contains no password.
     """
     ray_address = environment.get("RAY_ADDRESS", "")
     text = address or environment.get(ADDRESS) or (ray_address if ray_address.startswith("http") else "")
@@ -139,7 +139,7 @@ def url_of(address: str | None, environment: Mapping[str, str] = os.environ) -> 
 
 
 def token_of(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
-    """The place of Ray's token here, and the token: from where Ray itself reads it; ("", "") if there is none.
+    """(source of Ray's token, the token), looked up where Ray itself does; ("", "") if there is none.
 
     Raises:
         ValueError: the file cannot be read; the token is not in the message.
@@ -157,7 +157,7 @@ def token_of(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
 
 
 def _client_of(url: str) -> JobSubmissionClient:
-    """Ray's client of a cluster's jobs. A token is sent only to a cluster that asks for it.
+    """Ray's client for a cluster's jobs. A token is sent only to a cluster that asks for it.
 
     Raises:
         ValueError: nothing listens there, or the cluster refuses the token; one line with the remedy.
@@ -170,22 +170,22 @@ def _client_of(url: str) -> JobSubmissionClient:
     from ray.exceptions import AuthenticationError
 
     try:
-        return _opened(url, {"Authorization": ""})  # left out, Ray would send its own token unasked in token mode
+        return _opened(url, {"Authorization": ""})  # without it, Ray in token mode sends its own token unasked
     except AuthenticationError:
         where, token = token_of()
     if not token:
         raise ValueError(
-            f"{url} asks for a token, and there is none here: set RAY_AUTH_TOKEN to the cluster's, or "
+            f"{url} asks for a token, but none is set here: set RAY_AUTH_TOKEN to the cluster's, or "
             f"RAY_AUTH_TOKEN_PATH to a file with it."
         )
     try:
         return _opened(url, {"Authorization": f"Bearer {token}"})
     except AuthenticationError:
-        raise ValueError(f"{url} refuses the token of {where}; put the cluster's own there.") from None
+        raise ValueError(f"{url} refuses the token in {where}; replace it with the cluster's.") from None
 
 
 def _opened(url: str, headers: dict[str, str]) -> JobSubmissionClient:
-    """Ray's client, which asks the dashboard for its version first."""
+    """Ray's client, which first requests the dashboard's version."""
     from ray.job_submission import JobSubmissionClient
 
     for name in ("dashboard_sdk", "job.sdk"):  # they report every upload and every closed connection
@@ -193,13 +193,13 @@ def _opened(url: str, headers: dict[str, str]) -> JobSubmissionClient:
     try:
         with _address(url):
             return JobSubmissionClient(url, headers=headers)
-    except (ValueError, LookupError, TypeError):  # the answer is no JSON, or another one
-        raise ValueError(f"{url} answers, but is no Ray dashboard; {REMEDY}.") from None
+    except (ValueError, LookupError, TypeError):  # the answer is not JSON, or of another form
+        raise ValueError(f"{url} answers, but is not a Ray dashboard; {REMEDY}.") from None
 
 
 @contextmanager
 def _address(url: str) -> Iterator[None]:
-    """Let the environment name the address: where it names another, Ray's client prefers that to its argument."""
+    """Set the environment variable to the address: Ray's client prefers it to its own argument."""
     before = os.environ.get(ADDRESS)
     os.environ[ADDRESS] = url
     try:
@@ -215,10 +215,10 @@ class JobClient:
     """The jobs of one cluster.
 
     Args:
-        url: the address of the cluster's dashboard, as from `url_of`.
+        url: the address of the cluster's dashboard, from `url_of`.
 
     Raises:
-        ValueError: it does not answer or refuses, or the parts of Ray that talk to it are not installed.
+        ValueError: it does not answer or refuses, or Ray's job client is not installed.
     """
 
     def __init__(self, url: str) -> None:
@@ -227,12 +227,12 @@ class JobClient:
             self._client = _client_of(url)
 
     def jobs(self) -> list[Job]:
-        """All jobs that were submitted, those that ended too."""
+        """All submitted jobs, including ended ones."""
         with self._in_one_line():
             return [_job(details) for details in self._client.list_jobs() if details.submission_id]
 
     def job(self, name: str) -> Job:
-        """A job as it is now."""
+        """The current state of a job."""
         with self._in_one_line():
             return _job(self._client.get_job_info(name))
 
@@ -244,12 +244,12 @@ class JobClient:
         Args:
             name: a name that no job of this cluster had.
             command: a line for the shell of the node that it runs on.
-            environment: Ray's `runtime_env`; a local archive in it is sent along.
-            metadata: texts that everybody who sees the dashboard sees.
-            cpus: CPUs that are reserved for the command; 0 runs it on the head without any.
+            environment: Ray's `runtime_env`; a local archive in it is uploaded.
+            metadata: texts that everyone with access to the dashboard sees.
+            cpus: CPUs reserved for the command; 0 runs it on the head without any.
 
         Raises:
-            ValueError: the cluster refuses it.
+            ValueError: the cluster refuses the job.
         """
         with self._in_one_line():
             send = functools.partial(
@@ -261,25 +261,25 @@ class JobClient:
                 time.sleep(POLL_SECONDS)
 
     def log(self, name: str) -> str:
-        """All that a job has printed so far."""
+        """A job's output so far."""
         with self._in_one_line():
             return self._client.get_job_logs(name)
 
     def follow(self, name: str, write: Write) -> Job:
-        """Write what a job prints as it comes, until it has ended; each character once, also where a connection broke.
+        """Write a job's output as it comes, until it has ended; each character once, even if a connection breaks.
 
         Returns:
-            the job, which has ended.
+            the ended job.
 
         Raises:
-            ValueError: the cluster is out of reach for `RECONNECT_SECONDS`.
+            ValueError: the cluster is unreachable for `RECONNECT_SECONDS`.
         """
         seen = 0
         while True:
             seen = self._follow_once(name, seen, write)
             job = self._patiently(lambda: self.job(name))
             with suppress(ValueError):  # the node that ran it may be gone, and its log with it
-                text = self.log(name)  # whole if the job is over, and all there is where a proxy lets no stream pass
+                text = self.log(name)  # complete if the job is over; the only way if a proxy blocks streams
                 write(text[seen:])
                 seen = max(seen, len(text))
             if job.is_over:
@@ -287,7 +287,7 @@ class JobClient:
             time.sleep(POLL_SECONDS)
 
     def _follow_once(self, name: str, seen: int, write: Write) -> int:
-        """Write what a job prints after its first `seen` characters until the connection ends; how many are seen."""
+        """Write a job's output after its first `seen` characters until the connection ends; returns the number seen."""
         from aiohttp import ClientError
 
         count = 0
@@ -299,12 +299,12 @@ class JobClient:
                 write(text[max(0, seen - count) :])
                 count += len(text)
 
-        with suppress(RuntimeError, ClientError, OSError):  # the caller asks how the job is
+        with suppress(RuntimeError, ClientError, OSError):  # the caller then requests the job's state
             asyncio.run(read())
         return max(seen, count)
 
     def _patiently(self, ask: Callable[[], Job]) -> Job:
-        """The answer to a question, which is asked again while the cluster is out of reach."""
+        """The answer to a request, which is repeated while the cluster is unreachable."""
         deadline = time.monotonic() + RECONNECT_SECONDS
         while True:
             try:
@@ -320,32 +320,32 @@ class JobClient:
             self._client.stop_job(name)
 
     def wait(self, name: str, seconds: float) -> Job:
-        """A job once it has ended, or as it is after so long."""
+        """A job once it has ended, or its state after `seconds`."""
         deadline = time.monotonic() + seconds
         while not (job := self.job(name)).is_over and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         return job
 
     def forget(self, name: str) -> None:
-        """Take a job that has ended off the cluster's list; no harm where it is still there afterwards."""
+        """Remove an ended job from the cluster's list; a failure is ignored."""
         with suppress(ValueError), self._in_one_line():
             self._client.delete_job(name)
 
     @contextmanager
     def _in_one_line(self) -> Iterator[None]:
-        """Turn what Ray's client raises into a `ValueError` of one line."""
+        """Turn any error of Ray's client into a one-line `ValueError`."""
         try:
             yield
         except ValueError as error:  # Ray's own check of an argument
             raise ValueError(_first_line(error)) from None
-        except Exception as error:  # noqa: BLE001 - plain RuntimeErrors, errors of requests, and Ray's own
+        except Exception as error:  # noqa: BLE001 - plain RuntimeErrors, errors from requests, and Ray's own
             if "ray[default]" in str(error):
                 raise ValueError('Ray\'s job client is not installed here: pip install "meltpoint[cluster]".') from None
             raise ValueError(f"{self.url}: {_first_line(error)}") from None
 
 
 def _sent(send: Callable[[], str], is_last: bool) -> bool:
-    """True if a job was sent; False where the head has just begun, and the part that takes jobs is not up."""
+    """True if a job was sent; False if the head has just started, and its job agent is not up yet."""
     try:
         send()
     except RuntimeError as error:
@@ -356,13 +356,13 @@ def _sent(send: Callable[[], str], is_last: bool) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    """The cause in an error of Ray's client; where it holds a traceback of the cluster, that is its last line."""
+    """The cause in an error of Ray's client; the last line if it contains a traceback from the cluster."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(". \t")] or [type(error).__name__]
     return (lines[-1] if "Traceback (most recent call last)" in str(error) else lines[0])[:500]
 
 
 def _job(details: JobDetails) -> Job:
-    """A job from Ray's description of it."""
+    """A job, from Ray's description."""
     return Job(
         name=details.submission_id or "", status=str(details.status.value), message=details.message or "",
         metadata=details.metadata or {}, exit_code=details.driver_exit_code,

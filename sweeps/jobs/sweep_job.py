@@ -1,7 +1,8 @@
 """Attempts at a sweep on a cluster: packed, sent, stopped, and the status of their sweep.
 
-Equal contents give an equal archive, byte for byte, so that Ray sends it once. An archive has `meltpoint/` at its top:
-unpacked, it is a folder on Python's path. Wheels go the same way, since Ray takes two wheels of one name for the same.
+Equal contents give equal archives, byte for byte, so that Ray uploads them once. An archive has `meltpoint/` at its
+top: unpacked, it is a folder on Python's path. Wheels are also sent in archives, since Ray treats two wheels of the
+same name as equal.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ IMAGE, WHEEL, TREE = "image", "wheel", "tree"
 ENVIRONMENTS = (IMAGE, WHEEL, TREE)
 
 LEFT_OUT_AT_THE_TOP = {"build", "dist", "runs", "mlruns", "mlflow.db", "shared"}
-"""Files that a checkout makes or keeps next to the code."""
+"""Files that are built or kept next to the code in a checkout."""
 
 LEFT_OUT = {"__pycache__", "node_modules"}
 
@@ -44,14 +45,14 @@ LARGEST_FILE, LARGEST_ARCHIVE = 10 * 10**6, 200 * 10**6
 
 
 def find_wheel(environment: str, folder: Path) -> Path | None:
-    """The wheel of `--environment`: a file that it names, or for `wheel` the only one in `dist/`; None otherwise.
+    """The wheel of `--environment`: the named file, or for `wheel` the only one in `dist/`; None otherwise.
 
     Args:
         environment: a word of `ENVIRONMENTS`, or a path that ends with `.whl`.
-        folder: where `dist/` is looked for.
+        folder: the folder that contains `dist/`.
 
     Raises:
-        ValueError: another word, no wheel or several, or one that cannot run from a folder.
+        ValueError: an unknown word, no wheel or several, or a wheel that cannot be used.
     """
     if environment in (IMAGE, TREE):
         return None
@@ -59,7 +60,7 @@ def find_wheel(environment: str, folder: Path) -> Path | None:
         found = sorted((folder / "dist").glob("meltpoint-*.whl"))
         if len(found) != 1:
             raise ValueError(
-                f"--environment wheel: {folder / 'dist'} has {some(len(found), 'wheel')} of meltpoint; make one with "
+                f"--environment wheel: {folder / 'dist'} has {some(len(found), 'wheel')} of meltpoint; build one with "
                 "`python -m build --wheel`, or name it: --environment FILE.whl."
             )
         return _checked(found[0])
@@ -73,23 +74,23 @@ def _checked(wheel: Path) -> Path:
         with zipfile.ZipFile(wheel) as archive:
             names = archive.namelist()
     except FileNotFoundError:
-        raise ValueError(f"--environment {wheel}: there is no such file.") from None
+        raise ValueError(f"--environment {wheel}: no such file; name a wheel of meltpoint.") from None
     except (OSError, zipfile.BadZipFile):
-        raise ValueError(f"--environment {wheel} is no wheel that can be read; build it again.") from None
+        raise ValueError(f"--environment {wheel} is not a readable wheel; build it again.") from None
     if "meltpoint/launch.py" not in names:
-        raise ValueError(f"--environment {wheel}: holds no meltpoint; name a wheel of it.")
+        raise ValueError(f"--environment {wheel} does not contain meltpoint; name a wheel of it.")
     return wheel
 
 
 def package_root() -> Path:
-    """The folder of the package as it is imported here: a checkout, or an installed one."""
+    """The folder of the imported package: a checkout, or an installed one."""
     return Path(meltpoint.__path__[0])
 
 
 def tree_files(root: Path) -> Iterator[Path]:
     """The files of a package's folder that belong to a job.
 
-    Left out are hidden files, links, files that are built or kept next to the code, and Python environments.
+    Leaves out hidden files, links, files that are built or kept next to the code, and Python environments.
     """
     for here, folders, files in os.walk(root):
         folder = Path(here)
@@ -114,16 +115,16 @@ def large_files(root: Path) -> list[str]:
 
 
 def write_archive(target: Path, tree: Path | None, wheel: Path | None, files: Mapping[str, Path]) -> None:
-    """Write the archive that a job takes along.
+    """Write the archive to send with a job.
 
     Args:
         target: the archive to write.
-        tree: a package's folder to take along, without its large files, or None.
-        wheel: a wheel to take along, or None.
-        files: path in the archive → file to take along.
+        tree: a package's folder to include, without its large files, or None.
+        wheel: a wheel to include, or None.
+        files: path in the archive → file to include.
 
     Raises:
-        ValueError: the archive is too large, or a file's name is no text.
+        ValueError: the archive is too large, or a file's name is not valid text.
     """
     with zipfile.ZipFile(target, "w") as archive:
         for path in tree_files(tree) if tree is not None else ():
@@ -136,7 +137,7 @@ def write_archive(target: Path, tree: Path | None, wheel: Path | None, files: Ma
     size = target.stat().st_size
     if size > LARGEST_ARCHIVE:
         raise ValueError(
-            f"{size / 10**6:.0f} MB are too much to send along; move data out of the folder of the package, or use "
+            f"{size / 10**6:.0f} MB are too much to send; move data out of the package's folder, or use "
             "--environment image."
         )
 
@@ -154,21 +155,21 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{name!r} cannot be sent along: its name is no valid text; rename it.") from None
+        raise ValueError(f"{name!r} cannot be sent: its name is not valid text; rename it.") from None
     info = zipfile.ZipInfo(name)
     info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
     archive.writestr(info, content)
 
 
 STOP_WAIT_SECONDS = 60
-"""How long Ray waits after SIGTERM before SIGKILL. Its default, 3 s, is less than a sweep needs to keep its state."""
+"""Time between Ray's SIGTERM and SIGKILL. Its default, 3 s, is less than a sweep needs to save its state."""
 
 STOP_WAIT = "RAY_JOB_STOP_WAIT_TIME_S"
 ASKING = ".status."
-"""Between the sweep's name and a random number in the name of a short job; no attempt is called so."""
+"""The infix between the sweep's name and a random number in the name of a short job; no attempt has it."""
 
 ASK_SECONDS = 120.0
-"""Longest wait for a short job; Ray starts one in two to five seconds, later where an archive has to be unpacked."""
+"""Longest wait for a short job; Ray starts one in two to five seconds, or later if it must unpack an archive."""
 
 
 @dataclass(frozen=True)
@@ -176,10 +177,10 @@ class JobEnvironment:
     """The environment of a job.
 
     Attributes:
-        kind: a word of `packaging.ENVIRONMENTS`.
-        wheel: the wheel to take along, if any.
-        files: path below the folder in which the command runs → file to take along.
-        variables: environment variables. Whoever sees the dashboard's pages or asks its API may read them.
+        kind: a word of `ENVIRONMENTS`.
+        wheel: the wheel to include, if any.
+        files: path below the command's working folder → file to include.
+        variables: environment variables. Everyone with access to the dashboard or its API can read them.
     """
 
     kind: str = IMAGE
@@ -201,7 +202,7 @@ class JobEnvironment:
 
     @property
     def tree(self) -> Path | None:
-        """The folder of the package to take along, if any."""
+        """The package's folder to include, if any."""
         return package_root() if self.kind == TREE else None
 
 
@@ -213,8 +214,8 @@ def submit(
     Args:
         command: a line for the cluster's shell.
         storage: the folder of all sweeps there.
-        code: the version of the code here, for people who look at the job.
-        cpus: CPUs that are reserved for the driver.
+        code: the version of the code here, shown with the job.
+        cpus: CPUs reserved for the driver.
 
     Returns:
         the job's name and the attempt's number.
@@ -238,10 +239,10 @@ def submit(
 
 
 def stop(client: JobClient, job: Job) -> Job:
-    """Stop a job, and wait until it has ended: its driver keeps its state first.
+    """Stop a job, and wait until it has ended: its driver saves its state first.
 
     Returns:
-        the job, which has not ended where that takes longer than Ray waits.
+        the job, which has not ended if that takes longer than Ray waits.
     """
     client.stop(job.name)
     return client.wait(job.name, STOP_WAIT_SECONDS + 30)
@@ -253,7 +254,7 @@ class Answer:
 
     Attributes:
         ok: true if it ended with status 0.
-        text: all that it printed.
+        text: its output.
     """
 
     ok: bool
@@ -261,24 +262,24 @@ class Answer:
 
 
 def ask(client: JobClient, sweep: str, words: list[str], environment: JobEnvironment) -> Answer:
-    """Run a short command on the cluster as a job of its own.
+    """Run a short command on the cluster as a separate job.
 
-    It stays on the cluster's list until a later one: Ray enters a job again that is taken off soon after its end.
+    The job stays on the cluster's list until the next call: Ray relists a job that is removed soon after its end.
 
     Raises:
-        ValueError: it has not ended in time, or could not start.
+        ValueError: it did not end in time, or could not start.
     """
     _forget_answers(client, sweep)
     token = secrets.token_hex(8)
     name = f"{sweep}{ASKING}{token}"
-    # Ray's own first line comes into the log at any moment before the command's: so all that is said comes at the end.
+    # Ray's own first line may appear in the log at any time before the command ends: print the output at the end.
     line = f'said=$({shlex.join(words)} 2>&1); status=$?; echo {token}; printf "%s\\n" "$said"; exit $status'
     with environment.packed() as runtime_env:
         client.submit(name, line, runtime_env, {"job_name": name})
     job = client.wait(name, ASK_SECONDS)
     if not job.is_over:
         client.stop(name)
-        raise ValueError(f"{client.url}: the job {name} has not ended after {ASK_SECONDS:.0f} s; is it full?")
+        raise ValueError(f"{client.url}: the job {name} has not ended after {ASK_SECONDS:.0f} s; is the cluster full?")
     _, began, text = client.log(name).partition(f"{token}\n")
     if not began:
         raise ValueError(f"{client.url}: the job {name} did not start ({' '.join(job.message.split())[:300]}).")
@@ -286,12 +287,12 @@ def ask(client: JobClient, sweep: str, words: list[str], environment: JobEnviron
 
 
 def _forget_answers(client: JobClient, sweep: str) -> None:
-    """Take the short jobs of earlier questions off the cluster's list."""
+    """Remove the short jobs of earlier calls from the cluster's list."""
     for job in client.jobs():
         if job.name.startswith(f"{sweep}{ASKING}") and job.is_over:
             client.forget(job.name)
 
 
 def environment_of(job: Job) -> JobEnvironment:
-    """An environment in which the status of a job's sweep can be read: the cluster's, or this machine's package."""
+    """An environment that can read the status of a job's sweep: the cluster's, or this machine's package."""
     return JobEnvironment(IMAGE if job.metadata.get(ENVIRONMENT, IMAGE) == IMAGE else TREE)

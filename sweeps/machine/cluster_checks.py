@@ -1,7 +1,7 @@
 """The checks of a cluster's nodes: the facts about each machine, and their comparison with the driver's.
 
-The facts are gathered on the node, which answers before it has imported torch. They are plain values, so that a node
-with other code can send them. Each check is one line, with the node that is wrong."""
+The facts are gathered on the node, which answers before it imports torch. They are plain values, so that a node with
+other code can send them. Each check gives one line, with the nodes at fault."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from meltpoint.tasks.core.task import DataSpec, Kind
 from meltpoint.tasks.core.wording import some
 
 COMPUTING = ("torch", "transformers", "pytorch-crf", "numpy", "tokenizers", "safetensors")
-"""Packages that numbers depend on."""
+"""Packages that scores depend on."""
 
 ON = {"1", "on", "true", "yes"}
 """The values that huggingface_hub takes for a set switch, in lower case."""
 
 TOKEN_FILE = "driver"
-"""The file in the probe's folder that the driver writes; each node writes one of its own name next to it."""
+"""The driver's file in the probe's folder; each node writes a file with its own name next to it."""
 
 VISIBLE_SECONDS = 2.0
-"""The longest time until a file is seen on a network file system."""
+"""The longest time until a file appears on a network file system."""
 
 
 class NodeFacts(TypedDict):
@@ -46,12 +46,12 @@ class NodeFacts(TypedDict):
     Attributes:
         host: its name.
         ray, python, meltpoint: versions.
-        code: the version of Meltpoint's code, its digest included.
-        packages: package → version without the build ("2.13.0", not "2.13.0+cpu"), of those that are installed.
-        storage: the fault of the sweep's storage there; "" if there is none.
-        free_bytes: on the storage's disk; on that of temporary files if the storage is an object store.
-        folders: requested folder → number of files, bytes in them; None where it is not there.
-        hub: "offline", "reached", or why the hub is not reached; "" where that was not asked.
+        code: the version of Meltpoint's code, including its digest.
+        packages: installed package → version without the build ("2.13.0", not "2.13.0+cpu").
+        storage: the fault of the sweep's storage there; "" if it has none.
+        free_bytes: on the storage's disk; on the disk of temporary files if the storage is an object store.
+        folders: requested folder → number of files, bytes in them; None if it is missing.
+        hub: "offline", "reached", or why the hub is not reached; "" if not tested.
         clock: seconds since 1970.
     """
 
@@ -73,10 +73,10 @@ def node_facts(name: str, probe: str, token: str, folders: Sequence[str] = (), a
 
     Args:
         name: a file name for this node's answer in the probe's folder.
-        probe: a folder in the sweep's storage, in which the driver has written a token.
+        probe: a folder in the sweep's storage where the driver has written a token.
         token: the token.
-        folders: folders to be looked into.
-        asks_hub: whether the hub is tried.
+        folders: folders to inspect.
+        asks_hub: whether to try to reach the hub.
     """
     clock = time.time()
     return NodeFacts(
@@ -90,7 +90,7 @@ def node_facts(name: str, probe: str, token: str, folders: Sequence[str] = (), a
 
 
 def installed_packages() -> dict[str, str]:
-    """The versions of the packages that numbers depend on."""
+    """The versions of the installed packages among `COMPUTING`."""
     found = {}
     for name in COMPUTING:
         try:
@@ -101,26 +101,26 @@ def installed_packages() -> dict[str, str]:
 
 
 def probe_fault(probe: StoragePath, name: str, token: str) -> str:
-    """The fault of the storage that a probe lies in, in a few words; "" if this machine reads it and writes it."""
+    """The fault of a probe's storage, in a few words; "" if this machine can read and write it."""
     deadline = time.monotonic() + VISIBLE_SECONDS
     written = probe / TOKEN_FILE
     try:
         while not written.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         if written.read_text(encoding="utf-8") != token:
-            return f"has another folder {probe.parent}"
+            return f"has a different folder {probe.parent}"
         write(probe / name, token)
     except (StoreError, ValueError) as error:
-        return f"has no way to the storage ({str(error).removesuffix('.')})"
+        return f"cannot reach the storage ({str(error).removesuffix('.')})"
     except FileNotFoundError:
-        return f"{'has another folder' if probe.parent.is_dir() else 'does not see'} {probe.parent}"
+        return f"{'has a different folder' if probe.parent.is_dir() else 'does not see'} {probe.parent}"
     except OSError as error:
         return f"cannot {'write' if written.exists() else 'read'} {probe.parent} ({error.strerror})"
     return ""
 
 
 def size_of(folder: Path) -> tuple[int, int] | None:
-    """(number of files, their bytes) below a folder; None if it is not there."""
+    """(number of files, their bytes) below a folder; None if it is missing."""
     if not folder.is_dir():
         return None
     files = [path for path in folder.rglob("*") if path.is_file()]
@@ -128,11 +128,11 @@ def size_of(folder: Path) -> tuple[int, int] | None:
 
 
 def hub_state(environment: Mapping[str, str]) -> str:
-    """ "offline", "reached", or why the Hugging Face hub is not reached from this machine."""
+    """ "offline", "reached", or why this machine does not reach the Hugging Face hub."""
     if environment.get("HF_HUB_OFFLINE", "").lower() in ON:
         return "offline"
     if any(environment.get(name) for name in ("HTTPS_PROXY", "https_proxy")):
-        return "reached"  # a proxy decides that; huggingface_hub tells what it says
+        return "reached"  # up to the proxy; huggingface_hub reports its answer
     parts = urlsplit(environment.get("HF_ENDPOINT") or "https://huggingface.co")
     fault = connection_fault(parts.hostname or "", parts.port or (80 if parts.scheme == "http" else 443))
     return f"{parts.hostname}: {fault}" if fault else "reached"
@@ -142,11 +142,11 @@ def input_facts(data: Sequence[DataSpec], words: Sequence[tuple[str, Kind]]) -> 
     """The fingerprints of data and of encoders' folders as this machine reads them, or one line on the fault.
 
     Args:
-        data: which data; train and dev are read.
-        words: encoders, with the kind of task that each is for.
+        data: the data; train and dev are read.
+        words: encoder names, each with its kind of task.
 
     Returns:
-        The task's or the encoder's word → fingerprint, or `cannot be read (…)`.
+        Name of the task or encoder → fingerprint, or `cannot be read (…)`.
     """
     found: dict[str, str] = {}
     for spec in data:
@@ -165,10 +165,10 @@ def _or_fault(fingerprint: Any) -> str:
 
 GIB = 1024**3
 LEAST_FREE_BYTES = GIB // 4
-"""Less than that on the storage's disk does not hold the weights of a few trials."""
+"""Least free space on the storage's disk: less does not hold the weights of a few trials."""
 
 MOST_SKEW_SECONDS = 5.0
-"""Clocks that differ by more put a trial's epochs before its beginning, in the ledger and in MLflow."""
+"""Largest difference between clocks: with more, a trial's epochs may precede its start in the ledger and MLflow."""
 
 NODES, VERSIONS, CODE, PACKAGES, STORAGE, INPUTS, FOLDERS, CLOCKS, DISK, GPUS, HUB = (
     "nodes", "Ray and Python", "code on the nodes", "packages on the nodes", "storage on the nodes",
@@ -176,7 +176,7 @@ NODES, VERSIONS, CODE, PACKAGES, STORAGE, INPUTS, FOLDERS, CLOCKS, DISK, GPUS, H
 )  # fmt: skip
 
 MAY_DIFFER = frozenset({NODES, PACKAGES, CLOCKS, DISK, HUB})
-"""Checks that a sweep only says something about: a node that did not answer is checked by its workers."""
+"""Checks whose failure a sweep only reports: if a node did not answer, its workers check it."""
 
 
 @dataclass(frozen=True)
@@ -186,12 +186,12 @@ class Answers:
     Attributes:
         here: the driver's own facts.
         facts: node → its facts.
-        silent: node → why it has none.
-        span: node → (when it was asked, when its answer was there), in seconds since 1970 by the driver's clock.
+        silent: node → why it did not answer.
+        span: node → (time of the request, time of the answer), in seconds since 1970 by the driver's clock.
         unread: nodes whose files in the probe's folder the driver did not see.
-        wanted: data's or encoder's word → fingerprint; empty where no sweep asks.
-        inputs: node → word → fingerprint, or the fault; without nodes that were too slow.
-        gpus: node → its GPUs in words, of nodes that have some.
+        wanted: name of a task or encoder → fingerprint; empty outside a sweep.
+        inputs: node → name → fingerprint, or the fault; without nodes that were too slow.
+        gpus: node → its GPUs in words, for nodes with GPUs.
     """
 
     here: NodeFacts
@@ -205,7 +205,7 @@ class Answers:
 
 
 def judged(answers: Answers) -> list[Check]:
-    """Every check of a cluster's nodes, in the order in which you would put things right."""
+    """Every check of a cluster's nodes, in the order in which you would fix them."""
     checks = [
         nodes(answers), versions(answers), code(answers), packages(answers), storage(answers), disk(answers),
         clocks(answers), gpus(answers),
@@ -224,28 +224,28 @@ def nodes(answers: Answers) -> Check:
     count = some(len(answers.facts) + len(answers.silent), "node")
     if answers.silent:
         faults = "; ".join(f"{node}: {why}" for node, why in answers.silent.items())
-        remedy = "look at that node (its load, its firewall, its installation of Meltpoint), or take it out"
+        remedy = "check that node's load, firewall and Meltpoint installation, or remove it"
         return Check(NODES, False, f"of {count}, {len(answers.silent)} did not answer: {faults}", remedy)
     return Check(NODES, True, f"{count}: {', '.join(answers.facts)}")
 
 
 def versions(answers: Answers) -> Check:
-    """Ray and Python, which have to be the same to the patch level."""
+    """The versions of Ray and Python, which must match to the patch level."""
     here = (answers.here["ray"], answers.here["python"])
     wrong = _wrong(answers, lambda facts: _differ("Ray and Python", here, (facts["ray"], facts["python"])))
     return _check(VERSIONS, wrong, f"Ray {here[0]}, Python {here[1]} everywhere", "install the driver's there")
 
 
 def code(answers: Answers) -> Check:
-    """Meltpoint's code, by which trials are told apart."""
+    """The version of Meltpoint's code, which is part of a trial's identity."""
     here = answers.here["code"]
     wrong = _wrong(answers, lambda facts: "" if facts["code"] == here else f"has {facts['code']}, the driver {here}")
-    remedy = "bring every node to the driver's code, or submit the sweep with `ray job submit --working-dir`"
+    remedy = "install the driver's version on every node, or submit the sweep with `ray job submit --working-dir`"
     return _check(CODE, wrong, f"{here} everywhere", remedy)
 
 
 def packages(answers: Answers) -> Check:
-    """The packages that numbers depend on."""
+    """The versions of packages that scores depend on."""
     here = answers.here["packages"]
 
     def fault(facts: NodeFacts) -> str:
@@ -253,36 +253,36 @@ def packages(answers: Answers) -> Check:
         pairs = [(name, facts["packages"].get(name, "none"), here.get(name, "none")) for name in names]
         return "; ".join(f"{name} {there} (the driver: {own})" for name, there, own in pairs if there != own)
 
-    remedy = "install the driver's versions there (pip install -c constraints.txt), or numbers depend on the node"
+    remedy = "install the driver's versions there (pip install -c constraints.txt), or scores depend on the node"
     return _check(PACKAGES, _wrong(answers, fault), "the same everywhere", remedy)
 
 
 def storage(answers: Answers) -> Check:
-    """The sweep's storage: each node reads the driver's file, and the driver the files of the nodes."""
+    """The sweep's storage: each node reads the driver's file, and the driver reads the nodes' files."""
     wrong = _wrong(answers, lambda facts: facts["storage"])
-    wrong |= {node: "the driver does not see what it writes" for node in sorted(answers.unread) if node not in wrong}
-    remedy = "name with --storage a folder that all nodes mount under one path, and may write"
-    if any("no way to the storage" in fault for fault in wrong.values()):
-        remedy = "start Ray there with the environment variables of the store and its package"
+    wrong |= {node: "the driver does not see its files" for node in sorted(answers.unread) if node not in wrong}
+    remedy = "set --storage to a folder that all nodes mount at the same path and can write"
+    if any("cannot reach the storage" in fault for fault in wrong.values()):
+        remedy = "start Ray there with the store's environment variables and its package"
     return _check(STORAGE, wrong, "read and written from every node", remedy)
 
 
 def inputs(answers: Answers) -> Check:
-    """Data and encoders' folders: the same files on each node, as far as it could read them in time."""
+    """Data and encoders' folders: the same files on each node that could read them in time."""
 
     def fault(found: Mapping[str, str]) -> str:
         faults = [(word, found[word]) for word, wanted in answers.wanted.items() if found.get(word, wanted) != wanted]
-        return "; ".join(f"{word} {there if ' ' in there else 'is other there'}" for word, there in faults)
+        return "; ".join(f"{word} {there if ' ' in there else 'differs there'}" for word, there in faults)
 
     wrong = {node: fault(found) for node, found in answers.inputs.items() if fault(found)}
     late = sorted(answers.facts.keys() - answers.inputs.keys())
     ok = "the same data and encoders on every node"
-    ok += f" but {', '.join(late)}, too slow to say; workers compare theirs before they train" if late else ""
-    return _check(INPUTS, wrong, ok, "put the same files there, under the same paths (--data-dir)")
+    ok += f" except {', '.join(late)}, too slow to answer; workers compare theirs before they train" if late else ""
+    return _check(INPUTS, wrong, ok, "put the same files there, at the same paths (--data-dir)")
 
 
 def folders(answers: Answers) -> Check:
-    """Folders that were named, compared by the number and the size of their files."""
+    """The named folders, compared by the number and size of their files."""
 
     def fault(facts: NodeFacts) -> str:
         pairs = [(name, facts["folders"].get(name), own) for name, own in answers.here["folders"].items()]
@@ -293,12 +293,12 @@ def folders(answers: Answers) -> Check:
     missing = [name for name, own in answers.here["folders"].items() if own is None]
     wrong = {"the driver": f"has no folder {', '.join(missing)}"} if missing else _wrong(answers, fault)
     return _check(
-        FOLDERS, wrong, f"{', '.join(answers.here['folders'])} everywhere", "mount it there, under the same path"
+        FOLDERS, wrong, f"{', '.join(answers.here['folders'])} everywhere", "mount it there, at the same path"
     )
 
 
 def clocks(answers: Answers) -> Check:
-    """The clocks of the nodes; an answer was made between its request and its arrival."""
+    """The nodes' clocks; each answer was made between its request and its arrival."""
 
     def skew(node: str) -> float:
         asked, answered = answers.span[node]
@@ -310,7 +310,7 @@ def clocks(answers: Answers) -> Check:
 
 
 def disk(answers: Answers) -> Check:
-    """Free room on the storage's disk, as each node sees it."""
+    """Free space on the storage's disk, as each node sees it."""
 
     def fault(facts: NodeFacts) -> str:
         is_full = facts["free_bytes"] < LEAST_FREE_BYTES
@@ -322,13 +322,13 @@ def disk(answers: Answers) -> Check:
 
 
 def gpus(answers: Answers) -> Check:
-    """The GPUs by node and kind, in words."""
+    """The GPUs, by node and kind."""
     has = "; ".join(f"{node}: {words}" for node, words in answers.gpus.items())
     return Check(GPUS, True, has or "none in this cluster; trials train on the CPUs")
 
 
 def hub(answers: Answers) -> Check:
-    """The Hugging Face hub from each node: reached, or not to be asked."""
+    """The Hugging Face hub from each node: reached, or offline by choice."""
     wrong = _wrong(answers, lambda facts: "" if facts["hub"] in {"offline", "reached"} else facts["hub"])
     offline = [node for node, facts in answers.facts.items() if facts["hub"] == "offline"]
     ok = f"offline on {', '.join(offline)} (HF_HUB_OFFLINE), where nothing is fetched" if offline else "reached"

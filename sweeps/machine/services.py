@@ -1,4 +1,4 @@
-"""The check that MLflow's store is reachable, which changes nothing there. Ray's is in `ray_address.py`."""
+"""The check that MLflow's store is reachable, which changes nothing in it. Ray's check is in `ray_address.py`."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 START_DATABASE = "start it, or name another with --tracking-uri"
 
 DRIVER_PACKAGES = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg[binary]", "MySQLdb": "mysqlclient"}
-"""Module of a database driver → the package to install, where it has another name."""
+"""Module of a database driver → the package to install, if its name differs."""
 
 DATABASE_REFUSALS = re.compile(
     r"authentication failed|no password supplied|pg_hba\.conf|does not exist|"
     r"Access denied|Unknown database|Login failed",
     re.IGNORECASE,
 )
-"""Words of a database that refuses this user; any other error may pass, such as "the system is starting up"."""
+"""Errors of a database that refuses this user; any other error may be temporary ("the system is starting up")."""
 
 REFUSALS = {
-    401: "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) to a user that it knows",
+    401: "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) to a known user",
     403: 'its host check refuses this name: start it with mlflow server --allowed-hosts "HOST:*,localhost:*"',
 }
 
@@ -56,7 +56,7 @@ class Check:
         ok: whether a sweep can run.
         detail: the state of the requirement.
         remedy: what to do if it is not met; empty if it is.
-        is_away: whether it is a service that does not answer, and may answer later.
+        is_away: whether it is a service that does not answer now but may later.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Check:
 
 
 def tracking_store(uri: str) -> Check:
-    """Check that MLflow's store is reachable and that its tables are those of the installed MLflow.
+    """Check that MLflow's store is reachable and that its tables match the installed MLflow.
 
     Args:
         uri: a tracking URI of MLflow. A password in it never appears in the result.
@@ -104,23 +104,23 @@ def _sqlite_store(uri: str) -> Check:
         if "locked" in str(error.orig):
             return Check(STORE, False, f"{path} is locked", "wait for the process that holds it", is_away=True)
         remedy = "move that file away, or name another with --tracking-uri"
-        return Check(STORE, False, f"{path} is no MLflow store ({error.orig})", remedy)
+        return Check(STORE, False, f"{path} is not an MLflow store ({error.orig})", remedy)
     return _schema(str(path), uri, revisions)
 
 
 def _new_sqlite_store(path: Path) -> Check:
     parent = existing(path.parent)
     if parent.is_dir() and os.access(parent, os.W_OK):
-        return Check(STORE, True, f"{path} does not exist yet; the first sweep makes it")
-    detail = f"{path} cannot be made: {parent} is not a folder that this user may write"
+        return Check(STORE, True, f"{path} does not exist yet; the first sweep creates it")
+    detail = f"{path} cannot be created: {parent} is not a folder that this user can write"
     return Check(STORE, False, detail, "name another with --tracking-uri or --storage")
 
 
 def _sqlite_revisions(path: Path) -> list[str]:
     """Read the revisions of a store's tables, opening it read-only; exactly one unless the store is damaged.
 
-    Where a process was killed within a transaction, SQLite first takes back what that had written, as it does for
-    whoever opens the file next; it cannot when it may only read.
+    If a process was killed within a transaction, SQLite first rolls that back, which it cannot do read-only; the file
+    is then opened for writing.
     """
     from sqlalchemy import URL
     from sqlalchemy.exc import OperationalError
@@ -143,7 +143,7 @@ def _revisions(url: str | URL, options: Mapping[str, float]) -> list[str]:
     """Read the revisions of a store's tables; none if it has no tables yet.
 
     Args:
-        options: of the database driver's `connect`.
+        options: for the database driver's `connect`.
     """
     from alembic.runtime.migration import MigrationContext
     from sqlalchemy import create_engine
@@ -157,7 +157,7 @@ def _revisions(url: str | URL, options: Mapping[str, float]) -> list[str]:
 
 
 def _schema(shown: str, upgraded: str, revisions: list[str]) -> Check:
-    """Check that a store's tables are of the newest revision that the installed MLflow knows.
+    """Check that a store's tables have the newest revision of the installed MLflow.
 
     Args:
         shown: the store's file or address.
@@ -169,9 +169,9 @@ def _schema(shown: str, upgraded: str, revisions: list[str]) -> Check:
         return Check(STORE, True, f"{shown}, tables of revision {newest}, current for MLflow {version}")
     if len(revisions) == 1 and revisions[0] in known:
         detail = f"{shown} has tables of an older MLflow ({revisions[0]}, MLflow {version} has {newest})"
-        return Check(STORE, False, detail, f"make a copy of the store, then: mlflow db upgrade {upgraded}")
+        return Check(STORE, False, detail, f"back up the store, then: mlflow db upgrade {upgraded}")
     detail = f"{shown} has tables that MLflow {version} does not know ({', '.join(revisions) or 'no revision'})"
-    return Check(STORE, False, detail, "install the MLflow that made it, or name another store with --tracking-uri")
+    return Check(STORE, False, detail, "install the MLflow that created it, or name another store with --tracking-uri")
 
 
 def _known_revisions() -> tuple[set[str], str]:
@@ -180,7 +180,7 @@ def _known_revisions() -> tuple[set[str], str]:
 
     spec = find_spec("mlflow")
     assert spec is not None, "tracking_store looks for mlflow first"
-    assert spec.origin is not None, "mlflow is no namespace package"
+    assert spec.origin is not None, "mlflow is not a namespace package"
     scripts = ScriptDirectory(str(Path(spec.origin).parent / "store" / "db_migrations"))
     newest = scripts.get_current_head()
     assert newest is not None, "MLflow's migrations have one head"
@@ -205,7 +205,7 @@ def _server(uri: str) -> Check:
         return Check(STORE, False, f"{shown} does not answer ({getattr(error, 'reason', error)})", remedy, is_away=True)
     if running.partition(".")[0] != version.partition(".")[0]:
         detail = f"{shown} runs MLflow {running[:20]}, here is {version}"
-        return Check(STORE, False, detail, "bring both to the same major version")
+        return Check(STORE, False, detail, "install the same major version on both")
     return Check(STORE, True, f"{shown} answers, MLflow {running}, here is {version}")
 
 
@@ -213,7 +213,7 @@ def server_version(uri: str) -> str:
     """The version of the MLflow whose dashboard shows a store: the server's, or for a database the installed one.
 
     Returns:
-        "" where a server does not say it.
+        "" if a server does not report it.
     """
     if urlsplit(uri).scheme not in ("http", "https"):
         return metadata.version("mlflow")
@@ -236,7 +236,7 @@ def _sign_in(uri: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _database(uri: str, default_port: int) -> Check:
-    """Check that a database listens, that its driver is installed, that it lets this user in, and its tables."""
+    """Check that a database's driver is installed, that it listens and accepts this user, and that its tables match."""
     from sqlalchemy.exc import SQLAlchemyError
 
     parts, shown = urlsplit(uri), without_sign_in(uri)
@@ -245,10 +245,12 @@ def _database(uri: str, default_port: int) -> Check:
         package = _missing_driver(uri)
     except ValueError as error:
         return Check(
-            STORE, False, f"{shown} names no port ({error})", "write it as KIND://USER:PASSWORD@HOST:PORT/NAME"
+            STORE, False, f"{shown} has no valid port ({error})", "write it as KIND://USER:PASSWORD@HOST:PORT/NAME"
         )
     except SQLAlchemyError as error:
-        return Check(STORE, False, f"{shown} names no database ({error})", "write it as KIND+DRIVER://HOST:PORT/NAME")
+        return Check(
+            STORE, False, f"{shown} is not a database URI ({error})", "write it as KIND+DRIVER://HOST:PORT/NAME"
+        )
     if package:
         return Check(STORE, False, f"{shown}: its driver is not installed", f"pip install '{package}'")
     fault = connection_fault(parts.hostname, port) if parts.hostname else ""
@@ -258,7 +260,7 @@ def _database(uri: str, default_port: int) -> Check:
 
 
 def _missing_driver(uri: str) -> str:
-    """The package of the URI's database driver, if it cannot be imported; else empty."""
+    """The package of the URI's database driver if it cannot be imported; else empty."""
     from sqlalchemy import make_url
 
     try:
@@ -270,7 +272,7 @@ def _missing_driver(uri: str) -> str:
 
 
 def _tables(uri: str, shown: str) -> Check:
-    """Check that a database lets this user in, and that its tables are those of the installed MLflow."""
+    """Check that a database accepts this user, and that its tables match the installed MLflow."""
     from sqlalchemy import make_url
     from sqlalchemy.exc import DBAPIError
 
@@ -280,10 +282,10 @@ def _tables(uri: str, shown: str) -> Check:
     except DBAPIError as error:
         fault = redacted(" ".join(str(error.orig).split()))
         if DATABASE_REFUSALS.search(fault):
-            return Check(STORE, False, f"{shown} refuses this user ({fault})", "check user, password and name in it")
+            return Check(STORE, False, f"{shown} refuses this user ({fault})", "check its user, password and database")
         return Check(STORE, False, f"{shown} does not answer ({fault})", START_DATABASE, is_away=True)
     if not revisions:
-        return Check(STORE, True, f"{shown} answers; the first sweep makes its tables")
+        return Check(STORE, True, f"{shown} answers; the first sweep creates its tables")
     return _schema(shown, redacted(uri), revisions)
 
 

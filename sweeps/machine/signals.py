@@ -1,7 +1,7 @@
-"""Signals and other reasons to end a sweep in order: SIGTERM, a scheduler's notice (SIGUSR1, SIGUSR2), a lost cluster.
+"""Signals and other reasons to end a sweep cleanly: SIGTERM, a scheduler's notice (SIGUSR1, SIGUSR2), a lost cluster.
 
-A reason is raised in the main thread as `StopRequest`, which is a KeyboardInterrupt: it passes wherever Ctrl-C does,
-through Ray's and Tune's handlers too.
+A reason is raised in the main thread as `StopRequest`, which is a KeyboardInterrupt: it propagates wherever Ctrl-C
+does, including through Ray's and Tune's handlers.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Kubernetes, Slurm and `ray job stop` send SIGTERM; Slurm's `--signal=USR1@120` gives notice before it."""
 NOTICES = {signal.SIGUSR1, signal.SIGUSR2}
 TERMINATED = 128 + signal.SIGTERM
-"""The exit status after any of these signals, 143: what shells and schedulers take for "ended by SIGTERM"."""
+"""The exit status after any of these signals, 143, which shells and schedulers read as "ended by SIGTERM"."""
 SECOND_AFTER_SECONDS = 1.0
-"""A signal so soon after the first one is its copy: `timeout`, Slurm and `ray job stop` send one to a process and to
-its group."""
+"""A second signal within this time is a copy of the first: `timeout`, Slurm and `ray job stop` signal both a process
+and its group."""
 LAST_SECONDS = 25.0
-"""A sweep that was told to end is ended as it is after this time: Kubernetes and Slurm send SIGKILL after 30 s."""
+"""A sweep that was asked to end is forced to exit after this time: Kubernetes and Slurm send SIGKILL after 30 s."""
 DEAF_SECONDS = 4.0
-"""The longest time until the main thread takes up a request: Ray looks for signals every second where it can."""
+"""The longest time until the main thread handles a request: Ray checks for signals every second if it can."""
 SIGACTION_BYTES = 1024
-"""More than any system's `struct sigaction` (152 bytes with glibc on x86-64)."""
+"""Buffer size, larger than any system's `struct sigaction` (152 bytes with glibc on x86-64)."""
 
 
 class StopRequest(KeyboardInterrupt):
-    """A reason to end the sweep in order, other than Ctrl-C.
+    """A reason to end the sweep cleanly, other than Ctrl-C.
 
     Attributes:
         status: the exit status of the command.
         may_write: whether unfinished work may still be written; False once another driver has the sweep.
-        without_ray: whether Ray is not to be shut down, because it would wait for a lost node.
+        without_ray: whether to skip Ray's shutdown, which would wait for a lost node.
     """
 
     def __init__(self, reason: str, status: int, may_write: bool = True, without_ray: bool = False) -> None:
@@ -54,10 +54,10 @@ def status_of(stop: KeyboardInterrupt) -> int:
 
 
 class _Asked:
-    """The request that was made in this process, when on the monotonic clock, and what became of it.
+    """The request made in this process, its time on the monotonic clock, and its state.
 
     Attributes:
-        has_interrupt: whether Ctrl-C was pressed and nobody has caught it yet.
+        has_interrupt: whether Ctrl-C was pressed and has not been caught yet.
     """
 
     request: StopRequest | None = None
@@ -70,11 +70,11 @@ class _Asked:
 
 
 def request_stop(request: StopRequest, otherwise: Callable[[], None] | None = None) -> None:
-    """Raise a request in the main thread, from another one; the first one counts, and none outside `stoppable`.
+    """Raise a request in the main thread, from another thread; the first one counts, and none outside `stoppable`.
 
     Args:
-        otherwise: is called, here, where the main thread does not take the request up, because it waits in C++ code
-            for what is lost; from then on it only waits for the process to end.
+        otherwise: called in this thread if the main thread does not handle the request, because it waits in C++ code
+            for a lost part; the main thread then only waits for the process to end.
     """
     main = threading.main_thread().ident
     if _Asked.request is None and main is not None and signal.getsignal(signal.SIGTERM) is _on_signal:
@@ -86,17 +86,17 @@ def request_stop(request: StopRequest, otherwise: Callable[[], None] | None = No
 
 
 def reason_of(stop: KeyboardInterrupt) -> KeyboardInterrupt:
-    """The request behind an interrupt that was caught, if there is one: Ray raises a plain KeyboardInterrupt for it."""
+    """The request behind a caught interrupt, if any: Ray raises a plain KeyboardInterrupt for it."""
     _Asked.was_caught, _Asked.has_interrupt = True, False
     return _Asked.request or stop
 
 
 def raise_requested() -> None:
-    """Raise a request, or Ctrl-C, that nobody has caught: it came while nothing could be raised, or was swallowed.
+    """Raise a request or Ctrl-C that was not caught: it came while nothing could be raised, or was swallowed.
 
-    Python ignores exceptions of a finaliser or a callback of the garbage collector.
+    Python ignores exceptions in a finaliser or a callback of the garbage collector.
 
-    Also takes back the signals that Tune has taken: `tune.run` makes SIGUSR1 end the experiment as if it were done.
+    Also reinstalls the handlers that Tune has replaced: `tune.run` makes SIGUSR1 end the experiment as if it were done.
     """
     for number in _Asked.installed:
         if signal.getsignal(number) is not _on_signal and threading.current_thread() is threading.main_thread():
@@ -115,7 +115,7 @@ def raise_requested() -> None:
 def stoppable() -> Iterator[None]:
     """Let SIGINT, SIGTERM, SIGUSR1 and SIGUSR2 end the block's work; only in the main thread.
 
-    SIGINT does so too where a shell started the command in the background, which makes it ignore SIGINT.
+    SIGINT works even if a shell started the command in the background, where it would ignore SIGINT.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -136,9 +136,9 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def sigterm_kept() -> Iterator[None]:
-    """Give SIGTERM its handler back after the block, from any thread: `ray.init` installs one in C++ that aborts.
+    """Restore SIGTERM's handler after the block, from any thread: `ray.init` installs one in C++ that aborts.
 
-    Threads and processes that the block starts do not get a scheduler's notices: those are the driver's, though Slurm
+    Threads and processes that the block starts do not get a scheduler's notices. These are for the driver, but Slurm
     sends them to all processes of a step, and they would end a raylet.
     """
     libc, handler = ctypes.CDLL(None), ctypes.create_string_buffer(SIGACTION_BYTES)
@@ -152,7 +152,7 @@ def sigterm_kept() -> Iterator[None]:
 
 
 def end_now(status: int) -> None:
-    """End the process without Python's and Ray's own endings."""
+    """End the process without Python's and Ray's own shutdown."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -170,7 +170,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
         say_now(f"{name}: the sweep ends; finished trials are kept, and the same command resumes it.")
     elif _Asked.was_raised:
         if time.monotonic() - _Asked.at > SECOND_AFTER_SECONDS:
-            os._exit(TERMINATED)  # Ray's processes end with this one
+            os._exit(TERMINATED)  # Ray's processes end with it
         return
     raise_requested()
 
@@ -189,7 +189,7 @@ def _note(request: StopRequest) -> None:
 
 
 def _end(request: StopRequest) -> None:
-    """End the process if the request is still under way."""
+    """End the process if the request is still being handled."""
     if _Asked.request is request:
-        say_now(f"not ended {LAST_SECONDS:.0f} s after it was to end; ended as it is, finished trials are kept.")
+        say_now(f"the sweep did not end within {LAST_SECONDS:.0f} s and is ended now; finished trials are kept.")
         os._exit(request.status)

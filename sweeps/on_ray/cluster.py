@@ -32,10 +32,10 @@ SETTINGS = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "TUNE_WARN_THRESHOLD_S": "30",
-    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # no snapshots of the experiment: nobody reads them, and each takes 19 ms
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # no experiment snapshots: they are never read, and each takes 19 ms
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # not every event has a score
     "RAY_AIR_NEW_OUTPUT": "0",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # it only sets a flag, which Tune does not look at while it waits (600 s)
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # it only sets a flag, which Tune does not check while it waits (600 s)
     "RAY_gcs_rpc_server_reconnect_timeout_s": "120",  # Ray's 60 leave the driver no time to save when the head is lost
 }
 """Environment variables that Ray reads when it is imported."""
@@ -44,25 +44,25 @@ MALLOC = (
     "glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
     f":glibc.malloc.trim_threshold={2**30}:glibc.malloc.mmap_threshold={2**25}"
 )
-"""A training step takes and gives back 100 MB and more. In small pages that is a page fault every 4 kB, and glibc keeps
-at most 64 MB of it, so workers get huge pages and may keep 1 GB. A trial runs in a thread, which would have an arena
-without huge pages: there is one arena. Older versions of glibc than 2.35 ignore all of it."""
+"""A training step allocates and frees 100 MB or more. In small pages that is a page fault every 4 kB, and glibc keeps
+at most 64 MB of it, so workers get huge pages and may keep 1 GB. A trial runs in a thread, whose own arena would have
+no huge pages, so all threads share one arena. glibc before 2.35 ignores these settings."""
 
 LOCAL_SETTINGS = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # 127.0.0.1 is the address of all processes; Ray's default off Linux
-    "RAY_idle_worker_killing_time_threshold_ms": "3600000",  # the process that scores finalists stays
+    "RAY_idle_worker_killing_time_threshold_ms": "3600000",  # keeps the process that scores finalists
     "GLIBC_TUNABLES": MALLOC,
 }
-"""More of them for a local cluster."""
+"""Further variables for a local cluster."""
 
 JOIN_SETTINGS = {"RAY_NUM_REDIS_GET_RETRIES": "2"}
-"""More of them for a running cluster: Ray tries 20 times at 40 s each, and an address without one is refused before."""
+"""Further variables for a running cluster: Ray would try 20 times, 40 s each. `check_answers` has tried before."""
 
 JOIN_SECONDS = 120.0
-"""Time for a driver to join a cluster that answers, with the imports of Ray and Tune; it takes seconds."""
+"""Time limit for a driver to join a cluster that answers, including the imports of Ray and Tune; it takes seconds."""
 
 STOP_SECONDS = 5.0
-"""Time that Ctrl-C waits for a cluster that is starting, to shut it down in order."""
+"""Time that Ctrl-C waits for a starting cluster, to shut it down cleanly."""
 
 LOST_SECONDS = 30.0
 """Time without an answer after which a part counts as lost. A head that restarts with its state kept elsewhere is back
@@ -71,14 +71,14 @@ LOOK_SECONDS, PATIENCE_SECONDS = 2.0, 5.0
 
 
 class Cluster:
-    """Join a running Ray cluster, or start a local one and stop it in the end.
+    """Join a running Ray cluster, or start a local one and stop it at the end.
 
     Args:
         address: a running cluster, or None for a local one.
-        cpus: of a local cluster; None for the machine's.
+        cpus: CPUs of a local cluster; None for all of the machine's.
 
     Attributes:
-        unused: a line about an environment variable that is ignored; "" if there is none.
+        unused: a line about an ignored environment variable; "" if none is ignored.
     """
 
     def __init__(self, address: str | None, cpus: int | None = None) -> None:
@@ -90,7 +90,7 @@ class Cluster:
         self._is_hung = False
 
     def begin(self) -> None:
-        """Start in the background; `join` raises what goes wrong.
+        """Start in the background; `join` raises any error.
 
         Raises:
             ValueError: no cluster answers at the address.
@@ -101,7 +101,7 @@ class Cluster:
             for name, value in {**SETTINGS, **(JOIN_SETTINGS if self.address else LOCAL_SETTINGS)}.items():
                 os.environ.setdefault(name, value)
             if self.address is None:
-                os.environ[PROXY_SWITCH] = "0"  # all of it is on 127.0.0.1, where no proxy leads
+                os.environ[PROXY_SWITCH] = "0"  # all traffic is on 127.0.0.1, which no proxy reaches
             self._thread = threading.Thread(target=self._start, name="ray-start", daemon=True)
             self._thread.start()
 
@@ -115,10 +115,10 @@ class Cluster:
         if not self._started.wait(JOIN_SECONDS if self.address else None):
             self._is_hung = True
             raise ValueError(
-                f"--address {self.address}: it answers, but lets no driver join in {JOIN_SECONDS:g} s; name the head's "
+                f"--address {self.address}: it answers, but no driver could join in {JOIN_SECONDS:g} s; use the head's "
                 "port (ray start --head --port 6379), and run the sweep on a node of that cluster."
             )
-        if isinstance(self._error, Exception):  # Ray raises plain ones too, when its processes do not come up
+        if isinstance(self._error, Exception):  # Ray raises plain exceptions too, when its processes do not start
             where = f"--address {self.address}" if self.address else "A local Ray cluster"
             known = known_fault(self._error) if self.address else ""
             said = next(iter(str(self._error).splitlines()), type(self._error).__name__)[:200]
@@ -132,7 +132,7 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Ctrl-C does not wait for a cluster that does not come up; its processes end with this one.
+        # Ctrl-C does not wait for a cluster that fails to start; its processes end with this one.
         patience = 0.0 if self._is_hung else STOP_SECONDS if isinstance(error, KeyboardInterrupt) else None
         if self._thread is not None and self._started.wait(patience):
             import ray
@@ -147,7 +147,7 @@ class Cluster:
                 self._init(address=self.address)
             else:  # "local" whatever RAY_ADDRESS says
                 self._init(address="local", num_cpus=self.cpus, include_dashboard=False)
-            import meltpoint.sweeps.on_ray.experiment  # noqa: F401 - a second's import, while the driver opens the data
+            import meltpoint.sweeps.on_ray.experiment  # noqa: F401 - takes a second, while the driver opens the data
         except BaseException as error:  # noqa: BLE001 - `join` raises it in the main thread
             self._error = error
         self._started.set()
@@ -177,23 +177,23 @@ def check_answers(address: str) -> None:
 
 
 def known_fault(error: BaseException | None) -> str:
-    """The meaning of an error of joining a cluster, with the remedy; "" where it is not known."""
+    """The meaning and remedy of an error on joining a cluster; "" if it is unknown."""
     said = ""
     while error is not None:
         said += f"{error}\n"
         error = error.__cause__ or error.__context__
     if re.search("authenticat", said, re.IGNORECASE):
-        return f"the cluster wants a token ({token_state(os.environ)}); {TOKEN_REMEDY}"
+        return f"the cluster requires a token ({token_state(os.environ)}); {TOKEN_REMEDY}"
     if "Version mismatch" in said:
         mismatch = " ".join(said[said.index("Version mismatch") :].split())
-        return f"{mismatch[:300]}; install the same Ray and Python here and there."
+        return f"{mismatch[:300]}; install the same Ray and Python on both sides."
     if "No node info found" in said:
         return f"no node of that cluster runs on this machine; {SUBMIT}."
     return ""
 
 
-# A driver cannot do without the head and the raylet of its machine, and Ray does not say that one is gone: without the
-# head it aborts the process after a minute (in C++, without an exception), without the raylet Tune waits for ever.
+# A driver needs Ray's head and its own machine's raylet, but Ray does not report their loss. Without the head it aborts
+# the process after a minute (in C++, without an exception); without the raylet Tune waits forever.
 
 Address = tuple[str, int]
 
@@ -203,8 +203,8 @@ class Lost:
     """The lost parts of a cluster.
 
     Attributes:
-        part: in words; of several that are unreachable at that moment, the first to become so comes first.
-        seconds: how long the first one was unreachable.
+        part: in words; if several are unreachable at that moment, the one lost first comes first.
+        seconds: time that the first one was unreachable.
     """
 
     part: str
@@ -215,7 +215,7 @@ class Lost:
 
 
 def parts() -> dict[str, Address]:
-    """The parts to watch, in words → where they listen. The raylet is first, since its end can end a head."""
+    """The parts to watch, in words → their addresses. The raylet is first, since its end can end a head."""
     import ray
 
     context = ray.get_runtime_context()
@@ -233,7 +233,7 @@ def _address(text: str) -> Address:
 
 
 def is_reachable(address: Address) -> bool:
-    """True if something listens there; the kernel of a process that is merely busy accepts the connection."""
+    """True if a process listens there; the kernel accepts the connection even if the process is busy."""
     try:
         with socket.create_connection(address, timeout=PATIENCE_SECONDS):
             return True
@@ -248,8 +248,8 @@ def watched(
     """Watch parts of a cluster while the block runs.
 
     Args:
-        on_lost: is called once, in a thread of its own, with all parts that are unreachable when one is lost.
-        lost_seconds: how long it is unreachable first.
+        on_lost: called once, in a separate thread, with all parts that are unreachable when one counts as lost.
+        lost_seconds: time without an answer after which a part counts as lost.
     """
     over = threading.Event()
     arguments = (watched_parts, on_lost, lost_seconds, over)

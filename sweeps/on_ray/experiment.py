@@ -1,7 +1,7 @@
 """One Ray Tune experiment for the whole matrix: the driver's orders in, the workers' events out.
 
-Tune's searcher, scheduler and callback are thin adapters to the driver. Tune's own state of the experiment is thrown
-away: its snapshots are seconds apart, and the ledger is the truth. Imports Ray, so import it late.
+Tune's searcher, scheduler and callback are thin adapters to the driver. Tune's own experiment state is
+discarded: its snapshots are seconds apart, and the ledger is the source of truth. Imports Ray, so import it late.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from meltpoint.sweeps.worker.outcome import (
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder, to_config
 
 FOREVER = 10**9
-"""The number of samples that Tune is told; the searcher ends the experiment."""
+"""The number of samples given to Tune; the searcher ends the experiment."""
 
 MOST_PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
-"""Tune's variable for the number of trials that may wait for a worker, and so of workers that start at a time."""
+"""Tune's variable for the number of trials that may wait for a worker, and so of workers that start at once."""
 
 AVOID = "avoid"
-"""The key of a configuration that holds the ids of nodes which refused an order (`trainable.refusal`)."""
+"""The configuration key for the ids of nodes that refused an order (`trainable.refusal`)."""
 
 PAUSE_SECONDS = 1.0
 """Time between two ticks of the driver while other sweeps have all places."""
 
 WORKER_SECONDS = 60.0
-"""Time that a trial is kept for the worker which is being started for it; no idle worker takes it."""
+"""Time that a trial is reserved for the worker being started for it; no idle worker takes it."""
 
 Orders = dict[str, WorkOrder]
 """Tune's trial id → the order that it runs."""
@@ -85,8 +85,8 @@ def run_on_tune(driver: Driver, trainable: Trainable = train_on_ray, unfit: set[
 def _run_experiment(driver: Driver, trainable: Trainable, unfit: set[str]) -> bool:
     """Run one experiment of Tune's; True if the driver has no more orders.
 
-    It also ends while other sweeps have all places (`YieldingSearch`), and where Ray's memory monitor kills a worker:
-    that worker's order is lost, and the others, which Tune 2.60 ends with it, start again in the next experiment.
+    It also ends while other sweeps have all places (`YieldingSearch`), and when Ray's memory monitor kills a worker:
+    that worker's order is lost, and the others, which Tune 2.60 ends too, restart in the next experiment.
     """
     orders: Orders = {}
     outcomes: Outcomes = {}
@@ -125,8 +125,8 @@ def _run_experiment(driver: Driver, trainable: Trainable, unfit: set[str]) -> bo
 def _workers_start_together(slots: int) -> Iterator[None]:
     """Let Tune start all workers at once: with a custom searcher it would start them one by one.
 
-    The driver hands out no more orders than there are workers without one (`next_order`). A number that the user has
-    set is left alone.
+    The driver hands out no more orders than there are idle workers (`next_order`). A number that the user has set is
+    kept.
     """
     if MOST_PENDING in os.environ:
         yield
@@ -141,30 +141,30 @@ def _workers_start_together(slots: int) -> Iterator[None]:
 def resources_of(config: dict[str, Any]) -> PlacementGroupFactory:
     """The resources of one work order: its trials' CPUs and GPUs, which differ by cell.
 
-    With `reuse_actors`, Tune 2.60 hands an idle worker only trials that ask for the resources of its last one, and ends
-    it while a trial that asks for others waits.
+    With `reuse_actors`, Tune 2.60 gives an idle worker only trials that request the same resources as its last one, and
+    ends it while a trial that requests others waits.
     """
     return _request(config["cpus"], config["gpus"], tuple(config.get(AVOID, ())))
 
 
 @functools.cache
 def _request(cpus: float, gpus: float, avoid: tuple[str, ...]) -> PlacementGroupFactory:
-    """One object for all equal requests: Tune compares them twenty times a trial, and the same object is equal."""
+    """One object for all equal requests: Tune compares them twenty times a trial, which is fast for the same object."""
     if not avoid:
         return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
     return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}], bundle_label_selector=[elsewhere(avoid)])
 
 
 class NotPickled:
-    """Tune pickles its parts for a restore that never happens; the driver cannot be pickled and need not be."""
+    """A part of Tune with no pickled state: Tune's restore never happens, and the driver cannot be pickled."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing."""
+        """Return no state."""
         return {}
 
 
 class CellSearch(NotPickled, Searcher):
-    """Takes orders from the driver and tells it when they end. It saves nothing: the ledger has it all."""
+    """Takes orders from the driver and reports their ends to it. Saves nothing: the ledger has everything."""
 
     def __init__(self, driver: Driver, orders: Orders, outcomes: Outcomes, unfit: set[str]) -> None:
         super().__init__(metric="score", mode="max")
@@ -181,7 +181,7 @@ class CellSearch(NotPickled, Searcher):
         return to_config(order) | ({AVOID: sorted(self.unfit)} if self.unfit else {})
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """A trial left Tune: it is done, was stopped by `AshaPerCell`, or its worker was lost."""
+        """Report a trial that left Tune: it is done, was stopped by `AshaPerCell`, or lost its worker."""
         order = self.orders.pop(trial_id, None)
         outcome = self.outcomes.pop(trial_id, None) or lost_worker("")
         if order is not None:
@@ -198,19 +198,19 @@ class CellSearch(NotPickled, Searcher):
 class YieldingSearch(SearchGenerator):
     """Reports that the search is over while idle workers would only take places from other sweeps.
 
-    Tune ends its idle workers then. If no trial runs either, the experiment ends, and `run_on_tune` starts another when
-    there are places again.
+    Tune then ends its idle workers. If no trial runs either, the experiment ends, and `run_on_tune` starts another once
+    places are free.
     """
 
     searcher: CellSearch
 
     def is_finished(self) -> bool:
-        """True if no trial is to be added now."""
+        """True if no trial may be added now."""
         return super().is_finished() or self.searcher.driver.has_enough()
 
 
 class AshaPerCell(NotPickled, FIFOScheduler):
-    """Stops trials early by a bracket per cell, where the space declares early stopping; lets all others run on."""
+    """Stops trials early by a bracket per cell, if the space declares early stopping; lets all others finish."""
 
     def __init__(
         self, driver: Driver, orders: Orders, outcomes: Outcomes, clock: Callable[[], float] = time.monotonic
@@ -219,7 +219,7 @@ class AshaPerCell(NotPickled, FIFOScheduler):
         self.driver, self.orders, self.outcomes, self.clock = driver, orders, outcomes, clock
         self.brackets: dict[CellKey, AsyncHyperBandScheduler] = {}
         self.chosen = ""  # Tune's id of the trial that was chosen last
-        self.since: dict[str, float] = {}  # of the trials that wait, by Tune's id: when that was first seen
+        self.since: dict[str, float] = {}  # Tune's id of a waiting trial → when it was first seen waiting
 
     def _bracket(self, trial: Trial) -> AsyncHyperBandScheduler | None:
         order = self.orders.get(trial.trial_id)
@@ -238,11 +238,11 @@ class AshaPerCell(NotPickled, FIFOScheduler):
         return self.brackets[cell]
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """The waiting trial that gets the next idle worker, each in its turn.
+        """The waiting trial that gets the next idle worker, in turn.
 
-        Tune takes the first one, and ends the worker that it has begun to start for it. So the first trials, as many as
-        there are workers still to come, are kept for those for a while. The trial that was chosen last is not chosen
-        again at once, since its worker may not have answered yet and the others would stay idle.
+        Tune would take the first one, and end the worker that it has begun to start for it. So the first trials, one
+        per worker still to come, are reserved for those workers for a while. The last choice is not repeated at once:
+        its worker may not have answered yet, and the others would stay idle.
         """
         open_trials = tune_controller.get_live_trials()  # not all of them: ten thousand may have ended
         waiting: dict[str, Trial] = {one.trial_id: one for one in open_trials if one.status == Trial.PENDING}
@@ -265,7 +265,7 @@ class AshaPerCell(NotPickled, FIFOScheduler):
             bracket.on_trial_add(tune_controller, trial)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        """A worker died or raised; Tune calls the searcher next, without the error."""
+        """Note the outcome of a trial whose worker died or raised; Tune next calls the searcher, without the error."""
         self.outcomes[trial.trial_id] = outcome_of_error(trial)
         super().on_trial_error(tune_controller, trial)
 
@@ -290,7 +290,7 @@ class Listener(NotPickled, Callback):
     """Passes Tune's events on to the driver.
 
     Attributes:
-        unfit: ids of the nodes whose workers refused an order; they get no other one.
+        unfit: ids of the nodes whose workers refused an order; they get no more.
         processes: Tune's trial id → process id of its worker.
     """
 
@@ -301,14 +301,14 @@ class Listener(NotPickled, Callback):
         self.processes: dict[str, int] = {}
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """A worker took a trial up."""
+        """Report that a worker picked up a trial."""
         with self._failure_noted():
             self.driver.on_start(self.orders[trial.trial_id])
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """A worker's events."""
+        """Pass on a worker's events."""
         if trial.trial_id in self.orders:
             self.processes[trial.trial_id] = result["pid"]
             with self._failure_noted():
@@ -318,7 +318,7 @@ class Listener(NotPickled, Callback):
                     self._avoid(result[UNFIT_NODE], self.orders[trial.trial_id][0], result[EVENTS][0].outcome.error)
 
     def _avoid(self, node: str, order: Order, fault: str) -> None:
-        """Send no other order to a node that refused one.
+        """Send no more orders to a node that refused one.
 
         Raises:
             ValueError: no other node has room for it.
@@ -326,15 +326,15 @@ class Listener(NotPickled, Callback):
         self.unfit.add(node)
         others = [one for one in ray.nodes() if one["Alive"] and one["NodeID"] not in self.unfit]  # type: ignore[no-untyped-call]
         if not any(trials_on(one, order.cpus, order.gpus) for one in others) and not may_grow(others):
-            raise ValueError(f"No machine is left to train on: {fault}. The same command goes on.")
+            raise ValueError(f"No machine is left to train on: {fault}. The same command resumes the sweep.")
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """A trial ended; Tune reads its result once more in this step."""
+        """Note that a trial ended; Tune reads its result once more in this step."""
         self.processes.pop(trial.trial_id, None)
         self.ended.append(trial)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Between events."""
+        """Forget the trials that ended, and let the driver do its work between events."""
         while self.ended:
             trial = self.ended.pop()
             forget(trial, self.first_ended)
@@ -363,17 +363,17 @@ def outcome_of_error(trial: Trial) -> TrialOutcome:
 
 
 def memory_kill_behind(error: BaseException | None) -> OutOfMemoryError | None:
-    """The kill by Ray's memory monitor that caused an error of Tune's; None if there was none."""
+    """The kill by Ray's memory monitor that caused Tune's error; None if none did."""
     while error is not None and not isinstance(error, OutOfMemoryError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def hand_back(driver: Driver, orders: Orders, processes: Mapping[str, int], kill: OutOfMemoryError) -> None:
-    """Give the driver all orders of an experiment that a memory kill has ended.
+    """Return all orders of an experiment to the driver after a memory kill has ended it.
 
     Args:
-        processes: Tune's trial id → process id. Where the error names none of them, all are taken for killed.
+        processes: Tune's trial id → process id. If the error names none of them, all count as killed.
     """
     said = {int(number) for number in re.findall(r"Selected to kill:.*\bpid=(\d+)", str(kill))}
     killed = {trial_id for trial_id, process in processes.items() if process in said} & orders.keys()
@@ -389,15 +389,15 @@ def forget(trial: Trial, other: Trial | None = None) -> None:
     """Empty an ended trial: Tune keeps all of them to the end (ray#64231), with their settings and results.
 
     Args:
-        other: an earlier one. Both now share the object that names the folder of a trial's files, which Tune copies for
-            each trial. Sweeps keep no files there.
+        other: an earlier trial. Both then share the storage object, which Tune copies for each trial; sweeps keep no
+            files there.
     """
     kept = (trial.config, trial.evaluated_params, trial.last_result, trial.metric_analysis, trial.metric_n_steps)
-    for values in kept:  # emptied and not replaced: Tune has a second name for the configuration
+    for values in kept:  # emptied, not replaced: Tune holds a second reference to the configuration
         values.clear()
-    # Without a result Tune reads the default values that it requested from the worker at the start. Until they are
-    # read, Ray keeps them, and whatever a second request would take.
+    # Without a result, this property fetches the default values that Tune requested from the worker at the start. Ray
+    # keeps them until they are fetched.
     trial.last_result.clear()
-    trial.experiment_tag = ""  # the configuration in words
+    trial.experiment_tag = ""  # the configuration as text
     if other is not None:
         trial.storage = other.storage

@@ -1,7 +1,7 @@
-"""Placement of trials: shares of GPUs if Ray has some, CPUs otherwise, and the line that says so.
+"""Placement of trials: on shares of GPUs if Ray has any, otherwise on CPUs; with a line for the screen.
 
-With `--gpus-per-trial auto` each cell's need of memory is measured. A probe (`memory_probe`) trains two steps of its
-heaviest setting, alone on a GPU, once on each kind that the cluster has. The cell's share is the smallest 1/k that
+With `--gpus-per-trial auto`, each cell's memory need is measured. A probe (`memory_probe`) trains two steps of the
+cell's heaviest setting, alone on a GPU, once on each kind in the cluster. The cell's share is the smallest 1/k that
 holds this need and a margin on every kind, within `machine.limits`.
 """
 
@@ -41,7 +41,7 @@ class ClusterGpus:
     """The GPUs of a Ray cluster.
 
     Attributes:
-        count: how many.
+        count: number of GPUs.
         kinds: their kinds as Ray names them ("H100"), sorted; `UNKNOWN` for those without a name.
     """
 
@@ -58,10 +58,10 @@ class Placement:
     """The resources of a sweep's trials.
 
     Attributes:
-        resources: those of the command; `gpus` is a number, or "auto" where each cell has its own share.
-        slots: how many trials run at a time, at most.
+        resources: the command's; `gpus_per_trial` is a number, or "auto" if each cell has its own share.
+        slots: most trials at a time.
         shares: cell → the measured share of a GPU that its trials get.
-        line: all of it in one line, for the screen.
+        line: the placement in one line, for the screen.
     """
 
     resources: Resources
@@ -80,10 +80,10 @@ def place(
     planner: Planner, order: MakeOrder, resources: Resources, say: Callable[[str], None],
     probe: Callable[[dict[str, Any]], Need] | None = None,
 ) -> Placement:  # fmt: skip
-    """Decide what trials run on, by the resources of the joined Ray cluster.
+    """Decide where trials run, from the resources of the joined Ray cluster.
 
     Args:
-        say: receives a line before GPUs' memory is measured, which takes a while, and where a cluster has no room yet.
+        say: receives a line before GPU memory is measured, which takes a while, and if a cluster has no room yet.
         probe: measures a cell on a GPU (`measure`); None for the real one.
 
     Raises:
@@ -100,7 +100,7 @@ def place(
         wait_for_room(resources.cpus_per_trial, needed, say)
     if gpus == "auto":
         each = "one of each kind" if len(found.kinds) > 1 else "one"
-        say(f"Ray has {found}: each cell's heaviest setting runs on {each}, to see how many trials share it.")
+        say(f"Ray has {found}: each cell's heaviest setting runs on {each}, to measure how many trials share it.")
         shares = measure(planner, order, resources, found.count, found.kinds, say, probe)
     least = min(shares.values()) if gpus == "auto" else gpus
     count = slots(resources.cpus_per_trial, least)
@@ -108,7 +108,7 @@ def place(
     line = in_words(len(planner.cells), count, resources.cpus_per_trial, (least, most), found, why)
     if least < most:
         measured = (f"{cell_name(*key)} {_fraction(share)}" for key, share in shares.items())
-        line += f" Of a GPU, measured: {', '.join(measured)}."
+        line += f" Measured shares of a GPU: {', '.join(measured)}."
     return Placement(replace(resources, gpus_per_trial=gpus), count, line, shares)
 
 
@@ -122,9 +122,9 @@ def gpus_of_nodes(nodes: Iterable[Mapping[str, Any]]) -> ClusterGpus:
 
 
 def settle(resources: Resources, found: ClusterGpus) -> tuple[float | Literal["auto"], str]:
-    """(GPUs of one trial, "auto" where they are to be measured; why it is none or a whole one, "" if that is plain).
+    """(GPUs per trial, or "auto" to measure them; why it is none or a whole one, "" if obvious).
 
-    The driver's torch stands for the workers' only on a local cluster, where they have the same environment.
+    The driver's torch represents the workers' only on a local cluster, where they have the same environment.
     """
     if found.count < 1:
         why = "no GPU in this Ray cluster"
@@ -136,7 +136,7 @@ def settle(resources: Resources, found: ClusterGpus) -> tuple[float | Literal["a
     if resources.address is None and not torch.cuda.is_available():
         return 0.0, f"Ray has {found}, but torch {torch.__version__} cannot use any; see `meltpoint doctor`"
     if len(found.kinds) > 1 and UNKNOWN in found.kinds:
-        return 1.0, "GPUs of a kind that Ray cannot name are shared only by number, as --gpus-per-trial 0.5"
+        return 1.0, "GPUs of a kind that Ray cannot name; set a number to share them, such as --gpus-per-trial 0.5"
     return "auto", ""
 
 
@@ -170,7 +170,7 @@ def share_in_words(least: float, most: float, found: ClusterGpus) -> str:
 
 
 def _fraction(share: float) -> str:
-    """`1/6` of 0.1666; a share that is no such part as it is."""
+    """`1/6` for 0.1666; any other share as a decimal."""
     parts = round(1 / share)
     if parts == 1:
         return "all" if share == 1 else f"{share:g}"
@@ -183,8 +183,8 @@ def _fraction(share: float) -> str:
 def share_of(bytes_needed: int, total_bytes: int, most_trials: int = MOST_TRIALS_OF_A_GPU) -> float:
     """The share of a GPU that a trial gets: 1/k, rounded down to Ray's units, for the most trials k that fit.
 
-    Any trials whose shares add up to at most 1 fit together, each with its margin. A trial that has the GPU to itself
-    needs none.
+    Any trials whose shares add up to at most 1 fit together, each with its margin. A trial alone on a GPU needs no
+    margin.
 
     Raises:
         ValueError: a whole GPU is too small.
@@ -198,7 +198,7 @@ def share_of(bytes_needed: int, total_bytes: int, most_trials: int = MOST_TRIALS
     gib = 2**30
     raise ValueError(
         f"a trial needs {bytes_needed / gib:.1f} GiB of GPU memory and the GPU has {total_bytes / gib:.1f}; "
-        "a smaller batch_size or max_pieces (--set batch_size=16) needs less."
+        "lower batch_size or max_pieces (for example --set batch_size=16)."
     )
 
 
@@ -206,13 +206,13 @@ def measure(
     planner: Planner, order: MakeOrder, resources: Resources, gpus: int, kinds: Sequence[str],
     say: Callable[[str], None], probe: Callable[[dict[str, Any]], Need] | None = None,
 ) -> dict[CellKey, float]:  # fmt: skip
-    """Probe each cell that has something left to do on each kind of GPU, as many at a time as there are GPUs.
+    """Probe each unfinished cell on each kind of GPU, with one probe per GPU at a time.
 
     Args:
-        gpus: how many Ray has.
-        kinds: Ray's names of their kinds, where there are several; a trial may run on any, so the largest share counts.
+        gpus: number of GPUs in Ray.
+        kinds: Ray's names of their kinds, if several; a trial may run on any, so the largest share counts.
         say: receives a line for a cell that could not be measured or does not fit: its trials get a whole GPU each.
-        probe: runs in Ray's worker, a `ProbeOrder` as JSON in; None is `probe_gpu`.
+        probe: runs in a Ray worker on a `ProbeOrder` as JSON; None for `probe_gpu`.
 
     Returns:
         Cell → its trials' share of a GPU.
@@ -223,7 +223,7 @@ def measure(
     import ray
 
     slots(resources.cpus_per_trial, 1.0)
-    # A process per probe: it ends with its context, and leaves nothing for the next one to count.
+    # One process per probe: its CUDA context ends with it, so the next probe does not count its memory.
     remote = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=1, max_calls=1)(probe or probe_gpu)
     told = {key: one.model_dump(mode="json") for key, one in probe_orders(planner, order, gpus).items()}
     where = [{"accelerator_type": kind} for kind in kinds] if len(kinds) > 1 else [{}]
@@ -233,16 +233,16 @@ def measure(
 
 
 def largest(shares: Sequence[float | str]) -> float | str:
-    """The share that is enough on every kind of GPU, or why there is none on one of them."""
+    """The share that is enough on every kind of GPU, or the reason why one kind has none."""
     troubles = [share for share in shares if isinstance(share, str)]
     return troubles[0] if troubles else max(share for share in shares if not isinstance(share, str))
 
 
 def settled(found: Mapping[CellKey, float | str], say: Callable[[str], None]) -> dict[CellKey, float]:
-    """Cell → its trials' share of a GPU; a whole one where it could not be measured.
+    """Cell → its trials' share of a GPU; a whole one if it could not be measured.
 
     Args:
-        found: cell → the measured share, or why there is none.
+        found: cell → the measured share, or the reason why it has none.
 
     Raises:
         ValueError: none could be measured.
@@ -256,7 +256,7 @@ def settled(found: Mapping[CellKey, float | str], say: Callable[[str], None]) ->
 
 
 def _share(key: CellKey, reference: Any, say: Callable[[str], None]) -> float | str:
-    """A cell's share of a GPU, or why there is none, in one line; a whole one where even that is too small."""
+    """A cell's share of a GPU, or one line on why it has none; a whole one if even that is too small."""
     import ray
 
     try:
@@ -268,14 +268,14 @@ def _share(key: CellKey, reference: Any, say: Callable[[str], None]) -> float | 
             raise ValueError(need.error)
         return share_of(need.bytes, need.total_bytes)
     except ray.exceptions.RayError as error:
-        why = f"its worker died ({str(error).splitlines()[0]}); a number, as --gpus-per-trial 1, is not measured."
+        why = f"its worker died ({str(error).splitlines()[0]}); set a number to skip it: --gpus-per-trial 1."
     except ValueError as error:
         why = str(error)
     return f"--gpus-per-trial auto: {cell_name(*key)}: {why}"
 
 
 def probe_orders(planner: Planner, order: MakeOrder, gpus: int) -> dict[CellKey, ProbeOrder]:
-    """The probes of all cells that have something left to do."""
+    """The probes of all unfinished cells."""
     cells = [progress.cell for progress in planner.unfinished()]
     return {
         cell.key: ProbeOrder(bundles=_bundles(planner, cell, order, gpus), residents=_residents(cell, cells))
@@ -294,7 +294,7 @@ def _bundles(planner: Planner, cell: OpenCell, order: MakeOrder, gpus: int) -> t
 
 def _order(cell: OpenCell, order: MakeOrder, number: int, seed: int) -> Order:
     trial = cell.trial(f"probe-{number}", number, "search", heaviest(cell), seed)
-    return order(trial, 1.0).model_copy(update={"cache": ""})  # without cached states the encoder runs: the most
+    return order(trial, 1.0).model_copy(update={"cache": ""})  # no cached states: the encoder runs
 
 
 def heaviest(cell: OpenCell) -> dict[str, Value]:
@@ -310,14 +310,14 @@ def heaviest(cell: OpenCell) -> dict[str, Value]:
 
 
 def _largest_value(found: Range) -> Value:
-    """A range's largest number; of the words of `precision` the one with the largest values."""
+    """A range's largest number; for `precision`, the choice with the widest type."""
     values = found.points() or (found.start,)
     words = [word for word in ("fp32", "auto", "bf16") if word in values]
     return words[0] if words else max(values)
 
 
 def _residents(cell: OpenCell, cells: list[OpenCell]) -> tuple[tuple[str, Kind], ...]:
-    """Encoders that a warm worker keeps (`worker.warm_encoder`, two of them) and a frozen trial has put on the GPU."""
+    """Encoders of frozen trials that a warm worker keeps on the GPU (`worker.warm_encoder`, two of them)."""
     frozen = [other for other in cells if not modes.get(other.mode).trains_encoder]
     sizes = {(one.located_encoder, one.task.kind): encoders.weights_without_embeddings(one.reference) for one in frozen}
     own = (cell.located_encoder, cell.task.kind)

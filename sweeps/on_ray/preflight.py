@@ -1,6 +1,6 @@
-"""The preflight of a sweep on a running cluster: all nodes are asked at once, before the first trial.
+"""The preflight of a sweep on a running cluster: checks all nodes at once, before the first trial.
 
-A node that dies meanwhile no longer counts. A node that is slow or joins later is checked by its workers
+A node that dies meanwhile no longer counts. The workers of a slow or late node check it themselves
 (`worker.fitness`).
 """
 
@@ -46,15 +46,15 @@ DOCTOR_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Question:
-    """The question to all nodes.
+    """The question for all nodes.
 
     Attributes:
-        storage: the folder or object store that sweeps are kept in.
+        storage: the folder or object store of sweeps.
         data: data → fingerprint that every node should read.
         encoders: (encoder, kind of task) → fingerprint of its folder.
         folders: folders whose files are compared.
-        asks_hub: whether the nodes try the hub.
-        cpus: of one trial; nodes with fewer are not asked.
+        asks_hub: whether the nodes try to reach the hub.
+        cpus: CPUs per trial; nodes with fewer are skipped.
         seconds: total time for the answers.
     """
 
@@ -71,11 +71,11 @@ def require_fit_nodes(storage: StoragePath, cells: Sequence[OpenCell], cpus: flo
     """Check the nodes of the joined cluster for a sweep.
 
     Args:
-        cpus: of one trial.
+        cpus: CPUs per trial.
         say: receives a line for each difference that does not stop the sweep.
 
     Raises:
-        ValueError: a node has another code, another storage or other data; one line that names it.
+        ValueError: a node has different code, storage or data; one line names the node.
     """
     data = {cell.data: cell.data_fingerprint for cell in cells}
     folders = [cell for cell in cells if cell.reference.is_folder]
@@ -93,7 +93,7 @@ def patience(environment: Mapping[str, str]) -> float:
     """The time that a sweep waits for the nodes' answers, in seconds.
 
     Raises:
-        ValueError: the environment variable is no number above 0.
+        ValueError: the environment variable is not a number above 0.
     """
     said = environment.get(VARIABLE, str(SECONDS))
     try:
@@ -101,7 +101,7 @@ def patience(environment: Mapping[str, str]) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < math.inf:
-        raise ValueError(f"{VARIABLE}={said}: write a number of seconds above 0.")
+        raise ValueError(f"{VARIABLE}={said}: set it to a number of seconds above 0.")
     return seconds
 
 
@@ -113,11 +113,11 @@ def check_nodes(question: Question) -> list[Check]:
 
 
 def cluster_checks(address: str, storage: StoragePath, folders: Sequence[Path]) -> list[Check]:
-    """The checks of `doctor` for a running cluster, which it joins; nothing is left behind.
+    """The checks of `doctor` for a running cluster: joins it, and leaves nothing behind.
 
     Args:
-        address: as `--address`.
-        storage: the folder that sweeps are kept in, which need not exist.
+        address: as in `--address`.
+        storage: the folder of sweeps, which need not exist.
         folders: folders that every node should have with the same files.
     """
     named = tuple(str(folder.expanduser().absolute()) for folder in folders)
@@ -131,7 +131,7 @@ def cluster_checks(address: str, storage: StoragePath, folders: Sequence[Path]) 
         fault, _, remedy = str(error).removesuffix(".").partition("; ")
         return [Check(NODES, False, fault, remedy or "see `meltpoint doctor`")]
     except OSError as error:
-        remedy = "name a folder that this user may write with --storage"
+        remedy = "set --storage to a folder that this user can write"
         return [Check(STORAGE, False, f"not checked: {storage} cannot be written ({error.strerror})", remedy)]
 
 
@@ -164,13 +164,13 @@ class _Asking:
         self.span: dict[str, tuple[float, float]] = {}
 
     def answers(self) -> Answers:
-        """The facts of all nodes, then the fingerprints of their data, both within the time."""
+        """The facts of all nodes, then the fingerprints of their data, both within the time limit."""
         asked = self.question
         here = node_facts("here", str(self.probe), self.token, asked.folders, asked.asks_hub)
         words = str(self.probe), self.token, asked.folders, asked.asks_hub
         facts, self.silent = self._ask(node_facts, list(self.names), *words)
         inputs: dict[str, Any] = {}
-        if asked.data or asked.encoders:  # in the time that is left; workers compare their data too
+        if asked.data or asked.encoders:  # in the remaining time; workers also compare their data
             inputs, _ = self._ask(_input_facts, list(facts), list(asked.data), list(asked.encoders))
         self._forget_the_dead(facts)
         return Answers(
@@ -186,7 +186,7 @@ class _Asking:
     def _ask(
         self, function: Callable[..., Any], nodes: Sequence[str], *words: Any
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Ask nodes at once; (node → its answer, node → why it has none)."""
+        """Query the nodes in parallel; returns (node → its answer, node → why it has none)."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -218,7 +218,7 @@ class _Asking:
                 del kept[node]
 
     def _unread(self, facts: Mapping[str, NodeFacts]) -> frozenset[str]:
-        """The nodes that could write files which this machine does not see."""
+        """The nodes whose written files this machine does not see."""
         wrote = {node for node, has in facts.items() if not has["storage"]}
         deadline = time.monotonic() + VISIBLE_SECONDS
         while unseen := {node for node in wrote if not (self.probe / node).exists()}:
@@ -233,10 +233,10 @@ def _input_facts(node: str, data: Sequence[DataSpec], words: Sequence[tuple[str,
 
 
 def fault_of(error: BaseException) -> str:
-    """The reason why a node could not answer, in one line: an error's text ends with the error itself."""
+    """One line on why a node could not answer: an error's text ends with the error itself."""
     last = str(error).strip().splitlines()[-1:] or [type(error).__name__]
     if "No module named 'meltpoint" in str(error):
-        return "has no Meltpoint, or an older one, for Ray's Python"
+        return "has no Meltpoint, or an older version, in Ray's Python"
     return last[0].strip()[:200]
 
 
@@ -247,7 +247,7 @@ def _alive() -> list[Node]:
 
 
 def names(nodes: Sequence[Node]) -> dict[str, str]:
-    """Node's id → its name: its address, with a part of its id where several nodes share the address."""
+    """Node id → name: its address, with a part of its id if several nodes share the address."""
     addresses = [node["NodeManagerAddress"] for node in nodes]
     return {
         str(node["NodeID"]): address if addresses.count(address) == 1 else f"{address} (node {node['NodeID'][:8]})"
@@ -260,7 +260,7 @@ def _named(by_node: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, An
 
 
 def gpus_in_words(nodes: Sequence[Node], names: Mapping[str, str]) -> dict[str, str]:
-    """Node's name → `4 GPUs (H100)`, of nodes with GPUs."""
+    """Node name → `4 GPUs (H100)`, for nodes with GPUs."""
     having = [node for node in nodes if node["Resources"].get("GPU", 0) and str(node["NodeID"]) in names]
     return {names[str(node["NodeID"])]: _gpus(node["Resources"]) for node in having}
 

@@ -1,9 +1,9 @@
 """Room on a Ray cluster: how many trials fit its nodes, and how many of those places a sweep may use.
 
-Sweeps share a cluster. Each announces itself by a placement group of one to a thousand bytes of memory, which takes no
-room from a trial. Every driver of the cluster sees the groups of all others, and Ray removes a group with its driver,
-however that ends. The bytes say which part of the cluster the sweep could use, so the others get what it does not need.
-Every driver applies the same rule to the same groups, between trials: no trial is ended for another sweep.
+Sweeps share a cluster. Each announces itself with a placement group of 1 to 1000 bytes of memory, which takes no room
+from a trial. Every driver of the cluster sees the groups of all others, and Ray removes a group when its driver ends,
+in whatever way. The bytes are the part of the cluster that the sweep could use, in thousandths; the others get the
+rest. Every driver applies the same rule to the same groups, between trials: no trial is ended for another sweep.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from meltpoint.sweeps.ledger.driver_notes import ClusterPart
 from meltpoint.tasks.core.wording import some
 
 Node = Mapping[str, Any]
-"""A node as `ray.nodes()` has it."""
+"""A node as `ray.nodes()` returns it."""
 
 ANY_NUMBER = 10**6
-"""The number of trials that fit where they need nothing."""
+"""The number of trials that fit if they need no resources."""
 
 NODE_GROUP = "ray.io/node-group"
 """The label of a node that an autoscaler or KubeRay started, which may start more nodes."""
 
 PATIENCE_SECONDS = 2.0
-"""Time before a sweep says that it waits for room: a worker that has just ended may still be giving its own back."""
+"""Time before a sweep reports that it waits for room: a worker that just ended may still be releasing its own."""
 
 MARK = "meltpoint-sweep"
 WHOLE = 1000
-"""The bytes of a sweep that could use the whole cluster."""
+"""The bytes that stand for the whole cluster."""
 LOOK_SECONDS = 5.0
-"""Time between two looks at the cluster's nodes and sweeps; a look takes milliseconds."""
+"""Interval between checks of the cluster's nodes and sweeps; a check takes milliseconds."""
 TURN_SECONDS = 600.0
-"""Where there are more sweeps than places, they take turns of this length, by the drivers' clocks."""
+"""Length of a turn if sweeps outnumber places, by the drivers' clocks."""
 
 
 def trials_on(node: Node, cpus: float, gpus: float) -> int:
@@ -58,13 +58,13 @@ def _parts(whole: float, part: float) -> int:
 
 
 def slots(cpus: float, gpus: float, nodes: Iterable[Node] | None = None) -> int:
-    """Number of trials that the cluster's nodes run at once; at least one where more nodes may join.
+    """Number of trials that the cluster's nodes run at once; at least one if more nodes may join.
 
     Args:
-        nodes: as `ray.nodes()` has them; None asks Ray.
+        nodes: as `ray.nodes()` returns them; None queries Ray.
 
     Raises:
-        ValueError: a trial is too large for each node, and no autoscaler starts other ones; one line.
+        ValueError: a trial is too large for each node, and no autoscaler can start other nodes; one line.
     """
     if nodes is None:
         import ray
@@ -83,7 +83,7 @@ def may_grow(nodes: Iterable[Node]) -> bool:
 
 
 def _too_large(cpus: float, gpus: float, nodes: list[Node]) -> str:
-    """One line: what a trial needs, and what the largest nodes have."""
+    """One line on a trial's needs and the size of the largest nodes."""
     sizes = {(node["Resources"].get("CPU", 0), node["Resources"].get("GPU", 0)) for node in nodes} or {(0, 0)}
     largest = {max(sizes), max(sizes, key=lambda size: (size[1], size[0]))}
     has = " or ".join(f"{some(cpu, 'CPU')} and {some(gpu, 'GPU')}" for cpu, gpu in sorted(largest))
@@ -95,7 +95,7 @@ def _too_large(cpus: float, gpus: float, nodes: list[Node]) -> str:
 
 
 def wait_for_room(cpus: float, gpus: float, say: Callable[[str], None]) -> None:
-    """Wait until the cluster has room for one trial, which also tells an autoscaler what is wanted.
+    """Wait until the cluster has room for one trial; the request also reaches an autoscaler.
 
     Args:
         say: receives one line if there is no room yet.
@@ -105,9 +105,9 @@ def wait_for_room(cpus: float, gpus: float, say: Callable[[str], None]) -> None:
     place = placement_group([{"CPU": cpus, "GPU": gpus} if gpus else {"CPU": cpus}])
     try:
         if not place.wait(PATIENCE_SECONDS):
-            say(f"Waiting for {needs(cpus, gpus)} on one node (an autoscaler, or other work there, has to give it).")
+            say(f"Waiting for {needs(cpus, gpus)} on one node: an autoscaler has to add it, or other work release it.")
             while not place.wait(1.0):
-                pass  # Ctrl-C is heard in between
+                pass  # Ctrl-C is handled in between
     finally:
         remove_placement_group(place)
 
@@ -121,12 +121,12 @@ def needs(cpus: float, gpus: float) -> str:
 
 
 def fair_shares(places: int, wants: Mapping[str, int], turn: int = 0) -> dict[str, int]:
-    """Places for each sweep: as equal as possible, no more than it wants, and none left while a sweep wants more.
+    """Places for each sweep: as equal as possible, no more than it wants, and none idle while a sweep wants more.
 
     Args:
-        places: all there are.
+        places: total number.
         wants: sweep → the most that it could use.
-        turn: where there are fewer places than sweeps, each turn gives them to other sweeps.
+        turn: with fewer places than sweeps, each turn gives them to other sweeps.
     """
     shares = dict.fromkeys(wants, 0)
     waiting = sorted(name for name, want in wants.items() if want > 0)
@@ -149,9 +149,9 @@ class Part:
     """A sweep's part of a cluster.
 
     Attributes:
-        places: how many of its trials may run at once.
-        whole: how many would, if it were alone.
-        others: the names of the other sweeps there.
+        places: number of its trials that may run at once.
+        whole: the same if it were alone.
+        others: names of the other sweeps there.
         has_no_node: whether the nodes that had room for a trial are gone.
     """
 
@@ -162,7 +162,7 @@ class Part:
 
     @property
     def is_limited(self) -> bool:
-        """True if it must not ask for more workers than its places, though the cluster may have some."""
+        """True if it must not request more workers than its places, even if the cluster has some."""
         return self.places < self.whole or bool(self.others)
 
     @property
@@ -173,7 +173,7 @@ class Part:
     def __str__(self) -> str:
         """`shares the cluster with first: 2 of 4 trials at a time`."""
         if self.has_no_node:
-            return "waits: no node with room for a trial is left in the cluster; it goes on with the next that joins"
+            return "waits: no node with room for a trial is left in the cluster; it resumes when one joins"
         count = f"{self.places} of {self.whole} trials at a time"
         if not self.others:
             return f"has the cluster to itself: {count}" if self.places == self.whole else count
@@ -181,13 +181,13 @@ class Part:
 
 
 class ClusterShare:
-    """A driver's view of the cluster: how many trials it may run now.
+    """A driver's view of the cluster: the number of trials that it may run now.
 
     Args:
-        sweep: its name.
-        cpus, gpus: of one trial; the smallest share of a GPU where cells have several.
+        sweep: the sweep's name.
+        cpus, gpus: of one trial; the smallest share of a GPU if cells differ.
         most: `--max-workers`, or None.
-        board: where sweeps announce themselves; None on a local cluster.
+        board: the sweeps' announcements; None on a local cluster.
         clock: seconds since 1970.
     """
 
@@ -202,7 +202,7 @@ class ClusterShare:
         self.part = self._look()
 
     def now(self) -> Part:
-        """The part as of the last seconds. Where Ray does not answer, it stays what it was until the next look.
+        """The part, at most `LOOK_SECONDS` old. If Ray does not answer, the old part stays until the next check.
 
         Lost nodes may come back; the head and this machine's raylet are watched elsewhere (`cluster.watched`).
         """
@@ -213,7 +213,7 @@ class ClusterShare:
                 self.part = self._look()
             except RayError:
                 pass
-            except ValueError:  # no node that is left has room for a trial
+            except ValueError:  # no remaining node has room for a trial
                 self.part = replace(self.part, has_no_node=True)
         return self.part
 
@@ -226,7 +226,7 @@ class ClusterShare:
         )  # fmt: skip
 
     def want(self, trials: int) -> None:
-        """Announce how many trials could run, so that other sweeps get the rest."""
+        """Set the number of trials that could run, so that other sweeps get the rest."""
         if trials != self._wanted:
             self._wanted, self._looked = trials, -math.inf
 

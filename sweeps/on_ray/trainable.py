@@ -1,4 +1,4 @@
-"""Between the driver and its workers: the driver as Ray Tune calls it, and the function that Tune runs in a worker.
+"""Bridge from driver to workers: the driver as Ray Tune calls it, and the function that Tune runs in a worker.
 
 A work order goes in as a Tune configuration, and its events come out as Tune's results. Imports no Ray.
 """
@@ -14,13 +14,13 @@ from meltpoint.sweeps.worker.outcome import TrialEvent, TrialOutcome, failed
 from meltpoint.sweeps.worker.work_order import WorkOrder, from_config
 
 EVENTS = "events"
-"""The key of a result that holds the events since the last one."""
+"""The result key for the events since the last result."""
 
 UNFIT_NODE = "unfit_node"
-"""The key of a result that holds the id of the node which refused the order."""
+"""The result key for the id of the node that refused the order."""
 
 Trainable = Callable[[dict[str, Any]], None]
-"""A function trainable of Ray Tune: `to_config` in, its events reported."""
+"""A Ray Tune function trainable: takes a configuration from `to_config`, and reports events."""
 
 
 class Driver(Protocol):
@@ -28,7 +28,7 @@ class Driver(Protocol):
 
     Attributes:
         slots: the number of workers.
-        failure: an error of the driver's own (a full disk), which Tune would bury in its own text.
+        failure: an error in the driver (such as a full disk), which Tune would bury in its own text.
     """
 
     slots: int
@@ -38,36 +38,36 @@ class Driver(Protocol):
         """An order, "wait" or "done"."""
 
     def on_start(self, work: WorkOrder) -> None:
-        """A worker took the order up."""
+        """Mark an order as picked up by a worker."""
 
     def on_event(self, event: TrialEvent) -> None:
-        """A worker's event about one trial."""
+        """Handle a worker's event about one trial."""
 
     def on_order_end(self, work: WorkOrder, outcome: TrialOutcome) -> None:
-        """The order left Ray: its worker is done, died, or was stopped.
+        """Handle an order that left Ray: its worker is done, died, or was stopped.
 
         Args:
-            outcome: of those trials whose end no event has reported.
+            outcome: for the trials whose end no event has reported.
         """
 
     def wants_stop(self, work: WorkOrder) -> bool:
-        """True if a running order should end now (the time budget)."""
+        """True if the time budget ends a running order now."""
 
     def early_stopping(self, work: WorkOrder) -> EarlyStopping | None:
-        """The rule of the order's space."""
+        """The rule of the order's search space."""
 
     def has_enough(self) -> bool:
         """True if idle workers would only take places from other sweeps."""
 
     def tick(self) -> None:
-        """Called between events, and while no experiment runs."""
+        """Do the work due between events, and while no experiment runs."""
 
 
 def train_on_ray(config: dict[str, Any]) -> None:
     """Run an order in a worker, as Ray Tune's function trainable.
 
     Args:
-        config: of `to_config`.
+        config: from `to_config`.
     """
     began = time.monotonic()
     from ray import tune
@@ -89,7 +89,7 @@ def train_on_ray(config: dict[str, Any]) -> None:
 
 
 def refusal(work: WorkOrder, fault: str) -> dict[str, Any]:
-    """The result of a worker whose machine cannot train for the sweep: its trials are lost, to be tried elsewhere."""
+    """The result of a worker whose machine cannot train for the sweep: its trials are lost and retried elsewhere."""
     lost = failed("worker", fault)
     return {EVENTS: [TrialEvent(trial=order.id, outcome=lost) for order in work], UNFIT_NODE: node_id()}
 
@@ -104,8 +104,8 @@ def node_id() -> str:
 def result_of(events: Sequence[TrialEvent]) -> dict[str, Any]:
     """A result of Ray Tune that holds events.
 
-    An epoch of a trial that trains alone has `score`, `epoch` and `percent` at the top level, as plain numbers: by
-    these Tune's ASHA may stop it.
+    An epoch of a trial that trains alone has `score`, `epoch` and `percent` at the top level, as plain numbers,
+    for Tune's ASHA.
     """
     result: dict[str, Any] = {EVENTS: list(events)}
     if len(events) == 1 and (epoch := events[0].epoch) is not None:

@@ -1,4 +1,4 @@
-"""A cell's progress through its search and its finals, and the trials that are proposed for it."""
+"""A cell's progress through its search and finals, and the names of its trials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def trial_label(trial: Trial) -> str:
 
 
 def trial_name(trial: Trial) -> str:
-    """A trial's name in the sweep's own lines: its cell's, then `trial_label`."""
+    """A trial's name in the sweep's output: its cell's name, then `trial_label`."""
     return f"{cell_name(*trial.cell)} {trial_label(trial)}"
 
 
@@ -31,13 +31,13 @@ class CellProgress:
         target: number of planned search trials: `--trials`, or the number of points of a smaller space.
         study: the cell's searcher.
         work: relative duration of one of its trials (`work_of`).
-        search, finals, defaults: trial id → record, of trials that ended, by their role.
-        running: trial id → trial, of trials that have begun and not ended.
+        search, finals, defaults: trial id → record, for trials that ended, by role.
+        running: trial id → trial, for trials that have begun and not ended.
         again: interrupted or lost trials, which run again before any new one.
         cut: whether the search ended before `target`, by the time budget or because the cell is closed.
-        finals_cut: whether the time budget leaves no room for a final but the first.
+        finals_cut: whether the time budget allows only the first final.
         published: the space's published setting, complete; `published_trial` is the identity of its search trial.
-        planned_defaults: the finals of the published setting; none where they are not planned.
+        planned_defaults: the finals of the published setting; empty if not planned.
         planned_finals: the finals of the search trial `planned_for`, the best one when they were last planned.
         best: the best finished search trial so far; stored, since searching thousands of records for it takes time.
     """
@@ -60,7 +60,7 @@ class CellProgress:
     planned_finals: tuple[Trial, ...] = ()
     best: TrialRecord | None = field(init=False)
     _ended_numbers: set[int] = field(init=False)
-    _first_open: int = 0  # all numbers below it are of trials that ended
+    _first_open: int = 0  # all numbers below it belong to trials that ended
 
     def __post_init__(self) -> None:
         self.best = best_of(self.search.values())
@@ -81,18 +81,18 @@ class CellProgress:
 
     @property
     def finalists(self) -> list[TrialRecord]:
-        """The finals of the best and of the published setting: what test scores."""
+        """The finals of the best and the published setting, which are scored on test."""
         return [*self.finals.values(), *self.defaults.values()]
 
     @property
     def wanted_defaults(self) -> tuple[Trial, ...]:
-        """The finals of the published setting that are run: none once that is found to be the best one."""
+        """The finals of the published setting to run; none once it is found to be the best one."""
         is_best = self.searched and self.best is not None and self.best.setting == self.published
         return () if is_best else self.planned_defaults
 
     @property
     def unscored(self) -> list[TrialRecord]:
-        """The finished finals, and wanted ones of the published setting, that test has not scored."""
+        """The finished finals without a test score; those of the published setting only if wanted."""
         wanted = {proposal.id for proposal in self.wanted_defaults}
         ended = [*self.finals.values(), *(record for record in self.defaults.values() if record.id in wanted)]
         return [record for record in ended if record.status == "finished" and record.test is None]
@@ -105,7 +105,7 @@ class CellProgress:
 
     @property
     def free_number(self) -> int:
-        """The lowest number that no search trial has: that of a trial whose record was lost, or the next one."""
+        """The lowest number that no search trial has: a lost record's, or the next one."""
         while self._first_open in self._ended_numbers:
             self._first_open += 1
         under_way = {p.number for p in (*self.running.values(), *self.again) if p.role == "search"}

@@ -1,8 +1,8 @@
 """The work of a cell: its floating-point operations, its trials and finals, and which of them train together.
 
 `plan` prices a cell by its operations, and cells are ordered by them. Kaplan et al. 2020, section 2.1: about 2 · N
-operations a piece forward, twice that backward; N without embeddings. A head's weights count a piece as well, or a
-word, or an input, as it reads them."""
+operations per piece forward, twice that backward; N without embeddings. A head's weights count per piece, or per word
+or input if the head reads those."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core.task import Kind
 
 BEST_EPOCH = 10
-"""Of a trial with patience: the median of 14 on frozen minilm, 5 to 18 (docs/internals/log.md)."""
+"""The expected best epoch of a trial with patience: the median of 14 on frozen minilm, 5 to 18
+(docs/internals/log.md)."""
 
 
 @dataclass(frozen=True)
 class Operations:
-    """Floating-point operations of a cell: `once` for a frozen encoder's states, which are kept; `trial` for each."""
+    """Floating-point operations of a cell: `once` for a frozen encoder's cached states, `trial` for each trial."""
 
     once: float
     trial: float
@@ -39,7 +40,7 @@ class Operations:
 def operations_of(cell: OpenCell) -> Operations:
     """The operations of a cell's published setting.
 
-    Examples and epochs are counted as they are expected, `expected_epochs` of each phase.
+    Each phase counts `expected_epochs`.
     """
     setting = complete(cell.space.first(), cell.mode, cell.head, cell.task.kind)
     pieces = cell.length.mean
@@ -57,13 +58,13 @@ def operations_of(cell: OpenCell) -> Operations:
 
 
 def expected_epochs(phase: Phase, setting: Setting) -> int:
-    """The epochs that a phase is expected to take: all of them, or with patience the best one's and the wait."""
+    """The expected epochs of a phase: all of them, or with patience the best one plus the wait."""
     patience = int(setting.get(PATIENCE, 0))
     return min(phase.epochs, BEST_EPOCH + patience) if patience else phase.epochs
 
 
 def head_weights(cell: OpenCell, setting: Setting) -> int:
-    """Number of weights of a trial's head, from a head that is built once."""
+    """Number of weights in a trial's head, counted on a head that is built once."""
     task, chosen = cell.task, tuple(sorted(setting.items()))
     return _head_weights(cell.reference, cell.head, task.kind, task.outputs, task.label_range, chosen)
 
@@ -78,7 +79,7 @@ def _head_weights(
     native = encoders.native_head(reference) if head_class.is_native else None
     own, joins_pairs = encoders.pooling(reference), reference.joins_pairs
     shape = HeadShape(kind, encoders.state_size(reference), outputs, label_range, native, own, joins_pairs)
-    # Without memory where no weight is read from a file: the first weights of a BiLSTM take seconds to decompose.
+    # On the meta device unless weights are read from a file: initialising a BiLSTM takes seconds.
     with nullcontext() if head_class.is_native else torch.device("meta"):
         built = head_class(shape, [dict(setting)], MemberRng([0]))
     return sum(parameter.numel() for parameter in built.parameters())
@@ -92,7 +93,7 @@ def can_bundle(cell: OpenCell) -> bool:
 def work_of(cell: OpenCell) -> float:
     """The duration of a cell's trial relative to those of other cells: its floating-point operations.
 
-    What a frozen encoder computes once for all of a cell's runs is shared among them.
+    The one-time cost of a frozen encoder is split among all of a cell's runs.
     """
     operations = operations_of(cell)
     return operations.trial + operations.once / (planned_trials(cell) + cell.seeds)
@@ -112,6 +113,6 @@ def planned_trials(cell: OpenCell) -> int:
 def default_seeds(cell: OpenCell, spec: SweepSpec) -> int:
     """The number of finals of a cell's published setting, in addition to those of its best one.
 
-    None where they are not wanted, or where nothing else is tried: then the published setting is the best one.
+    0 if they are not wanted, or if no other setting is tried: the published setting is then the best one.
     """
     return cell.seeds if spec.default_finals and planned_trials(cell) > 1 else 0

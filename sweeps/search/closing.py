@@ -1,7 +1,7 @@
 """Closed cells and test rounds.
 
-A cell is closed once its test split was opened: a search that continued would choose with the test score known, and
-the score would no longer be one of unseen data. A recorded test round opens the cell again and tells every reader.
+A cell is closed once its test split has been opened: a search that continued would choose with the test score known,
+and test would no longer be unseen data. A recorded test round reopens the cell, and tells every reader.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from meltpoint.tasks.core.wording import some
 
 
 class ReopenedCell(BaseModel):
-    """A cell whose search a round has begun again.
+    """A cell whose search a test round has reopened.
 
     Attributes:
-        key: the cell's.
+        key: the cell's key.
         scored: ids of its finals whose test split was opened before.
-        planned: number of search trials up to which the round goes; further ones need another round.
+        planned: number of search trials at which the round ends; further ones need another round.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -41,10 +41,10 @@ class TestRound(BaseModel):
     Attributes:
         round: its number, from 2.
         began_at: in seconds since 1970.
-        cells: those that it has begun again.
+        cells: the cells that it has reopened.
     """
 
-    __test__ = False  # no class of tests
+    __test__ = False  # not a test class
     model_config = ConfigDict(frozen=True)
 
     round: int = Field(ge=2)
@@ -58,7 +58,7 @@ class TestRounds:
 
     Attributes:
         later: the rounds after the first.
-        last: cell → how its last round found it; cells without one are in their first round.
+        last: cell → its state at the start of its last round; cells without one are in their first round.
         counts: cell → the number of its rounds.
     """
 
@@ -79,7 +79,7 @@ class TestRounds:
 
     @property
     def count_all(self) -> int:
-        """How many rounds there were, the first one included."""
+        """The number of rounds, including the first."""
         return 1 + len(self.later)
 
     def count(self, key: CellKey) -> int:
@@ -100,7 +100,7 @@ def read_rounds(ledger: Ledger) -> TestRounds:
 
 
 def next_round(ledger: Ledger, cells: Iterable[ReopenedCell]) -> TestRound:
-    """The round that begins these cells again, now; nothing is recorded yet."""
+    """The round that reopens these cells now; nothing is recorded yet."""
     return TestRound(round=read_rounds(ledger).count_all + 1, began_at=time.time(), cells=tuple(cells))
 
 
@@ -126,10 +126,10 @@ class Closing:
     """The final end of a cell's search.
 
     Attributes:
-        trials: number of search trials that were run, however they ended.
+        trials: number of search trials that ran, however they ended.
         planned: number of planned search trials.
         opened_at: time at which its test split was first opened, in seconds since 1970; None if it has no test split.
-        by_budget: whether a time budget was spent before that.
+        by_budget: whether a time budget was spent before the opening.
     """
 
     trials: int
@@ -139,7 +139,7 @@ class Closing:
 
     @property
     def is_early(self) -> bool:
-        """True if fewer search trials were run than planned."""
+        """True if fewer search trials ran than planned."""
         return self.trials < self.planned
 
     def as_json(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Closing:
 
 
 def split_openings(ledger: Ledger) -> list[SplitOpening]:
-    """Every opening of a test split, the earliest first.
+    """Every opening of a test split, earliest first.
 
     Raises:
         ValueError: a line of the log of openings is damaged.
@@ -171,7 +171,7 @@ def split_openings(ledger: Ledger) -> list[SplitOpening]:
 
 
 def opened_trials(ledger: Ledger) -> frozenset[str]:
-    """The ids of the finalists for which the test split was opened, whether or not a score came of it.
+    """The ids of the finalists for which the test split was opened, whether or not a score resulted.
 
     Raises:
         ValueError: a line of the log of openings is damaged.
@@ -180,13 +180,13 @@ def opened_trials(ledger: Ledger) -> frozenset[str]:
 
 
 def is_closed(records: Iterable[TrialRecord], opened: Collection[str], again: ReopenedCell | None = None) -> bool:
-    """True if the test split was opened for any of a cell's finalists, or a score of one is recorded.
+    """True if the test split was opened for any of a cell's finalists, or one of them has a recorded score.
 
     Args:
-        records: of the cell; its finals are those of the published setting too.
+        records: of the cell, including finals of the published setting.
         opened: ids of the finalists for which a test split was opened.
-        again: how its last test round found it, after which new openings count, and the end of the round's search;
-            None in the first round.
+        again: its state at the start of its last test round; only later openings count, and the end of the round's
+            search closes it too. None in the first round.
     """
     known = list(records)
     earlier = again.scored if again else ()
@@ -197,12 +197,12 @@ def is_closed(records: Iterable[TrialRecord], opened: Collection[str], again: Re
 
 @dataclass(frozen=True)
 class ClosingLogs:
-    """The logs that say why cells are closed, read once for all cells of a sweep.
+    """The logs that explain why cells are closed, read once for all cells of a sweep.
 
     Attributes:
-        openings: of test splits, the earliest first.
+        openings: of test splits, earliest first.
         budgets: time budgets that were spent.
-        numbers: finalist → the places of its openings in `openings`.
+        numbers: finalist → indices of its openings in `openings`.
     """
 
     openings: Sequence[SplitOpening]
@@ -228,7 +228,7 @@ def closing_of(
     """The closing of a cell, from its records; None if it is open.
 
     Args:
-        logs: of its sweep.
+        logs: of the sweep.
         records, again: as in `is_closed`.
         planned: number of planned search trials.
     """
@@ -244,22 +244,22 @@ def closing_of(
 
 
 def note_spent_budget(ledger: Ledger, seconds: float) -> None:
-    """Log that a time budget is spent, since trial records do not contain the reason why there are no more of them."""
+    """Log that a time budget is spent, since trial records do not explain why no more of them follow."""
     opened = len(split_openings(ledger))
     ledger.append(ledger.budgets, {"time_budget_seconds": seconds, "spent_at": time.time(), "openings": opened})
 
 
 def in_words(key: CellKey, closing: Closing) -> str:
-    """One line for a cell that was closed before all its trials were run, with the remedy."""
+    """One line for a cell that was closed before all its trials ran, with the remedy."""
     ended = ", then the time budget was spent" if closing.by_budget else ""
     return (
-        f"{'.'.join(key)} is closed since {closing.cause}: {closing.trials} of {closing.planned} search trials were "
-        f"run{ended}; a new --name searches on, or --new-test-round, which tables name."
+        f"{'.'.join(key)} is closed because {closing.cause}: {closing.trials} of {closing.planned} search trials "
+        f"ran{ended}; to continue the search, use a new --name, or --new-test-round, which tables report."
     )
 
 
 def openings_in_words(openings: Sequence[SplitOpening]) -> str:
-    """`Test was opened for 2 finalists: 2026-11-23 14:02 to 2026-11-23 14:10.`, local time; there is at least one."""
+    """`Test was opened for 2 finalists: 2026-11-23 14:02 to 2026-11-23 14:10.`, local time; `openings` is not empty."""
     first, last = _moment(openings[0].opened_at), _moment(openings[-1].opened_at)
     until = "" if last == first else f" to {last}"
     return f"Test was opened for {some(len({one.trial for one in openings}), 'finalist')}: {first}{until}."
@@ -273,15 +273,15 @@ class _Budget(BaseModel):
     """A line of the log of spent time budgets.
 
     Attributes:
-        openings: how many test splits had been opened, which says what came first whatever the clock was set to; None
-            in lines of older versions.
+        openings: number of test splits opened before, which gives the order even if the clock was wrong; None in lines
+            of older versions.
     """
 
     spent_at: float = Field(ge=0, le=LAST_MOMENT)
     openings: int | None = Field(default=None, ge=0)
 
     def is_before(self, number: int | None, opened_at: float | None) -> bool:
-        """True if it was spent before the opening of that number and time; None: before none."""
+        """True if it was spent before the opening with that index and time; also if there was none."""
         if number is None or opened_at is None:
             return True
         return self.spent_at <= opened_at if self.openings is None else self.openings <= number

@@ -1,6 +1,6 @@
 """The planner of a sweep: chooses the next trial fairly between cells, from one study per cell, then finals over seeds.
 
-It imports neither Ray nor MLflow.
+Imports neither Ray nor MLflow.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Planner:
     """The state of a sweep's search, built from the ledger's records and updated by `begin` and `end`.
 
     Attributes:
-        strays: records that belong to no cell as it is now (another metric, other data or code); they are ignored.
+        strays: records that belong to no current cell (different metric, data or code); they are ignored.
         closed_for_search: whether the time budget is spent.
-        cheapest_first: whether cells with short trials begin, so that a budget too short for all has a result of some.
+        cheapest_first: whether cells with short trials come first, so that a short budget gives at least some results.
         alone: ids of trials that no longer train in a bundle.
-        codes: the versions of the code whose records count; the first of them is part of trials' identities.
+        codes: the code versions whose records count; the first one is part of trials' identities.
         opened: ids of the finalists for which a test split was opened; their cells are closed.
-        rounds: the test rounds, which open closed cells again.
+        rounds: the test rounds, which reopen closed cells.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Planner:
         return progress
 
     def _planned_defaults(self, cell: OpenCell, published: dict[str, Value]) -> tuple[Trial, ...]:
-        """The finals of a cell's published setting, where they are wanted."""
+        """The finals of a cell's published setting, if wanted."""
         return self._over_seeds(cell, published, default_seeds(cell, self.spec), "default")
 
     def _over_seeds(self, cell: OpenCell, setting: Setting, count: int, role: Role) -> tuple[Trial, ...]:
@@ -102,7 +102,7 @@ class Planner:
         progress.again.append(proposal)
 
     def trial_id(self, cell: OpenCell, setting: Setting, seed: int, role: Role) -> str:
-        """The identity of a trial: a digest of everything that determines its numbers, and of the metric."""
+        """The identity of a trial: a digest of everything that determines its scores, and of the metric."""
         return identity({
             "encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "variant": cell.variant,
             **{fact: getattr(cell, fact) for fact in FACTS},
@@ -158,7 +158,7 @@ class Planner:
     def search_bundle(self, cell: OpenCell, slots: int) -> int:
         """The largest number of search trials of a cell in one bundle.
 
-        TPE learns of results only between bundles. With a quarter of the cell's trials per bundle, it does three times.
+        TPE sees new results only between bundles: three times, with a quarter of the cell's trials per bundle.
         """
         if not can_bundle(cell):
             return 1
@@ -230,7 +230,7 @@ class Planner:
         return [proposal for proposal in planned if proposal.id not in known]
 
     def missing_defaults(self, progress: CellProgress) -> list[Trial]:
-        """The finals that a searched cell still lacks of its published setting."""
+        """The finals of its published setting that a searched cell still lacks."""
         if progress.best is None or not progress.searched:
             return []
         known = {*progress.defaults, *progress.running, *(proposal.id for proposal in progress.again)}
@@ -272,8 +272,8 @@ class Planner:
     def _borrow(self, progress: CellProgress, identify: Identify) -> Suggestion | None:
         """The best setting of a cell with the same encoder, mode and head, if it was not tried in this cell; or None.
 
-        At most a quarter of a cell's trials are borrowed, and by TPE alone: random trials are a sample of the space,
-        whose number is fixed before any has a result.
+        At most a quarter of a cell's trials are borrowed, and only with TPE: random trials must remain a sample of the
+        space, of a size fixed before any result.
         Peters, Ruder & Smith 2019, section 5: "once tuned for one task, other tasks have similar hyper-parameters".
         """
         study, cell = progress.study, progress.cell

@@ -1,4 +1,4 @@
-"""Selection by dev alone: the best trial of a cell, its finals, the mean over seeds.
+"""Selection by dev only: the best trial of a cell, its finals, the mean over seeds.
 
 A trial's best epoch is chosen by `epochs.best_epoch`.
 """
@@ -19,13 +19,13 @@ _dev: Callable[[TrialRecord], float] = attrgetter("dev")
 
 
 def best_of(records: Iterable[TrialRecord]) -> TrialRecord | None:
-    """The finished trial with the best dev score; among equals the one that needed fewer epochs, then the first.
+    """The finished trial with the best dev score; ties go to fewer epochs, then to the lowest number.
 
-    The identity decides last, so that every reader of the same records finds the same one, in whatever order it reads.
-    A stopped trial is no candidate: its score is of a trial that was not run to its end.
+    The id breaks remaining ties, so that every reader of the same records finds the same trial, in any order.
+    A stopped trial is no candidate: its training did not run to the end.
 
     Args:
-        records: of one cell, and so of one metric.
+        records: of one cell, which has one metric.
     """
     finished = [one for one in records if one.status == "finished" and one.dev is not None]
     if not finished:
@@ -59,7 +59,7 @@ def spread_on_dev(finals: Iterable[TrialRecord]) -> Spread | None:
 
 
 def spread_on_test(finals: Iterable[TrialRecord], metric: str) -> Spread | None:
-    """The spread of a metric on test; None where no final has it (yet)."""
+    """The spread of a metric on test; None while no final has it."""
     return spread([final.test[metric] for final in finals if final.test])
 
 
@@ -73,11 +73,11 @@ def finals_of(best: TrialRecord | None, records: Iterable[TrialRecord]) -> list[
 def default_finals_of(
     best: TrialRecord | None, published: Setting | None, records: Iterable[TrialRecord]
 ) -> list[TrialRecord]:
-    """The finished finals of a cell's published setting, by seed; the best one's where both are one setting.
+    """The finished finals of a cell's published setting, by seed; the best setting's if both are the same.
 
     Args:
         best: the best search trial.
-        published: the space's published setting, complete; None where a file of an older version does not say it.
+        published: the space's published setting, complete; None if a file of an older version lacks it.
         records: of the cell.
     """
     if best is None or published is None:

@@ -1,4 +1,4 @@
-"""The search of one cell: an Optuna study that proposes settings and is told their results."""
+"""The search of one cell: an Optuna study that proposes settings and receives their results."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from meltpoint.sweeps.specification.sweep_options import Searcher
 from meltpoint.tasks.core.metrics import gain
 
 ATTEMPTS = 30  # repeated draws in a row after which a finite space is enumerated instead
-STARTUP_TRIALS = 5  # results that TPE needs for its model, the published setting's among them; random draws before
+STARTUP_TRIALS = 5  # results that TPE's model needs, including the published setting's; random draws before
 
 Identify = Callable[[Setting], tuple[str, dict[str, Value]]]
 """A space's setting → (the trial's identity, the complete setting)."""
 
 
 class Suggestion(NamedTuple):
-    """A setting to try: its trial's identity, the complete setting, and where that comes from."""
+    """A setting to try: its trial's identity, the complete setting, and its source."""
 
     trial: str
     setting: dict[str, Value]
@@ -49,16 +49,16 @@ def _sampler(seed: int) -> optuna.samplers.BaseSampler:
 class Study:
     """A cell's searcher: the published setting first, then TPE, random draws or the grid; never a setting twice.
 
-    Optuna's study serves TPE alone: others need no results, and it keeps every trial and looks through all of them.
+    Only TPE uses Optuna's study: other searchers need no results, and Optuna keeps and scans every trial.
 
     The study is in memory and is rebuilt from the ledger's records. A proposal depends on the seed, its number and the
-    results that are known, and not on how often the sweep was interrupted: random draws begin anew with each process,
-    and those that were taken are passed over; TPE draws with a seed of the proposal's own.
+    known results, but not on how often the sweep was interrupted: random draws restart with each process and skip
+    those already taken; TPE draws with a separate seed for each proposal.
 
     Attributes:
         seen: identities of all trials proposed so far.
         asked: identity → Optuna's trial, for trials without a result yet.
-        borrowed: number of settings taken over from other cells.
+        borrowed: number of settings borrowed from other cells.
     """
 
     def __init__(self, space: Space, searcher: Searcher, seed: tuple[object, ...], past: list[TrialRecord]) -> None:
@@ -93,7 +93,7 @@ class Study:
     def borrow(self, setting: Setting, identify: Identify) -> Suggestion | None:
         """Propose a complete setting of another cell; None if this space does not contain it, or it was tried here.
 
-        Its longest input is this cell's where the space fixes one: that is a property of the task.
+        Its longest input becomes this cell's if the space fixes one, since that is a property of the task.
         """
         length = self.space.parameters.get(MAX_PIECES.name)
         own = {MAX_PIECES.name: length.start} if length is not None and length.count == 1 else {}
@@ -106,12 +106,12 @@ class Study:
         return taken
 
     def expect(self, trial: str, setting: Setting, by: SuggestedBy | None = None) -> None:
-        """Register a trial that runs again, because the sweep was interrupted or the trial lost."""
+        """Register a trial that runs again, because the sweep was interrupted or the trial was lost."""
         self.borrowed += by == "sibling"
         self._running(trial, setting)
 
     def tell(self, record: TrialRecord) -> None:
-        """Report the end of a trial, to TPE. An error of its setting ranks it last; a lost trial is ignored."""
+        """Report the end of a trial to TPE. An error of its setting ranks it last; a lost trial is ignored."""
         trial = self.asked.pop(record.id, None)
         if trial is None:
             self._add(record)
@@ -144,9 +144,9 @@ class Study:
         return Suggestion(identity, full, by)
 
     def _has_model(self) -> bool:
-        """True if TPE draws by its model: enough trials have a result (optuna 5.0, `TPESampler._sample_relative`).
+        """True if TPE draws from its model: enough trials have a result (optuna 5.0, `TPESampler._sample_relative`).
 
-        Running trials and those that failed do not count; a pruned one does.
+        Pruned trials count; running and failed ones do not.
         """
         states = (TrialState.COMPLETE, TrialState.PRUNED)
         return len(self.study.get_trials(deepcopy=False, states=states)) >= STARTUP_TRIALS
@@ -160,8 +160,8 @@ class Study:
         return Suggestion(identity, full, by)
 
     def _enumerated(self, identify: Identify) -> Suggestion | None:
-        """Propose the first untried point of the space, in order; None if there is none."""
-        for setting in self._points:  # those before it are seen, and stay so
+        """Propose the first untried point of the space, in order; None if none is left."""
+        for setting in self._points:  # all earlier points are seen already
             taken = self._take(setting, identify, "grid")
             if taken is not None:
                 return taken
@@ -179,7 +179,7 @@ class Study:
         self.asked[identity] = trial
 
     def _add(self, record: TrialRecord) -> None:
-        """Add a past trial to the study, if the searcher learns of it."""
+        """Add a past trial to the study, if the searcher uses it."""
         if record.is_lost or self.searcher != "tpe":
             return
         params, distributions = self.space.from_params(record.setting)

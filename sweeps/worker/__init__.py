@@ -1,1 +1,1 @@
-"""The trial worker: what it is told, what it trains, and what it reports; scoring of finalists on test."""
+"""The trial worker: its orders, its training and its reports; scoring of finalists on test."""

@@ -1,8 +1,8 @@
 """The saved epochs of a trial: its training state next to its weights, so that a later attempt resumes there.
 
-Each attempt writes a file of its own, `state.DRIVER-ATTEMPT.safetensors`, and stops as soon as it sees a later one's:
-a worker that was given up and still runs overwrites nothing. A state is used by the same trial alone, and only where
-the same bits would follow. The driver removes it once the trial's record is in the ledger (`Ledger.write`).
+Each attempt writes its own file, `state.DRIVER-ATTEMPT.safetensors`, and stops saving once it sees a later attempt's
+file: an abandoned worker that still runs overwrites nothing. Only the same trial uses a state, and only if the same
+bits would follow. The driver removes it once the trial's record is in the ledger (`Ledger.write`).
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from meltpoint.sweeps.worker.recorded import COMPUTING, versions
 from meltpoint.sweeps.worker.work_order import Order
 
 SPARE_BYTES = 50 * 2**20
-"""Kept free on the disk next to a state, and as much again for the weights that training leaves."""
+"""Disk space kept free in addition to a state, and to the same size again for the weights that training leaves."""
 
 SUFFIX, DAMAGED = ".safetensors", ".damaged"
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """The epochs that a trial goes on from.
+    """The epochs that a trial resumes from.
 
     Attributes:
-        epochs: those that earlier attempts trained, with the times at which they ended.
-        seconds: that earlier attempts took for them.
+        epochs: epochs of earlier attempts, with their end times.
+        seconds: time that earlier attempts took for them.
     """
 
     epochs: tuple[EpochResult, ...] = ()
@@ -59,7 +59,7 @@ class EpochCheckpoints:
     """The saved states of one trial, as one attempt reads and writes them.
 
     Attributes:
-        notes: what went wrong with them, a line each.
+        notes: faults of the states, one line each.
     """
 
     def __init__(self, order: Order, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -73,7 +73,7 @@ class EpochCheckpoints:
         self._is_over = False
 
     def resume(self, trainer: Trainer) -> Resumed:
-        """Put a fresh trainer where the newest usable state was taken; nothing where there is none."""
+        """Restore the newest usable state into a fresh trainer, if any."""
         about = self._newest(trainer)
         if about is not None:
             self._ended_at = list(about["ended_at"])
@@ -87,18 +87,18 @@ class EpochCheckpoints:
         return self._past
 
     def _newest(self, trainer: Trainer) -> dict[str, Any] | None:
-        """The JSON with the newest usable state, which the trainer has then; None where there is none."""
+        """Restore the newest usable state; returns the JSON stored with it, None if no state is usable."""
         try:
             found = (self._taken_from(path, trainer) for path in reversed(self._files()))
             return next((about for about in found if about is not None), None)
         except OSError as error:
             self.notes.append(
-                f"its saved epochs could not be read ({error.strerror or error}); it began from the start"
+                f"its saved epochs could not be read ({error.strerror or error}); it started from the beginning"
             )
             return None
 
     def _taken_from(self, path: StoragePath, trainer: Trainer) -> dict[str, Any] | None:
-        """The JSON with a file's state, which the trainer has then; None where the file cannot be used."""
+        """Restore a file's state; returns the JSON stored with it, None if the file cannot be used."""
         try:
             with local_copy(path) as local:
                 about = read_about(local)
@@ -116,17 +116,17 @@ class EpochCheckpoints:
         aside = path.with_suffix(DAMAGED)
         with suppress(OSError):
             rename(path, aside)
-        self.notes.append(f"a saved epoch was damaged ({why}), is set aside as {aside}, and was not used")
+        self.notes.append(f"a saved epoch was damaged ({why}); it was ignored and set aside as {aside}")
 
     def after_epoch(self, trainer: Trainer, ended: Sequence[EpochResult]) -> None:
-        """Save the state, if the trial goes on and it is worth it (`SavingRule`); failing to is no fault of the trial.
+        """Save the state, if the trial continues and saving pays (`SavingRule`); the trial survives a failure to save.
 
         Args:
-            ended: the trial's epochs that were reported since the last call.
+            ended: the trial's epochs reported since the last call.
         """
         self._ended_at += [epoch.finished_at for epoch in ended]
         (trial,) = trainer.trials
-        # Epochs that come out of a shared first phase are reported after all of them are in the trainer.
+        # Epochs of a shared first phase are reported only after the trainer has all of them.
         if self._is_over or not trainer.active or len(self._ended_at) < len(trial.results):
             return
         state: list[TrainingState] = []
@@ -148,10 +148,10 @@ class EpochCheckpoints:
             for older in self._files():
                 if older.name < self.path.name:
                     older.unlink(missing_ok=True)
-        except (OSError, SafetensorError) as error:  # safetensors tells of a disk's errors by its own
-            self._is_over = not isinstance(error, StoreError)  # a store that is away comes back; what it cost counts
+        except (OSError, SafetensorError) as error:  # safetensors reports disk errors as its own
+            self._is_over = not isinstance(error, StoreError)  # an unreachable store comes back; its cost counts
             reason = getattr(error, "strerror", None) or error
-            self._note_once(f"its epochs could not be saved ({reason}); it trained on without")
+            self._note_once(f"its epochs could not be saved ({reason}); it continued without saving")
         finally:
             self._rule.note_save(self.clock() - began)
 
@@ -166,12 +166,12 @@ class EpochCheckpoints:
         }  # fmt: skip
 
     def _files(self) -> list[StoragePath]:
-        """The states of all attempts, the oldest first."""
+        """The states of all attempts, oldest first."""
         found = [path for path in self.folder.glob(STATES) if path.name.endswith(SUFFIX)]
         return sorted(found, key=attrgetter("name"))
 
     def _is_superseded(self) -> bool:
-        """True if a later attempt has the trial; this one then saves nothing more."""
+        """True if a later attempt has the trial; this one then saves no more."""
         self._is_over = any(path.name > self.path.name for path in self._files())
         return self._is_over
 
@@ -180,12 +180,12 @@ class EpochCheckpoints:
 
 
 def _optional(folder: StoragePath) -> StoragePath:
-    """The same folder; requests to an object store end soon, since training waits for them."""
+    """The same folder, with short timeouts if it is in an object store, since training waits for requests."""
     return folder.with_patience(OPTIONAL) if isinstance(folder, ObjectPath) else folder
 
 
 def belongs_to(order: Order, trainer: Trainer) -> dict[str, Any]:
-    """The trial, and all that decides the last bits of its numbers: a state serves where they are the same."""
+    """The trial, and everything that decides the last bits of its numbers: a state is usable only if all are equal."""
     hardware = trainer.hardware
     installed = versions()
     return {

@@ -1,4 +1,4 @@
-"""Scoring finalists: the one place that opens test splits, once a finalist, after selection, and on the record."""
+"""Scoring of finalists: the one place that opens test splits, once per finalist, after selection, and logged."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def score_finalists(
     Finalists on one frozen encoder are scored together: it reads the test split once for all of them.
 
     Returns:
-        For each {"test": metrics (empty where the test labels are hidden), "found": what its record has of all of dev,
-        where its epochs were scored on a sample, "fingerprint": of the test split (None where
-        there is none), "error": None or one line, "again": whether its weights are damaged and it has to be trained
-        again}. One that is damaged leaves the others unscored.
+        For each finalist {"test": metrics (empty if the test labels are hidden), "found": its record's fields for all
+        of dev, if its epochs were scored on a sample, "fingerprint": of the test split (None without one), "error":
+        None or one line, "again": whether its weights are damaged, so that it must be retrained}. A damaged finalist
+        leaves the others unscored.
     """
     orders = [Order.model_validate(order) for order in orders_json]
     records = [TrialRecord.model_validate_json(record) for record in records_json]
@@ -58,13 +58,13 @@ def score_finalists(
         return [{"test": None, "error": damage, "again": damage is not None} for damage in damages]
     try:
         trainer = restore(orders)
-        if trainer.trains_encoder:  # kept states are rounded to bf16, the encoder's own are not: as the record has them
+        if trainer.trains_encoder:  # cached states are rounded to bf16, the encoder's own are not; match the record
             trainer.model.freeze_encoder(best_epoch_is_frozen(records[0]))
         name = cell_name(*records[0].cell)
         dev = trainer.evaluate_dev()
         for found, record in zip(dev, records, strict=True):
             if not record.is_its_dev(found.metrics[record.metric]):
-                why = f"its weights give dev {found.metrics[record.metric]!r}, its record says {record.dev_of_epoch!r}"
+                why = f"its weights give dev {found.metrics[record.metric]!r}, its record has {record.dev_of_epoch!r}"
                 return [
                     {"test": None, "error": why if one is record else None, "again": one is record} for one in records
                 ]
@@ -83,7 +83,7 @@ def score_finalists(
             {"test": score, "found": found, "fingerprint": fingerprint, "error": None, "again": False}
             for score, found in zip(scores, on_dev, strict=True)
         ]
-    except Exception as error:  # noqa: BLE001 - whatever broke is said of these finalists; the sweep continues
+    except Exception as error:  # noqa: BLE001 - any error is reported for these finalists; the sweep continues
         return [{"test": None, "error": f"{type(error).__name__}: {error}", "again": False} for _ in orders]
 
 
@@ -93,7 +93,7 @@ def damage_of(order: Order) -> str | None:
     try:
         load_weights(path)
     except FileNotFoundError:
-        return f"{path} is gone"
+        return f"{path} is missing"
     except (SafetensorError, OSError) as error:
         return f"{path} is damaged ({str(error).splitlines()[0]})"
     return None
@@ -105,18 +105,18 @@ def best_epoch_is_frozen(record: TrialRecord) -> bool:
 
 
 def restore(orders: Sequence[Order]) -> Trainer:
-    """Finalists with their best weights, and their dev split; several only on one frozen encoder."""
+    """A trainer with the finalists' best weights and their dev split; several finalists only on one frozen encoder."""
     trainer = training(orders, claim_device(int(orders[0].cpus), orders[0].gpus))
     trainer.model.load_trained([load_weights(storage_path(order.checkpoint) / WEIGHTS) for order in orders])
     return trainer
 
 
 def load_weights(path: StoragePath) -> dict[str, Tensor]:
-    """The weights of a file.
+    """The weights in a file.
 
     Raises:
-        FileNotFoundError: there is none.
-        SafetensorError: it is damaged.
+        FileNotFoundError: the file is missing.
+        SafetensorError: the file is damaged.
     """
     with local_copy(path) as local:
         return load_file(local)
@@ -133,7 +133,7 @@ def _score_test(
     test = open_test(order.data)
     fingerprint = test_fingerprint(order, test)
     if order.test_fingerprint not in ("", fingerprint):
-        raise ValueError(f"the test split of {order.task} is not the one that others were scored on; put it back")
+        raise ValueError(f"the test split of {order.task} is not the one that others were scored on; restore it")
     results = predict_test(order, trainer, test)
     for record, result in zip(records, results, strict=True):
         save_predictions(predictions_path(folder, name, record, "test"), trainer, result, test.examples)
@@ -145,7 +145,7 @@ def _score_test(
 
 
 def test_fingerprint(order: Order, test: TestData) -> str:
-    """The fingerprint of a test split as a trial reads it: with its documents where it reads documents."""
+    """The fingerprint of a test split as a trial reads it: including documents if the trial reads them."""
     documents = f"+{documents_fingerprint((test.examples, None))}" if order.documents_fingerprint else ""
     return test.fingerprint + documents
 
@@ -165,13 +165,13 @@ def predict(order: Order, trainer: Trainer, examples: list[Example], name: str) 
 
 
 def _write_down(folder: StoragePath, record: TrialRecord) -> None:
-    """The record of every opening, written before the split is read."""
+    """Log an opening of the test split, before it is read."""
     ledger, name = Ledger(folder), cell_name(*record.cell)
     ledger.append(ledger.openings, {"trial": record.id, "cell": name, "seed": record.seed, "opened_at": time.time()})
 
 
 def save_predictions(path: StoragePath, trainer: Trainer, result: Evaluation, examples: list[Example]) -> None:
-    """One JSON line an example: id, gold, prediction, its group if it has one, and the probabilities of labels."""
+    """Write one JSON line per example: id, gold, prediction, group if it has one, and label probabilities."""
     task = trainer.data.task
     lines, exact = [], needs_probabilities(task)
     for index, (example, predicted) in enumerate(zip(examples, result.predictions, strict=True)):
@@ -201,23 +201,23 @@ def named(task: Task, label: Any) -> Any:
 
 
 def _nothing() -> None:
-    """The task of a scoring process that has nothing to score yet: Ray imports this module for it."""
+    """Do nothing: Ray starts a scoring process for this task, and imports this module."""
 
 
 def _score_after(start: None, *documents: Any) -> list[dict[str, Any]]:
-    """`score_finalists`, once the process that was started for it is there: Ray would start another one meanwhile."""
+    """Run `score_finalists` once its process has started: Ray would start another one meanwhile."""
     answers = score_finalists(*documents)
     release_memory()
     return answers
 
 
 class Scorer:
-    """Sends finalists to be scored as Ray tasks, while others still train.
+    """Sends finalists as Ray tasks to be scored, while others still train.
 
     Attributes:
         troubles: trial id → why it could not be scored.
-        damaged: (finalist, what is wrong with its weights): each has to be trained again before its cell is scored.
-        unfit: ids of the cluster's nodes that score nothing, because they refused to train.
+        damaged: (finalist, fault of its weights): each must be retrained before its cell is scored.
+        unfit: ids of nodes that get nothing to score, because they refused to train.
     """
 
     def __init__(self, folder: StoragePath) -> None:
@@ -230,7 +230,7 @@ class Scorer:
         self._start: Any = None
 
     def prepare(self) -> None:
-        """Let Ray start the process that will score while trials still run: its imports take seconds."""
+        """Start the scoring process while trials still run: its imports take seconds."""
         if self._start is None:
             import ray
 
@@ -241,7 +241,7 @@ class Scorer:
         return trial in self.submitted
 
     def submit(self, orders: Sequence[Order], records: Sequence[TrialRecord]) -> None:
-        """Send finalists of a cell to be scored together."""
+        """Send finalists of a cell, to be scored together."""
         import ray
 
         first = orders[0]
@@ -253,7 +253,7 @@ class Scorer:
         self.submitted |= {record.id for record in records}
 
     def collect(self, timeout_seconds: float = 0.0) -> list[TrialRecord]:
-        """The finalists whose scores came in, their records completed."""
+        """The finalists whose scores arrived, with completed records."""
         if not self.pending:
             return []
         import ray
@@ -262,7 +262,7 @@ class Scorer:
         return [record for reference in ready for record in self._completed(reference)]
 
     def refuse(self, record: TrialRecord, why: str) -> None:
-        """A finalist's scores came in and do not count."""
+        """Reject a finalist's scores."""
         self.troubles[record.id] = why
 
     def _completed(self, reference: Any) -> list[TrialRecord]:

@@ -27,45 +27,45 @@ from meltpoint.tasks.core.task import Task
 from meltpoint.tasks.core.wording import some
 
 NODE_ID = "ray.io/node-id"
-"""The label of each of Ray's nodes that holds its id."""
+"""The label with a Ray node's id."""
 
 VISIBLE_SECONDS = 5.0
-"""How long a file that another machine has written may take to be seen on a network file system."""
+"""Time that another machine's file may take to appear on a network file system."""
 
 
 def elsewhere(nodes: Iterable[str]) -> dict[str, str]:
-    """Ray's label selector for all nodes but these; empty where there are none."""
+    """Ray's label selector for all nodes except these; empty without any."""
     ids = ",".join(sorted(nodes))
     return {NODE_ID: f"!in({ids})"} if ids else {}
 
 
 def unfit(order: Order, patience_seconds: float = VISIBLE_SECONDS) -> str | None:
-    """One line on what makes this machine unfit for an order; None if it is fit, or the order takes any machine.
+    """One line on why this machine is unfit for an order; None if it is fit, or the order takes any machine.
 
     Args:
-        patience_seconds: how long the sweep's storage may take to show the order.
+        patience_seconds: time that the sweep's storage may take to show the order.
     """
     if not order.code_version:
         return None
     host, here = socket.gethostname(), code_version()
     if here != order.code_version:
         return (
-            f"its machine {host} has Meltpoint's code {here}, and the driver has {order.code_version}; bring both to "
-            "the same code"
+            f"its machine {host} has Meltpoint's code {here}, but the driver has {order.code_version}; install the "
+            "same version on both"
         )
     folder = storage_path(order.checkpoint).parents[1]
     fault = storage_fault(folder, order.id, patience_seconds)
-    remedy = "mount the sweep's storage there, under the same path"
+    remedy = "mount the sweep's storage there, at the same path"
     if not isinstance(folder, Path):
-        remedy = "give Ray there the environment variables of the store"
+        remedy = "set the store's environment variables for Ray there"
     return fault and f"its machine {host} {fault}; {remedy}"
 
 
 def storage_fault(sweep_folder: StoragePath, trial: str, patience_seconds: float) -> str | None:
-    """The fault of a sweep's folder as seen from here, in a few words; None if a trial can be kept there.
+    """The fault of a sweep's folder as seen from here, in a few words; None if a trial can be stored there.
 
-    The driver notes a trial before it hands it out, and records it before it is scored; a folder with neither is
-    another one.
+    The driver notes a trial before it hands it out, and records it before it is scored; a folder with neither note nor
+    record is another folder.
     """
     ledger = Ledger(sweep_folder)
     deadline = time.monotonic() + patience_seconds
@@ -73,9 +73,9 @@ def storage_fault(sweep_folder: StoragePath, trial: str, patience_seconds: float
         while not (has := _has(ledger, trial)) and time.monotonic() < deadline:
             time.sleep(0.1)
     except StoreError as error:
-        return f"has no way to the storage ({error})"
+        return f"cannot reach the storage ({error})"
     if not has:
-        return f"does not see {sweep_folder}" if not sweep_folder.is_dir() else f"has another {sweep_folder}"
+        return f"does not see {sweep_folder}" if not sweep_folder.is_dir() else f"has a different {sweep_folder}"
     probe = ledger.started / f".{uuid.uuid4().hex}.tmp"
     try:
         probe.touch()
@@ -91,12 +91,12 @@ def _has(ledger: Ledger, trial: str) -> bool:
 
 
 def input_notes(data: EncodedData, max_pieces: int, longest: int) -> list[str]:
-    """One line for each thing that happened to the inputs of a split.
+    """Notes on changes to the inputs of the splits, one line each.
 
     Args:
         data: train and dev, tokenised.
-        max_pieces: the setting's; in a setting of an earlier version it may be more than the encoder takes.
-        longest: the longest input that the encoder takes, special tokens included.
+        max_pieces: from the setting; settings of earlier versions may exceed the encoder's limit.
+        longest: the longest input that the encoder takes, including special tokens.
     """
     own = f"the encoder's longest input, {some(longest, 'piece')}"
     notes = [] if max_pieces <= longest else [f"max_pieces = {max_pieces} was read as {own}"]
@@ -112,7 +112,7 @@ class FeatureCache:
     """The cache for the trials of one order, within its budget (`trainer.FrozenStates`).
 
     Attributes:
-        notes: what became of each split, a line each.
+        notes: the decision for each split, one line each.
     """
 
     def __init__(self, order: Order, precision: Precision, device: torch.device) -> None:
@@ -121,7 +121,7 @@ class FeatureCache:
         self.notes: list[str] = []
 
     def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> Features | None:
-        """A split's states; None where they do not fit and the encoder has to run."""
+        """A split's states; None if they do not fit and the encoder has to run."""
         encoder, layers = model.encoder, model.layers_read
         key = feature_key(encoder, split, task.kind, self.precision, "first" if first_pieces else "all")
         budget = Budget(self.order.cache_bytes, self.order.cache_overflow)

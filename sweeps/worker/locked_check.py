@@ -1,7 +1,7 @@
-"""`python -m meltpoint.sweeps.worker.locked_check`: a look at test splits before a search, in a process of its own.
+"""`python -m meltpoint.sweeps.worker.locked_check`: a check of test splits before a search, in a separate process.
 
-Reads the specifications of data from standard input, a line of JSON each, and answers each with a line: `""` where the
-test split can be read and every label is one of the task's, or the fault in one line. Nothing else of a test split
+Reads data specifications from standard input, one line of JSON each, and answers each with one line of JSON: `""` if
+the test split can be read and every label is one of the task's, otherwise the fault. Nothing else about a test split
 leaves the process: no text, no number of examples or labels, no fingerprint.
 """
 
@@ -24,7 +24,7 @@ def fault_of(spec: DataSpec) -> str:
 
 
 def main() -> None:
-    """Answer the lines of standard input."""
+    """Answer each line of standard input."""
     for line in sys.stdin:
         print(json.dumps(fault_of(DataSpec(**json.loads(line)))), flush=True)
 

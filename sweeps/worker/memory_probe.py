@@ -1,6 +1,6 @@
-"""The memory probe: the GPU memory that a cell's trials need, measured in a process of its own.
+"""The memory probe: measures the GPU memory that a cell's trials need, in a separate process.
 
-The heaviest steps of a trial: two training steps and an evaluation on the longest rows, with every layer thawed.
+It runs the heaviest steps of a trial: two training steps and an evaluation on the longest rows, all layers thawed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Need:
     """The result of a memory probe.
 
     Attributes:
-        bytes: of GPU memory that one trial's process needs at its peak.
+        bytes: peak GPU memory of one trial's process.
         total_bytes: the GPU's memory.
-        error: why nothing was measured, one line; None where it was.
-        is_too_large: whether the heaviest setting does not fit the GPU with its whole batch.
+        error: one line on why nothing was measured; None if it was.
+        is_too_large: whether the heaviest setting with its whole batch exceeds the GPU.
     """
 
     bytes: int
@@ -40,24 +40,24 @@ class Need:
 
 
 class Meter(Protocol):
-    """Watches a GPU's memory."""
+    """A meter of a GPU's memory."""
 
     def begin(self) -> None:
-        """Count from here."""
+        """Start measuring."""
 
     def read(self) -> Need:
         """The peak memory since `begin`."""
 
 
 class GpuMeter:
-    """The first visible GPU's memory: the peak of torch's allocator, and what lies outside it.
+    """The first visible GPU's memory: the peak of torch's allocator, plus the memory in use outside it.
 
-    Outside lies the CUDA context, and whatever other programs hold there: it counts as a trial's own, which is too much
-    and never too little.
+    Outside are the CUDA context and the memory of other programs. All of it counts as the trial's, which may be too
+    much but never too little.
     """
 
     def begin(self) -> None:
-        """Count from here."""
+        """Start measuring."""
         torch.cuda.reset_peak_memory_stats()
 
     def read(self) -> Need:
@@ -71,8 +71,8 @@ class ProbeOrder(BaseModel):
     """The order of one cell's probe.
 
     Attributes:
-        bundles: the largest bundles of trials that a worker may get of the cell, each to be run on its own.
-        residents: (encoder, kind of task) that other trials of the sweep may have left on the GPU in a warm worker.
+        bundles: the cell's largest bundles of trials that a worker may get; each is run separately.
+        residents: (encoder, kind of task) that other trials of the sweep may leave on the GPU in a warm worker.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -82,21 +82,20 @@ class ProbeOrder(BaseModel):
 
 
 def probe_gpu(document: dict[str, Any]) -> Need:
-    """A probe on the GPU that Ray gave it; what goes wrong is an answer."""
+    """Run a probe on the GPU assigned by Ray; an error is returned as an answer."""
     try:
         order = ProbeOrder.model_validate(document)
         return probe(order, claim_device(int(order.bundles[0][0].cpus), 1.0), GpuMeter())
-    except Exception as failure:  # noqa: BLE001 - the driver says it in one line and ends the sweep
+    except Exception as failure:  # noqa: BLE001 - the driver reports it in one line and ends the sweep
         if not is_gpu_out_of_memory(failure):
             return Need(0, 0, f"{type(failure).__name__}: {failure}")
-        why = (
-            f"a whole GPU is too small for the largest batches ({memory_error_in_short(failure)}); they train in parts."
-        )
+        fault = memory_error_in_short(failure)
+        why = f"a whole GPU is too small for the largest batches ({fault}); they train in micro-batches."
         return Need(0, 0, why, is_too_large=True)
 
 
 def probe(order: ProbeOrder, hardware: Hardware, meter: Meter) -> Need:
-    """Run the heaviest steps of each bundle; returns what the heaviest bundle needed."""
+    """Run the heaviest steps of each bundle; returns the need of the heaviest bundle."""
     meter.begin()
     for word, kind in order.residents:
         warm_encoder(word, kind).to(hardware.device)
@@ -107,9 +106,9 @@ def probe(order: ProbeOrder, hardware: Hardware, meter: Meter) -> Need:
 
 
 def _run_heaviest_steps(work: WorkOrder, hardware: Hardware) -> None:
-    """Two steps of the last epoch, where all is thawed that ever is, an evaluation, and two copies of the weights.
+    """Run two steps of the last epoch, which has most layers thawed, an evaluation, and two copies of the weights.
 
-    Two steps, because the optimiser's state is made in the first; two copies, because the best weights so far are kept
+    Two steps, because the first creates the optimiser's state; two copies, because the best weights so far are kept
     while better ones are copied.
     """
     trainer = training(work, hardware)
@@ -117,21 +116,21 @@ def _run_heaviest_steps(work: WorkOrder, hardware: Hardware) -> None:
     trainer.data = longest_rows(trainer.data, 2 * trainer.batch_size)
     trainer.step = (plan.epochs - 1) * plan.steps_per_epoch
     next(trainer.epochs())
-    trainer.evaluate(_longest(trainer.data.train, EVALUATION_BATCH)[0], [])  # as when states are cached
+    trainer.evaluate(_longest(trainer.data.train, EVALUATION_BATCH)[0], [])  # as for cached states
     for _ in range(2):
         own = trainer.model.own_weights(0)
         trainer.trials[0].best_state = own | trainer.model.encoder_weights() if trainer.trains_encoder else own
 
 
 def longest_rows(data: EncodedData, train_rows: int) -> EncodedData:
-    """The examples with the longest rows: at least so many of train, and of dev an evaluation's batch."""
+    """The examples with the longest rows: at least `train_rows` rows of train, and one evaluation batch of dev."""
     train, _ = _longest(data.train, train_rows)
     dev, chosen = _longest(data.dev, EVALUATION_BATCH)
     return EncodedData(data.task, train, dev, [data.dev_examples[example] for example in chosen])
 
 
 def _longest(split: EncodedSplit, rows: int) -> tuple[EncodedSplit, list[int]]:
-    """(the examples that own the longest rows, with all their windows; which they are)."""
+    """(the examples with the longest rows, with all their windows; their indices)."""
     order = sorted(range(len(split.rows)), key=lambda row: -sum(map(len, split.rows[row].inputs)))
     chosen = sorted({split.rows[row].example for row in order[:rows]})
     place = {example: index for index, example in enumerate(chosen)}

@@ -1,4 +1,4 @@
-"""An exported setting's record compared with a training of today: the reasons for another dev score."""
+"""Comparison of an exported setting's record with a new training: the reasons for a different dev score."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from meltpoint.sweeps.ledger.records import reason
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-"""The seeds that torch takes."""
+"""The seeds that torch accepts."""
 
 PACKAGES = ("torch", "transformers", "ray", "optuna", "datasets", "pytorch-crf", "mlflow", "numpy")
 """The packages whose versions an export records."""
 
 COMPUTING = ("torch", "transformers", "pytorch-crf", "numpy")
-"""Those of them that a given setting's numbers depend on."""
+"""The packages among them that a setting's scores depend on."""
 
 HARDWARE = {
     "device": "device", "name": "processor", "host": "machine", "threads": "threads", "precision": "precision",
     "gpu_share": "share of the GPU",
 }  # fmt: skip
-"""Field of a hardware record → its word in a reason."""
+"""Field of a hardware record → its name in a reason."""
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """The circumstances of a trial's numbers other than its setting, seed and data.
+    """The factors in a trial's scores other than its setting, seed and data.
 
     Attributes:
         code: Meltpoint's version and digest.
@@ -43,7 +43,7 @@ class Circumstances:
 
 
 def versions() -> dict[str, str]:
-    """The versions of the packages that the numbers depend on."""
+    """The installed versions of `PACKAGES`."""
     return {name: found for name in PACKAGES if (found := _version(name)) is not None}
 
 
@@ -83,7 +83,7 @@ class _Hardware(BaseModel):
 
 
 class _Provenance(BaseModel):
-    """The provenance of an exported setting, as far as it is read; other keys are kept."""
+    """The provenance keys of an exported setting that are read; other keys are kept."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -102,18 +102,18 @@ def checked_provenance(provenance: Mapping[str, object], path: str) -> dict[str,
     """The provenance of an exported setting, with its defaults.
 
     Raises:
-        ValueError: a key has a value of another type; one line.
+        ValueError: a key has a value of the wrong type; one line.
     """
     try:
         return _Provenance.model_validate(provenance).model_dump()
     except ValidationError as error:
         raise ValueError(
-            f"{path}: provenance: {reason(error)}; export it again, or take `provenance` out of the file."
+            f"{path}: provenance: {reason(error)}; export it again, or remove `provenance` from the file."
         ) from None
 
 
 def recorded_dev(facts: Mapping[str, Any], seed: int) -> float | None:
-    """The dev score that a file records for a seed: of a final on a dev sample, that by which its epoch was chosen."""
+    """The dev score that a file records for a seed; for a final on a dev sample, the score that chose its epoch."""
     if facts.get("seed") == seed:
         return facts.get("dev")
     final: Mapping[str, Any] = next((one for one in facts.get("finals", []) if one["seed"] == seed), {})
@@ -122,23 +122,23 @@ def recorded_dev(facts: Mapping[str, Any], seed: int) -> float | None:
 
 
 def recorded_code(facts: Mapping[str, Any], seed: int) -> str | None:
-    """The version of the code that gave the dev score that a file records for a seed."""
+    """The code version behind the dev score that a file records for a seed."""
     final: Mapping[str, Any] = next((one for one in facts.get("finals", []) if one["seed"] == seed), {})
     own = facts.get("code")
     return own if facts.get("seed") == seed else final.get("code", own)
 
 
-BESIDE_OTHERS = "on a GPU, trials of a frozen encoder that trained side by side are rounded otherwise than one alone"
-"""A reason that no file records: on a CPU each member of a bundle has the bits that it has alone."""
+BESIDE_OTHERS = "on a GPU, trials of a frozen encoder round differently side by side than alone"
+"""A reason that no file records; on a CPU, each member of a bundle gets the same bits as alone."""
 
 
 def reasons(facts: Mapping[str, Any], now: Circumstances, is_frozen: bool = False) -> tuple[str, ...]:
-    """`what: recorded → now` for all that differs from what a file records; what it does not record is left out.
+    """`name: recorded → now` for each difference from a file's record; unrecorded values are left out.
 
-    Another metric, other data and another encoder are no reasons: such a file is refused.
+    A different metric, data or encoder is not a reason: such a file is refused.
 
     Args:
-        is_frozen: whether the encoder is: on a GPU, that is a reason where nothing else is.
+        is_frozen: whether the encoder is frozen, which is a reason on a GPU if nothing else is.
     """
     then_hardware, then_versions = facts.get("hardware") or {}, facts.get("versions") or {}
     pairs = [

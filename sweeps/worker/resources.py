@@ -1,8 +1,8 @@
-"""Memory, time and energy of a worker: released, measured, and learnt from a pass that did not fit a GPU.
+"""A worker's memory, time and energy: measurement, release, and the response to a pass that did not fit a GPU.
 
-A pass's need of memory grows with rows × length, so the driver learns a ceiling of that product of a cell for each kind
-of GPU. A trial is tried again by itself, then on a GPU of its own, then with half the rows at a time, with the gradient
-of the whole batch (`Trainer.micro_batch`).
+A pass's memory grows with rows × length, so the driver learns a ceiling of that product for each cell and kind of GPU.
+A trial that does not fit is retried alone, then on a whole GPU, then with half the rows at a time, but with the
+gradient of the whole batch (`Trainer.micro_batch`).
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from meltpoint.sweeps.worker.work_order import Order
 
 
 class _LastOrder:
-    """Whose trials left what lies in this process's memory.
+    """The last order of this process, whose trials left memory behind.
 
     Attributes:
-        cell: of the last order, or None before the first.
+        cell: of the last order; None before the first.
     """
 
     cell: CellKey | None = None
 
 
 def make_room(cell: CellKey) -> None:
-    """Give back what trials of another cell left, where memory is scarce.
+    """Release the memory that trials of another cell left, if memory is scarce.
 
-    Else the next trial takes what the last one left. Given back in between, it would have to be found again page by
-    page: a twentieth of a short trial's time (docs/internals/log.md).
+    Otherwise the next trial reuses it. Released in between, it would have to be mapped again page by page: a twentieth
+    of a short trial's time (docs/internals/log.md).
     """
     if _LastOrder.cell not in (None, cell) and limits.memory().scarce:
         release_memory()
@@ -56,14 +56,14 @@ def make_room(cell: CellKey) -> None:
 
 
 def drop_garbage() -> None:
-    """Let go of a trial's model, which holds reference cycles; a GPU's memory may be another trial's next."""
+    """Free a trial's model, which holds reference cycles; another trial may use the GPU's memory next."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def release_memory() -> None:
-    """Give the memory back that trials left: neither Python nor malloc does it soon.
+    """Release the memory that trials left; neither Python nor malloc does so soon.
 
     Without this, workers of the 12-cell sweep grew to 10 GB each (docs/internals/log.md).
     """
@@ -74,7 +74,7 @@ def release_memory() -> None:
 
 
 def longest_input(split: EncodedSplit) -> int:
-    """The most subword tokens that one row of a split has, of all its inputs together."""
+    """The most subword tokens in one row of a split, over all its inputs."""
     return max((sum(map(len, row.inputs)) for row in split.rows), default=0)
 
 
@@ -84,7 +84,7 @@ def halved(rows: int) -> int:
 
 
 def micro_batch_of(order: Order, hardware: Hardware, train: EncodedSplit) -> int:
-    """The most rows of an order's batch that go through the model at once on some hardware."""
+    """The most rows of an order's batch that pass through the model at once on this hardware."""
     rows = int(order.setting["batch_size"])
     if order.micro_batch_size is not None:
         return min(rows, order.micro_batch_size)
@@ -98,10 +98,10 @@ def micro_batch_of(order: Order, hardware: Hardware, train: EncodedSplit) -> int
 
 
 def outcome_of(error: Exception, orders: Sequence[Order], place: Hardware, train: EncodedSplit) -> TrialOutcome:
-    """The outcome of trials whose worker ran out of GPU memory: they are tried again with less, while there is less.
+    """The outcome of trials whose worker ran out of GPU memory: they are retried with less, until less is impossible.
 
     Args:
-        error: one of `is_gpu_out_of_memory`.
+        error: an error for which `is_gpu_out_of_memory` holds.
     """
     order = orders[0]
     rows, length = micro_batch_of(order, place, train), longest_input(train)
@@ -110,8 +110,8 @@ def outcome_of(error: Exception, orders: Sequence[Order], place: Hardware, train
     if rows == 1 and len(orders) == 1 and not is_shared:
         return failed(
             "setting",
-            f"out of memory: {place.name} is too small for one row of {length} subword tokens at a time ({said}); a "
-            "smaller max_pieces, a smaller encoder, or a GPU with more memory",
+            f"out of memory: {place.name} is too small for one row of {length} subword tokens at a time ({said}); "
+            "use a smaller max_pieces, a smaller encoder, or a GPU with more memory",
         )
     lack = OutOfMemory(gpu=place.name, rows=rows, length=length, is_shared=is_shared, together=len(orders))
     return TrialOutcome(status="failed", cause="memory", error=f"out of memory: {said}", out_of_memory=lack)
@@ -120,15 +120,15 @@ def outcome_of(error: Exception, orders: Sequence[Order], place: Hardware, train
 class ResourceMeter:
     """Time, memory and energy of the trials of one order.
 
-    The time between two readings belongs to the trials that trained in it, each an even part, so that the energy of an
-    order's trials adds up to the counter's, whoever left early and whatever was tried and did not fit the memory.
+    The energy between two readings is split evenly among the trials that trained in between. The energy of an order's
+    trials thus adds up to the counter's, even if some left early or a pass did not fit the memory.
 
     Args:
-        began: when the worker took the order up, by the clock; None for now.
-        clock: seconds; one that nobody sets.
+        began: time at which the worker picked the order up, by the clock; None for now.
+        clock: monotonic seconds.
 
     Attributes:
-        energy: the counter; None before `begin`, and where there is none.
+        energy: the counter; None before `begin`, and without one.
         share: the part of its energy that counts.
     """
 
@@ -142,28 +142,28 @@ class ResourceMeter:
         self.untold: set[str] = set()
 
     def begin(self, hardware: Hardware) -> None:
-        """Trials begin that train side by side, the first ones or those after them: their peak is counted anew."""
+        """Reset the memory peak: trials begin that train side by side."""
         if self.memory is None:
             self.open(*instruments(hardware))
         assert self.memory is not None
         self.memory.begin()
 
     def open(self, memory: PeakMemory, energy: EnergyCounter | None, share: float) -> None:
-        """Count from here with these."""
+        """Set the instruments."""
         self.memory, self.energy, self.share = memory, energy, share
 
     def seconds(self) -> float:
-        """The seconds that the worker has had the order, without those in which it waited for the driver."""
+        """The seconds that the worker has had the order, without its waits for the driver."""
         return self.clock() - self.began
 
     def skip(self, since: float) -> None:
-        """Leave out the time since then, by `seconds`: the worker waited for a driver that is halted or busy."""
+        """Exclude the time since `since`, by `seconds`: the worker waited for a suspended or busy driver."""
         self.began += self.seconds() - since
         if self.energy is not None:
             self.energy.joules()
 
     def lap(self, trials: Sequence[str]) -> None:
-        """These trials trained side by side since the last lap."""
+        """Assign the use since the last lap to these trials, which trained side by side."""
         if self.memory is None or not trials:
             return
         peak, joules = self.memory.read(), self.energy.joules() if self.energy is not None else None
@@ -175,7 +175,7 @@ class ResourceMeter:
                 self.used[trial] += self.share * joules / len(trials)
 
     def of(self, trial: str) -> ResourceUse:
-        """The resources that a trial has used so far; nothing is known of one without a lap."""
+        """The resources that a trial has used so far; unknown before its first lap."""
         if self.memory is None or trial not in self.peaks:
             return NOTHING_KNOWN
         peak, is_told = self.peaks[trial], self.energy is not None and trial not in self.untold
@@ -188,10 +188,10 @@ class ResourceMeter:
 
 
 def instruments(hardware: Hardware) -> tuple[PeakMemory, EnergyCounter | None, float]:
-    """The peak, the counter and the share of its energy on some hardware.
+    """The memory peak, the energy counter and the share of its energy on this hardware.
 
-    A GPU's energy counts by the share that Ray gave: trials that share one run at different speeds, and nothing tells
-    whose the energy was. A CPU's counts by threads of all logical cores.
+    A GPU's energy counts by the share that Ray assigned: trials that share one run at different speeds, and no counter
+    separates them. A CPU's energy counts by threads out of all logical cores.
     """
     if hardware.device == "cpu":
         return ProcessPeak(), package_energy(), min(1.0, hardware.threads / (os.cpu_count() or 1))

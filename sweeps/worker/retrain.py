@@ -1,4 +1,4 @@
-"""`train FILE`: an exported setting, trained again from nothing, to the recorded numbers."""
+"""`train FILE`: train an exported setting from scratch, and compare with the recorded score."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ OnExamples = tuple[Evaluation, list[Example]]
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """The model that an exported setting gave, for its card.
+    """The model trained from an exported setting, for its card.
 
     Attributes:
-        order: what was trained.
-        kind: of the task.
+        order: the order that was trained.
+        kind: the kind of task.
         train_examples, dev_examples: sizes of the splits.
-        input_notes: what the length limit did to the inputs, a line each.
-        precision: of its forward passes.
+        input_notes: effects of the length limit on the inputs, one line each.
+        precision: of the forward passes.
         provenance: the file's own, with the scores of the sweep's finals.
         code: Meltpoint's version and digest.
     """
@@ -77,12 +77,12 @@ class Retrained:
 
     Attributes:
         model: the trained model.
-        predictions: split → the kept model's predictions on it: of dev, and of a test split that was opened and has
-            labels. Empty where no model is kept.
+        predictions: split → the kept model's predictions on it: dev, and an opened test split with labels. Empty if no
+            model is kept.
         dev: the task's metric at the best epoch.
-        test: the task's metric on test, or None where it was not requested or cannot be computed.
+        test: the task's metric on test; None if it was not requested or cannot be computed.
         recorded: the dev score that the file records for this seed, or None.
-        reasons: what differs from what the file records, where the score does.
+        reasons: differences from the file's record, if the scores differ.
     """
 
     model: TrainedModel
@@ -97,11 +97,11 @@ class Retrained:
 
     @property
     def same(self) -> bool | None:
-        """True if dev is the recorded score, to the last bit; None if none is recorded."""
+        """True if dev equals the recorded score, to the last bit; None if none is recorded."""
         return None if self.recorded is None else self.recorded == self.dev
 
     def comparison(self) -> str:
-        """One line that compares dev with the recorded score and, where it differs, says what else does."""
+        """One line that compares dev with the recorded score and names other differences if they are not equal."""
         if self.recorded is None:
             return f"The file records no dev score for seed {self.seed}."
         says = f"The file records {self.recorded!r} for seed {self.seed}"
@@ -130,11 +130,11 @@ def retrain(
 
     Args:
         path: an exported file, or any space with one point that names encoder, mode and task.
-        seed: which seed; None for the one that the search used.
-        with_test: score the test split too; opening it is the user's word.
-        data_dir: where the data lie now, or None for where they lay.
+        seed: the seed; None for the search's.
+        with_test: score the test split too; only the user may request this.
+        data_dir: the folder of the data; None for the recorded one.
         out: the folder to write the model to (`adapters.exported_model`), or None to keep nothing.
-        plain: write it as a plain folder of transformers instead (`adapters.exported_transformers`).
+        plain: write a plain transformers folder instead (`adapters.exported_transformers`).
 
     Raises:
         ValueError: bad input, no labelled test to score, or transformers has no class for the model; one line with the
@@ -142,9 +142,9 @@ def retrain(
         ArithmeticError: the loss was not finite.
     """
     if out is not None and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"--out {out} is there already; take another folder, or remove it.")
+        raise ValueError(f"--out {out} already exists; use another folder, or remove it.")
     if plain and out is None:
-        raise ValueError("--transformers says how --out is written; name a folder with --out.")
+        raise ValueError("--transformers sets the format of --out; name a folder with --out.")
     with tempfile.TemporaryDirectory(prefix="meltpoint-train-") as folder:
         order, facts = prepared(path, seed, data_dir, folder)
         if with_test:
@@ -181,7 +181,7 @@ def retrain(
 
 
 def _chosen_before(trial: TrialState, facts: Mapping[str, Any], seed: int, metric: str) -> int | None:
-    """The epoch before the last phase that a file's dev score belongs to; None for an epoch of the last phase."""
+    """The epoch before the last phase that gave a file's dev score; None for an epoch of the last phase."""
     named = facts.get("best_epoch") if facts.get("seed") == seed else None
     recorded, last = recorded_dev(facts, seed), trial.results[-1].phase
     earlier = (one for one in trial.results if one.phase != last)
@@ -189,14 +189,14 @@ def _chosen_before(trial: TrialState, facts: Mapping[str, Any], seed: int, metri
 
 
 def check_test(order: Order) -> None:
-    """Check, before anything is trained, that a test split can be scored.
+    """Check before training that the test split can be scored.
 
     Raises:
-        ValueError: there is none here, or its labels are hidden.
+        ValueError: the split is missing, or its labels are hidden.
     """
     state = sources.check(order.data)
     if state in ("absent", "hidden"):
-        why = "has no test split here" if state == "absent" else "keeps its test labels hidden, so that none is scored"
+        why = "has no test split here" if state == "absent" else "keeps its test labels hidden, so it cannot be scored"
         raise ValueError(f"--test: {order.task} {why}; leave --test out.")
 
 
@@ -208,10 +208,10 @@ def _on_test(order: Order, trained: Trainer) -> OnExamples:
 
 
 def _predictions(trained: Trainer, on_test: OnExamples | None, folder: Path) -> dict[str, ScoredExamples]:
-    """Split → the predictions on it; through files, as those of finals are read.
+    """Split → the predictions on it, written to files and read back as for finals.
 
     Args:
-        folder: for the files.
+        folder: the folder for the files.
     """
     (on_dev,) = trained.evaluate_dev()
     found = {"dev": (on_dev, trained.data.dev_examples)} | ({} if on_test is None else {"test": on_test})
@@ -233,7 +233,7 @@ def _described(order: Order, trainer: Trainer, facts: Mapping[str, Any]) -> Trai
 
 
 def _keep(order: Order, trained: Trainer, out: Path, facts: Mapping[str, Any], plain: bool) -> None:
-    """Write a trained model to a folder that loads without the data, the setting's file or the original encoder."""
+    """Write a trained model to a folder that loads without the data, the setting's file and the original encoder."""
     facts, model, task = {**facts, "code": code_version()}, trained.model, trained.data.task
     if plain:
         from meltpoint.adapters.exported_transformers import save_transformers_folder  # as above
@@ -253,15 +253,15 @@ def load_point(path: str) -> Space:
     cell = files.cell_of(document, path)
     missing = [word for word in ("encoder", "mode", "task") if not cell.get(word)]
     if missing:
-        raise ValueError(f"{path} does not name its {', '.join(missing)}; export a best setting, or add the line.")
+        raise ValueError(f"{path} does not name its {', '.join(missing)}; export a best setting, or add the lines.")
     empty = [name for name, value in files.parameters_of(document, path).items() if value is None]
     if empty:
-        raise ValueError(f"{path}: {', '.join(empty)} has no value, as if the file was cut off; export it again.")
+        raise ValueError(f"{path}: {', '.join(empty)} has no value; the file may be truncated; export it again.")
     head = named_head(cell)
     heads.get(head)
     space = files.load(path, {own.name: own for own in settings.parameters(cell["mode"], head)}, mode=cell["mode"])
     if not is_one_point(space):
-        raise ValueError(f"{path} is a space with several points; `train` takes one setting, `sweep --space` a space.")
+        raise ValueError(f"{path} is a space with several points; `train` takes one setting: use `sweep --space`.")
     return space
 
 
@@ -275,7 +275,7 @@ def named_head(cell: Mapping[str, Any]) -> str:
 
 
 def prepared(path: str, seed: int | None, data_dir: str | None, folder: str) -> tuple[Order, Mapping[str, Any]]:
-    """The order to train a file's point, checked against the files and data that are here; and its provenance.
+    """The order to train a file's point, checked against the present files and data; and its provenance.
 
     Raises:
         ValueError: bad input; one line with the remedy.
@@ -294,14 +294,14 @@ def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_di
     mode, task, named = space.cell["mode"], get(spec.task), space.cell["task"]
     if named not in (spec.task, task.name):
         raise ValueError(
-            f"{path} names the task {named} and was found on {task.name}; put {task.name} back, or take `provenance` "
-            "out of the file to train the setting on another task."
+            f"{path} names the task {named} but was found on {task.name}; set its task to {task.name}, or remove "
+            "`provenance` from the file to train the setting on another task."
         )
     head = named_head(space.cell)
     if facts.get("metric") not in (None, task.metric):
         raise ValueError(
-            f"{path} was found by {facts['metric']}, and the metric of {task.name} is now {task.metric}; put the old "
-            "one back, or take `provenance` out of the file."
+            f"{path} was found by {facts['metric']}, but the metric of {task.name} is now {task.metric}; restore the "
+            "old one, or remove `provenance` from the file."
         )
     encoder = str(space.cell["encoder"])
     word = "" if short_name(encoder) == encoder else encoder_word(encoder)
@@ -311,12 +311,12 @@ def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_di
     recorded, files = facts.get("encoder_fingerprint"), encoders.fingerprint(reference)
     if recorded not in (None, "", files):
         raise ValueError(
-            f"{path} was found with other files of {reference.word} ({recorded}, here {files}); put the old ones back, "
-            "or take `encoder_fingerprint` out of the file."
+            f"{path} was found with other files of {reference.word} ({recorded}, here {files}); restore the old ones, "
+            "or remove `encoder_fingerprint` from the file."
         )
     fingerprint = load_training_data(spec).fingerprint
     if data.get("fingerprint") not in (None, fingerprint):
-        raise ValueError(f"{path} was found on other data ({data['fingerprint']}, here {fingerprint}); see --data-dir.")
+        raise ValueError(f"{path} was found on other data ({data['fingerprint']}, here {fingerprint}); use --data-dir.")
     hardware: Mapping[str, Any] = facts.get("hardware") or {"gpu_share": float(torch.cuda.is_available())}
     return Order(
         id="retrained", number=0, role="final", encoder=short_name(encoder), encoder_word=word, mode=mode,

@@ -1,4 +1,4 @@
-"""Work orders: everything that a trial worker needs, as plain JSON."""
+"""Work orders: everything a trial worker needs, as plain JSON."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ class Order(Trial):
     """One trial to run.
 
     Attributes:
-        encoder_word: where the encoder lies, if its name in the sweep does not say it; "" takes the name.
-        data: which data; a worker reads its train and dev splits, never test.
-        metric: what the task's metric must be; a worker that reads another in the task's file refuses. "" takes any.
-        data_fingerprint: what the data must be; a worker that reads anything else refuses.
-        documents_fingerprint: what the data's documents must be; "" where the trial does not read them.
-        encoder_fingerprint: what the encoder's files must be; "" takes any.
-        test_fingerprint: what the test split must be when the trial is scored; "" takes any.
-        checkpoint: the folder that the best weights go to.
-        cpus, gpus: what Ray gives the trial.
-        cache: the folder of what trials share (features, first phases); "" shares nothing.
-        cache_bytes: what the cache may take.
-        attempt: how many times the trial was lost before, in this command.
-        handed_out: how many times this command has handed it out before, for whatever reason.
+        encoder_word: location of the encoder, if its name in the sweep does not give it; "" takes the name.
+        data: the data; a worker reads its train and dev splits, never test.
+        metric: required metric of the task; a worker that reads another in the task's file refuses. "" takes any.
+        data_fingerprint: required fingerprint of the data; a worker that reads other data refuses.
+        documents_fingerprint: required fingerprint of the data's documents; "" if the trial does not read them.
+        encoder_fingerprint: required fingerprint of the encoder's files; "" takes any.
+        test_fingerprint: required fingerprint of the test split when the trial is scored; "" takes any.
+        checkpoint: the folder for the best weights.
+        cpus, gpus: the trial's resources in Ray.
+        cache: the folder that trials share (features, first phases); "" shares nothing.
+        cache_bytes: size limit of the cache.
+        attempt: number of times that the trial restarted before, in this command.
+        handed_out: number of times that this command handed it out before, for any reason.
         driver_attempt: the number of the driver that made the order (`lease`); 0 without a ledger's lease.
         saving_share: the share of training time that saving epochs may take (`SavingRule`); 0 saves none.
-        cache_overflow: what to do with features that do not fit: "on_the_fly" or "bf16" (`features.budget.Budget`).
+        cache_overflow: handling of features that do not fit: "on_the_fly" or "bf16" (`features.reading.Budget`).
         micro_batch_size: the most rows at a time; None for whole batches, or what `ceilings` allow.
-        ceilings: kind of GPU → the largest product of rows and their longest length that fits the cell's trials there,
-            as far as is known (`worker.gpu_memory`).
-        ends_at: when the trial stops wherever it is, in seconds since 1970; None to train to its end.
-        seeds: the seed of each source of randomness; None where all of them are `seed`.
-        code_version: what the worker's code must be, on a cluster whose nodes may have another (`worker.fitness`); ""
-            takes any, on a local cluster.
+        ceilings: kind of GPU → the largest known product of rows and their longest length that fits the cell's trials
+            there (`worker.resources`).
+        ends_at: time at which the trial must stop, in seconds since 1970; None to train to its end.
+        seeds: the seed of each source of randomness; None if all of them are `seed`.
+        code_version: required version of the worker's code, on a cluster whose nodes may have another
+            (`worker.fitness`); "" takes any, on a local cluster.
     """
 
     head: str
@@ -68,12 +68,12 @@ class Order(Trial):
 
     @property
     def located_encoder(self) -> str:
-        """The word by which a worker finds the encoder."""
+        """The name or location by which a worker finds the encoder."""
         return self.encoder_word or self.encoder
 
     @property
     def order_seed(self) -> int:
-        """The seed of the order of the training examples; trials that have it in common read the same batches."""
+        """The seed of the order of the training examples; trials that share it read the same batches."""
         return self.seed if self.seeds is None else self.seeds.order
 
     def as_json(self) -> dict[str, Any]:
@@ -82,17 +82,17 @@ class Order(Trial):
 
 
 WorkOrder = tuple[Order, ...]
-"""The work of one Ray Tune trial: the orders of one cell, role and resources that a worker takes up together; at least
-one, and more only where the encoder stays frozen."""
+"""The work of one Ray Tune trial: orders of the same cell, role and resources that a worker picks up together; at least
+one, and several only if the encoder stays frozen."""
 
 _WORK = TypeAdapter(WorkOrder)
 
 
 def to_config(work: WorkOrder) -> dict[str, Any]:
-    """The orders as a configuration of Ray Tune: one text, because Tune copies a configuration several times."""
+    """The orders as a Ray Tune configuration: one string, because Tune copies a configuration several times."""
     return {"work": _WORK.dump_json(work).decode(), "cpus": work[0].cpus, "gpus": work[0].gpus}
 
 
 def from_config(config: dict[str, Any]) -> WorkOrder:
-    """The orders of such a configuration."""
+    """The orders in a configuration from `to_config`."""
     return _WORK.validate_json(config["work"])

@@ -1,4 +1,4 @@
-"""The trial worker: trains an order on what Ray gave it, and reports its events. It cannot open a test split."""
+"""The trial worker: trains an order on the resources from Ray, and reports its events. It cannot open a test split."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from meltpoint.tasks.core.task import DataSpec, Kind, TrainingData
 WEIGHTS = "weights.safetensors"
 
 SPARE_BYTES = 10 * 2**20
-"""Kept free for the ledger, the tracking store and predictions, next to a trial's weights: some MB of a large sweep."""
+"""Disk space kept free besides a trial's weights, for the ledger, the tracking store and predictions."""
 
 
 @lru_cache(maxsize=2)
@@ -70,7 +70,7 @@ def warm_training_data(data: DataSpec) -> TrainingData:
 
 @lru_cache(maxsize=8)
 def warm_encoded_data(word: str, data: DataSpec, max_pieces: int, input_format: InputFormat) -> EncodedData:
-    """A task's splits, tokenised once a worker process for each encoder, length and way to read them."""
+    """A task's splits, tokenised once per worker process for each encoder, length and input format."""
     loaded = warm_training_data(data)
     tokenizer = warm_encoder(word, loaded.task.kind).tokenizer
     train, dev = (
@@ -86,7 +86,7 @@ def training(orders: Sequence[Order], hardware: Hardware) -> Trainer:
     """A trainer for orders that train side by side.
 
     Raises:
-        ValueError: the metric, the data or the encoder are not those that the orders were made for.
+        ValueError: the metric, the data or the encoder changed since the orders were made.
     """
     order = orders[0]
     loaded = warm_training_data(order.data)
@@ -94,7 +94,7 @@ def training(orders: Sequence[Order], hardware: Hardware) -> Trainer:
     encoder = warm_encoder(order.located_encoder, loaded.task.kind)
     if order.encoder_fingerprint not in ("", encoder.fingerprint):
         raise ChangedInputError(
-            f"the files of {order.encoder} changed since the sweep was opened; put the old ones back."
+            f"the files of {order.encoder} changed since the sweep was opened; restore the old ones."
         )
     data = encoded_data(order)
     members = [Member(one.setting, one.seed, one.seeds) for one in orders]
@@ -118,21 +118,21 @@ def _check_data(order: Order, loaded: TrainingData) -> None:
     metric = loaded.task.metric
     if order.metric not in ("", metric):
         raise ChangedInputError(
-            f"the metric of {order.task} was {order.metric} and is now {metric}; put the old one back."
+            f"the metric of {order.task} was {order.metric} and is now {metric}; restore the old one."
         )
     is_same = loaded.fingerprint == order.data_fingerprint
     if order.documents_fingerprint:
         read = documents_fingerprint((loaded.train, loaded.whole_train), (loaded.dev, loaded.whole_dev))
         is_same = is_same and read == order.documents_fingerprint
     if not is_same:
-        raise ChangedInputError(f"the data of {order.task} changed since the sweep was opened; put the old files back.")
+        raise ChangedInputError(f"the data of {order.task} changed since the sweep was opened; restore the old files.")
 
 
 def bundles(orders: Sequence[Order]) -> list[list[Order]]:
-    """The orders in groups that agree on what shapes the computation, each in its first order's place.
+    """The orders in groups with an equal `bundle_key`, in the order of each group's first member.
 
-    On a CPU they agree on the order of the data too: trials of several orders read different rows, so they share no
-    work there, and batches padded to one width would cost each of them the last bits that it has alone.
+    On a CPU the orders of a group also read the data in the same order. Trials that read different rows share no work
+    there, and batches padded to one width would change the last bits of each.
     """
     groups: dict[object, list[Order]] = {}
     for order in orders:
@@ -142,19 +142,19 @@ def bundles(orders: Sequence[Order]) -> list[list[Order]]:
 
 
 def run(work: WorkOrder, began: float | None = None) -> Iterator[list[TrialEvent]]:
-    """Train an order's trials: of each an event at its start, one for each epoch, and an outcome whatever happens.
+    """Train an order's trials: each gets an event at its start, one per epoch, and always an outcome.
 
-    NaN, out of memory and errors of a setting are outcomes, not exceptions: the worker lives on.
+    NaN, out of memory and errors of a setting are outcomes, not exceptions: the worker survives them.
 
     Args:
         work: the order.
-        began: `time.monotonic()` when the worker took it up; None for now.
+        began: `time.monotonic()` when the worker picked it up; None for now.
 
     Returns:
-        The events that happened at once, a list at a time.
+        Lists of simultaneous events.
 
     Raises:
-        torch.AcceleratorError: the GPU failed, and this process can use it no more; the trials' endings say so first.
+        torch.AcceleratorError: the GPU failed, and this process can no longer use it; the trials' outcomes come first.
     """
     meter = ResourceMeter(began)
     for orders in bundles(work):
@@ -165,7 +165,7 @@ def run(work: WorkOrder, began: float | None = None) -> Iterator[list[TrialEvent
 
 
 def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[TrialEvent]]:
-    """Train trials side by side; where memory is too small for that, half of them at a time."""
+    """Train trials side by side; if memory is too small for that, half of them at a time."""
     open_trials = {order.id: Attempt() for order in orders}
     has_trained = False
     try:
@@ -179,10 +179,10 @@ def _run_stack(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[T
         return
     except Exception as error:
         if is_broken_device(error):
-            # Said first: torch's destructors may abort the process before Ray has the error.
+            # Reported first: torch's destructors may abort the process before Ray has the error.
             yield _endings(open_trials, lost_gpu(error))
             raise  # no later trial of this process could train; Tune ends it, and the trials run elsewhere
-        outcome = _outcome_of(error, orders)  # whatever else broke is these trials' outcome; the sweep continues
+        outcome = _outcome_of(error, orders)  # any other error is these trials' outcome; the sweep continues
         is_halved = is_out_of_memory(error) and len(orders) > 1 and not has_trained
     if is_halved:
         release_memory()
@@ -212,7 +212,7 @@ def _outcome_of(error: Exception, orders: Sequence[Order]) -> TrialOutcome:
 
 
 def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[TrialEvent]]:
-    """Train trials side by side; their events, an epoch of all of them at a time."""
+    """Train trials side by side; yields their events, one epoch of all of them at a time."""
     first = orders[0]
     hardware = claim_device(int(first.cpus), first.gpus)
     meter.begin(hardware)
@@ -220,7 +220,7 @@ def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Trial
     if first.ends_at is not None:
         trainer.ends_at = time.monotonic() + first.ends_at - time.time()
     check_room(trainer, scratch_of(storage_path(first.checkpoint)))
-    # Trials side by side have short epochs, and would have to find the same company again.
+    # Trials side by side are not saved: their epochs are short, and a resume would need the same group.
     saves = first.saving_share > 0 and len(orders) == 1
     saved = EpochCheckpoints(first, meter.seconds) if saves else None
     past = Resumed() if saved is None else saved.resume(trainer)
@@ -251,7 +251,7 @@ def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Trial
 
 
 def check_room(trainer: Trainer, folder: Path) -> None:
-    """Look, before anything is trained, whether the disk can hold the weights that training leaves.
+    """Check before training that the disk can hold the trained weights.
 
     Raises:
         OSError: it cannot.
@@ -262,17 +262,17 @@ def check_room(trainer: Trainer, folder: Path) -> None:
     if free < needed + SPARE_BYTES:
         raise OSError(
             errno.ENOSPC,
-            f"No space left on device: {free / 1e6:.0f} MB are free where a trial's weights take {needed / 1e6:.0f} MB",
+            f"No space left on device: {free / 1e6:.0f} MB are free, but a trial's weights take {needed / 1e6:.0f} MB",
         )
 
 
 def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
-    """A trainer's epochs; what other trials have trained of them already comes out of the cache."""
+    """A trainer's epochs; those that other trials have already trained come from the cache."""
     phases = trainer.trials[0].table.plan.phases
     if not order.cache or not trainer.trains_encoder or len(phases) == 1:
         return trainer.epochs()
     facts = {"encoder": trainer.model.encoder.fingerprint, "data": order.data_fingerprint, "head": order.head}
-    # The metric says which epoch of the phase is best.
+    # The metric decides the best epoch of the phase.
     facts |= {"documents": order.documents_fingerprint, "metric": trainer.data.task.metric}
     facts |= {"mode": order.mode, "code": code_version()}
     # These decide the last bits.
@@ -281,7 +281,7 @@ def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
 
 
 def _keep_weights(trainer: Trainer, order: Order, member: int, result: EpochResult | NotFiniteError) -> None:
-    """Write a member's best weights, if that was its last epoch."""
+    """Write a member's best weights after its last epoch."""
     trial = trainer.trials[member]
     if isinstance(result, EpochResult) and result.epoch >= trial.table.plan.epochs:
         save_weights(trial.best_state, storage_path(order.checkpoint))
@@ -289,7 +289,7 @@ def _keep_weights(trainer: Trainer, order: Order, member: int, result: EpochResu
 
 
 def _epoch_ended(trainer: Trainer, order: Order, member: int, attempt: Attempt) -> TrialEvent:
-    """The event of a member's epoch, the last of the attempt so far; with its outcome where its plan ends there."""
+    """The event of a member's latest epoch; includes the outcome if its plan ends there."""
     planned, metric, epoch = trainer.trials[member].table.plan.epochs, trainer.data.task.metric, attempt.epochs[-1]
     return TrialEvent(
         trial=order.id, attempt=attempt, score=gain(metric, epoch.dev[metric]), percent=100 * epoch.epoch / planned,
@@ -301,8 +301,8 @@ def _begun(trainer: Trainer, orders: Sequence[Order], past: Resumed, notes: Sequ
     """The common start of trials that train side by side.
 
     Args:
-        past: what they resume from.
-        notes: what was wrong with it.
+        past: the epochs that they resume from.
+        notes: faults of the saved epochs.
     """
     limit = int(orders[0].setting["max_pieces"])
     own = sum(one[0].numel() for one in trainer.model.own_parameters().values())
@@ -315,7 +315,7 @@ def _begun(trainer: Trainer, orders: Sequence[Order], past: Resumed, notes: Sequ
 
 
 def trained_of_encoder(trainer: Trainer) -> int:
-    """The number of the encoder's weights that a trainer's plan trains: of layer groups that are open in any epoch."""
+    """The number of encoder weights that a trainer's plan trains: those of layer groups that are open in any epoch."""
     if not trainer.trains_encoder:
         return 0
     table = trainer.trials[0].table
@@ -334,6 +334,6 @@ def cache_notes(trainer: Trainer) -> tuple[str, ...]:
 
 
 def save_weights(state: Mapping[str, Tensor], folder: StoragePath) -> None:
-    """Write weights as safetensors, whole or not at all."""
+    """Write weights as safetensors, atomically."""
     with storing(folder / WEIGHTS) as temporary:
         save_file({name: tensor.contiguous().cpu() for name, tensor in state.items()}, temporary)

@@ -289,7 +289,7 @@ def test_an_ensemble_without_members_is_named(tmp_path: Path) -> None:
     "provenance", [{"seed": "x"}, {"finals": [{}]}, {"data": 7}, {"seed": -1}, {"versions": []}], ids=str
 )
 def test_a_provenance_of_other_types_is_refused_before_the_training(provenance: dict) -> None:
-    with pytest.raises(ValueError, match=r"point\.yaml: provenance: .* take `provenance` out"):
+    with pytest.raises(ValueError, match=r"point\.yaml: provenance: .* remove `provenance` from"):
         checked_provenance(provenance, "point.yaml")
 
 

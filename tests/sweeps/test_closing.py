@@ -78,8 +78,8 @@ def test_a_plan_has_nothing_to_do_in_a_closed_cell_and_says_why(wanted, make_led
     (line,) = [note for note in planned.notes if "is closed" in note]
     assert "its test split was opened on 2026-11-2" in line
     assert line.endswith(
-        "2 of 9 search trials were run, then the time budget was spent; a new --name searches on, or --new-test-round, "
-        "which tables name."
+        "2 of 9 search trials ran, then the time budget was spent; to continue the search, use a new "
+        "--name, or --new-test-round, which tables report."
     )
     assert planned.as_json()["cells"][0]["closed"]["since"] == OPENED_AT
 
@@ -171,7 +171,7 @@ def test_a_cell_without_a_test_split_is_closed_by_the_scoring_of_its_finalists(m
     closing = closing_of(ClosingLogs.read(ledger), ledger.records(), PLANNED)
     assert closing is not None
     assert closing.as_json()["reason"] == "finals scored"
-    assert "since its finalists were scored: 2 of 9" in in_words(("e", "m", "t"), closing)
+    assert "because its finalists were scored: 2 of 9" in in_words(("e", "m", "t"), closing)
 
 
 def test_a_spent_budget_is_a_line_of_its_own_in_the_ledger(tmp_path: Path):

@@ -38,7 +38,7 @@ def test_a_ray_that_cannot_start_holds_nobody_up_and_is_one_line(monkeypatch, ad
 @pytest.mark.parametrize(
     ("cause", "says"),
     [
-        ("Unauthenticated: RPC error: InvalidAuthToken", "the cluster wants a token (RAY_AUTH_"),
+        ("Unauthenticated: RPC error: InvalidAuthToken", "the cluster requires a token (RAY_AUTH_"),
         ("Version mismatch: The cluster was started with:\n    Ray: 2.59.0\n", "Version mismatch: The cluster was"),
         ("No node info found matching attributes: ''", "no node of that cluster runs on this machine; "),
         ("something else", "Ray did not start (Failed to connect)"),
@@ -62,7 +62,7 @@ def test_a_cluster_that_answers_and_lets_nobody_join_is_given_up(monkeypatch):
     monkeypatch.setattr(cluster_module, "check_answers", lambda address: None)
     monkeypatch.setattr(cluster_module, "JOIN_SECONDS", 0.1)
     monkeypatch.setattr(Cluster, "_init", lambda cluster, **options: release.wait(60))
-    with Cluster("10.0.0.1:6379") as cluster, pytest.raises(ValueError, match=r"it answers, but lets no driver join"):
+    with Cluster("10.0.0.1:6379") as cluster, pytest.raises(ValueError, match=r"it answers, but no driver could join"):
         cluster.join()
     release.set()
 
@@ -88,7 +88,7 @@ def test_a_local_cluster_starts_though_rays_own_switch_names_a_dead_proxy():
         [sys.executable, "-c", starts], env={**os.environ, **dead}, capture_output=True, encoding="utf-8", timeout=90,
         check=False,
     )  # fmt: skip
-    assert "is set and not used" in done.stdout, done.stderr
+    assert "is set but ignored" in done.stdout, done.stderr
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -64,7 +64,7 @@ def test_a_node_that_did_not_answer_or_whose_files_are_not_seen_is_named() -> No
     answers = Answers(HERE, {"10.0.0.1": HERE}, silent={"10.0.0.2": "no answer in 8 s"})
     assert "10.0.0.2: no answer in 8 s" in failing(answers)[cluster_checks.NODES]
     found = failing(replace(answers, silent={}, unread=frozenset({"10.0.0.1"})))
-    assert found == {cluster_checks.STORAGE: "10.0.0.1 the driver does not see what it writes"}
+    assert found == {cluster_checks.STORAGE: "10.0.0.1 the driver does not see its files"}
 
 
 def test_other_data_and_other_encoders_are_named_and_slow_nodes_are_left_to_their_workers() -> None:
@@ -77,14 +77,14 @@ def test_other_data_and_other_encoders_are_named_and_slow_nodes_are_left_to_thei
     )  # fmt: skip
     found = failing(answers)
     assert found == {
-        cluster_checks.INPUTS: "10.0.0.2 sst2 is other there; hf:/models/e cannot be read (no folder)",
+        cluster_checks.INPUTS: "10.0.0.2 sst2 differs there; hf:/models/e cannot be read (no folder)",
     }
     (check,) = [
         one for one in judged(replace(answers, inputs={"10.0.0.1": answers.inputs["10.0.0.1"]}))
         if one.name == cluster_checks.INPUTS
     ]  # fmt: skip
     assert check.ok
-    assert "but 10.0.0.2, 10.0.0.3, too slow to say" in check.detail
+    assert "except 10.0.0.2, 10.0.0.3, too slow to answer" in check.detail
 
 
 def test_folders_are_compared_by_their_files() -> None:
@@ -120,10 +120,10 @@ def test_a_machine_that_reads_the_drivers_token_answers_in_the_storage(tmp_path:
 
 def test_another_storage_under_the_same_path_is_told_from_none(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(cluster_checks, "VISIBLE_SECONDS", 0.0)
-    assert probe_fault(tmp_path / ".preflight", "node", "token") == f"has another folder {tmp_path}"
+    assert probe_fault(tmp_path / ".preflight", "node", "token") == f"has a different folder {tmp_path}"
     assert probe_fault(tmp_path / "gone" / ".preflight", "node", "token") == f"does not see {tmp_path / 'gone'}"
     (tmp_path / TOKEN_FILE).write_text("another")
-    assert probe_fault(tmp_path, "node", "token") == f"has another folder {tmp_path.parent}"
+    assert probe_fault(tmp_path, "node", "token") == f"has a different folder {tmp_path.parent}"
 
 
 def test_facts_are_of_this_machine(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_a_storage_without_a_store_is_refused_and_none_is_made(tmp_path: Path) -
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("these are notes, not tables", encoding="utf-8")
-    with pytest.raises(ValueError, match="is no MLflow store"):
+    with pytest.raises(ValueError, match="is not an MLflow store"):
         dashboard.serve(tmp_path, None, "127.0.0.1", free_ports(1)[0])
 
 

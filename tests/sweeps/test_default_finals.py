@@ -281,7 +281,7 @@ def test_one_with_damaged_weights_is_trained_again_once(wanted, cell, make_recor
     assert [(p.role, p.id) for p in taken(driver.planner)] == [("default", default.id)]
     driver.planner.end(default)
     driver.finals.train_again(default, "damaged")
-    assert "after it was trained again" in driver.finals.scorer.troubles[default.id]
+    assert "after it was retrained" in driver.finals.scorer.troubles[default.id]
 
 
 def test_labels_and_file_names_tell_them_from_finals(wanted, cell, make_record):

@@ -110,15 +110,15 @@ def test_where_the_published_setting_is_the_best_one_its_finals_are_the_finals(s
 @pytest.mark.parametrize(
     ("defaults", "state", "line"),
     [
-        ((), "stopped", "2 of 2 finals of the published setting without a result; the same command tries again."),
+        ((), "stopped", "2 of 2 finals of the published setting without a result; the same command retries."),
         (TWO[:1], "stopped", "1 of 2 finals of the published setting without a result; the same command"),
         (({}, {}), "stopped", None),
         (
             (TWO[0], FAILED),
             "failed",
-            "1 of 2 finals of the published setting without a result (it went wrong); --retry",
+            "1 of 2 finals of the published setting without a result (it went wrong); add --retry",
         ),
-        ((TWO[0], {**FAILED, "cause": "worker"}), "stopped", "(it went wrong); the same command tries again."),
+        ((TWO[0], {**FAILED, "cause": "worker"}), "stopped", "(it went wrong); the same command retries."),
     ],
     ids=["none", "one", "unscored", "failed", "lost"],
 )

@@ -45,7 +45,7 @@ def test_a_trial_without_room_on_the_disk_pauses_the_sweep_says_so_once_and_runs
     work = find_no_room(driver)
     (line,) = disk
     assert "3 MB are free" in line
-    assert "no new trial begins until there is room; nothing is lost" in line
+    assert "no new trial begins until space is free; nothing is lost" in line
     assert driver.next_order() == "wait"
     disk.free += record_writer.GROWTH_BYTES
     again = hand_out(driver)
@@ -54,7 +54,7 @@ def test_a_trial_without_room_on_the_disk_pauses_the_sweep_says_so_once_and_runs
     driver.on_start(again)
     assert len(disk) == 1, "nobody knows yet"
     driver.on_event(started(again[0]))
-    assert disk[1:] == ["There is room on the disk again: the sweep continues."]
+    assert disk[1:] == ["The disk has space again: the sweep continues."]
     assert records(driver) == {}
 
 
@@ -94,11 +94,11 @@ def test_a_record_that_the_disk_has_no_room_for_is_written_later_and_meanwhile_n
         assert driver.next_order() == "wait"
     assert records(driver) == {}
     (line,) = disk
-    assert line.startswith("No room for a trial's record on the disk: No space left on device")
+    assert line.startswith("No disk space for a trial's record: No space left on device")
     disk.now += record_writer.LOOK_SECONDS
     assert isinstance(driver.next_order(), tuple)
     assert records(driver).keys() == set(ids(work))
-    assert disk[1:] == ["There is room on the disk again: the sweep continues."]
+    assert disk[1:] == ["The disk has space again: the sweep continues."]
 
 
 def test_a_trial_whose_note_the_disk_has_no_room_for_does_not_begin_and_is_not_forgotten(driver, disk):

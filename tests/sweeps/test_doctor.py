@@ -117,7 +117,7 @@ def test_it_says_in_one_line_whether_energy_can_be_read(tmp_path: Path, monkeypa
 
 def test_a_storage_folder_is_writable_or_can_be_made(tmp_path: Path) -> None:
     assert "is writable" in doctor.storage_folder(tmp_path).detail
-    assert "can be made" in doctor.storage_folder(tmp_path / "a" / "b").detail
+    assert "can be created" in doctor.storage_folder(tmp_path / "a" / "b").detail
 
 
 @pytest.mark.parametrize("name", ["file", "file/runs"])
@@ -149,7 +149,7 @@ def test_the_hub_cache_follows_hf_home_and_says_when_it_is_offline(tmp_path: Pat
     assert online.ok
     assert offline.ok
     assert str(tmp_path) in online.detail
-    assert "1 encoders kept" in online.detail
+    assert "1 encoders cached" in online.detail
     assert "offline" in offline.detail
     assert "offline" not in online.detail
 

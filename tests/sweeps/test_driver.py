@@ -371,4 +371,4 @@ def test_a_final_whose_weights_are_damaged_is_trained_again_once(driver, make_re
     assert [proposal.id for proposal in cell.due_again] == [final.id]
     assert driver.planner.has_work_again()
     driver.finals.train_again(final, "weights.safetensors is damaged")
-    assert "after it was trained again" in driver.finals.scorer.troubles[final.id]
+    assert "after it was retrained" in driver.finals.scorer.troubles[final.id]

@@ -136,7 +136,7 @@ def test_a_damaged_state_is_set_aside_with_one_line_and_the_trial_begins_from_th
     assert started.attempt.resumed_after_epochs == 0
     (note,) = started.attempt.storage_notes
     assert re.fullmatch(
-        r"a saved epoch was damaged \(its checksum does not match\), is set aside as .+\.damaged, and .*", note
+        r"a saved epoch was damaged \(its checksum does not match\); it was ignored and set aside as .+\.damaged", note
     )
     assert path.with_suffix(".damaged").read_bytes() == bytes(content)
     assert epochs_in(rest) == undisturbed

@@ -90,7 +90,7 @@ def test_a_trial_whose_worker_and_then_whose_driver_are_killed_ends_with_the_sam
     assert again.wait(timeout=2 * PATIENCE_SECONDS) == 0, (tmp_path / "log").read_text(encoding="utf-8")
 
     assert "its worker died" in (tmp_path / "log").read_text(encoding="utf-8")
-    assert "it goes on after epoch" in (tmp_path / "log").read_text(encoding="utf-8")
+    assert "resumes after epoch" in (tmp_path / "log").read_text(encoding="utf-8")
     own = spec.model_copy(update={**words, "overrides": (f"epochs={EPOCHS}",)})
     assert numbers(tmp_path / "cut") == undisturbed(own, tmp_path / "whole")
     (record,) = [one for one in records(tmp_path / "cut") if one["role"] == "search"]

@@ -55,14 +55,14 @@ def test_an_order_of_a_local_cluster_takes_any_machine(order: Order) -> None:
 def test_other_code_is_refused_with_both_versions(order: Order) -> None:
     fault = unfit(order.model_copy(update={"code_version": "0.0.1+0123abcd"}))
     assert fault is not None
-    assert f"has Meltpoint's code {code_version()}, and the driver has 0.0.1+0123abcd" in fault
+    assert f"has Meltpoint's code {code_version()}, but the driver has 0.0.1+0123abcd" in fault
 
 
 def test_a_storage_that_is_not_there_or_another_ones_is_refused(order: Order, ledger: Ledger) -> None:
     elsewhere = order.model_copy(update={"checkpoint": "/nowhere/runs/tiny/checkpoints/x"})
     assert "does not see /nowhere/runs/tiny; mount" in str(unfit(elsewhere, patience_seconds=0.0))
     (ledger.started / f"{order.id}.json").unlink()
-    assert f"has another {ledger.folder}; mount" in str(unfit(order, patience_seconds=0.0))
+    assert f"has a different {ledger.folder}; mount" in str(unfit(order, patience_seconds=0.0))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

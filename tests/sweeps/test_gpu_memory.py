@@ -83,8 +83,8 @@ def test_a_trial_is_tried_with_half_the_rows_until_it_fits_and_its_record_says_s
     assert (record.status, record.micro_batch_size, record.attempts) == ("finished", 2, 3)
     assert record.setting["batch_size"] == BATCH
     assert screen.lines == [
-        f"out of memory: CUDA out of memory. Tried to allocate 2.00 GiB.; it is tried again with {rows} of 8 rows at a "
-        "time and the whole gradient"
+        f"out of memory: CUDA out of memory. Tried to allocate 2.00 GiB.; retrying with {rows} of 8 rows at a "
+        "time and the same gradient"
         for rows in (4, 2)
     ]
     assert {tag.key: tag.value for tag in ending(record)[1]}[MICRO_BATCH] == "2"
@@ -149,7 +149,7 @@ def test_a_trial_that_shared_its_gpu_has_one_to_itself_before_its_batch_is_cut(s
     assert shares == [0.25, 1.0, 1.0], "and the cell's next trial, which is as large, does not try to share"
     assert [record.micro_batch_size for record in driver.ledger.records()] == [None, None]
     assert len(screen.lines) == 1
-    assert "it is tried again on a GPU of its own" in screen.lines[0]
+    assert "retrying it on a whole GPU" in screen.lines[0]
 
 
 def test_trials_side_by_side_that_ran_out_late_are_tried_one_by_one_first(spec, cells, tmp_path, limit, monkeypatch):
@@ -167,7 +167,7 @@ def test_trials_side_by_side_that_ran_out_late_are_tried_one_by_one_first(spec, 
     orders = drive(driver, spec.trials)
     assert len(orders) == 2 * spec.trials, "all of them once side by side, then each by itself"
     assert {record.status for record in driver.ledger.records()} == {"finished"}
-    assert all("it is tried again by itself" in line for line in screen.lines)
+    assert all("retrying it alone" in line for line in screen.lines)
 
 
 def test_a_saved_epoch_serves_the_attempt_with_fewer_rows_at_a_time(spec, fine_tuned, tmp_path, limit, monkeypatch):
@@ -259,7 +259,7 @@ def test_halving_ends_at_one(rows):
 
 
 def test_a_cell_whose_probe_does_not_fit_gets_whole_gpus_and_the_sweep_begins(monkeypatch):
-    too_large = Need(0, 0, "a whole GPU is too small for the largest batches (…); they train in parts.", True)
+    too_large = Need(0, 0, "a whole GPU is too small for the largest batches (…); they train in micro-batches.", True)
     monkeypatch.setattr("ray.get", lambda reference: reference)
     said: list[str] = []
     share = placement._share(("e", "fine_tuning", "a"), too_large, said.append)
@@ -282,8 +282,8 @@ def test_a_probe_says_that_it_did_not_fit(monkeypatch):
 
     monkeypatch.setattr(memory_probe, "claim_device", fail)
     monkeypatch.setattr(memory_probe.ProbeOrder, "model_validate", lambda document: SimpleNamespace(
-        bundles=[SimpleNamespace(first=SimpleNamespace(cpus=1))]
+        bundles=[[SimpleNamespace(cpus=1)]]
     ))  # fmt: skip
     need = memory_probe.probe_gpu({})
     assert need.is_too_large
-    assert "they train in parts" in str(need.error)
+    assert "they train in micro-batches" in str(need.error)

@@ -79,5 +79,5 @@ def test_an_operation_without_a_deterministic_form_names_the_switch_that_allows_
     assert (outcome.status, outcome.cause) == ("failed", "setting")
     assert outcome.error == (
         "cumsum_cuda_kernel does not have a deterministic implementation; "
-        "MELTPOINT_DETERMINISTIC=0 in the environment allows it"
+        "set MELTPOINT_DETERMINISTIC=0 in the environment to allow it"
     )

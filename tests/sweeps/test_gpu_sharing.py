@@ -77,7 +77,7 @@ def test_who_needs_more_never_gets_less(case, part):
 
 @given(totals, st.integers(1, 100 * GIB))
 def test_what_a_whole_gpu_is_too_small_for_is_refused_with_the_remedy(total, more):
-    with pytest.raises(ValueError, match="smaller batch_size or max_pieces"):
+    with pytest.raises(ValueError, match="lower batch_size or max_pieces"):
         share_of(total + more, total)
 
 

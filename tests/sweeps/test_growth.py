@@ -87,7 +87,7 @@ def grown(spec: SweepSpec, **changes: object) -> SweepSpec:
 def test_more_is_refused_until_growing_is_asked_for_and_says_what_is_more(one_mode, search, tmp_path, changes):
     ledger, more = finished(tmp_path, one_mode, search), grown(one_mode, **changes)
     (field,) = changes
-    with pytest.raises(ValueError, match=rf"'tiny' was started with less: {field} .*Add --grow.*another --name"):
+    with pytest.raises(ValueError, match=rf"'tiny' would grow: {field} .*Add --grow.*another --name"):
         begun(ledger, more, open_cells(more))
     assert read_sweep(ledger).spec == one_mode
 

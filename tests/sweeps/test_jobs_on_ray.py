@@ -120,7 +120,7 @@ def test_a_sweep_that_nobody_sent_is_refused_with_those_that_were(say):
     for words in (["logs", "absent"], ["stop", "absent", "--address", os.environ["RAY_API_SERVER_ADDRESS"]]):
         refused = say(*words)
         assert refused.exit_code == 2
-        assert "no job of a sweep 'absent'" in refused.stderr
+        assert "no job of the sweep 'absent'" in refused.stderr
 
 
 @pytest.mark.slow

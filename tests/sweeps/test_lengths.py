@@ -311,7 +311,7 @@ def test_a_sweep_that_began_with_another_length_is_not_continued(tiny_encoder: s
     ledger = Ledger(tmp_path / "runs" / spec.name)
     ledger.create()
     write_sweep(ledger, then)
-    with pytest.raises(ValueError, match=r"is taken by another specification; what differs: the space of"):
+    with pytest.raises(ValueError, match=r"is taken by another specification; differences: the space of"):
         settle_specification(ledger, spec, cells, mix_code_versions=True)
 
 

@@ -41,7 +41,7 @@ def summary_of(spec, cells, make_record, tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("cause", "state", "way"),
-    [("setting", "failed", "--retry-failed tries again"), ("worker", "stopped", "the same command tries again")],
+    [("setting", "failed", "add --retry-failed to retry"), ("worker", "stopped", "the same command retries")],
 )
 def test_a_missing_final_is_said_with_its_error_and_what_tries_it_again(summary_of, cause, state, way):
     summary = summary_of(cause)

@@ -39,7 +39,7 @@ from meltpoint.sweeps.worker.recorded import recorded_code
 from meltpoint.tests.sweeps import whole_sweeps
 
 OLD, NEW, NEWEST = "1.0.0+aaaaaaaa", "1.0.0+bbbbbbbb", "1.0.0+cccccccc"
-BOTH_WAYS = r"run by Meltpoint's code 1\.0\.0\+aaaaaaaa, .*Take another --name.*or add --mix-code-versions"
+BOTH_WAYS = r"ran on Meltpoint's code 1\.0\.0\+aaaaaaaa, .*Use another --name.*or add --mix-code-versions"
 UseCode = Callable[[str], None]
 
 
@@ -114,7 +114,7 @@ def test_other_code_is_refused_by_sweep_and_plan_and_the_line_names_both_ways(be
 def test_other_options_are_refused_even_where_mixing_is_asked_for(begun, one_cell, cells, use_code):
     use_code(NEW)
     other = one_cell.model_copy(update={"searcher": "random"})
-    with pytest.raises(ValueError, match=r"another specification; what differs: searcher .*; Meltpoint's code 1"):
+    with pytest.raises(ValueError, match=r"another specification; differences: searcher .*; Meltpoint's code 1"):
         opening.settle_specification(begun, other, cells[1:], mix_code_versions=True)
 
 
@@ -366,7 +366,7 @@ def test_a_sweep_that_was_cut_off_is_refused_by_other_code_and_with_the_option_e
     words, storage, left = crossed
     refused = asked(NEW, words)
     assert refused.returncode == 2
-    assert f"meltpoint: The sweep 'tiny' was run by Meltpoint's code {OLD}" in refused.stderr
+    assert f"meltpoint: The sweep 'tiny' ran on Meltpoint's code {OLD}" in refused.stderr
     assert "--mix-code-versions" in refused.stderr
     plan_words = ["plan" if word == "sweep" else word for word in words]
     planned = asked(NEW, plan_words, "--json", "--mix-code-versions")

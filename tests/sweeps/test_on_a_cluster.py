@@ -184,6 +184,6 @@ def test_a_cluster_with_a_token_is_joined_with_it_and_its_lack_is_said(folder) -
             for variables in ({}, {**token, "RAY_AUTH_TOKEN": "fedcba9876543210"}, token)
         )
     assert right.returncode == 0, right.stderr
-    assert "the cluster wants a token (RAY_AUTH_MODE is disabled here); export RAY_AUTH_MODE=token" in without.stderr
-    assert "the cluster wants a token (the one in RAY_AUTH_TOKEN is not the cluster's)" in wrong.stderr
+    assert "the cluster requires a token (RAY_AUTH_MODE is disabled here); export RAY_AUTH_MODE=token" in without.stderr
+    assert "the cluster requires a token (the one in RAY_AUTH_TOKEN is not the cluster's)" in wrong.stderr
     assert "0123456789abcdef" not in without.stderr + wrong.stderr

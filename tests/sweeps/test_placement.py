@@ -130,7 +130,7 @@ def test_a_plan_says_which_machine_it_assumes(has_cuda: bool):
     assert gpus == float(has_cuda)
     assert ("whole GPU" in said) == has_cuda
     remote = planned_gpus(replace(AUTO, address="10.0.0.1:6379"))[1]
-    assert "the cluster at 10.0.0.1:6379 is not asked" in remote[0]
+    assert "the cluster at 10.0.0.1:6379 is not queried" in remote[0]
     assert planned_gpus(Resources(gpus_per_trial=0.0)) == (0.0, [])
 
 
@@ -264,9 +264,9 @@ def test_probes_and_trials_get_their_own_shares_from_ray(spec, cells, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     frozen, tuned = (cell_name(*cell.key) for cell in cells)
     assert done.stdout.splitlines()[-3:] == [
-        "Ray has 2 GPUs (A100, L4): each cell's heaviest setting runs on one of each kind, to see how many trials "
+        "Ray has 2 GPUs (A100, L4): each cell's heaviest setting runs on one of each kind, to measure how many trials "
         "share it.",
         "2 cells, up to 2 trials at a time, each on 1/2 to all of a GPU (A100 or L4) and 1 CPU. "
-        f"Of a GPU, measured: {frozen} 1/2, {tuned} all.",
+        f"Measured shares of a GPU: {frozen} 1/2, {tuned} all.",
         "feature_extraction 0.5, fine_tuning 1, fine_tuning 1",
     ]

@@ -81,14 +81,14 @@ def test_a_head_that_reads_every_piece_costs_what_its_weights_do(minilm, linear:
 
 
 @pytest.mark.parametrize(
-    ("load", "said"), [(0.4, ""), (6.1, "(load 6.1 on 2 cores); while it stays so, expect about 4.0")]
+    ("load", "said"), [(0.4, ""), (6.1, "(load 6.1 on 2 cores); while it stays busy, expect about 4.0")]
 )
 def test_a_busy_machine_is_said_to_stretch_the_estimate(load: float, said: str, minilm, tmp_path, monkeypatch):
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr(limits, "cores", lambda: 2.0)
     monkeypatch.setattr(plan, "worker_count", lambda cpus, gpus: 2)
     notes = plan_sweep(spec_of("linear", modes=MODES[1:2]), Resources(storage=str(tmp_path), gpus_per_trial=0.0)).notes
-    assert "for cores that nothing else uses" in notes[0]
+    assert "on otherwise idle cores" in notes[0]
     assert notes[1:] == ([f"the machine is busy {said} times the estimate"] if said else [])
 
 

@@ -69,7 +69,7 @@ def test_auto_is_ray_address_then_what_ray_start_wrote_down(tmp_path: Path) -> N
 
 
 def test_auto_without_a_cluster_says_how_to_start_one(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^--address auto: no cluster is running here; ray start --head"):
+    with pytest.raises(ValueError, match=r"^--address auto: no cluster is running here; start one \(ray start --head"):
         cluster_address("auto", {"RAY_TMPDIR": str(tmp_path)})
 
 
@@ -88,7 +88,7 @@ def test_what_is_no_address_is_told_its_form(address: str) -> None:
 
 
 def test_ray_address_is_said_where_a_sweep_does_not_use_it() -> None:
-    assert unused_variable(None, {"RAY_ADDRESS": "10.0.0.1:6379"}).startswith("RAY_ADDRESS=10.0.0.1:6379 is set and no")
+    assert unused_variable(None, {"RAY_ADDRESS": "10.0.0.1:6379"}).startswith("RAY_ADDRESS=10.0.0.1:6379 is set but ig")
     assert unused_variable(None, {}) == unused_variable(None, {"RAY_ADDRESS": ""}) == ""
     assert unused_variable("auto", {"RAY_ADDRESS": "10.0.0.1:6379"}) == ""
     check = ray_cluster(None, {"RAY_ADDRESS": "10.0.0.1:6379"})
@@ -109,7 +109,7 @@ def test_what_speaks_http2_may_be_a_cluster() -> None:
 def test_what_answers_something_else_is_no_cluster(answer: bytes) -> None:
     with answering(answer) as address:
         fault = join_fault(address, {})
-    assert fault == "what answers there is not Ray" or "reset" in fault  # where the connection ends before it is read
+    assert fault == "the server there is not Ray" or "reset" in fault  # where the connection ends before it is read
 
 
 def test_a_port_that_takes_connections_and_says_nothing_is_given_up_in_seconds(monkeypatch) -> None:
@@ -142,7 +142,7 @@ def proxy(answer: bytes | None, through: bytes = b"") -> Iterator[str]:
     ("answer", "through", "fault"),
     [
         (b"HTTP/1.1 200 OK", SETTINGS, ""),
-        (b"HTTP/1.1 200 OK", b"HTTP/1.1 400 Bad Request", "what answers there is not Ray"),
+        (b"HTTP/1.1 200 OK", b"HTTP/1.1 400 Bad Request", "the server there is not Ray"),
         (b"HTTP/1.1 407 Proxy Authentication Required", b"", "407"),
         (b"SSH-2.0-OpenSSH_9.2", b"", "SSH"),
         (None, b"", "no answer in 0.3 s"),
@@ -154,7 +154,7 @@ def test_a_cluster_behind_rays_proxy_is_asked_through_it(variable, answer, throu
         said = join_fault("10.0.0.1:6379", {PROXY_SWITCH: "1", variable: f"http://anna:secret@{place}"})
     assert fault in said
     assert bool(said) is bool(fault)
-    assert not said or f"through the proxy {place}, as {PROXY_SWITCH} asks for: unset that variable" in said
+    assert not said or f"through the proxy {place}, which {PROXY_SWITCH} turns on: unset that variable" in said
     assert "secret" not in said
 
 
@@ -187,7 +187,7 @@ def test_without_rays_switch_and_for_hosts_of_no_proxy_none_is_asked(environment
 
 def test_an_own_cluster_uses_no_proxy_and_says_so() -> None:
     dead = {PROXY_SWITCH: "1", "http_proxy": "http://127.0.0.1:1"}
-    assert f"{PROXY_SWITCH} is set and not used" in unused_proxy(None, dead)
+    assert f"{PROXY_SWITCH} is set but ignored" in unused_proxy(None, dead)
     assert unused_proxy("10.0.0.1:6379", dead) == ""
 
 

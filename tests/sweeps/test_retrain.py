@@ -112,7 +112,7 @@ def test_another_task_than_the_one_that_the_export_was_found_on_is_refused(expor
     exported.write_text(yaml.safe_dump({**document, "task": "sst2"}), encoding="utf-8")
     said = CliRunner().invoke(app, ["train", str(exported)])
     assert said.exit_code == 2
-    assert f"names the task sst2 and was found on {document['task']}" in said.stderr
+    assert f"names the task sst2 but was found on {document['task']}" in said.stderr
 
 
 @pytest.mark.parametrize("last", ["epochs", "learning_rate"])
@@ -180,7 +180,7 @@ def test_the_model_is_kept_where_out_says_and_predicts_dev_as_it_was_scored(expo
     assert "as recorded" not in card.text, "this export records no finals"
     again = CliRunner().invoke(app, ["train", str(exported), "--out", str(kept)])
     assert again.exit_code == 2
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 def test_a_model_that_transformers_has_no_class_for_is_refused_before_it_is_trained(exported: Path, tmp_path: Path):

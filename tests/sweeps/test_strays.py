@@ -60,7 +60,7 @@ def test_another_metric_in_the_task_file_is_refused_by_sweep_and_plan_with_one_l
         lambda: settle_specification(Ledger(tmp_path / spec.name), spec, open_cells(spec)),
         lambda: plan_sweep(spec, Resources(storage=str(tmp_path))),
     ):
-        with pytest.raises(ValueError, match=r"the metric of tiny_reviews: accuracy → f1\. Take another --name"):
+        with pytest.raises(ValueError, match=r"the metric of tiny_reviews: accuracy → f1\. Use another --name"):
             ask()
 
 
@@ -88,7 +88,7 @@ provenance: {{metric: {metric}, seed: 0, dev: 0.5, encoder_fingerprint: "{print}
 def test_train_does_not_compare_scores_of_two_metrics_or_two_encoders(tiny_encoder, tiny_task, tmp_path):
     path = tmp_path / "point.yaml"
     for facts, says in (
-        ({"metric": "macro_f1", "print": ""}, "was found by macro_f1, and the metric of tiny_reviews is now accuracy"),
+        ({"metric": "macro_f1", "print": ""}, "was found by macro_f1, but the metric of tiny_reviews is now accuracy"),
         ({"metric": "accuracy", "print": "0" * 16}, "was found with other files of "),
     ):
         path.write_text(POINT.format(encoder=tiny_encoder, task=tiny_task, **facts), encoding="utf-8")

@@ -105,8 +105,8 @@ def test_a_time_budget_ends_the_search_and_the_finals_still_follow(spec, tmp_pat
     assert roles(tmp_path) == found
     assert f"its search ended after {found['search']} of 400 trials (time budget)" in ended.stdout
     assert "1 of 1 cell ended the search early" in ended.stdout
-    assert f"{found['search']} of 400 search trials were run, then the time budget was spent" in again.stderr
-    assert "is closed since its test split was opened on" in again.stderr
+    assert f"{found['search']} of 400 search trials ran, then the time budget was spent" in again.stderr
+    assert "is closed because its test split was opened on" in again.stderr
     assert "Nothing is left to train" in again.stderr
 
 
@@ -172,7 +172,7 @@ def test_a_finalist_whose_weights_are_damaged_is_trained_again_and_scored(done, 
     again = run(command(spec, copied))
     assert again.returncode == 0, again.stderr
     assert "is damaged" in again.stderr
-    assert "it is trained again" in again.stderr
+    assert "retraining it" in again.stderr
     scored = {record["id"]: record for record in records(copied) if record["role"] == "final"}
     for record in finals.values():
         assert scored[record["id"]]["dev"] == record["dev"]

@@ -134,7 +134,7 @@ def test_a_disk_without_room_for_the_weights_ends_a_trial_before_it_trains(order
     monkeypatch.setattr(worker, "free_bytes", lambda folder: worker.SPARE_BYTES + 1000)
     (event,) = events_of(order)
     assert event.outcome.cause == "disk"
-    assert re.fullmatch(r"No space left on device: 10 MB are free where .* take 0 MB", event.outcome.error)
+    assert re.fullmatch(r"No space left on device: 10 MB are free, but .* take 0 MB", event.outcome.error)
 
 
 def test_a_disk_that_fills_up_while_a_trial_trains_is_no_fault_of_its_setting(order, monkeypatch):
