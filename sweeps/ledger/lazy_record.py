@@ -1,4 +1,4 @@
-"""A trial's record that holds what tables and searches read of it, and reads its file for the rest."""
+"""A trial's record that keeps the values that tables and searches read, and loads the rest from its file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SHARED = (
     "driver_attempt", "test_fingerprint", "trained_together", "suggested_by", "trained_parameters", "peak_memory_kind",
     "energy_source", "energy_share", "gpu_share",
 )  # fmt: skip
-"""Attributes of a record whose values many records have in common."""
+"""Attributes of a record whose values many records share."""
 SETTING_NAMES = "setting_names"
 COMMON = (*SHARED, SETTING_NAMES)
-"""Names of what `shared_values` gives."""
+"""The names of the values that `shared_values` returns."""
 
 
 class OwnValues(NamedTuple):
-    """The values of a record that no other one has: attributes by name, and the setting's values as JSON."""
+    """A record's own values: attributes by name, and the setting's values as JSON."""
 
     id: str
     number: int
@@ -45,18 +45,18 @@ class OwnValues(NamedTuple):
 
 
 OWN = OwnValues._fields[:-1]
-"""Attributes of a record of its own, all of them JSON as they are."""
+"""A record's own attributes, all of them valid JSON values."""
 
 _shared, _own = attrgetter(*SHARED), attrgetter(*OWN)
 
 
 class CommonValues:
-    """The values that many records have in common: an attribute for each name of `COMMON`, and the cell's facts.
+    """Values that many records share: an attribute for each name in `COMMON`, and the cell's facts.
 
     Args:
-        values: as from `shared_values`.
-        folder: where the records' files are.
-        read: reads one.
+        values: as returned by `shared_values`.
+        folder: the folder of the records' files.
+        read: reads one file.
     """
 
     def __init__(self, values: Sequence[Any], folder: Path, read: Callable[[Path], TrialRecord]) -> None:
@@ -83,15 +83,15 @@ def own_values(record: TrialRecord) -> OwnValues:
 
 
 def own_values_of(values: Iterable[Sequence[Any]]) -> list[OwnValues]:
-    """The own values of many records, whose values stand in the order of the fields."""
+    """The own values of many records, given in field order."""
     return list(map(partial(tuple.__new__, OwnValues), values))
 
 
-class LazyRecord(TrialRecord, defer_build=True):  # nothing is ever validated as one
-    """A record from the ledger's index. Every way to copy, compare or write it reads its file first.
+class LazyRecord(TrialRecord, defer_build=True):  # pydantic never validates one
+    """A record from the ledger's index. Copying, comparing or writing it reads its file first.
 
-    It holds its own values and a reference to those that it has in common with others: a driver keeps one for each of
-    ten thousand trials. Once its file was read, both are the whole record.
+    It holds its own values and a reference to the shared ones, because a driver keeps ten thousand of these records.
+    After its file has been read, both attributes refer to the full record.
     """
 
     __slots__ = ("_common", "_own")
@@ -100,13 +100,13 @@ class LazyRecord(TrialRecord, defer_build=True):  # nothing is ever validated as
 
     @classmethod
     def list_of(cls, common: Sequence[CommonValues], own: Sequence[OwnValues]) -> list[LazyRecord]:
-        """Records of entries of the index, whose values were validated when their files were read.
+        """Build records from index entries, whose values were validated when their files were read.
 
-        In steps for all of them, each a loop in C: a hundred thousand are made at once.
+        Each step is a loop in C over all records, because a hundred thousand are built at once.
 
         Args:
-            common: of each what it has in common with others.
-            own: of each what it has alone.
+            common: the shared values of each record.
+            own: the own values of each record.
         """
         records = [_new(cls) for _ in own]
         for setter, values in ((_set_common, common), (_set_own, own)):
@@ -114,7 +114,7 @@ class LazyRecord(TrialRecord, defer_build=True):  # nothing is ever validated as
         return records
 
     def __getattr__(self, name: str) -> Any:
-        """A field that is not there yet."""
+        """Load a field that is not in memory yet."""
         if name not in TrialRecord.model_fields:
             raise AttributeError(name)
         common, own = self._common, self._own
@@ -127,14 +127,14 @@ class LazyRecord(TrialRecord, defer_build=True):  # nothing is ever validated as
         return getattr(whole, name)
 
     def whole(self) -> TrialRecord:
-        """The record with every field, as its file has it now, or had it when this one was filled from it."""
+        """The record with every field, from its file now or from the last time it was read."""
         common = self._common
         if isinstance(common, TrialRecord):
             return common
         return common.read(common.folder / f"{self.id}.json")
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A whole record, changed."""
+        """A changed copy of the full record."""
         return self.whole().model_copy(update=update, deep=deep)  # type: ignore[return-value]
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
@@ -160,12 +160,12 @@ class LazyRecord(TrialRecord, defer_build=True):  # nothing is ever validated as
         return self.whole().model_copy(deep=True)
 
     def __reduce__(self) -> Any:
-        """Another process gets a whole record."""
+        """Pickle the full record for another process."""
         return self.whole().__reduce__()
 
 
 _new = object.__new__
 _set_common, _set_own = LazyRecord._common.__set__, LazyRecord._own.__set__  # type: ignore[union-attr]
 for _place, _names in (("_common", (*SHARED, "cell_facts")), ("_own", OWN)):
-    for _name in _names:  # after the class, since pydantic takes what a class's body names for fields
+    for _name in _names:  # after the class, because pydantic would take names in the class body for fields
         setattr(LazyRecord, _name, property(attrgetter(f"{_place}.{_name}")))

@@ -1,10 +1,10 @@
-"""A cache of the trials' records in one file, `trials.index`, so that a ledger of 100 000 files is read in a second.
+"""A cache of the trial records in one file, `trials.index`, so that a ledger of 100 000 files is read in a second.
 
-It is never the truth: an entry counts only where the record's file has the size, the times and the inode that it had
-when it was read. Anything else is read from the record's file, and so is everything where the index is missing,
-damaged or of another version. Whoever reads the ledger adds what is new, and a driver what it writes; several may do so
-at once, since a block that was torn by another one fails its checksum. Where it cannot be written (a read-only copy),
-nothing else changes.
+The record files are authoritative: an entry counts only if its file still has the size, times and inode from when it
+was read. All other records are read from their files, and so are all records if the index is missing, damaged or of
+another version. Each reader adds the entries that it found missing, and a driver adds the records that it writes.
+Several processes may do so at once, because a block that another process tore fails its checksum. If the index cannot
+be written (a read-only copy), nothing else changes.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from meltpoint.sweeps.ledger.lazy_record import (
 from meltpoint.sweeps.ledger.records import TrialRecord
 
 Stamp = tuple[int, int, int, int]
-"""Size in bytes, time of the last change of contents and of any change in ns, inode: of a file."""
+"""A file's size in bytes, mtime and ctime in ns, and inode."""
 ReadFile = Callable[[Path], TrialRecord]
 
 FEW = 256
-"""A smaller ledger has no index: its files are read in less than 0.1 s."""
+"""A ledger with fewer records has no index: reading its files takes less than 0.1 s."""
 BLOCK = 250
-"""Entries of one block, which has one checksum; a driver that ends leaves as many to the next reader."""
+"""Entries per block, which has one checksum; a driver that ends may leave this many to the next reader."""
 MOST_BLOCKS_NOTED = 64
-"""Blocks of entries that wait until their files are settled; a burst of more is left to the next reader."""
+"""The most blocks of entries that wait for their files to settle; entries beyond that are left to the next reader."""
 SETTLED_NS = 2 * 10**9
-"""A file that changed less than this before it was read may change again without another time: FAT counts 2 s."""
+"""A file that changed less than this before it was read may change again with the same timestamp: FAT counts in 2 s."""
 MOST_BYTES = 2**31
 BETWEEN = b"\x1e"
 FIELDS = {name: str(field) for name, field in TrialRecord.model_fields.items()}
 FORMAT = hashlib.sha256(repr((7, COMMON, OwnValues._fields, FIELDS)).encode()).hexdigest()
-"""Another version of the code, that keeps other fields or has other types of them, begins a new index."""
+"""The version of the index: code that keeps other fields, or other types, starts a new one."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Entry:
     """A record in the index.
 
     Attributes:
-        stamp: of its file, as it was before it was read or just after it was written.
-        shared: as from `shared_values`.
-        own: as from `own_values`.
+        stamp: of its file, taken before it was read or just after it was written.
+        shared: as returned by `shared_values`.
+        own: as returned by `own_values`.
     """
 
     name: str
@@ -81,12 +81,12 @@ class RecordIndex:
 
     Args:
         folder: `trials/` of a sweep.
-        few: a folder of fewer records is read without an index.
+        few: a folder with fewer records is read without an index.
 
     Attributes:
         files_read: how many records the last call read from their own files.
-        noted: entries of records that this process has written, by name; they wait to be added.
-        due: how many of them are added together.
+        noted: entries of records that this process has written, by name, waiting to be added.
+        due: the number of waiting entries at which they are added.
     """
 
     def __init__(self, folder: Path, few: int = FEW) -> None:
@@ -98,11 +98,11 @@ class RecordIndex:
     def records(
         self, read: ReadFile, first: Callable[[Path], TrialRecord | None] | None = None
     ) -> list[TrialRecord]:  # fmt: skip
-        """All records, in no order that counts: those of the index as it has them, then those that it lacks.
+        """All records in arbitrary order: those in the index, then those that it lacks.
 
         Args:
             read: reads one file.
-            first: reads one that the index lacks, or returns None of one that is left out; None for `read`.
+            first: reads one that the index lacks; returns None to leave it out. None: use `read`.
 
         Raises:
             ValueError: as `first`.
@@ -117,13 +117,14 @@ class RecordIndex:
             found |= {name: record for name, record in news.items() if record is not None}
             is_rebuilt = is_used and (not is_whole or count > 2 * len(stamps) + BLOCK)
             new = [name for name in (stamps if is_rebuilt else missing if is_used else ()) if name in found]
-            new.sort(key=lambda name: found[name].started_at)  # as they are walked through: near in memory
+            new.sort(key=lambda name: found[name].started_at)  # the order of traversal, for memory locality
             self._add([Entry.of(name, stamps[name], found[name]) for name in new], settled, is_rebuilt)
         self.files_read = len(missing)
         return list(found.values())
 
     def note(self, record: TrialRecord) -> None:
-        """Take up a record whose file was just written; it is added with others, so that no reader reads its file."""
+        """Queue a record whose file was just written. Queued entries are added together, so that readers skip the file.
+        """
         name = f"{record.id}.json"
         self.noted.pop(name, None)
         with contextlib.suppress(OSError):  # it is gone
@@ -135,7 +136,7 @@ class RecordIndex:
             self.due = len(self.noted) + BLOCK
 
     def _load(self, stamps: Mapping[str, Stamp], read: ReadFile) -> tuple[dict[str, TrialRecord], bool, int]:
-        """(name → record of each entry that counts; whether every block is whole; how many entries there are)."""
+        """(name → record of each current entry; whether every block is intact; the number of entries)."""
         found: dict[str, TrialRecord] = {}
         count = 0
         try:
@@ -163,7 +164,7 @@ class RecordIndex:
         return found, is_whole, count
 
     def _settled_before(self) -> int:
-        """The time in ns before which a file that changed is settled, by its own file system's clock; 0 for none."""
+        """The time in ns, by the file system's own clock, before which a changed file is settled; 0 if unknown."""
         temporary = self._temporary()
         try:
             temporary.touch()
@@ -175,11 +176,11 @@ class RecordIndex:
                 temporary.unlink(missing_ok=True)
 
     def _add(self, entries: Sequence[Entry], settled: int, is_rebuilt: bool = False) -> set[str]:
-        """Add the entries of files that are settled; returns their names.
+        """Add the entries whose files are settled; return the names added.
 
         Args:
-            settled: as from `_settled_before`, before the files were read.
-            is_rebuilt: whether they take the place of what the index has.
+            settled: as returned by `_settled_before` before the files were read.
+            is_rebuilt: whether the entries replace the whole index.
         """
         chosen = [entry for entry in entries if max(entry.stamp[1], entry.stamp[2]) < settled]
         if not chosen:
@@ -206,7 +207,7 @@ class RecordIndex:
 
 
 def _append(path: Path, data: bytes) -> None:
-    """Add to the end of a file in one call."""
+    """Append to a file in one call."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
         os.write(file, data)
@@ -215,11 +216,11 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _blocks(entries: Sequence[Entry]) -> Iterator[bytes]:
-    """Lines of a checksum, a JSON list, and settings.
+    """Lines of a checksum, a JSON list and settings.
 
-    The list has the sets of values that many records share; then, with an entry a record, the four lists of the stamps,
-    the list of the places of their sets, and a list for each of their own values. The settings' values are apart,
-    between characters that JSON has nowhere: they are read where somebody asks for one.
+    The list contains the sets of shared values; then, with one item per record, the four columns of the stamps, the
+    indices of the shared sets, and one column for each own value. The settings follow, separated by a character that
+    cannot occur in JSON, so that each is parsed only on access.
     """
     for start in range(0, len(entries), BLOCK):
         block = entries[start : start + BLOCK]
@@ -238,14 +239,14 @@ def _checked(line: bytes) -> tuple[list[list[Any]], list[bytes]] | None:
     if line[:9] != b"%08x " % zlib.crc32(text):
         return None
     head, *settings = text.split(BETWEEN)
-    return from_json(head, cache_strings="keys"), settings  # identities differ: a cache of strings costs half the time
+    return from_json(head, cache_strings="keys"), settings  # ids are unique: caching strings doubles the time
 
 
 _stamp: Callable[[os.stat_result], Stamp] = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
 
 
 def _stamps(folder: Path) -> dict[str, Stamp]:
-    """Name → stamp of every record's file."""
+    """The stamp of every record's file, by name."""
     try:
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except (FileNotFoundError, NotADirectoryError):
@@ -256,7 +257,7 @@ def _stamps(folder: Path) -> dict[str, Stamp]:
             names = [entry.name for entry in entries if entry.name.endswith(".json") and entry.name[0] != "."]
         for name in names:
             try:
-                status = os.stat(name, dir_fd=place)  # relative, which spares a walk of the whole path
+                status = os.stat(name, dir_fd=place)  # relative, which avoids resolving the whole path
             except OSError:
                 continue  # it is gone
             stamps[name] = _stamp(status)
@@ -267,10 +268,10 @@ def _stamps(folder: Path) -> dict[str, Stamp]:
 
 @contextlib.contextmanager
 def _collector_off() -> Iterator[None]:
-    """No garbage collection, which goes through all objects again and again while a million are made.
+    """Turn off garbage collection, which would scan all objects again and again while a million are created.
 
-    In a command's own process the collector leaves alone what is there then: records have no circles, and go when
-    nobody refers to them. In a user's process (`load_sweep` in a notebook) it would keep the user's garbage for good.
+    In a command's own process, the heap is then frozen: records have no reference cycles and are freed without the
+    collector. In a user's process (`load_sweep` in a notebook), freezing would keep the user's garbage forever.
     """
     was_on = gc.isenabled()
     gc.disable()
