@@ -333,7 +333,7 @@ def declared_test_examples(cell: OpenCell) -> int | None:
 
 
 def _length(cut: Slice) -> int | None:
-    """The length of a slice with both ends counted from the same side of a split that is long enough; otherwise None."""
+    """The length of a slice whose ends count from the same side of a long enough split; otherwise None."""
     if "%" in cut.start + cut.stop:
         return None
     start, stop = (int(end) if end else None for end in (cut.start, cut.stop))

@@ -9,9 +9,9 @@ for some epochs: five epochs of ten steps each are over before it has started to
 
 The default `max_pieces` is the 99.5th percentile of the lengths of the training examples, in subword tokens of the
 encoder's own tokenizer, or more if that would cut an input of up to 128 tokens. If sentences are read in document
-context, it is the encoder's longest input. It depends on nothing else, so that all modes and heads of a task and encoder
-read the same text. Only an encoder's own pooling is limited to its authors' length (`SentencePooling.longest`). No torch
-is imported until lengths are counted."""
+context, it is the encoder's longest input. It depends on nothing else, so that all modes and heads of a task and
+encoder read the same text. Only an encoder's own pooling is limited to its authors' length (`SentencePooling.longest`).
+No torch is imported until lengths are counted."""
 
 from __future__ import annotations
 

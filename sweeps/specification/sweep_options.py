@@ -143,7 +143,7 @@ def check_cache_dir(text: str | None) -> str | None:
         ValueError: one line with the remedy.
     """
     if text is not None and "://" in text:
-        raise ValueError(f"--cache-dir {text}: name a folder on each node's own disk; an object store is for --storage.")
+        raise ValueError(f"--cache-dir {text}: name a folder on each node's disk; use an object store for --storage.")
     return text
 
 
@@ -163,7 +163,8 @@ Bytes = Annotated[int, BeforeValidator(_bytes), PlainSerializer(lambda value: in
 
 @dataclass(frozen=True)
 class Searched:
-    """The options that define the search: changing one makes a different sweep. A `--spec` file has its own defaults."""
+    """The options that define the search; changing one makes a different sweep. A `--spec` file has its own defaults.
+    """
 
     name: str | None = Field(
         default=None,
@@ -171,7 +172,7 @@ class Searched:
     )
     encoder: Words | None = Field(
         default=None,
-        description="bert-base, minilm, hf:ID, hf:FOLDER, NAME=hf:FOLDER, elmo:FOLDER; separate with commas, or repeat.",
+        description="bert-base, minilm, hf:ID, hf:FOLDER, NAME=hf:FOLDER, elmo:FOLDER; use commas, or repeat.",
     )
     mode: Words | None = Field(
         default=None, description="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥); default: all."
@@ -235,7 +236,7 @@ class Resources:
     )
     address: Annotated[str | None, AfterValidator(lambda text: None if text == "local" else text)] = Field(
         default=None,
-        description="A running Ray cluster: HOST:PORT, or auto (RAY_ADDRESS or this machine's). Default: start one here.",
+        description="A running Ray cluster: HOST:PORT, or auto (RAY_ADDRESS or this machine's). Default: a new local one.",
     )
     cpus_per_trial: Annotated[float, AfterValidator(_cpus)] = Field(default=1.0, description="CPUs for each trial.")
     gpus_per_trial: Annotated[float | Literal["auto"], BeforeValidator(_gpus)] = Field(

@@ -237,7 +237,7 @@ def check(spec: SweepSpec) -> None:
             _check_block(block)
             if spec.default_finals and block.variant == DEFAULT:
                 raise ValueError(
-                    f"variant {DEFAULT!r}: files of the published setting's finals use that word in their names; choose "
+                    f"variant {DEFAULT!r}: the published setting's finals use that word in their file names; choose "
                     "another variant, or add --no-default-finals."
                 )
     _check_clashes(spec.products())
