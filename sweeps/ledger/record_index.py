@@ -123,8 +123,7 @@ class RecordIndex:
         return list(found.values())
 
     def note(self, record: TrialRecord) -> None:
-        """Queue a record whose file was just written. Queued entries are added together, so that readers skip the file.
-        """
+        """Queue a record whose file was just written. Entries are added in batches, so that readers skip the files."""
         name = f"{record.id}.json"
         self.noted.pop(name, None)
         with contextlib.suppress(OSError):  # it is gone

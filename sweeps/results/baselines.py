@@ -118,7 +118,7 @@ def _fitted(task: Task, strength: float, train: Any, dev: Any, labels: list[Any]
     model = LogisticRegression(C=strength, max_iter=200)
     if task.of_kind.has_labels:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about labels that all or no training examples have: the model predicts the same
+            warnings.simplefilter("ignore")  # about labels that all or no training examples have: they stay constant
             several = OneVsRestClassifier(model).fit(train, np.array(labels))
         shares = several.predict_proba(dev)
         return _scored(task, examples, (shares >= 0.5).astype(int).tolist(), shares.tolist())

@@ -200,7 +200,7 @@ def _scored(
         lacking = [one for one, final in parts if not final.test]
     if lacking:
         labels = ", ".join(dict.fromkeys(one.label for one in lacking))
-        return (), [f"no {split} score: {labels} stored nothing to score"]
+        return (), [f"no {split} score: nothing stored to score for {labels}"]
     header = chosen[0].cell.header
     kind = header.kind
     scored = []

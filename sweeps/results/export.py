@@ -169,7 +169,7 @@ def model_folder(word: str, storage: str) -> Path:
         others = f" name one of {', '.join(exported)}, or" if exported else ""
         raise ValueError(f"Sweep {word} kept no model;{others} run `meltpoint export {word} --model` to write them.")
     kept = sorted(path.parent.parent.name for path in Path(storage).glob(f"*/{KEPT}/meltpoint.json"))
-    there = f"Sweeps with a model: {', '.join(kept)}." if kept else f"`meltpoint tune` keeps one in {storage}/NAME/{KEPT}."
+    there = f"Such sweeps: {', '.join(kept)}." if kept else f"`meltpoint tune` keeps one in {storage}/NAME/{KEPT}."
     raise ValueError(f"{word} is neither a model folder nor a sweep in {storage} that kept a model. {there}")
 
 

@@ -1,4 +1,4 @@
-"""A cell's best finalist as an MLflow model: `mlflow.pyfunc.load_model(…).predict(frame)`, if Meltpoint is installed."""
+"""A cell's best finalist as an MLflow model: `mlflow.pyfunc.load_model(…).predict(frame)`, with Meltpoint installed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def finalist_models(
 
 
 def described(model: Path) -> str:
-    """The description of a model version: the model card of an MLflow model without its front matter; "" without a card.
+    """A model version's description: the model card of an MLflow model without its front matter; "" without a card.
 
     Args:
         model: a folder of `save_model`.

@@ -102,12 +102,10 @@ def _layout(model: ExportedModel, file: Path, named: Sequence[str]) -> ConllLayo
         _refuse_columns(model, file)
         return None
     if not model.task.of_kind.labels_words:
-        raise ValueError(
-            f"{file} is a file of tagged words by its suffix, but this model reads texts; use txt or csv."
-        )
+        raise ValueError(f"{file} is a file of tagged words by its suffix, but this model reads texts; use txt or csv.")
     word, tag = model.task.conll_columns or (0, -1)
     if named and not named[0].isdecimal():
-        raise ValueError(f"--text {named[0]}: write a column number of {file}, from 0; the default for words is {word}.")
+        raise ValueError(f"--text {named[0]}: write a column number of {file}, from 0; the words' default is {word}.")
     return ConllLayout(int(named[0]) if named else word, tag, needs_tag=False)
 
 
@@ -119,7 +117,7 @@ def _refuse_columns(model: ExportedModel, file: Path) -> None:
         rows = [line.split() for line in itertools.islice(lines, ROWS) if line.strip() and line[0] not in "#-"]
     names = {label.removeprefix("B-") for label in model.task.labels}
     if rows and all(len(row) > 1 and (row[-1] in names or row[-1][2:] in names) for row in rows):
-        raise ValueError(f"{file} seems to have one tagged word per line, but txt has one text per line; name it .conll.")
+        raise ValueError(f"{file} seems to have a tagged word per line, but txt has a text per line; name it .conll.")
 
 
 def _text_columns(file: Path, piece: pandas.DataFrame, named: Sequence[str], count: int) -> tuple[str, ...]:
@@ -135,7 +133,7 @@ def _text_columns(file: Path, piece: pandas.DataFrame, named: Sequence[str], cou
     if len(set(named)) < len(named):
         raise ValueError(f"--text names {named[0]} twice; name the column of each text.")
     if named and len(named) != count:
-        raise ValueError(f"--text: this model reads {count} text{'s' if count > 1 else ''} per row; you named {len(named)}.")
+        raise ValueError(f"--text: this model reads {count} text{'s' if count > 1 else ''} per row, not {len(named)}.")
     if named:
         return tuple(named)
     found = next((names for names in USUAL[count] if set(names) <= set(there)), None)

@@ -138,7 +138,10 @@ class Writer(Protocol):
 
 @contextmanager
 def writing(out: Path | None, standard_output: TextIO) -> Iterator[Writer]:
-    """Yield a writer of chunks; the file appears, complete, once the block ends without an error. None: print JSON lines.
+    """Yield a writer of chunks. The complete file appears once the block ends without an error.
+
+    Args:
+        out: the file; None prints JSON lines.
 
     Raises:
         ValueError: the file has an unknown suffix.
@@ -163,7 +166,7 @@ def _write_jsonl(piece: pandas.DataFrame, file: TextIO) -> None:
 
 
 def _write_conll(piece: pandas.DataFrame, file: TextIO) -> None:
-    """Write one word per line, tab-separated from the row's other lists, with the prediction last; then a blank line."""
+    """Write one word per line, a tab before each further list of the row, the prediction last; then a blank line."""
     for row in piece.to_dict(orient="records"):
         cells = [_plain(value) for value in row.values()]
         tags = cells[-1]

@@ -120,7 +120,7 @@ class CellSummary:
 
     @property
     def is_done(self) -> bool:
-        """True if the search is over and every finalist is scored, including those planned for the published setting."""
+        """True if the search is over and every finalist is scored, including the published setting's planned ones."""
         wanted = self.default_finals if self.default_seeds else []
         scored = all(final.test is not None for final in (*self.finals, *wanted))
         return bool(self.finals) and scored and len(wanted) >= self.default_seeds
@@ -190,7 +190,7 @@ class SweepSummary:
 
     @property
     def code_versions(self) -> tuple[str, ...]:
-        """The versions of the code that ran its trials, cell by cell; before any has run, the version that opened it."""
+        """The versions of the code that ran its trials, cell by cell; before any ran, the version that opened it."""
         used = dict.fromkeys(use.version for cell in self.cells for use in cell.code_uses)
         return tuple(used) or (self.code,)
 
@@ -200,7 +200,7 @@ class SweepSummary:
 
     @cached_property
     def time_left(self) -> TimeLeft | None:
-        """An estimate for a running sweep; None if it is not running, before any trial has ended, or if none is left.
+        """An estimate for a running sweep; None if it is not running, no trial has ended yet, or none is left.
 
         Cells without ended trials are weighted by their operations, or equally if the sweep's file does not have them.
         """
@@ -318,7 +318,7 @@ def _cell(
 def _parted(
     records: Iterable[TrialRecord], running: set[str]
 ) -> tuple[list[TrialRecord], list[TrialRecord], list[TrialRecord], Counter[str]]:
-    """A cell's search trials that are not running again, its finals, the failed ones of both, and search trials by status.
+    """A cell's search trials that are not running again, its finals, all failed ones, and search trials by status.
 
     In one pass, because a hundred thousand records do not fit in a CPU cache.
     """
@@ -361,7 +361,7 @@ def _state(driven: bool, cells: list[CellSummary], seeds: list[int]) -> State:
 
 
 def _is_hopeless(cell: CellSummary, seeds: int) -> bool:
-    """True if running the command again cannot help: no search trial finished, or finals failed due to their setting."""
+    """True if running the command again cannot help: no search trial finished, or finals failed for their setting."""
     ended = cell.counts["missing"] == 0 and cell.counts["running"] == 0 and cell.lost == 0
     if cell.best is None:
         return ended

@@ -163,8 +163,7 @@ Bytes = Annotated[int, BeforeValidator(_bytes), PlainSerializer(lambda value: in
 
 @dataclass(frozen=True)
 class Searched:
-    """The options that define the search; changing one makes a different sweep. A `--spec` file has its own defaults.
-    """
+    """The options that define the search; changing one makes a different sweep. A `--spec` has its own defaults."""
 
     name: str | None = Field(
         default=None,
@@ -236,7 +235,7 @@ class Resources:
     )
     address: Annotated[str | None, AfterValidator(lambda text: None if text == "local" else text)] = Field(
         default=None,
-        description="A running Ray cluster: HOST:PORT, or auto (RAY_ADDRESS or this machine's). Default: a new local one.",
+        description="A running Ray cluster: HOST:PORT, or auto (RAY_ADDRESS or this machine's). Default: a local one.",
     )
     cpus_per_trial: Annotated[float, AfterValidator(_cpus)] = Field(default=1.0, description="CPUs for each trial.")
     gpus_per_trial: Annotated[float | Literal["auto"], BeforeValidator(_gpus)] = Field(

@@ -206,7 +206,7 @@ class ObjectPath:
         self.put(b"")
 
     def put(self, contents: bytes | Path) -> None:
-        """Write or replace an object from bytes or a local file. A large file is sent in parts but appears atomically."""
+        """Write or replace an object from bytes or a local file. A large file is sent in parts, but appears at once."""
         import obstore
 
         self._ask(lambda: obstore.put(self._client, self.key, contents))
