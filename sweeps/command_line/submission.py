@@ -137,5 +137,5 @@ def _check_task_files(words: Sequence[str]) -> None:
 
 def _not_there(option: str, path: str) -> ValueError:
     return ValueError(
-        f"{option} {path}: the job runs on the cluster; copy it to a folder that every node sees, and give that absolute path."
+        f"{option} {path}: the job runs on the cluster; put it where every node sees it, and give its absolute path."
     )

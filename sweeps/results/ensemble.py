@@ -102,7 +102,7 @@ def _task_name(summary: SweepSummary, task: str) -> str:
     known = dict.fromkeys(cell.header.task for cell in summary.cells)
     name = task if task in known else get(task).name
     if name not in known:
-        raise ValueError(f"Sweep '{summary.name}' has no cell of task '{name}'; its tasks: {', '.join(known)}.")
+        raise ValueError(f"Sweep '{summary.name}' has no cell of task '{name}'. Tasks: {', '.join(known)}.")
     return name
 
 
@@ -141,7 +141,7 @@ def _find(storage: StoragePath, summary: SweepSummary, name: str) -> Candidate:
         if cell_name(*cell.header.key) == name:
             return Candidate(Ledger(sweep_folder(storage, summary.name)), summary.name, cell)
     names = ", ".join(cell_name(*cell.header.key) for cell in summary.cells)
-    raise ValueError(f"Sweep '{summary.name}' has no cell '{name}'; its cells: {names}.")
+    raise ValueError(f"No cell '{name}' in sweep '{summary.name}'. Cells: {names}.")
 
 
 def _check(chosen: Sequence[Candidate], task: str) -> None:

@@ -46,7 +46,7 @@ def export_cells(
     chosen = [cell for cell in summary.cells if only in (None, cell_name(*cell.header.key))]
     if only is not None and not chosen:
         names = ", ".join(cell_name(*cell.header.key) for cell in summary.cells)
-        raise ValueError(f"Sweep '{summary.name}' has no cell '{only}'; its cells: {names}.")
+        raise ValueError(f"No cell '{only}' in sweep '{summary.name}'. Cells: {names}.")
     if only is not None and chosen[0].best is None:
         raise ValueError(f"Cell '{only}' of sweep '{summary.name}' has no finished trial yet; see `meltpoint status`.")
     written = []
@@ -227,7 +227,7 @@ def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRe
     results = next((one for one in summary.cells if cell_name(*one.header.key) == cell), None)
     if results is None:
         names = ", ".join(cell_name(*one.header.key) for one in summary.cells)
-        raise ValueError(f"Sweep '{summary.name}' has no cell '{cell}'; its cells: {names}.")
+        raise ValueError(f"No cell '{cell}' in sweep '{summary.name}'. Cells: {names}.")
     final = results.kept
     if final is None or not (ledger.checkpoint(final.id) / WEIGHTS).exists():
         raise ValueError(

@@ -124,8 +124,8 @@ def read_sweep(ledger: Ledger) -> SweepFile:
         return sweep
     except FileNotFoundError:
         known = sorted(path.parent.name for path in ledger.folder.parent.glob("*/sweep.json"))
-        hint = f"Its sweeps: {', '.join(known)}." if known else "It has none yet; start one with `meltpoint sweep`."
-        raise ValueError(f"{ledger.folder.parent} has no sweep '{ledger.folder.name}'. {hint}") from None
+        hint = f"Sweeps: {', '.join(known)}." if known else "It has no sweeps yet; start one with `meltpoint sweep`."
+        raise ValueError(f"No sweep '{ledger.folder.name}' under {ledger.folder.parent}. {hint}") from None
     except ValueError:
         remedy = "restore it, choose a new --name, or remove it with `rm`"
         raise ValueError(f"{ledger.specification} is damaged; {remedy}.") from None

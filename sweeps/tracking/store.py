@@ -113,7 +113,7 @@ def view_fragments(uri: str, name: str) -> dict[str, str]:
     sweeps = _sweeps(uri)
     if name not in sweeps:
         known = ", ".join(list(sweeps)[:10]) or "none yet"
-        raise ValueError(f"MLflow at {without_sign_in(uri)} has no sweep '{name}'; its sweeps: {known}.")
+        raise ValueError(f"MLflow at {without_sign_in(uri)} has no sweep '{name}'. Sweeps: {known}.")
     experiment, version = sweeps[name], server_version(uri)
     views = named_fragments(experiment.experiment_id, experiment.tags) if is_verified(version) else {}
     cells = cells_view([])

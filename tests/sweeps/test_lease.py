@@ -86,7 +86,7 @@ def test_the_lease_of_an_unreachable_machine_is_taken_over_after_its_silence_and
     assert time.monotonic() - before >= 0.3
     (line,) = said
     assert "on other since" in line
-    assert "If it stays silent for 0.3 s, this one takes over." in line
+    assert "If it stays silent for 0.3 s, this process takes over." in line
 
 
 @pytest.mark.usefixtures("quick")
@@ -155,7 +155,7 @@ def test_a_folder_that_is_gone_is_named_and_no_other_driver_is_blamed(tmp_path, 
     sweep = tmp_path / "first"
     ours = acquire(sweep / "drivers", say=print)
     (sweep / gone).rename(tmp_path / "elsewhere")
-    message = rf"^{re.escape(str(sweep / gone))} is gone: removed, renamed or moved"
+    message = rf"^{re.escape(str(sweep / gone))} was removed, renamed or moved"
     with pytest.raises(LeaseLostError, match=message), ours.placing(sweep / "note") as beside:
         beside.write_text("new")
     assert not (sweep / "note").exists()

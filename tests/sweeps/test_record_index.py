@@ -124,7 +124,7 @@ def test_a_damaged_record_is_named_though_the_index_knew_it_whole(tmp_path, at_o
     ledger, index = ledger_of(tmp_path, 5), RecordIndex(tmp_path / "trials", few=0)
     index.records(ledger._read)
     (ledger.trials / f"{2:016x}.json").write_text("{")
-    with pytest.raises(ValueError, match=r"0000000000000002\.json is not a trial's record"):
+    with pytest.raises(ValueError, match=r"0000000000000002\.json is not a trial record"):
         index.records(ledger._read)
 
 

