@@ -108,7 +108,7 @@ def test_a_sweep_of_a_decoder_and_an_encoder_is_refused_with_the_line_that_says_
     "name", ["cache", "Cache", "mlartifacts", "mlflow.db", "mlflow.db-wal", "MLflow.DB-shm", "Default", "x."]
 )  # fmt: skip
 def test_a_sweep_is_not_named_as_something_that_lies_in_the_storage_already(name):
-    with pytest.raises(ValueError, match=rf"^--name {name}: that name is kept for .* take another\.$"):
+    with pytest.raises(ValueError, match=rf"^--name {name}: that name is reserved by .* choose another\.$"):
         check(spec("sst2").model_copy(update={"name": name}))
 
 

@@ -324,7 +324,7 @@ def test_a_short_password_is_refused_and_not_shown() -> None:
 
 def test_without_the_package_for_sign_in_it_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"Flask-WTF; pip install 'meltpoint\[cluster\]'"):
+    with pytest.raises(ValueError, match=r"Flask-WTF; run pip install 'meltpoint\[cluster\]'"):
         check_sign_in("0.0.0.0", {PASSWORD: SECRET})
 
 

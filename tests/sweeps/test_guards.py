@@ -131,7 +131,7 @@ def test_a_failed_final_whose_training_loss_fell_as_the_others_did_points_at_the
         for seed, (dev, last) in enumerate(zip((0.83, 0.82, 0.3), fallen, strict=True))
     ]
     (found,) = [guard for guard in cell_guards(replace(one, finals=finals), known) if guard.kind == "failed_runs"]
-    assert ("the training loss of seed 2 fell as others' did" in found.text) == is_said
+    assert ("the training loss of seed 2 fell as far as the others'" in found.text) == is_said
 
 
 def test_where_no_final_learnt_the_baseline_says_it() -> None:

@@ -261,7 +261,7 @@ def test_a_claim_that_a_crash_left_empty_is_followed_after_its_silence(folder):
 @pytest.mark.parametrize("said", ["soon", "0", "-1", "inf", "nan"])
 def test_a_silence_that_is_no_time_is_refused(folder, monkeypatch, said):
     monkeypatch.setenv(leases.SILENCE, said)
-    with pytest.raises(ValueError, match=f"{leases.SILENCE}={said}: write a number of seconds"):
+    with pytest.raises(ValueError, match=f"{leases.SILENCE}={said}: set a number of seconds"):
         acquire(folder, say=print)
 
 

@@ -88,7 +88,7 @@ def test_a_sweep_that_goes_on_deletes_a_damaged_started_note_in_one_line_and_kee
     (ledger.started / "abc.json").write_text(text)
     (line,) = ledger.clean_started()
     assert str(ledger.started / "abc.json") in line
-    assert "is deleted" in line
+    assert "has been deleted" in line
     assert [note["id"] for note in ledger.unfinished()] == [proposal.id]
     assert [path.stem for path in ledger.started.iterdir()] == [proposal.id]
 

@@ -331,7 +331,7 @@ def test_a_dead_server_is_one_line_of_trouble_and_stops_nothing(
     tracker.end(make_record(proposal))
     tracker.flush()
     assert nobody in tracker.trouble
-    assert "the ledger keeps everything" in tracker.trouble
+    assert "the ledger has everything" in tracker.trouble
     assert "\n" not in tracker.trouble
     assert [line for line in said if "the sweep continues" in line] == said[:1]
     tracker.close([], True, {})

@@ -142,7 +142,7 @@ def test_columns_of_words_that_cannot_be_meant_are_refused_in_one_line(folders, 
     columns = tmp_path / "in.conll"
     columns.write_text("# sent_id = 0\nthe O\nfilm S-X\n\nwas O\n", encoding="utf-8")
     assert "this model reads texts; use txt or csv" in refused(texts, columns)
-    assert "a column of" in refused(words, columns, "--text", "words")
+    assert "write a column number of" in refused(words, columns, "--text", "words")
     assert "line 2: 2 columns, not at least 3" in refused(words, columns, "--text", "2")
     assert "conll is only for predictions per word" in refused(
         texts, written(tmp_path / "a.csv"), "--out", tmp_path / "o.conll"
@@ -151,7 +151,7 @@ def test_columns_of_words_that_cannot_be_meant_are_refused_in_one_line(folders, 
     columns.rename(tmp_path / "in.txt")
     assert "txt has a text per line; name it .conll" in refused(words, tmp_path / "in.txt")
     (tmp_path / "in.jsonl").write_text('{"words": ["a\\tb"]}\n', encoding="utf-8")
-    assert "a word has a tab" in refused(words, tmp_path / "in.jsonl", "--out", tmp_path / "o.conll")
+    assert "a word contains a tab" in refused(words, tmp_path / "in.jsonl", "--out", tmp_path / "o.conll")
 
 
 def refused(*words: str | Path) -> str:
@@ -173,7 +173,7 @@ def test_a_wrong_file_column_or_model_is_refused_in_one_line(folders, tmp_path):
     assert "neither a model folder nor a sweep in runs" in refused(tmp_path, table)
     assert "device" in refused(model, table, "--device", "tpu")
     assert "--probabilities" in refused(folders["pair_regression"], table, "--probabilities")
-    assert "no usual column" in refused(folders["pair_classification"], table)
+    assert "no known text column" in refused(folders["pair_classification"], table)
     (tmp_path / "latin.csv").write_bytes("text\ncafé\n".encode("latin-1"))
     assert "UTF-8" in refused(model, tmp_path / "latin.csv")
     (tmp_path / "broken.csv").write_text('text,b\n"x,1\n', encoding="utf-8")

@@ -217,7 +217,7 @@ def test_the_published_settings_finals_are_run_where_they_are_under_a_tenth_or_a
 @pytest.mark.parametrize(
     ("said", "parts"),
     [
-        ({"head": "mlp"}, ("--head mlp", "copy the file")),
+        ({"head": "mlp"}, ("--head mlp", "copy that file")),
         ({"encoder": ["bert-bas"]}, ("'bert-bas'", "Did you mean bert-base")),
         ({"encoder": ["minilm"]}, ("'minilm'", "bert-base, elmo", "--with bert-base=minilm")),
         ({"mode": ["finetuning"]}, ("'finetuning'", "Did you mean fine_tuning")),
