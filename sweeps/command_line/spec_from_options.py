@@ -315,7 +315,7 @@ def asked_to_grow(spec: SweepSpec, resources: Resources) -> Resources:
         return resources
     then = read_sweep(ledger).spec
     if not spec.growth(then) or spec.differences(then, may_grow=True):
-        return resources  # there is no question, or the sweep is refused later with all differences
+        return resources  # no growth to confirm, or the sweep is refused later with all differences
     import typer
 
     for line in question(ledger, then, spec):

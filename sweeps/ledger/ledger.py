@@ -40,7 +40,7 @@ from meltpoint.tasks.core.wording import some
 STATES = "state.*"
 """The files in a trial's checkpoint folder that hold its saved epochs (`worker.epoch_checkpoints`)."""
 WRONG_CLOCK_SECONDS = 26 * 3600.0
-"""How much older than its true age a heartbeat's timestamp may look: a wrong time zone shifts a clock by hours."""
+"""The largest clock error: a heartbeat may look this much older than it is if a wrong time zone shifts a clock."""
 DRIVERS = "drivers"
 EMPTY_SWEEP = {LOCK, DRIVERS, "trials", "started"}
 """The files and folders that a sweep's folder may contain before `sweep.json` is written, if they are empty."""

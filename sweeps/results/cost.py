@@ -59,7 +59,7 @@ class TimeLeft:
     at_a_time: float
 
     def __str__(self) -> str:
-        """`about 12 min left`: one unit, because an estimate is no more precise."""
+        """`about 12 min left`: one unit, which is as precise as an estimate can be."""
         if self.seconds < 90:
             return f"about {max(1, round(self.seconds))} s left"
         if self.seconds < 90 * 60:

@@ -80,7 +80,7 @@ def remove_sweep(storage: StoragePath, name: str, found: Removable) -> None:
     with ledger.driving():
         if isinstance(found.folder, Path) and found.folder.exists():
             check_removable(found.folder)
-        remove(ledger.specification if is_whole else found.folder)  # first: after an interruption, the rest is no sweep
+        remove(ledger.specification if is_whole else found.folder)  # first: an interrupted removal leaves no sweep
     if is_whole:
         parts: list[StoragePath] = list(ledger.folder.iterdir())
         for path in parts:

@@ -60,7 +60,7 @@ def _bytes(value: object, info: ValidationInfo) -> int:
     """`500MB`, `50GB` or `2TB` in bytes."""
     size = _number(value, SIZES)
     if not 0 <= size < float("inf"):
-        raise ValueError(f"{_flag(info)} {value!r}: write 500MB, 50GB or 2TB; 0MB turns it off.")
+        raise ValueError(f"{_flag(info)} {value!r}: write 500MB, 50GB or 2TB; 0MB keeps nothing.")
     return round(size)
 
 

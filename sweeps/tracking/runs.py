@@ -117,7 +117,7 @@ class Runs:
         """True if MLflow answers, even with the error that the experiment is gone."""
         try:
             self.client.get_experiment(self.experiment)
-        except Exception as error:  # noqa: BLE001 - any other error is no answer
+        except Exception as error:  # noqa: BLE001 - any other kind of error is not an answer
             return isinstance(error, MlflowException) and not is_about_the_store(error)
         return True
 
