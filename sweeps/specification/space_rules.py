@@ -212,8 +212,8 @@ class CellLength:
         largest: the largest value if it is searched; otherwise the same.
         source: the source of the value.
         examples: the number of training examples that were counted.
-        examples_cut: the share of them that lose text; in sequence labelling, the share of sentences that are split into
-            windows or lack a part of their document.
+        examples_cut: the share of them that lose text; in sequence labelling, the share of sentences that are split
+            into windows or lack a part of their document.
         pieces_cut: the share of their subword tokens that is lost.
         keeps_all: the length that would avoid all cuts; it may exceed the encoder's limit.
         mean: the mean number of subword tokens that the encoder reads per example.
