@@ -21,7 +21,7 @@ from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import KINDS, SPLITS, HubSource, Kind, Task
 
 if TYPE_CHECKING:
-    from meltpoint.adapters.head import Head  # torch, which takes seconds
+    from meltpoint.adapters.head import Head  # imports torch, which takes seconds
 
 Row = dict[str, object]
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from meltpoint.adapters.training.epochs import EpochResult, Seconds
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-"""A number of bytes or parameters. A larger one means damage, and a float could not hold it."""
+"""A number of bytes or parameters. A larger one means damage, and may not fit in a float."""
 Joules = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 MemoryKind = Literal["gpu_allocated", "process", "process_lifetime"]
 """The tensors of torch's allocator on the GPU; the worker process's resident memory while the trial ran; or that memory

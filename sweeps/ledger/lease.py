@@ -64,7 +64,7 @@ Say = Callable[[str], None]
 
 
 class LeaseLostError(Exception):
-    """Another driver has taken over the sweep, or its folder is gone; this one writes nothing more."""
+    """Another driver has taken over the sweep, or its folder is gone; this driver stops writing."""
 
 
 def silence_seconds() -> float:

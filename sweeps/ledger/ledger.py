@@ -345,7 +345,7 @@ class Ledger:
             on_lost: called in its own thread when another driver has taken over.
 
         Raises:
-            ValueError: another process drives the sweep, or its folder cannot be written.
+            ValueError: another process drives the sweep, or its folder is not writable.
         """
         with file_lock(self.folder) as take_lock:
             lease = leases.acquire(self.drivers, say, take_lock)

@@ -149,7 +149,7 @@ def file_lock(folder: StoragePath) -> Iterator[Callable[[], bool]]:
     """Yield a function that tries to take a sweep's file lock and returns whether it did; free it after the block.
 
     Raises:
-        ValueError: the folder cannot be written.
+        ValueError: the folder is not writable.
     """
     if isinstance(folder, ObjectPath):
         yield lambda: False

@@ -259,7 +259,7 @@ class _Regressed(StoredExample):
 
 
 class _Labelled(StoredExample):
-    """A line of a labelling task: a tag for each word of a sentence."""
+    """A line of a labelling task: one tag per word of a sentence."""
 
     gold: tuple[str, ...]
     prediction: tuple[str, ...]
@@ -311,7 +311,7 @@ def _regressed(path: StoragePath, kind: Kind) -> ScoredExamples:
 
 
 def _labelled(path: StoragePath, kind: Kind) -> ScoredExamples:
-    lines = read_lines(path, _Labelled, "gold and prediction, a tag a word")
+    lines = read_lines(path, _Labelled, "gold and prediction, one tag per word")
     labels = tuple(sorted({tag for one in lines for tag in (*one.gold, *one.prediction)}))
     places = {label: place for place, label in enumerate(labels)}
     gold = np.array([places[tag] for one in lines for tag in one.gold], dtype=np.int32)

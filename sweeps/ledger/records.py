@@ -27,7 +27,7 @@ FINAL_ROLES: tuple[Role, ...] = ("final", "default")
 SuggestedBy = Literal["first", "random", "tpe", "sibling", "grid"]
 """The source of a search trial's setting. `sibling`: the best one of a cell with the same encoder, mode and head."""
 GPU_TOLERANCE = 0.02
-"""The largest difference between scores of the same weights on a GPU, where rounding depends on the other trials."""
+"""The largest accepted difference between scores of the same weights on a GPU, where other trials affect rounding."""
 ROUNDING = 1e-6
 """The most that a score may exceed its metric's range: a correlation of 1 may be computed as slightly more."""
 CellKey = tuple[str, ...]
@@ -200,7 +200,7 @@ class TrialRecord(Trial, Attempt):
 
     @property
     def dev_tolerance(self) -> float:
-        """The largest difference in dev when the same weights are evaluated again together with other trials."""
+        """The largest accepted difference in dev if the same weights are evaluated again together with other trials."""
         return GPU_TOLERANCE if self.hardware is not None and self.hardware.device != "cpu" else 0.0
 
     def result_notes(self) -> list[str]:
@@ -226,7 +226,7 @@ class TrialRecord(Trial, Attempt):
 
     @property
     def epoch_count(self) -> int:
-        """The count of its epochs."""
+        """The number of its epochs."""
         return len(self.epochs)
 
     @property

@@ -183,7 +183,7 @@ def export_finalist(
         name: another name for the folder.
         cell: its name (E.M.T).
         form: `adapters.exported_model`, `adapters.exported_transformers` or `adapters.exported_onnx`.
-        card: the text of its model card; None for none.
+        card: the text of its model card; None to write no card.
 
     Raises:
         ValueError: the cell does not exist or has no finalist, its weights were deleted, or the finalist cannot have

@@ -22,7 +22,7 @@ class Finalist(PythonModel):
 
     def load_context(self, context: PythonModelContext) -> None:
         """Load the exported model on the CPU."""
-        from meltpoint.adapters.exported_model import load_folder  # torch, which takes seconds
+        from meltpoint.adapters.exported_model import load_folder  # imports torch, which takes seconds
 
         self.model = load_folder(context.artifacts[ARTIFACT])
 

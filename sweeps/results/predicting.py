@@ -15,7 +15,7 @@ from meltpoint.tasks.core.kinds import INPUT_COLUMNS
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.rows import scalar_text
 
-if TYPE_CHECKING:  # torch, which takes seconds
+if TYPE_CHECKING:  # imports torch, which takes seconds
     import pandas
 
     from meltpoint.adapters.exported_model import ExportedModel
@@ -37,7 +37,7 @@ def frame_columns(kind: str) -> tuple[str, ...]:
 
 
 def texts_of(model: ExportedModel, frame: pandas.DataFrame) -> list[Any]:
-    """The texts in a frame's `frame_columns`, as `ExportedModel.predict` takes them.
+    """The texts in a frame's `frame_columns`, in the form that `ExportedModel.predict` accepts.
 
     Raises:
         ValueError: a column is missing, or a cell is not text.
@@ -168,7 +168,7 @@ def _with_predictions(
 
 
 def _text(model: ExportedModel, cells: Sequence[Any], where: str) -> Any:
-    """A row's texts as `ExportedModel.predict` takes them.
+    """A row's texts, in the form that `ExportedModel.predict` accepts.
 
     Args:
         where: the row, for messages.

@@ -20,7 +20,7 @@ from meltpoint.tasks.core.rows import json_rows
 from meltpoint.tasks.core.streams import check_names, is_in_quotes, stream_lines, stream_table
 from meltpoint.tasks.core.wording import printable
 
-if TYPE_CHECKING:  # it takes half a second to import
+if TYPE_CHECKING:  # importing pandas takes half a second
     import pandas
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "txt")

@@ -217,7 +217,7 @@ def has_grown(field: str, before: Any, now: Any) -> bool:
 
 
 def _change(field: str, before: Any, now: Any) -> str:
-    """A change of a field, in words."""
+    """A change of a field, as text."""
     if isinstance(before, tuple) and has_grown(field, before, now):
         return f"{field} + {', '.join(word for word in now if word not in before)}"
     return f"{field} {before!r} → {now!r}"

@@ -173,7 +173,7 @@ def where(uri: str, server: str, name: str | None, end: str = "") -> list[str]:
     Raises:
         ValueError: the sweep does not exist, or the store does not answer.
     """
-    from meltpoint.sweeps.tracking.store import sweep_fragments, view_fragments  # MLflow, which takes seconds
+    from meltpoint.sweeps.tracking.store import sweep_fragments, view_fragments  # slow: imports MLflow
 
     found = list((sweep_fragments(uri) if name is None else view_fragments(uri, name)).items())
     pages = [(title, f"{server.rstrip('/')}/{part}") for title, part in found]
