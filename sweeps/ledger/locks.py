@@ -37,7 +37,7 @@ class Owner(BaseModel):
         boot: the id of the machine's boot, which also tells machines apart; "" if the system has none.
         namespace: the namespace of the process id; each container has its own.
         started: the start time as the kernel reports it; tells the process from one with a reused id.
-        since: the start in local time, for display.
+        since: the local time of this description, for display.
         token: unique.
         has_file_lock: whether it holds the sweep's file lock.
         heartbeat_seconds: the interval at which it renews its lease.

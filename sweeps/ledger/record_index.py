@@ -47,7 +47,7 @@ BLOCK = 250
 MOST_BLOCKS_NOTED = 64
 """The most blocks of entries that wait for their files to settle; entries beyond that are left to the next reader."""
 SETTLED_NS = 2 * 10**9
-"""A file that changed less than this before it was read may change again with the same timestamp: FAT counts in 2 s."""
+"""A file that changed less than this before it was read may change again with the same timestamp: FAT resolves 2 s."""
 MOST_BYTES = 2**31
 BETWEEN = b"\x1e"
 FIELDS = {name: str(field) for name, field in TrialRecord.model_fields.items()}
