@@ -66,7 +66,7 @@ def test_cells_of_different_variants_have_different_names():
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("65", "--set max_pieces=65: max_pieces is 65, but the longest input of {} is 64 pieces; take 64 or less."),
+        ("65", "--set max_pieces=65: max_pieces is 65, but the longest input of {} is 64 pieces; set 64 or less."),
         ("{integer: [16, 2000]}", "max_pieces is up to 2000, but the longest input"),
         ("{choice: [16, 512]}", "max_pieces is up to 512, but the longest input"),
     ],

@@ -261,7 +261,7 @@ def test_wrong_words_are_refused_in_one_line(cells, task, message, two):
 
 def test_a_cell_of_another_task_is_refused(two):
     two.sweep({MODES[0]: FIRST}, name="other", task="cola")
-    with pytest.raises(ValueError, match=r"Cell 'other/minilm.*' is of task cola, not of mrpc; leave it out"):
+    with pytest.raises(ValueError, match=r"Cell 'other/minilm.*' is of task cola, not mrpc; leave it out"):
         two.ensemble(f"minilm.{MODES[0]}.mrpc", f"other/minilm.{MODES[0]}.cola")
 
 
@@ -306,7 +306,7 @@ def test_predictions_that_do_not_give_the_recorded_score_are_refused(two):
         path.read_text(encoding="utf-8").replace('"prediction": "equivalent"', '"prediction": "not_equivalent"')
     )
     with pytest.raises(
-        ValueError, match=r"seed0\.test\.jsonl gives test 0\.333.*, the record of trial one\.minilm.*0\.666"
+        ValueError, match=r"seed0\.test\.jsonl gives test 0\.333.*, but the record of trial one\.minilm.*0\.666"
     ):
         two.ensemble()
 

@@ -201,7 +201,7 @@ def test_columns_of_jsonl_come_out_as_they_went_in(classifier, tmp_path):
         ('{"text": null}', "row 2 has None instead of a text"),
         ('{"other": 1}', "row 2 has nan instead of a text"),
         ('{"text": ["a"]}', "row 2 has ['a'] instead of a text"),
-        ('{"text": "bad", "prediction": 1}', "has a column prediction of its own"),
+        ('{"text": "bad", "prediction": 1}', "already has a column prediction"),
     ],
 )
 def test_a_row_without_a_text_and_a_column_that_predictions_would_replace_are_refused(folders, tmp_path, row, fault):

@@ -148,9 +148,9 @@ def test_trials_and_seeds_of_the_command_line_are_for_every_block(file):
     spec = asked(file, trials=1, seeds=2)
     assert {(block.trials, block.seeds) for block in spec.blocks} == {(1, 2)}
     for number in (0, 1_000_001):
-        with pytest.raises(ValueError, match=f"--trials {number}: from 1 to 1000000"):
+        with pytest.raises(ValueError, match=f"--trials {number}: write a number from 1 to 1000000"):
             check(asked(file, trials=number))
-    with pytest.raises(ValueError, match="--seeds 100000000: from 1 to 10000"):
+    with pytest.raises(ValueError, match="--seeds 100000000: write a number from 1 to 10000"):
         check(asked(file, seeds=100_000_000))
 
 
