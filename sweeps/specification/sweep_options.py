@@ -210,7 +210,7 @@ class Searched:
     )
     max_dev_examples: Annotated[int | Literal["auto", "all"], BeforeValidator(_dev_examples)] = Field(
         default="auto",
-        description="Score epochs on a dev sample of this size, or on all of dev; auto samples only a very large dev.",
+        description="Score epochs on a dev sample of this size, or on all of dev; auto samples if dev far exceeds train.",
     )
     test_from: str | None = Field(
         default=None, description="Split off a labelled test set: train[-1000:], dev[:10%], …; see docs/tasks.md."
@@ -273,7 +273,7 @@ class Resources:
         default=False, description="Continue a search after its test split was opened, as a new round; tables say so."
     )
     no_epoch_checkpoints: bool = Field(
-        default=False, description="Do not save the epochs of long trials: a lost trial restarts from its beginning."
+        default=False, description="Do not save the epochs of long trials: a lost trial starts over."
     )
     register: bool = Field(
         default=False, description="Register each cell's best finalist as an MLflow model, with the alias best."
