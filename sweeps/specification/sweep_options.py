@@ -210,7 +210,7 @@ class Searched:
     )
     max_dev_examples: Annotated[int | Literal["auto", "all"], BeforeValidator(_dev_examples)] = Field(
         default="auto",
-        description="Score epochs on a dev sample of this size, or on all of dev; auto samples if dev far exceeds train.",
+        description="Score epochs on a dev sample of this size, or on all; auto samples if dev far exceeds train.",
     )
     test_from: str | None = Field(
         default=None, description="Split off a labelled test set: train[-1000:], dev[:10%], …; see docs/tasks.md."
