@@ -84,7 +84,7 @@ TYPOS = {
     "table": (["report", "there", "--beside", "table_7"], "'table_7'"),
     "exported file": (["train", "absent.yaml"], "absent.yaml: cannot be read"),
     "encoder of features": (["features", "--encoder", "minlm", "--input", "a", "--out", "b"], "Did you mean minilm?"),
-    "text": (["features", "--encoder", "minilm", "--input", "absent.txt", "--out", "b"], "absent.txt is no file"),
+    "text": (["features", "--encoder", "minilm", "--input", "absent.txt", "--out", "b"], "absent.txt is not a file"),
     "submit": (["submit", *sweep(encoder="minilmm")[1:], "--storage", "/runs"], "Did you mean minilm?"),
     "storage of submit": (["submit", *sweep()[1:]], "--storage runs"),
     "environment": (["submit", *sweep()[1:], "--storage", "/runs", "--environment", "whel"], "--environment whel"),
