@@ -139,7 +139,7 @@ def test_a_taken_name_is_refused_with_what_differs(tmp_path):
 
 def test_a_storage_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    refused(sweep(tmp_path, storage=str(tmp_path / "file" / "runs")), "--storage", "cannot be written")
+    refused(sweep(tmp_path, storage=str(tmp_path / "file" / "runs")), "--storage", "is not writable")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,12 @@ def test_cache_rm_removes_what_is_named_and_nothing_else(tmp_path, kept, words, 
 
 @pytest.mark.parametrize(
     ("words", "part"),
-    [(("xy",), "'xy' is no entry"), (("ab",), "fits 2 entries"), (("--task", "sst"), "mrpc, sst2"), ((), "--all")],
+    [
+        (("xy",), "'xy' matches no entry"),
+        (("ab",), "matches 2 entries"),
+        (("--task", "sst"), "mrpc, sst2"),
+        ((), "--all"),
+    ],
 )
 def test_cache_rm_refuses_what_it_cannot_tell(tmp_path, kept, words, part):
     refused(["cache", "rm", *words, "--storage", str(tmp_path / "runs")], part)

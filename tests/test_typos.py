@@ -84,13 +84,13 @@ TYPOS = {
     "table": (["report", "there", "--beside", "table_7"], "'table_7'"),
     "exported file": (["train", "absent.yaml"], "absent.yaml: cannot be read"),
     "encoder of features": (["features", "--encoder", "minlm", "--input", "a", "--out", "b"], "Did you mean minilm?"),
-    "text": (["features", "--encoder", "minilm", "--input", "absent.txt", "--out", "b"], "absent.txt is no file"),
+    "text": (["features", "--encoder", "minilm", "--input", "absent.txt", "--out", "b"], "absent.txt is not a file"),
     "submit": (["submit", *sweep(encoder="minilmm")[1:], "--storage", "/runs"], "Did you mean minilm?"),
     "storage of submit": (["submit", *sweep()[1:]], "--storage runs"),
     "environment": (["submit", *sweep()[1:], "--storage", "/runs", "--environment", "whel"], "--environment whel"),
     "address": (["submit", *sweep()[1:], "--storage", "/runs", "--address", "ray://h:1"], "--address ray://h:1"),
     "address of logs": (["logs", "absent", "--address", "http://127.0.0.1:9"], "http://127.0.0.1:9 does not answer"),
-    "cache": (["cache", "rm", "abc"], "'abc' is no entry"),
+    "cache": (["cache", "rm", "abc"], "'abc' matches no entry"),
 }
 
 

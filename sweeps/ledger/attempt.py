@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from meltpoint.adapters.training.epochs import EpochResult, Seconds
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-"""A number of bytes or parameters; a larger one is damage, and no float may hold it."""
+"""A number of bytes or parameters. A larger one means damage, and may not fit in a float."""
 Joules = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 MemoryKind = Literal["gpu_allocated", "process", "process_lifetime"]
-"""The tensors of torch's allocator on the GPU; the worker process's resident memory while the trial ran; or the same
-since that process began, earlier trials included, where the system cannot count anew."""
+"""The tensors of torch's allocator on the GPU; the worker process's resident memory while the trial ran; or that memory
+since the process began, earlier trials included, where the system cannot reset the count."""
 EnergySource = Literal["nvml", "rapl"]
-"""The GPU's own counter (NVML: the whole board), or the processor packages' (RAPL: without the memory modules)."""
+"""The GPU's own counter (NVML: the whole board), or the CPU packages' counters (RAPL: without the memory modules)."""
 
 
 class HardwareRecord(BaseModel):
@@ -23,9 +23,9 @@ class HardwareRecord(BaseModel):
 
     Attributes:
         device: "cpu" or "cuda:0".
-        name: the GPU's name, or the CPU's widest instructions ("AVX512").
-        threads: CPU threads of one operation.
-        gpu_share: the share of the GPU that Ray gave; 0 on a CPU.
+        name: the GPU's name, or the CPU's widest instruction set ("AVX512").
+        threads: CPU threads per operation.
+        gpu_share: the share of the GPU that Ray assigned; 0 on a CPU.
         precision: "bf16" or "fp32", as resolved on that hardware.
         host: the machine's name.
     """
@@ -41,18 +41,17 @@ class HardwareRecord(BaseModel):
 
 
 class ResourceUse(BaseModel):
-    """The memory and energy of one trial, as far as the hardware tells; what cannot be read is None.
+    """The memory and energy of one trial. A value that the hardware does not report is None.
 
     Attributes:
-        peak_memory_bytes: the most that was in use at once. Trials that trained side by side have the peak of all of
-            them, and a process holds its encoder and data too, which earlier trials may have loaded.
-        peak_memory_kind: what was counted.
-        energy_joules: the counter's energy × `energy_share`, from when a worker took the trial up to its last event;
-            of trials that trained side by side an even part each, so that their sum is the whole. Of the attempt that
-            ended the trial alone.
+        peak_memory_bytes: the most memory in use at once. Trials that trained side by side share one peak. A process
+            also holds its encoder and data, which earlier trials may have loaded.
+        peak_memory_kind: the kind of memory counted.
+        energy_joules: the counter's energy × `energy_share`, from the worker's start of the trial to its last event.
+            Trials that trained side by side split it evenly. It covers only the attempt that ended the trial.
         energy_source: the counter.
-        energy_share: the part of the counter's energy that counts as the trial's: its share of the GPU, or its threads
-            as a part of the machine's logical cores. The power of an idle rest of the hardware is nobody's.
+        energy_share: the fraction of the counter's energy that is the trial's: its share of the GPU, or its threads
+            divided by the machine's logical cores. The power of idle hardware is not counted.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -68,22 +67,23 @@ NOTHING_KNOWN = ResourceUse()
 
 
 class Attempt(ResourceUse):
-    """One attempt at a trial, as far as it has come; a trial's record has the same fields (`TrialRecord`).
+    """One attempt at a trial, up to its latest event. A trial's record has the same fields (`TrialRecord`).
 
     Attributes:
-        hardware: None where no worker came to say.
-        epochs: trained and scored on dev, earlier attempts' that this one resumed among them.
-        trained_together: how many trials the worker trained side by side with this one, itself counted.
-        input_notes: what the length limit did to the inputs, a line each; reports print them.
-        storage_notes: what became of cached hidden states and of saved epochs, a line each; no report prints them.
-        task_parameters: how many numbers are learned besides the encoder's, for the head and a mix of layers; None if
-            no worker built it.
-        trained_parameters: how many numbers its plan trains: these, and of the encoder the layer groups that are open
-            in any epoch (the whole table of subword tokens, if its group is).
-        micro_batch_size: the most rows that went through the model at once, where a batch of the setting did not fit
-            the GPU: the gradients are the batch's, the last bits and the masks of dropout are others. None: whole ones.
-        resumed_after_epochs: how many of its epochs earlier attempts had trained and saved; it resumed after them.
-        seconds_before: what these attempts took for them.
+        hardware: None if no worker reported it.
+        epochs: trained and scored on dev, including the epochs of earlier attempts that this one resumed.
+        trained_together: how many trials the worker trained side by side, this one included.
+        input_notes: the effects of the length limit on the inputs, one line each; reports print them.
+        storage_notes: the use of cached hidden states and saved epochs, one line each; no report prints them.
+        task_parameters: the number of parameters learned outside the encoder, for the head and a mix of layers; None if
+            no worker built the model.
+        trained_parameters: the number of parameters that its plan trains: the task parameters, and the encoder's layer
+            groups that are open in any epoch (the whole subword embedding table, if its group is).
+        micro_batch_size: the most rows that went through the model at once, if a batch of the setting did not fit the
+            GPU. The gradients are those of the full batch; the last bits and the dropout masks differ. None: batches
+            were not split.
+        resumed_after_epochs: how many epochs earlier attempts had trained and saved; this one resumed after them.
+        seconds_before: the time that those attempts took for these epochs.
     """
 
     hardware: HardwareRecord | None = None

@@ -1,5 +1,5 @@
-"""Notes of a driver in `drivers/`: the trials that run and its part of the cluster, which `status` reads; and the
-records that it found when it took the sweep over."""
+"""A driver's notes in `drivers/`: its running trials and its part of the cluster, which `status` reads, and the records
+that it found when it took over the sweep."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Note = TypeVar("Note", bound=BaseModel)
 
 
 def note(drivers: StoragePath, attempt: int, ending: str, what: BaseModel) -> None:
-    """Write a driver's note, over its last one; nothing where it cannot be written.
+    """Write a driver's note over its last one. A failed write is ignored.
 
     Args:
         drivers: the folder of the sweep's drivers.
         attempt: the driver's number.
-        ending: of the note's file; one for each kind of note.
+        ending: the suffix of the note's file; each kind of note has its own.
     """
     path = Claim(drivers, attempt).path.with_suffix(ending)
     with suppress(OSError):
@@ -34,7 +34,7 @@ def note(drivers: StoragePath, attempt: int, ending: str, what: BaseModel) -> No
 
 
 def noted(drivers: StoragePath, ending: str, kind: type[Note]) -> Note | None:
-    """The latest driver's note of a kind; None where it has written none, or that cannot be read."""
+    """The latest driver's note of a kind; None if it has written none, or the note cannot be read."""
     claim = latest(drivers)
     if claim is None:
         return None
@@ -48,16 +48,16 @@ ENDING = ".running"
 
 
 class RunningTrialNote(BaseModel):
-    """One trial that a worker has.
+    """One trial that a worker is running.
 
     Attributes:
         id: the trial's identity.
-        name: its cell and its name there, as the sweep's own lines have them.
-        began: when a worker took it up, in seconds since 1970.
-        epoch: the last epoch that ended; None in the first one, and while its inputs are made.
-        epochs: the largest number of epochs that its setting allows; None as long as `epoch` is.
+        name: its cell and its name in that cell, as the sweep's log prints them.
+        began: when a worker started it, in seconds since 1970.
+        epoch: the last completed epoch; None during the first one, and while the inputs are prepared.
+        epochs: the most epochs that its setting allows; None while `epoch` is None.
         metric: the task's metric.
-        dev: that metric on dev, after that epoch; None where it is no finite number.
+        dev: that metric on dev after that epoch; None if it is not finite.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -72,11 +72,11 @@ class RunningTrialNote(BaseModel):
 
 
 class RunningTrials(BaseModel):
-    """All trials that workers have.
+    """All trials that workers are running.
 
     Attributes:
         noted_at: when the driver noted them, in seconds since 1970.
-        trials: in the order in which workers took them up.
+        trials: in the order in which workers started them.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -85,7 +85,7 @@ class RunningTrials(BaseModel):
     trials: tuple[RunningTrialNote, ...] = ()
 
     def as_json(self) -> list[dict[str, Any]]:
-        """The entry of `status --json`: a trial each, with the seconds since it began when it was noted."""
+        """The entry of `status --json`: one item per trial, with the seconds it had run when it was noted."""
         return [
             {**trial.model_dump(exclude={"began"}), "seconds": round(max(0.0, self.noted_at - trial.began))}
             for trial in self.trials
@@ -93,12 +93,12 @@ class RunningTrials(BaseModel):
 
 
 def note_running(drivers: StoragePath, attempt: int, trials: tuple[RunningTrialNote, ...]) -> None:
-    """Note what a driver's workers have now; see `note`."""
+    """Note the trials that a driver's workers are running; see `note`."""
     note(drivers, attempt, ENDING, RunningTrials(noted_at=time.time(), trials=trials))
 
 
 def noted_running(drivers: StoragePath) -> RunningTrials | None:
-    """The latest driver's running trials; None where it has noted none, or that cannot be read."""
+    """The latest driver's running trials; None if it has noted none, or the note cannot be read."""
     return noted(drivers, ENDING, RunningTrials)
 
 
@@ -110,11 +110,11 @@ class ClusterPart(BaseModel):
 
     Attributes:
         places: how many of its trials may run at once.
-        whole: how many would, if it were alone and had no limit.
-        cpus, gpus: of one trial; the smallest share of a GPU where its cells have several.
+        whole: how many could run if the sweep were alone and had no limit.
+        cpus, gpus: of one trial; the smallest GPU share if its cells differ.
         others: the names of the other sweeps on the cluster.
-        most: `--max-workers`; None without.
-        has_no_node: whether the nodes that had room for a trial are gone.
+        most: `--max-workers`; None if it is not set.
+        has_no_node: whether every node with room for a trial is gone.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -130,7 +130,7 @@ class ClusterPart(BaseModel):
     def __str__(self) -> str:
         """`4 of 16 CPUs (2 of 8 trials at a time), shared with the sweeps a and b; at most 8 workers`."""
         if self.has_no_node:
-            return "none: no node with room for a trial is left; the sweep waits for one that joins"
+            return "none: no node has room for a trial; the sweep waits for one to join"
         each, unit = (self.gpus, "GPU") if self.gpus else (self.cpus, "CPU")
         parts = f"{self.places * each:.4g} of {some(float(f'{self.whole * each:.4g}'), unit)} "
         parts += f"({self.places} of {some(self.whole, 'trial')} at a time)"
@@ -140,24 +140,24 @@ class ClusterPart(BaseModel):
 
 
 def note_part(drivers: StoragePath, attempt: int, part: ClusterPart) -> None:
-    """Note a driver's part; see `note`."""
+    """Note a driver's part of the cluster; see `note`."""
     note(drivers, attempt, PART_ENDING, part)
 
 
 def noted_part(drivers: StoragePath) -> ClusterPart | None:
-    """The part of the latest driver; None where it has noted none, or that cannot be read."""
+    """The latest driver's part of the cluster; None if it has noted none, or the note cannot be read."""
     return noted(drivers, PART_ENDING, ClusterPart)
 
 
-# Records that a driver found when it took over.
+# The records that a driver found when it took over.
 
 INHERITED = ".inherited"
 Inherited = Mapping[int, frozenset[str]]
-"""Number of a driver that took over → the ids of the records that it found."""
+"""The number of a driver that took over → the ids of the records that it found."""
 
 
 def inherited(folder: StoragePath) -> Inherited:
-    """The records that each driver found that took a sweep over.
+    """The records that each driver found when it took over the sweep.
 
     Raises:
         ValueError: a file is damaged; the message names it.
@@ -172,18 +172,18 @@ def _ids(path: StoragePath) -> tuple[int, frozenset[str]]:
             raise ValueError("not a list of trials")
     except ValueError as error:
         raise ValueError(
-            f"{path} is damaged ({error}); delete it, and records that an older driver wrote too late count as well."
+            f"{path} is damaged ({error}); delete it. Records that an older driver wrote too late then count as well."
         ) from None
     return int(path.stem), frozenset(ids)
 
 
 def is_late(trial: str, attempt: int, found: Inherited) -> bool:
-    """True if a record was written by a driver that had lost the sweep.
+    """True if the driver that wrote a record had already lost the sweep.
 
-    That takes a file system where a rename succeeds out of a folder that another machine has removed.
+    This happens only on a file system where a rename out of a folder succeeds after another machine removed the folder.
 
     Args:
-        attempt: the record's `driver_attempt`; 0 is of a version without leases, and never late.
-        found: of `inherited`.
+        attempt: the record's `driver_attempt`; 0 comes from a version without leases, and is never late.
+        found: as returned by `inherited`.
     """
     return attempt > 0 and any(attempt < number and trial not in trials for number, trials in found.items())

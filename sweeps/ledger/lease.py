@@ -1,20 +1,21 @@
-"""The lease on a sweep: one driver at a time on any machine, also where the file system has no locks.
+"""The lease on a sweep: one driver at a time across machines, even on a file system without locks.
 
-Drivers are numbered. `drivers/000007.json` says who is the seventh; a hard link creates it only where it is not there,
-and it is never deleted, so the highest number has the sweep. A driver writes files in a folder of its own
+Drivers are numbered. `drivers/000007.json` identifies the seventh. A hard link creates the file only if it does not
+exist, and it is never deleted, so the highest number has the sweep. A driver writes files in its own folder
 (`drivers/000007.staging/`) and renames them into the ledger from there. A driver that takes over claims the next
-number and removes that folder before it reads the ledger: a rename of the older driver's then fails, wherever it was
-halted.
+number and removes the older driver's folder before it reads the ledger. A rename by the older driver then fails,
+wherever it was halted.
 
-A lease is taken over at once where its process has provably ended, else after `SILENCE_SECONDS` without a heartbeat.
-The waiter counts these on its own clock while it looks at the holder's counter: no two machines' clocks are compared.
+A lease is taken over at once if its process has provably ended, and otherwise after `SILENCE_SECONDS` without a
+heartbeat. The waiting process measures this time on its own clock while it watches the holder's counter: clocks of two
+machines are never compared.
 
-On an object store the same lease is fenced by conditional writes (`ObjectLease`). A driver reads a file's version,
-checks that it still has the sweep, and then writes on the condition that the version is the same. A driver that takes
-over claims the next number, which is a conditional write too, and signs every record anew with that number. A late
-write of the older driver, wherever it was halted, then finds another version and fails; a record that it makes anew is
-not among those that the successor noted, and does not count (`is_late`). Removals and moves of weights have no
-condition: a late one can take away a checkpoint, which is trained again, or the note of a trial that runs.
+In an object store, conditional writes fence the same lease (`ObjectLease`). A driver reads a file's version, checks
+that it still has the sweep, and then writes on the condition that the version is unchanged. A driver that takes over
+claims the next number, also by a conditional write, and signs every record again with that number. A late write by the
+older driver, wherever it was halted, then finds another version and fails. A record that it creates is not among those
+that the successor noted, and does not count (`is_late`). Removals and moves of weights are unconditional: a late one
+can remove a checkpoint, which is then trained again, or the note of a running trial.
 """
 
 from __future__ import annotations
@@ -50,27 +51,27 @@ from meltpoint.sweeps.storage.files import StoragePath, for_each, remove
 from meltpoint.sweeps.storage.object_path import ObjectPath
 
 HEARTBEAT_SECONDS = 5.0
-"""How often a lease is renewed; more often where the silence is set to less than ten times that."""
+"""The interval between heartbeats; shorter if the silence is set to less than ten times this value."""
 MISSED_HEARTBEATS = 4
-"""A lease that was silent for less of its owner's heartbeats is never taken over."""
+"""A lease is never taken over before its owner has missed this many heartbeats."""
 SILENCE_SECONDS = 300.0
-"""How long a lease is silent before another driver takes it. Servers of files fail over in 30 to 120 s (NFS's grace
-period is 90 s), Lustre's recovery lasts up to 5 minutes; in that time nobody else can write either. So a driver that is
-merely cut off keeps its trials, and what a lost machine costs is 5 minutes, less than most trials take."""
+"""The silence after which another driver takes over a lease. File servers fail over in 30 to 120 s (the NFS grace
+period is 90 s) and Lustre recovers in up to 5 minutes; no other driver can write during that time either. A driver that
+is only cut off thus keeps its trials, and a lost machine costs 5 minutes, less than most trials take."""
 SILENCE = "MELTPOINT_TAKE_OVER_SECONDS"
-"""The environment variable that sets another silence; nothing breaks where two machines have different ones."""
+"""The environment variable that sets another silence; two machines may safely use different values."""
 Say = Callable[[str], None]
 
 
 class LeaseLostError(Exception):
-    """Another driver has taken over the sweep, or its folder is gone; this one writes nothing more."""
+    """Another driver has taken over the sweep, or its folder is gone; this driver stops writing."""
 
 
 def silence_seconds() -> float:
     """The silence after which a lease may be taken over, in seconds.
 
     Raises:
-        ValueError: the environment variable is no positive number.
+        ValueError: the environment variable is not a positive number.
     """
     said = os.environ.get(SILENCE, str(SILENCE_SECONDS))
     try:
@@ -78,7 +79,7 @@ def silence_seconds() -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise ValueError(f"{SILENCE}={said}: write a number of seconds above 0, as 300.")
+        raise ValueError(f"{SILENCE}={said}: set a number of seconds above 0, for example 300.")
     return seconds
 
 
@@ -87,7 +88,7 @@ class Lease:
 
     Attributes:
         attempt: the driver's number, from 1.
-        took_over: whether the driver before it had not ended in order.
+        took_over: whether the previous driver did not shut down cleanly.
     """
 
     def __init__(self, claim: Claim, owner: Owner, took_over: bool) -> None:
@@ -98,19 +99,19 @@ class Lease:
 
     @property
     def staging(self) -> Path:
-        """The folder that it renames files from."""
+        """The folder from which it renames files into the ledger."""
         assert isinstance(self.claim.staging, Path)
         return self.claim.staging
 
     @classmethod
     def settle(cls, claim: Claim, owner: Owner, took_over: bool) -> Self:
-        """Shut out all older drivers, and open a folder for this one.
+        """Shut out all older drivers, and create this driver's folder.
 
-        A successor of this one claims its number first and then removes this folder. So either the check below sees the
-        claim, or the successor sees the folder: this one never writes next to it.
+        A successor claims its number first and then removes this folder. So either the check below sees the claim, or
+        the successor sees the folder: two drivers never write at the same time.
 
         Raises:
-            LeaseLostError: another driver has the sweep already.
+            LeaseLostError: another driver already has the sweep.
         """
         claim.write_beat(beat_text(1))
         lease = cls(claim, owner, took_over)
@@ -139,11 +140,11 @@ class Lease:
             if claim is None or claim.number <= self.attempt:
                 parts = (self.claim.folder.parent, self.claim.folder, self.staging)
                 gone = next((one for one in parts if not is_there(one)), self.staging)
-                raise LeaseLostError(f"{gone} is gone: removed, renamed or moved; nothing was written after that.")
+                raise LeaseLostError(f"{gone} was removed, renamed or moved; nothing was written after that.")
             who = claim.owner()
             raise LeaseLostError(
                 f"another driver has taken over this sweep ({who or 'its files do not say which'}); this one, "
-                f"{self.owner}, wrote nothing after that, and its trials are ended."
+                f"{self.owner}, has written nothing since, and its trials are stopped."
             )
 
     @contextmanager
@@ -160,14 +161,14 @@ class Lease:
                 yield temporary
                 self.check()
         except OSError:
-            self.check()  # its folder was removed by the one that took over
+            self.check()  # a driver that took over removed the folder
             raise
 
     def move(self, path: StoragePath, target: StoragePath) -> None:
-        """Rename a file or folder of the sweep; through the driver's own folder, so that a lost lease stops it.
+        """Rename a file or folder of the sweep, through the driver's own folder, so that a lost lease prevents it.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: `path` does not exist.
             LeaseLostError: another driver has the sweep.
         """
         assert isinstance(path, Path)
@@ -175,7 +176,7 @@ class Lease:
         self._rename(self._take(path), target)
 
     def remove(self, path: StoragePath) -> None:
-        """Remove a file or folder of the sweep, if it is there and can be removed: what is left over does no harm.
+        """Remove a file or folder of the sweep, if it exists and can be removed; leftovers do no harm.
 
         Raises:
             LeaseLostError: another driver has the sweep.
@@ -194,7 +195,7 @@ class Lease:
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-        return path  # on another file system (a link to one): nothing but the check protects it
+        return path  # on another file system, through a link: only the check protects it
 
     def _rename(self, path: Path, target: Path) -> Path:
         self.check()
@@ -205,7 +206,7 @@ class Lease:
             raise
 
     def inherit(self, trials: Iterable[StoragePath]) -> None:
-        """Write down which records there were when this driver took over; older drivers' later ones do not count.
+        """Note the records that exist when this driver takes over; later ones by older drivers do not count.
 
         Args:
             trials: the files of all records.
@@ -217,19 +218,19 @@ class Lease:
             temporary.write_text(json.dumps(sorted(trials)) + "\n", encoding="utf-8")
 
     def release(self) -> None:
-        """End the lease, so that the next driver need not wait; nothing where it was lost."""
-        with self._writing, suppress(OSError):  # then it is found to be silent, or its process gone
+        """End the lease, so that the next driver need not wait; do nothing if it was lost."""
+        with self._writing, suppress(OSError):  # if this fails, the next driver sees silence or a dead process
             self._ended.set()
             if not self.is_lost():
                 self._shut()
                 self.claim.write_beat(RELEASED)
 
     def _shut(self) -> None:
-        """Let nothing be written with this lease any more."""
+        """Prevent all further writes under this lease."""
         shut([self.staging])
 
     def keep_renewing(self, on_lost: Callable[[LeaseLostError], None]) -> None:
-        """Renew it from a thread until it is released; tell once if it was lost."""
+        """Renew the lease from a thread until it is released; call `on_lost` once if it was lost."""
         threading.Thread(target=self._renew, args=(on_lost,), name="lease", daemon=True).start()
 
     def _renew(self, on_lost: Callable[[LeaseLostError], None]) -> None:
@@ -241,7 +242,7 @@ class Lease:
             except LeaseLostError as lost:
                 on_lost(lost)
                 return
-            except OSError:  # the storage is away: it comes back, or another driver has taken over by then
+            except OSError:  # the storage is unavailable: it comes back, or another driver takes over
                 continue
 
     def renew(self, beats: int) -> None:
@@ -257,7 +258,7 @@ class Lease:
 
 
 class ObjectLease(Lease):
-    """A sweep's lease in an object store, held by this process; the methods are those of `Lease`."""
+    """A sweep's lease in an object store, held by this process; it has the methods of `Lease`."""
 
     @classmethod
     def settle(cls, claim: Claim, owner: Owner, took_over: bool) -> Self:
@@ -273,18 +274,18 @@ class ObjectLease(Lease):
 
     @contextmanager
     def placing(self, path: StoragePath) -> Iterator[Path]:
-        """As in a folder, from a folder of this machine's for temporary files."""
+        """Yield a local temporary path to write a file at; it replaces `path` after the block."""
         with tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:
             temporary = Path(scratch) / path.name
             yield temporary
             self._replace(path, temporary.read_bytes())
 
     def _replace(self, path: StoragePath, contents: bytes) -> None:
-        """Write a file; once more where an older driver's write came in between."""
+        """Write a file; retry if an older driver's write came in between."""
         assert isinstance(path, ObjectPath)
         while True:
             before = path.version()
-            self.check()  # after the version was read: whoever takes over now changes it
+            self.check()  # after the version was read: a takeover from now on changes it
             if path.replace_if(before, contents):
                 return
 
@@ -301,22 +302,22 @@ class ObjectLease(Lease):
         self.remove(path)
 
     def remove(self, path: StoragePath) -> None:
-        """Remove a file or folder of the sweep, if it is there and can be removed."""
+        """Remove a file or folder of the sweep, if it exists and can be removed."""
         self.check()
         with suppress(OSError):
             remove(path)
 
     def inherit(self, trials: Iterable[StoragePath]) -> None:
-        """Sign all records with this driver's number, and write down which they are.
+        """Sign all records with this driver's number, and note their ids.
 
-        A write that the driver before has under way is conditional on the version that it knows, and fails after that.
+        A write that the previous driver has under way is conditional on the old version, and fails after that.
         """
         signed = list(trials)
         for_each(self._sign, signed)
         self._note_inherited(path.stem for path in signed)
 
     def _sign(self, path: StoragePath) -> None:
-        """Write a record again with this driver's number; one that is damaged or gone stays so."""
+        """Rewrite a record with this driver's number; skip a damaged or missing one."""
         assert isinstance(path, ObjectPath)
         while True:
             before = path.version()
@@ -330,27 +331,27 @@ class ObjectLease(Lease):
                 return
 
     def _shut(self) -> None:
-        """Nothing: a driver that released its lease writes no more, and the next one's claim shuts it out."""
+        """Do nothing: a driver that released its lease writes no more, and the next driver's claim shuts it out."""
 
 
 def acquire(folder: StoragePath, say: Say, has_file_lock: Callable[[], bool] = lambda: False) -> Lease:
-    """Take a sweep's lease: at once where nobody has it, else once its holder was silent for long.
+    """Take a sweep's lease: at once if it is free, otherwise after its holder has been silent long enough.
 
     Args:
         folder: `drivers/` of the sweep.
-        say: is told before it waits.
-        has_file_lock: tries to take the sweep's file lock, and tells whether this process has it.
+        say: called with a line before a wait.
+        has_file_lock: tries to take the sweep's file lock; returns whether this process has it.
 
     Raises:
         ValueError: another process drives the sweep.
-        LeaseLostError: this process was halted meanwhile, and another one drives the sweep now.
+        LeaseLostError: this process was halted in between, and another one now drives the sweep.
     """
     silence, kind = silence_seconds(), ObjectLease if isinstance(folder, ObjectPath) else Lease
     folder.mkdir(parents=True, exist_ok=True)
     while True:
         before = latest(folder)
         if before is not None and not _Watch(before, silence, say, has_file_lock).wait():
-            continue  # another one came first
+            continue  # another process came first
         claim = Claim(folder, before.number + 1 if before else 1)
         owner = this_process(uuid4().hex, has_file_lock(), min(HEARTBEAT_SECONDS, silence / 10))
         if make(claim, owner):
@@ -358,11 +359,11 @@ def acquire(folder: StoragePath, say: Say, has_file_lock: Callable[[], bool] = l
 
 
 class _Watch:
-    """Waiting for another driver's lease to end.
+    """A wait for another driver's lease to end.
 
     Attributes:
-        silent: how long its holder was seen to be silent, in seconds. Each look adds at most two pauses: a waiter that
-            was halted itself, perhaps with the holder and the whole machine, does not take that time for silence.
+        silent: the observed silence of the holder, in seconds. Each look adds at most two pauses: if the waiter itself
+            was halted, perhaps together with the holder and the machine, that time does not count as silence.
     """
 
     def __init__(self, claim: Claim, silence: float, say: Say, has_file_lock: Callable[[], bool]) -> None:
@@ -372,7 +373,7 @@ class _Watch:
         self.has_said = False
 
     def wait(self) -> bool:
-        """Wait until the claim may be followed by another; False if it is no longer the latest.
+        """Wait until the lease may be taken over; False if the claim is no longer the latest.
 
         Raises:
             ValueError: its owner is alive.
@@ -381,7 +382,7 @@ class _Watch:
         while True:
             try:
                 verdict = self._look()
-            except OSError:  # the storage is away, for this process at least: no silence of the holder's
+            except OSError:  # the storage is unavailable here, which does not mean that the holder is silent
                 verdict, self.silent = None, 0.0
             if verdict is not None:
                 return verdict
@@ -390,7 +391,7 @@ class _Watch:
             looked = time.monotonic()
 
     def _look(self) -> bool | None:
-        """As `wait`; None if it has to look again."""
+        """The result of `wait`; None to look again."""
         newest = latest(self.claim.folder)
         if newest is not None and newest.number != self.claim.number:
             return False
@@ -412,5 +413,5 @@ class _Watch:
         self.has_said = True
         self.say(
             f"The driver of this sweep ({owner or 'unknown'}) does not renew its lease: it is halted or cut off, or "
-            f"its machine is lost. If it stays silent for {enough:g} s, this one takes over."
+            f"its machine is lost. If it stays silent for {enough:g} s, this process takes over."
         )

@@ -1,6 +1,6 @@
 """The ledger: a sweep's folder with one atomically written file per trial, from which all other state is rebuilt.
 
-The folder lies in a folder, or in an object store, with the same files.
+The layout is the same on a file system and in an object store.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from meltpoint.tasks.core.wording import some
 STATES = "state.*"
 """The files in a trial's checkpoint folder that hold its saved epochs (`worker.epoch_checkpoints`)."""
 WRONG_CLOCK_SECONDS = 26 * 3600.0
-"""A heartbeat may be younger than its time says by this much: clocks are wrong by hours where a time zone is."""
+"""The largest clock error: a heartbeat may look this much older than it is if a wrong time zone shifts a clock."""
 DRIVERS = "drivers"
 EMPTY_SWEEP = {LOCK, DRIVERS, "trials", "started"}
 """The files and folders that a sweep's folder may contain before `sweep.json` is written, if they are empty."""
 TASK, DATA = "task.yaml", "data"
-"""The task that `tune` drafted, and the files that it reads; they are there before `sweep.json`."""
+"""The task that `tune` drafted, and the files that it reads; both are written before `sweep.json`."""
 
 
 class Ledger:
     """The folder of one sweep.
 
     Layout: `sweep.json` (the specification), `trials/ID.json` (records of finished, stopped and failed trials),
-    `started/ID.json` (trials that have begun and not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`,
+    `started/ID.json` (trials that have started and not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`,
     `damaged/` (records that could not be read), `exports/`, `test_openings.jsonl`, `test_rounds.jsonl`,
     `test_checks.jsonl`, `time_budgets.jsonl`, `drivers/` (`lease`).
 
     Attributes:
-        lease: this process's, while it drives the sweep; None elsewhere.
-        left_out: the ids of records that `records` left out, because a driver wrote them after it had lost the sweep.
+        lease: this process's lease while it drives the sweep; otherwise None.
+        left_out: the ids of records that `records` left out because a driver wrote them after it had lost the sweep.
     """
 
     def __init__(self, folder: StoragePath) -> None:
@@ -76,22 +76,22 @@ class Ledger:
 
     @property
     def openings(self) -> StoragePath:
-        """The log of opened test splits, with one JSON line per finalist."""
+        """The log of test split openings, one JSON line per finalist."""
         return self.folder / "test_openings.jsonl"
 
     @property
     def test_checks(self) -> StoragePath:
-        """The log of looks at test splits before a search, with one JSON line per task."""
+        """The log of checks of test splits before a search, one JSON line per task."""
         return self.folder / "test_checks.jsonl"
 
     @property
     def test_rounds(self) -> StoragePath:
-        """The log of test rounds after the first, with one JSON line each."""
+        """The log of test rounds after the first, one JSON line each."""
         return self.folder / "test_rounds.jsonl"
 
     @property
     def budgets(self) -> StoragePath:
-        """The log of spent time budgets, with one JSON line each."""
+        """The log of spent time budgets, one JSON line each."""
         return self.folder / "time_budgets.jsonl"
 
     def check_place(self) -> None:
@@ -103,12 +103,12 @@ class Ledger:
         if self.specification.exists() or (isinstance(self.folder, Path) and not os.path.lexists(self.folder)):
             return
         if isinstance(self.folder, Path) and not self.folder.is_dir():
-            raise ValueError(f"--name {self.folder.name}: {self.folder} is no folder; take another --name.")
+            raise ValueError(f"--name {self.folder.name}: {self.folder} is not a folder; choose another --name.")
         other = sorted(path.name for path in self.folder.iterdir() if not _is_of_an_empty_sweep(path))
         if other:
             raise ValueError(
-                f"--name {self.folder.name}: {self.folder} holds other things ({other[0]}) and no "
-                f"{self.specification.name}; take another --name, or restore that file."
+                f"--name {self.folder.name}: {self.folder} contains other files ({other[0]}) and no "
+                f"{self.specification.name}; choose another --name, or restore that file."
             )
 
     def create(self) -> None:
@@ -118,13 +118,13 @@ class Ledger:
 
     @property
     def attempt(self) -> int:
-        """The number of the driver that this process is; 0 where it drives nothing."""
+        """This process's driver number; 0 if it does not drive the sweep."""
         return 0 if self.lease is None else self.lease.attempt
 
     def write(self, record: TrialRecord) -> None:
-        """Write or replace a trial's record; remove it from the started trials, and its saved epochs.
+        """Write or replace a trial's record, and remove its note in `started/` and its saved epochs.
 
-        It lasts when this returns.
+        The record is durable when this returns.
 
         Raises:
             LeaseLostError: another driver has the sweep; nothing was written.
@@ -136,12 +136,12 @@ class Ledger:
         self._drop_states(record)
 
     def start(self, order: dict[str, object]) -> None:
-        """Note that a trial has begun, so that an interrupted sweep runs the same trial again."""
+        """Note that a trial has started, so that an interrupted sweep runs the same trial again."""
         note = {**order, "driver_attempt": self.attempt} if self.lease else order
         self.place(self.started / f"{order['id']}.json", json.dumps(note, sort_keys=True) + "\n")
 
     def place(self, path: StoragePath, text: str) -> None:
-        """Write or replace a file of the sweep, if this process drives it or nobody has to.
+        """Write or replace a file of the sweep, through the lease if this process holds it.
 
         Raises:
             LeaseLostError: another driver has the sweep; nothing was written.
@@ -153,7 +153,7 @@ class Ledger:
             temporary.write_text(text, encoding="utf-8")
 
     def append(self, path: StoragePath, document: dict[str, object]) -> None:
-        """Add a line to one of the sweep's logs (`openings`, `test_rounds`, `test_checks`, `budgets`)."""
+        """Append a line to one of the sweep's logs (`openings`, `test_rounds`, `test_checks`, `budgets`)."""
         append_line(path, document)
 
     def _remove(self, path: StoragePath) -> None:
@@ -163,13 +163,13 @@ class Ledger:
             remove(path)
 
     def records(self, damaged: dict[str, str] | None = None) -> list[TrialRecord]:
-        """All records, in the order in which the trials began.
+        """All records, in the order in which the trials started.
 
         Args:
-            damaged: gets the id of each file that is not a record, and a line that names it; None refuses it.
+            damaged: receives the id of each file that is not a record, with a line that names it. None: raise instead.
 
         Raises:
-            ValueError: a file is not a record; the message names it.
+            ValueError: a file is not a record, and `damaged` is None; the message names the file.
         """
         found = inherited(self.drivers)
 
@@ -190,28 +190,28 @@ class Ledger:
         return sorted(kept, key=attrgetter("started_at", "id"))
 
     def late_lines(self) -> list[str]:
-        """A line about the records that `records` left out, if there are any."""
+        """A line about the records that `records` left out; none if it left out none."""
         if not self.left_out:
             return []
         names = ", ".join(f"{trial}.json" for trial in self.left_out[:3]) + (", …" if len(self.left_out) > 3 else "")
         return [
             f"Left out: {some(len(self.left_out), 'record')} ({names}) that a driver wrote after another one had taken "
-            f"over; the trials run again. To count them, delete {self.drivers / '*.inherited'}."
+            f"over; the trials run again. To count the records anyway, delete {self.drivers / '*.inherited'}."
         ]
 
     def _read(self, path: StoragePath) -> TrialRecord:
         try:
             record = TrialRecord.model_validate_json(contents(path))
             if record.id != path.stem:
-                raise ValueError(f"it says that it is {record.id}")
+                raise ValueError(f"its id is {record.id}")
         except ValueError as error:
             raise ValueError(
-                f"{path} is not a trial's record ({reason(error)}); delete it, and that trial runs again."
+                f"{path} is not a trial record ({reason(error)}); delete it to run that trial again."
             ) from None
         return record
 
     def unfinished(self) -> list[dict[str, object]]:
-        """The orders of trials that began and did not end, oldest first.
+        """The orders of trials that started and did not end, by role, number and id.
 
         Raises:
             ValueError: a file is not a started trial's order; the message names it.
@@ -220,28 +220,28 @@ class Ledger:
         return sorted(filter(None, read), key=lambda order: (order["role"], order["number"], order["id"]))
 
     def _note(self, path: StoragePath) -> dict[str, object] | None:
-        """The order of a started trial; None if its record exists, or the file was removed meanwhile."""
+        """The order of a started trial; None if its record exists, or the file has just been removed."""
         if (self.trials / path.name).exists():
             return None
         try:
             order: dict[str, object] = parse_json(contents(path))
             if Trial.model_validate(order).id != path.stem:
-                raise ValueError("of another trial")
+                raise ValueError("it belongs to another trial")
             return order
         except FileNotFoundError:
             return None
         except ValueError:
             raise ValueError(
-                f"{path} is no started trial's note; delete it: that trial had no result, and is proposed again."
+                f"{path} is not a started trial's note; delete it: that trial had no result, and is proposed again."
             ) from None
 
     def readable_records(self) -> tuple[list[TrialRecord], list[str]]:
-        """The records that can be read, and the ids of those that cannot."""
+        """The readable records, and the ids of the unreadable ones."""
         damaged: dict[str, str] = {}
         return self.records(damaged), sorted(damaged)
 
     def set_aside(self, damaged: Iterable[str]) -> list[str]:
-        """Move records that cannot be read to `damaged/`, so that their trials run again; returns a line per record.
+        """Move unreadable records to `damaged/`, so that their trials run again; return one line per record.
 
         Args:
             damaged: their ids.
@@ -250,11 +250,11 @@ class Ledger:
         for trial in sorted(damaged):
             path, kept = self.trials / f"{trial}.json", self.folder / "damaged" / f"{trial}.json"
             self._set_aside(path, kept)
-            lines.append(f"{path} is damaged; it is kept as {kept}, and its trial runs again.")
+            lines.append(f"{path} is damaged; it was moved to {kept}, and its trial runs again.")
         return lines
 
     def _set_aside(self, path: StoragePath, kept: StoragePath) -> None:
-        assert self.lease is not None, "only who drives a sweep moves its files"
+        assert self.lease is not None, "only a sweep's driver may move its files"
         make_folder(kept.parent)
         if isinstance(path, ObjectPath) and isinstance(kept, ObjectPath):
             path.copy_to(kept)
@@ -263,16 +263,16 @@ class Ledger:
             self.lease.move(path, kept)
 
     def clean_started(self) -> list[str]:
-        """Delete the files of started trials that have ended, and damaged ones; returns one line per damaged one.
+        """Delete notes in `started/` of trials that have ended, and damaged notes; return one line per damaged note.
 
-        These files hold no results. A damaged one's trial was interrupted; the search proposes it, or another one.
+        The notes hold no results. A damaged note's trial was interrupted; the search proposes it, or another one.
         """
         lines = []
         for path in self.started.glob("*.json"):
             try:
                 ended = self._note(path) is None
             except ValueError:
-                lines.append(f"{path} was damaged and is deleted; its trial had no result, and is proposed again.")
+                lines.append(f"{path} was damaged and has been deleted; its trial had no result and is proposed again.")
                 ended = True
             if ended:
                 self._remove(path)
@@ -283,7 +283,7 @@ class Ledger:
         return self.folder / "checkpoints" / trial
 
     def _drop_states(self, record: TrialRecord) -> None:
-        """Delete the saved epochs of a trial that has ended; one that was lost goes on from them when tried again."""
+        """Delete the saved epochs of an ended trial. A lost trial keeps them; its next attempt resumes from them."""
         if record.is_lost:
             return
         folder = self.checkpoint(record.id)
@@ -291,11 +291,11 @@ class Ledger:
         for path in states:
             self._remove(path)
         if isinstance(folder, Path):
-            with suppress(OSError):  # it is not there, or the trial's weights lie there
+            with suppress(OSError):  # it does not exist, or contains the trial's weights
                 folder.rmdir()
 
     def clean_states(self, records: Iterable[TrialRecord]) -> None:
-        """Delete saved epochs of trials that have ended: a worker that was given up may write them after that."""
+        """Delete saved epochs of ended trials: an abandoned worker may have written them after the end."""
         left = {path.parent.name for path in (self.folder / "checkpoints").glob(f"*/{STATES}")}
         for record in records if left else ():
             if record.id in left:
@@ -317,14 +317,14 @@ class Ledger:
     def driving(
         self, say: Callable[[str], None] = print, on_lost: Callable[[LeaseLostError], None] | None = None
     ) -> Iterator[None]:
-        """Hold the sweep's lease, and its file lock where it can be had, so that only one process drives it at a time.
+        """Hold the sweep's lease, and its file lock where supported, so that only one process drives it at a time.
 
         Args:
-            say: is told before it waits for a driver that is silent.
-            on_lost: is told, in a thread of its own, that another driver has taken over.
+            say: called with a line before waiting for a silent driver.
+            on_lost: called in its own thread when another driver has taken over.
 
         Raises:
-            ValueError: another process drives it, or its folder cannot be written.
+            ValueError: another process drives the sweep, or its folder is not writable.
         """
         with file_lock(self.folder) as take_lock:
             lease = leases.acquire(self.drivers, say, take_lock)
@@ -339,10 +339,10 @@ class Ledger:
                 self.lease = None
 
     def is_driven(self) -> bool:
-        """True if another process drives the sweep, as far as can be told. Writes nothing: a copy may be read-only.
+        """True if another process appears to drive the sweep. It writes nothing, because a copy may be read-only.
 
-        Of a driver on another machine only the age of its last heartbeat is known, which takes both clocks to be alike.
-        Where they may not be, two heartbeats are waited for. Nothing but what is shown depends on it.
+        For a driver on another machine, only the age of its last heartbeat is known, which assumes that the clocks
+        agree. If they may not, this waits for two heartbeats. The answer is only displayed; nothing else depends on it.
         """
         claim = None if self.lease is not None else latest(self.drivers)
         if claim is None or claim.is_free(file_lock_is_free=False):
@@ -367,10 +367,10 @@ def _is_of_an_empty_sweep(path: StoragePath) -> bool:
     return is_half_written or path.name in (TASK, DATA) or (path.name in EMPTY_SWEEP and is_empty)
 
 
-# Logs: files of JSON objects, one a line, to which lines are only added.
+# Logs: append-only files with one JSON object per line.
 
 LAST_MOMENT = 1e11
-"""Seconds since 1970, of the year 5138: later ones are damage, and no calendar has the largest."""
+"""Seconds since 1970, in the year 5138. A later time means damage, and `datetime` cannot hold the largest ones."""
 
 Line = TypeVar("Line", bound=BaseModel)
 
@@ -378,7 +378,7 @@ Line = TypeVar("Line", bound=BaseModel)
 def read_lines(path: StoragePath, line_class: type[Line]) -> list[Line]:
     """Read a log; empty if it does not exist.
 
-    A line without its end was being written as the power failed, and what it is written before was not done: left out.
+    An incomplete line is left out: the power failed during the write, and the action that it announces was not taken.
 
     Raises:
         ValueError: a line is damaged; the message names the file.
@@ -389,7 +389,7 @@ def read_lines(path: StoragePath, line_class: type[Line]) -> list[Line]:
     except FileNotFoundError:
         return []
     except ValueError as error:
-        raise ValueError(f"{path} has a line that is damaged ({reason(error)}); delete that line.") from None
+        raise ValueError(f"{path} has a damaged line ({reason(error)}); delete that line.") from None
 
 
 def _is_whole(line: str) -> bool:

@@ -1,7 +1,7 @@
-"""The driver of a sweep: its process, the claim by which it gets the sweep, and a file lock.
+"""The driver of a sweep: its process, its claim on the sweep, and a file lock.
 
-The file lock tells at once that a driver in another container under the same kernel has ended: its process id cannot be
-looked up. Nothing else depends on it, and a file system without locks has none.
+The file lock shows at once that a driver in another container under the same kernel has ended, since its process id
+cannot be looked up. Nothing else depends on it, so a file system without locks works too.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from meltpoint.sweeps.storage.object_path import ObjectPath
 
 PROC = Path("/proc")
 DEAD, HALTED = "ZX", "Tt"
-"""States in `/proc/PID/stat` of a process that has ended, and of one that was stopped (SIGSTOP, a debugger)."""
+"""States in `/proc/PID/stat` of an ended process, and of a stopped one (SIGSTOP, a debugger)."""
 
 
 class Owner(BaseModel):
-    """A process, so that another one can tell whether it still runs.
+    """A process, described so that another one can tell whether it still runs.
 
     Attributes:
-        boot: the machine's boot, which tells machines apart too; "" where the system has no name for it.
-        namespace: of process ids, which containers have of their own.
-        started: when the kernel started the process, in the kernel's own words; tells it from one with a reused id.
-        since: local time, for people.
+        boot: the id of the machine's boot, which also tells machines apart; "" if the system has none.
+        namespace: the namespace of the process id; each container has its own.
+        started: the start time as the kernel reports it; tells the process from one with a reused id.
+        since: the local time of this description, for display.
         token: unique.
         has_file_lock: whether it holds the sweep's file lock.
-        heartbeat_seconds: how often it renews its lease.
+        heartbeat_seconds: the interval at which it renews its lease.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -59,15 +59,15 @@ class Owner(BaseModel):
         return f"process {self.process} on {self.host} since {self.since}"
 
     def is_of_this_boot(self) -> bool:
-        """True if it runs, or ran, under this kernel."""
+        """True if it runs or ran under this boot of this machine."""
         return bool(self.boot) and self.boot == boot()
 
     def is_gone(self, file_lock_is_free: bool) -> bool:
-        """True if the process has provably ended. False says nothing.
+        """True if the process has provably ended; False proves nothing.
 
         Args:
-            file_lock_is_free: whether this process could take the sweep's file lock. Under one kernel a lock is freed
-                only by the end of its process; another container's process ids cannot be looked up.
+            file_lock_is_free: whether this process could take the sweep's file lock. Under one kernel, only the end of
+                the process frees its lock. This decides for another container, whose process ids cannot be looked up.
         """
         if not self.is_of_this_boot():
             return False
@@ -85,14 +85,14 @@ class Owner(BaseModel):
 
 
 class Found(NamedTuple):
-    """A process as the system lists it: its state (one letter, perhaps more behind it) and start."""
+    """A process as the system lists it: its state (a letter, possibly followed by flags) and start."""
 
     state: str
     started: str
 
 
 def this_process(token: str, has_file_lock: bool, heartbeat_seconds: float) -> Owner:
-    """The owner that this process is."""
+    """The description of this process."""
     found = look_up(os.getpid())
     return Owner(
         host=socket.gethostname(), boot=boot(), namespace=namespace(), process=os.getpid(),
@@ -102,25 +102,25 @@ def this_process(token: str, has_file_lock: bool, heartbeat_seconds: float) -> O
 
 
 def look_up(process: int) -> Found | None:
-    """A process of this machine and this namespace; None if there is none."""
+    """A process of this machine and namespace; None if it does not exist."""
     if not (PROC / "self" / "stat").exists():
         return _listed(process)
     try:
         stat = (PROC / str(process) / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
-    return Found(fields[0], fields[19])  # clock ticks since the boot: no change of the clock moves them
+    fields = stat.rpartition(")")[2].split()  # the name before it may contain anything
+    return Found(fields[0], fields[19])  # clock ticks since boot, which no clock change affects
 
 
 def _listed(process: int) -> Found | None:
-    """A process where there is no /proc (macOS)."""
+    """A process on a system without /proc (macOS)."""
     said = _output("ps", "-o", "stat=,lstart=", "-p", str(process)).split(maxsplit=1)
     return Found(*said) if len(said) == 2 else None
 
 
 def boot() -> str:
-    """The id of this boot of this machine; "" where the system gives none."""
+    """The id of this boot of this machine; "" if the system has none."""
     try:
         return (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -128,7 +128,7 @@ def boot() -> str:
 
 
 def namespace() -> str:
-    """The namespace of this process's id; "" where the system has none."""
+    """The namespace of this process's id; "" if the system has none."""
     try:
         return str((PROC / "self/ns/pid").readlink())
     except OSError:
@@ -146,10 +146,10 @@ LOCK = "driver.lock"
 
 @contextmanager
 def file_lock(folder: StoragePath) -> Iterator[Callable[[], bool]]:
-    """Yield a function that takes a sweep's file lock, and tells whether this process has it; freed after the block.
+    """Yield a function that tries to take a sweep's file lock and returns whether it did; free it after the block.
 
     Raises:
-        ValueError: the folder cannot be written.
+        ValueError: the folder is not writable.
     """
     if isinstance(folder, ObjectPath):
         yield lambda: False
@@ -159,8 +159,8 @@ def file_lock(folder: StoragePath) -> Iterator[Callable[[], bool]]:
         file = (folder / LOCK).open("a+")
     except OSError as error:
         raise ValueError(
-            f"{error.filename or folder} cannot be written ({error.strerror}); let its owner run the sweep, "
-            "or name a folder of yours with --storage DIR."
+            f"{error.filename or folder} is not writable ({error.strerror}); let its owner run the sweep, "
+            "or use a folder of your own with --storage DIR."
         ) from None
 
     def take() -> bool:
@@ -174,12 +174,12 @@ def file_lock(folder: StoragePath) -> Iterator[Callable[[], bool]]:
 
 
 RELEASED = b"released    \n"
-"""The last heartbeat of a driver that ended in order."""
+"""The last heartbeat of a driver that shut down cleanly."""
 STAGING, GONE = ".staging", ".gone"
 
 
 def beat_text(count: int) -> bytes:
-    """A heartbeat: a counter, always as long."""
+    """A heartbeat: a counter of fixed width."""
     return b"%012d\n" % count
 
 
@@ -197,7 +197,7 @@ class Claim:
         self.staging = folder / f"{number:06d}{STAGING}"
 
     def owner(self) -> Owner | None:
-        """The process that made it; None if it is not wholly there, as a crash leaves it."""
+        """The process that made it; None if the file is missing, or incomplete after a crash."""
         try:
             return Owner.model_validate_json(self.path.read_bytes())
         except (ValidationError, FileNotFoundError):
@@ -211,7 +211,7 @@ class Claim:
             return b""
 
     def write_beat(self, text: bytes) -> None:
-        """Write a heartbeat into its place: always as long, so that a full disk does not stop it."""
+        """Overwrite the heartbeat. Its length is fixed, so that a full disk does not prevent it."""
         if isinstance(self.beat_path, ObjectPath):
             self.beat_path.put(text)
             return
@@ -222,7 +222,7 @@ class Claim:
             os.close(file)
 
     def is_renewed_within(self, seconds: float) -> bool:
-        """True if its owner writes a heartbeat while this looks, which compares no clocks."""
+        """True if its owner writes a heartbeat within this time; no clocks are compared."""
         first, deadline = self.beat(), time.monotonic() + seconds
         while time.monotonic() < deadline:
             time.sleep(min(0.5, seconds / 10))
@@ -231,11 +231,11 @@ class Claim:
         return False
 
     def is_released(self) -> bool:
-        """True if its owner has ended in order."""
+        """True if its owner shut down cleanly."""
         return self.beat() == RELEASED
 
     def is_free(self, file_lock_is_free: bool) -> bool:
-        """True if its owner has provably ended."""
+        """True if its owner released it or has provably ended."""
         owner = self.owner()
         return self.is_released() or (owner is not None and owner.is_gone(file_lock_is_free))
 
@@ -254,7 +254,7 @@ def is_there(path: StoragePath) -> bool:
     """True if a file or folder exists.
 
     Raises:
-        OSError: the storage does not answer, which says nothing (`Path.exists` calls some of that False).
+        OSError: the storage does not answer, which proves nothing (`Path.exists` returns False for some such errors).
     """
     try:
         path.stat()
@@ -266,8 +266,8 @@ def is_there(path: StoragePath) -> bool:
 def shut(folders: Iterable[Path]) -> None:
     """Remove drivers' folders, so that no rename out of them succeeds.
 
-    Renamed first, which a process on this machine notices at once; one on another machine may know a folder by its
-    handle (NFS), and notices that its files are gone.
+    Each is renamed first, which a process on this machine notices at once. A process on another machine may know the
+    folder by its handle (NFS), and notices that the files are gone.
     """
     for folder in folders:
         with suppress(FileNotFoundError):
@@ -277,14 +277,14 @@ def shut(folders: Iterable[Path]) -> None:
 
 
 NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK}
-"""The errors of a file system without hard links: exFAT, some FUSE file systems."""
+"""Errors of file systems without hard links: exFAT, some FUSE file systems."""
 
 
 def make(claim: Claim, owner: Owner) -> bool:
-    """Make a claim's file, whole, also after a power failure; False if another process was first.
+    """Create a claim's file atomically and durably; False if another process was first.
 
-    A hard link makes the file together with its contents. A file system without hard links may leave an empty one
-    behind after a crash; the next driver then waits for its silence.
+    A hard link creates the file together with its contents. On a file system without hard links, a crash may leave an
+    empty file; the next driver then waits until that claim has been silent long enough.
     """
     path, text = claim.path, owner.model_dump_json()
     if isinstance(path, ObjectPath):
@@ -299,7 +299,7 @@ def make(claim: Claim, owner: Owner) -> bool:
                 raise
             with path.open("x", encoding="utf-8") as file:
                 file.write(f"{text}\n")
-    except FileExistsError:  # NFS repeats a call whose answer was lost
+    except FileExistsError:  # NFS retries a call whose answer was lost
         found = claim.owner()
         return found is not None and found.token == owner.token
     finally:

@@ -1,6 +1,6 @@
-"""Predictions of finalists: the files that keep them, and the examples with their gold labels.
+"""Predictions of finalists: their files, and the examples with their gold labels.
 
-Predictions of the published setting's finals are `predictions/E.M.T.default.seedS.SPLIT.jsonl`.
+Predictions of the published setting's finals are in `predictions/E.M.T.default.seedS.SPLIT.jsonl`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Line = TypeVar("Line", bound=BaseModel)
 
 
 def finalist_name(cell: str, record: Trial) -> str:
-    """The name of a finalist in the names of its files: `E.M.T.seed0`, or `E.M.T.default.seed0`.
+    """A finalist's name, as its files are named: `E.M.T.seed0`, or `E.M.T.default.seed0`.
 
     Args:
         cell: its cell's name (`cells.cell_name`).
@@ -51,7 +51,7 @@ class Predictions:
         gold: label ids, (examples,) int64.
         predicted: label ids, (examples,) int64.
         probabilities: (examples, labels) float64, each rounded to six digits when it was stored.
-        groups: of the examples, where the task has a column of groups (`Task.is_grouped`).
+        groups: of the examples, if the task has a group column (`Task.is_grouped`).
     """
 
     path: StoragePath
@@ -64,7 +64,7 @@ class Predictions:
 
 
 def read_predictions(path: StoragePath) -> Predictions:
-    """Read one file of predictions.
+    """Read one prediction file.
 
     Raises:
         ValueError: it is missing, or a line is not an example with its gold label and its probabilities.
@@ -85,20 +85,20 @@ def read_predictions(path: StoragePath) -> Predictions:
 
 
 class StoredExample(BaseModel):
-    """The fields that a line has of every kind of task; `group` where the task is grouped (`Task.is_grouped`)."""
+    """The fields of a line for every kind of task; `group` only for grouped tasks (`Task.is_grouped`)."""
 
     id: str
     group: str | None = None
 
 
 def groups_of(lines: Sequence[StoredExample]) -> tuple[str, ...] | None:
-    """The group of each example; None where a line has none, as in files of tasks without groups."""
+    """The group of each example; None if a line has no group, as for tasks without groups."""
     groups = [line.group for line in lines if line.group is not None]
     return tuple(groups) if len(groups) == len(lines) else None
 
 
 class _Example(StoredExample):
-    """A line: an example with its gold label, and what was predicted."""
+    """A line: an example with its gold label and its prediction."""
 
     gold: str
     prediction: str
@@ -106,11 +106,11 @@ class _Example(StoredExample):
 
 
 def read_lines(path: StoragePath, kind: type[Line], fields: str) -> list[Line]:
-    """The lines of one file of predictions.
+    """The lines of one prediction file.
 
     Args:
         kind: the model of a line.
-        fields: what a line has, for the error.
+        fields: the expected fields, for the error message.
 
     Raises:
         ValueError: the file is missing, or a line is not of that kind.
@@ -129,11 +129,11 @@ def _line(path: StoragePath, number: int, line: str, kind: type[Line], fields: s
     try:
         return kind.model_validate_json(line)
     except ValidationError:
-        raise ValueError(f"{path}, line {number}: not an example with {fields}; restore it.") from None
+        raise ValueError(f"{path}, line {number}: not an example with {fields}; restore the file.") from None
 
 
 def check_aligned(members: Sequence[Predictions]) -> None:
-    """Check that all predictions are of the same examples in the same order, with the same labels.
+    """Check that all predictions cover the same examples in the same order, with the same labels.
 
     Raises:
         ValueError: two files differ; the message names them and the difference.
@@ -142,7 +142,7 @@ def check_aligned(members: Sequence[Predictions]) -> None:
     for other in members[1:]:
         both = f"{first.path} and {other.path}"
         if first.labels != other.labels:
-            raise ValueError(f"{both} have other labels; combine cells of one task.")
+            raise ValueError(f"{both} have different labels; combine cells of one task.")
         if len(first.ids) != len(other.ids):
             raise ValueError(
                 f"{both} differ in length ({len(first.ids)} and {len(other.ids)}); combine cells of one data set."
@@ -166,7 +166,7 @@ def scores(
     """The metrics of predicted label ids on the members' gold labels: the task's main metric first, then the others.
 
     Args:
-        beside: further metrics (`Task.beside`).
+        beside: additional metrics (`Task.beside`).
     """
     first = members[0]
     # Not read from the task's file, which may have been removed: a score needs only kind, metric and labels.
@@ -186,13 +186,13 @@ class ScoredExamples:
 
     Attributes:
         kind: the task's kind.
-        labels: the label names, in id order; of labelling, the tags that occur; empty for regression.
-        gold, predicted: label ids or scores, (examples,); of labelling, (words,), sentence after sentence; of several
-            labels, 0 or 1 for each, (examples, labels).
-        lengths: the words of each sentence, for labelling, (sentences,); ones for the other kinds, (examples,).
-        probabilities: of each label, (examples, labels) float64, where the file has them; else None.
-        groups: the number of the group that each example belongs to, from 0, (examples,); None where the task has none.
-        digest: of the examples' ids, gold labels and groups in their order: equal where two files may be paired.
+        labels: the label names, in id order; for labelling, the tags that occur; empty for regression.
+        gold, predicted: label ids or scores, (examples,); for labelling, (words,), sentence after sentence; for
+            multi-label tasks, 0 or 1 for each label, (examples, labels).
+        lengths: the number of words in each sentence, for labelling, (sentences,); ones for other kinds, (examples,).
+        probabilities: of each label, (examples, labels) float64, if the file has them; otherwise None.
+        groups: the group index of each example, from 0, (examples,); None if the task has no groups.
+        digest: of the examples' ids, gold labels and groups in order; equal if two files may be paired.
     """
 
     kind: Kind
@@ -217,15 +217,15 @@ class ScoredExamples:
         """
         task = Task(name="predictions", kind=self.kind, metric=metric, folder="", readers={}, labels=self.labels)
         if metric not in METRICS or not METRICS[metric].fits(task):
-            raise ValueError(f"{metric} is no metric of {self.kind.replace('_', ' ')} here; choose another.")
+            raise ValueError(f"{metric} is not a metric of {self.kind.replace('_', ' ')} here; choose another.")
         shares = () if self.probabilities is None else self.probabilities.tolist()
         return value(metric, task, self.nested(self.gold), self.nested(self.predicted), shares)
 
     def only(self, drawn: NDArray[np.int64]) -> ScoredExamples:
-        """The examples at these places, in that order; a place may occur more than once.
+        """The examples at these indices, in that order; an index may occur more than once.
 
         Args:
-            drawn: (examples,) places.
+            drawn: (examples,) indices.
         """
         starts = np.cumsum(self.lengths) - self.lengths
         places = np.concatenate([np.arange(starts[at], starts[at] + self.lengths[at]) for at in drawn])
@@ -236,14 +236,14 @@ class ScoredExamples:
         )  # fmt: skip
 
     def nested(self, values: Numbers) -> list[Any]:
-        """Gold or predictions as lists, an element an example."""
+        """Gold or predictions as lists, one element per example."""
         if not kinds.get(self.kind).labels_words:
             return list(values.tolist())
         return [part.tolist() for part in np.split(values, np.cumsum(self.lengths)[:-1])]
 
 
 def read_scored(path: StoragePath, kind: Kind) -> ScoredExamples:
-    """Read one file of predictions.
+    """Read one prediction file.
 
     Raises:
         ValueError: it is missing, or a line is not an example with its gold label and its prediction.
@@ -259,7 +259,7 @@ class _Regressed(StoredExample):
 
 
 class _Labelled(StoredExample):
-    """A line of a labelling task: a tag for each word of a sentence."""
+    """A line of a labelling task: one tag per word of a sentence."""
 
     gold: tuple[str, ...]
     prediction: tuple[str, ...]
@@ -267,7 +267,7 @@ class _Labelled(StoredExample):
     @model_validator(mode="after")
     def _has_a_tag_for_each_word(self) -> Self:
         if len(self.gold) != len(self.prediction):
-            raise ValueError("other numbers of tags")
+            raise ValueError("gold and prediction differ in their number of tags")
         return self
 
 
@@ -280,7 +280,7 @@ def _classified(path: StoragePath, kind: Kind) -> ScoredExamples:
 
 
 class _Several(StoredExample):
-    """A line of a task with any number of labels an example."""
+    """A line of a multi-label task."""
 
     gold: tuple[str, ...]
     prediction: tuple[str, ...]
@@ -311,7 +311,7 @@ def _regressed(path: StoragePath, kind: Kind) -> ScoredExamples:
 
 
 def _labelled(path: StoragePath, kind: Kind) -> ScoredExamples:
-    lines = read_lines(path, _Labelled, "gold and prediction, a tag a word")
+    lines = read_lines(path, _Labelled, "gold and prediction, one tag per word")
     labels = tuple(sorted({tag for one in lines for tag in (*one.gold, *one.prediction)}))
     places = {label: place for place, label in enumerate(labels)}
     gold = np.array([places[tag] for one in lines for tag in one.gold], dtype=np.int32)
@@ -333,7 +333,7 @@ READERS: Mapping[Target, Callable[[StoragePath, Kind], ScoredExamples]] = {
 
 
 def _numbered(groups: Sequence[str] | None) -> NDArray[np.int64] | None:
-    """Each group's number, in the order in which the groups occur."""
+    """Each example's group index; groups are numbered in order of first occurrence."""
     if groups is None:
         return None
     numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}

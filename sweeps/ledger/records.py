@@ -19,28 +19,28 @@ from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import some
 
 TrialId = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]{0,199}$")]
-"""A trial's identity; files and folders are named by it, so it leads nowhere else."""
+"""A trial's identity. It names files and folders, so the pattern rules out path traversal."""
 Role = Literal["search", "final", "default"]
-"""A trial of the search; the best setting with one of the finals' seeds; or the published setting with such a seed."""
+"""A trial of the search; the best setting with a finals seed; or the published setting with a finals seed."""
 FINAL_ROLES: tuple[Role, ...] = ("final", "default")
-"""Those that are scored on test, in the order in which a cell's are run."""
+"""The roles scored on test, in the order in which a cell runs them."""
 SuggestedBy = Literal["first", "random", "tpe", "sibling", "grid"]
-"""Where a search trial's setting comes from; `sibling`: the best of a cell with the same encoder, mode and head."""
+"""The source of a search trial's setting. `sibling`: the best one of a cell with the same encoder, mode and head."""
 GPU_TOLERANCE = 0.02
-"""The most that scores of the same weights may differ by on a GPU, where rounding depends on the other trials."""
+"""The largest accepted difference between scores of the same weights on a GPU, where other trials affect rounding."""
 ROUNDING = 1e-6
-"""The most that a score may lie beyond its metric's range: a correlation of 1 may be computed as slightly more."""
+"""The most that a score may exceed its metric's range: a correlation of 1 may be computed as slightly more."""
 CellKey = tuple[str, ...]
-"""A cell's key within a sweep: (encoder, mode, task), and the variant behind them where there is one."""
+"""A cell's key within a sweep: (encoder, mode, task), or (encoder, mode, task, variant) if it has a variant."""
 CELL = ("encoder", "mode", "task", "variant")
-"""A key's words, as records, orders and tags name them."""
+"""The names of a key's parts in records, orders and tags."""
 Status = Literal["finished", "stopped", "failed"]
 Cause = Literal["setting", "worker", "memory", "disk", "input"]
-"""Why a trial has no result: its setting's error, or one of its surroundings, which says nothing about the setting."""
+"""The cause of a failure: the setting, or the environment (every other value), which says nothing about the setting."""
 
 
 def reason(error: ValueError) -> str:
-    """The reason why a file is refused, in one line: the first fault of a validation, or the error's first line."""
+    """The reason for refusing a file, in one line: the first validation error, or the error's first line."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))[:60]
@@ -50,19 +50,19 @@ def reason(error: ValueError) -> str:
 
 
 def check_scores(metric: str, scores: Iterable[Mapping[str, float]]) -> None:
-    """Refuse scores that lack a task's metric, or cannot be (`check_possible`).
+    """Check that scores contain a task's metric and are possible (`check_possible`).
 
     Raises:
         ValueError: the first such score.
     """
     found = list(scores)
     if any(metric not in one for one in found):
-        raise ValueError(f"a score lacks its metric, {metric}")
+        raise ValueError(f"a score lacks its metric {metric}")
     check_possible(found)
 
 
 def check_possible(scores: Iterable[Mapping[str, float]]) -> None:
-    """Refuse scores that are no finite numbers, or lie beyond their metric's range.
+    """Check that scores are finite and within their metric's range.
 
     Raises:
         ValueError: the first such score.
@@ -71,7 +71,7 @@ def check_possible(scores: Iterable[Mapping[str, float]]) -> None:
         for name, value in one.items():
             lowest, highest = limits(name)
             if not (math.isfinite(value) and lowest - ROUNDING <= value <= highest + ROUNDING):
-                raise ValueError(f"{name} is {value}, which no score of that metric can be")
+                raise ValueError(f"{name} is {value}, outside the range of that metric")
 
 
 def cell_key(encoder: str, mode: str, task: str, variant: str = "") -> CellKey:
@@ -80,17 +80,17 @@ def cell_key(encoder: str, mode: str, task: str, variant: str = "") -> CellKey:
 
 
 class Trial(BaseModel):
-    """A trial: its cell, setting, seed and role. An order and a record are trials with more to them.
+    """A trial: its cell, setting, seed and role. Orders and records extend it.
 
-    It is all that is read of `started/ID.json`. Such a note holds the checkpoint, cache and data too, as they lay then;
-    those of the sweep that goes on count.
+    Only these fields are read from `started/ID.json`. That note also holds the paths of the checkpoint, cache and data
+    at the time; a resumed sweep uses its current paths instead.
 
     Attributes:
         id: its identity (`identity`).
-        number: its place in the cell's order, from 0.
-        variant: what tells its cell from others of the same encoder, mode and task; "" where there are none.
+        number: its index in the cell's order, from 0.
+        variant: distinguishes its cell from others of the same encoder, mode and task; "" if there are none.
         setting: a complete setting.
-        suggested_by: where its setting comes from; None of finals, and in files from before it was recorded.
+        suggested_by: the source of its setting; None for finals, and in files older than this field.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -111,9 +111,9 @@ class Trial(BaseModel):
     def _fits_numbers(cls, setting: dict[str, Value]) -> dict[str, Value]:
         for name, value in setting.items():
             if value.__class__ is float and not math.isfinite(value):
-                raise ValueError(f"{name} is no finite number")
+                raise ValueError(f"{name} is not a finite number")
             if value.__class__ is int and not -(2**63) <= value < 2**63:
-                raise ValueError(f"{name} is a number of more than 64 bits")
+                raise ValueError(f"{name} does not fit in 64 bits")
         return setting
 
     @property
@@ -123,29 +123,29 @@ class Trial(BaseModel):
 
     @classmethod
     def of(cls, other: Trial) -> Trial:
-        """The trial alone, of an order or a record."""
+        """The trial's own fields, taken from an order or a record."""
         return Trial(**{name: getattr(other, name) for name in Trial.model_fields})
 
 
 class TrialRecord(Trial, Attempt):
-    """One trial, as `trials/ID.json`: its description, its last attempt as far as it came, and its result.
+    """One trial, as `trials/ID.json`: its description, its last attempt, and its result.
 
     Attributes:
         status: `finished`; `stopped` early by the space's rule or the time budget; `failed` with an `error`.
-        dev: the task's metric at `best_epoch`, on dev; of a scored final, on all of dev.
+        dev: the task's metric on dev at `best_epoch`; for a scored final, on all of dev.
         dev_metrics: every metric at that epoch, on the same examples.
-        dev_examples: of a scored final whose epochs read a sample of dev: the number of all its examples; else None.
-        test: every metric on test, once it is scored; never of a search trial.
+        dev_examples: the size of all of dev, for a scored final whose epochs read a sample of dev; otherwise None.
+        test: every metric on test, once it is scored; always None for a search trial.
         test_fingerprint: of the test split that it was scored on (`locked.TestData`).
         data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `CellFacts`.
-        started_at: when a worker took it up; trials of one order have the same.
-        seconds: from then to its end, by its worker's clock and without its waits for the driver; of a trial that was
-            lost with its worker, by the driver's. Trials of one order share that time.
-        answered_by: the trial whose run this one shares, where setting and seed agree.
-        cause: why it failed; None where it did not.
-        attempts: how many times it began in the command that ended it, lost attempts counted.
-        code_version: of the code that ran it; its identity has the one that the sweep was opened with.
-        driver_attempt: the number of the driver that wrote this file (`lease`); 0 in records from before they had one.
+        started_at: when a worker started it; equal for all trials of one order.
+        seconds: the time from `started_at` to its end, by its worker's clock and without waits for the driver; by the
+            driver's clock if the trial was lost with its worker. Trials of one order share that time.
+        answered_by: the trial whose run this one shares because setting and seed are the same.
+        cause: the cause of a failure; otherwise None.
+        attempts: how often it started within the command that ended it, lost attempts included.
+        code_version: the version of the code that ran it; its identity contains the version that opened the sweep.
+        driver_attempt: the number of the driver that wrote this file (`lease`); 0 in records older than this field.
     """
 
     head: str
@@ -173,41 +173,45 @@ class TrialRecord(Trial, Attempt):
     @model_validator(mode="after")
     def _has_possible_scores(self) -> Self:
         if self.best_epoch not in {None, *(epoch.epoch for epoch in self.epochs)}:
-            raise ValueError(f"its best epoch, {self.best_epoch}, is none of its epochs")
+            raise ValueError(f"its best epoch, {self.best_epoch}, is not one of its epochs")
         if self.status == "finished" and self.epochs and self.dev is None:
-            raise ValueError("it is finished and has no dev")
+            raise ValueError("it is finished but has no dev score")
         check_scores(self.metric, [*(epoch.dev for epoch in self.epochs), *([self.test] if self.test else [])])
         own = {} if self.dev is None else {self.metric: self.dev}
         check_possible([own, self.dev_metrics, *(epoch.train for epoch in self.epochs)])
         for epoch in self.epochs:
             if not (math.isfinite(epoch.train_loss) and math.isfinite(epoch.learning_rate)):
-                raise ValueError(f"epoch {epoch.epoch} has a train_loss or learning_rate that is no finite number")
+                raise ValueError(f"epoch {epoch.epoch} has a train_loss or learning_rate that is not finite")
         return self
 
     @property
     def dev_of_epoch(self) -> float | None:
-        """The score by which its epoch was chosen: `dev`, or the sample's where a final is scored on all of dev."""
+        """The score that chose its epoch: `dev`, or the sample's score if a final was scored on all of dev."""
         best = (epoch.dev[self.metric] for epoch in self.epochs if epoch.epoch == self.best_epoch)
         return self.dev if self.dev_examples is None else next(best, self.dev)
 
     def is_its_dev(self, found: float) -> bool:
-        """True if a score of saved weights on what epochs are scored on is the recorded one, on a GPU almost."""
+        """True if a score of the saved weights equals the recorded one, within `dev_tolerance`.
+
+        Args:
+            found: a score on the same dev examples that the epochs were scored on.
+        """
         return (own := self.dev_of_epoch) is not None and abs(found - own) <= self.dev_tolerance
 
     @property
     def dev_tolerance(self) -> float:
-        """The most that dev may differ by where the same weights are evaluated again together with other trials."""
+        """The largest accepted difference in dev if the same weights are evaluated again together with other trials."""
         return GPU_TOLERANCE if self.hardware is not None and self.hardware.device != "cpu" else 0.0
 
     def result_notes(self) -> list[str]:
-        """Notes that a reader of its score needs, on its epochs, a line each; none for most finished trials."""
+        """Notes on its epochs that a reader of its score needs, one line each; most finished trials have none."""
         result = next((one for one in self.epochs if one.epoch == self.best_epoch), None)
         if result is None or self.status != "finished":
             return []
         notes, last = [], self.epochs[-1]
         best = best_epoch(self.epochs, self.metric) or result
         if result.phase != last.phase:
-            notes.append(f"its result is epoch {result.epoch} of {_phase(result)}, as earlier versions chose")
+            notes.append(f"its result is epoch {result.epoch} of {_phase(result)}, chosen by an earlier version")
         elif best.phase != last.phase and best.dev[self.metric] != result.dev[self.metric]:
             notes.append(
                 f"{_phase(best)} was better: {score_text(best.dev[self.metric], self.metric)} in epoch {best.epoch}"
@@ -227,22 +231,22 @@ class TrialRecord(Trial, Attempt):
 
     @property
     def last_epoch(self) -> int:
-        """The number of its last epoch; 0 where it has none."""
+        """The number of its last epoch; 0 if it has none."""
         return self.epochs[-1].epoch if self.epochs else 0
 
     @property
     def gpu_share(self) -> float | None:
-        """The share of a GPU that Ray gave it, 0 on a CPU; None where no worker came to say."""
+        """The share of a GPU that Ray assigned to it; 0 on a CPU; None if no worker reported it."""
         return self.hardware.gpu_share if self.hardware is not None else None
 
     @property
     def cell_facts(self) -> tuple[str, ...]:
-        """The parts by which it belongs to a cell: the values of `CELL` and `FACTS`, and the version of the code."""
+        """The values that assign it to a cell: those of `CELL` and `FACTS`, and the version of the code."""
         return _cell_facts(self)
 
     @property
     def is_lost(self) -> bool:
-        """True if it failed for another reason than its setting, so that it says nothing about the setting."""
+        """True if it failed for a reason other than its setting, so that it says nothing about the setting."""
         return self.status == "failed" and self.cause not in (None, "setting")
 
 
@@ -251,12 +255,12 @@ def _phase(epoch: EpochResult) -> str:
 
 
 class CellFacts(Protocol):
-    """A cell as it is opened, or as `sweep.json` has it: what its trials' numbers rest on besides setting and seed.
+    """A cell, just opened or from `sweep.json`: the inputs of its trials' results besides setting and seed.
 
     Attributes:
-        metric: what `dev` is.
+        metric: the metric that `dev` records.
         data_fingerprint: of the train and dev split (`TrainingData`).
-        documents_fingerprint: of which sentences share a document; "" where the cell's trials do not read them.
+        documents_fingerprint: of the grouping of sentences into documents; "" if the cell's trials do not read it.
         encoder_fingerprint: of the encoder's files.
     """
 
@@ -275,12 +279,12 @@ class CellFacts(Protocol):
 
 
 FACTS = ("head", "metric", "data_fingerprint", "documents_fingerprint", "encoder_fingerprint")
-"""The words of `CellFacts` that a trial's record has too; its identity is made of them."""
+"""The attributes of `CellFacts` that a trial's record also has; they are part of its identity."""
 _cell_facts: Callable[[TrialRecord], tuple[str, ...]] = attrgetter(*CELL, *FACTS, "code_version")
 
 
 def is_of(record: TrialRecord, cell: CellFacts, codes: Collection[str]) -> bool:
-    """True if a record may compete in a cell: same metric, head, data and encoder, by code that counts in its sweep."""
+    """True if a record may compete in a cell: same metric, head, data and encoder, and an accepted code version."""
     same = all(getattr(record, fact) == getattr(cell, fact) for fact in FACTS)
     return same and record.cell == cell.key and record.code_version in codes
 
@@ -288,15 +292,15 @@ def is_of(record: TrialRecord, cell: CellFacts, codes: Collection[str]) -> bool:
 def by_cell(
     records: Iterable[TrialRecord], cells: Iterable[CellFacts], codes: Collection[str]
 ) -> tuple[dict[CellKey, list[TrialRecord]], list[TrialRecord]]:
-    """Each cell's own records, and those that belong to no cell as the cells are now.
+    """The records of each cell, and the records that match no current cell.
 
     Args:
-        codes: the versions of the code that count (`SweepFile.codes`).
+        codes: the accepted versions of the code (`SweepFile.codes`).
     """
     known = {cell.key: cell for cell in cells}
     own: dict[CellKey, list[TrialRecord]] = {key: [] for key in known}
     strays: list[TrialRecord] = []
-    places: dict[tuple[str, ...], list[TrialRecord]] = {}  # thousands of records have the same facts
+    places: dict[tuple[str, ...], list[TrialRecord]] = {}  # thousands of records share the same facts
     for record in records:
         facts = record.cell_facts
         place = places.get(facts)
@@ -309,11 +313,11 @@ def by_cell(
 
 
 def strays_in_words(strays: Sequence[TrialRecord]) -> str:
-    """One line about records that are left out."""
+    """One line about records that were left out."""
     names = ", ".join(f"{record.id}.json" for record in strays[:3]) + (", …" if len(strays) > 3 else "")
     return (
-        f"Left out: {len(strays)} of the ledger's records ({names}), which are of another metric, head, encoder, other "
-        "data or other code than their cell."
+        f"Left out: {len(strays)} of the ledger's records ({names}), whose metric, head, encoder, data or code differs "
+        "from their cell's."
     )
 
 
@@ -321,20 +325,20 @@ _times = attrgetter("answered_by", "started_at", "seconds", "seconds_before")
 
 
 def worker_spans(records: Iterable[TrialRecord]) -> list[tuple[float, float]]:
-    """(start, end) of each stretch in which a worker had an order, by start; its trials' times overlap."""
+    """(start, end) of each interval in which a worker had an order, sorted by start; trials of one order overlap."""
     return sorted(_spans(records)[0].items())
 
 
 def worker_seconds(records: Iterable[TrialRecord]) -> float:
-    """Seconds in which workers were busy with trials, earlier attempts that some went on from included."""
+    """Seconds that workers spent on trials, including earlier attempts that trials resumed from."""
     ends, before = _spans(records)
     return before + sum(end - start for start, end in ends.items())
 
 
 def _spans(records: Iterable[TrialRecord]) -> tuple[dict[float, float], float]:
-    """The end of each stretch by its start, and the seconds of earlier attempts.
+    """The end of each interval by its start, and the seconds of earlier attempts.
 
-    In one pass: a hundred thousand records are more than a processor's cache holds.
+    In one pass, because a hundred thousand records do not fit in a CPU cache.
     """
     ends: dict[float, float] = {}
     before = 0.0
@@ -349,7 +353,7 @@ def identity(parts: Mapping[str, object]) -> str:
     """A trial's identity: 16 hex characters of the sha256 over (cell, its facts, setting, seed, role, code).
 
     Args:
-        parts: anything that JSON can hold; the order of keys does not matter.
+        parts: values that JSON can represent; the order of keys does not matter.
     """
     canonical = json.dumps(parts, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
 """Baselines of a task without an encoder: majority or mean, and a linear model on TF-IDF, tuned on dev; never on test.
 
-They are made with scikit-learn in seconds, from at most `MOST_EXAMPLES` training examples, and kept in the sweep's
-folder, `baselines/TASK.json`.
+They are fitted with scikit-learn in seconds, to at most `MOST_EXAMPLES` training examples, and stored in the sweep's
+folder as `baselines/TASK.json`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from meltpoint.tasks.core.task import Example, Task, TrainingData
 
 MOST_EXAMPLES = 20_000
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)
-"""Inverse strengths of regularisation (C; 1 / alpha of ridge regression) that are tried on dev."""
+"""Inverse regularisation strengths (C; 1 / alpha of ridge regression) to try on dev."""
 CONSTANTS = {
     "score": "the mean score",
     "label": "the most frequent class",
     "grade": "the most frequent class",
     "labels": "the labels that most examples have",
 }
-"""Target of a kind → the prediction that is the same for every example."""
+"""Target of a kind → the constant prediction for every example."""
 LEXICON = "the most frequent tag of each word"
 
 
@@ -70,7 +70,7 @@ def _constant(train: Sequence[Example], dev: Sequence[Example], task: Task) -> f
 
 
 def _labelling(train: Sequence[Example], dev: Sequence[Example], task: Task) -> dict[str, float]:
-    """Each word's most frequent tag in train; the most frequent of all for words that train lacks."""
+    """Score each word's most frequent tag in train; a word not in train gets the most frequent tag overall."""
     if not task.of_kind.labels_words:
         return {}
     tags: dict[str, Counter[int]] = defaultdict(Counter)
@@ -84,7 +84,7 @@ def _labelling(train: Sequence[Example], dev: Sequence[Example], task: Task) -> 
 
 
 def _linear(train: Sequence[Example], dev: Sequence[Example], task: Task) -> tuple[float, float]:
-    """The best score of a linear model on dev, and the strength that gave it."""
+    """The best dev score of a linear model, and its strength."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=1, token_pattern=r"(?u)\b\w+\b|[^\w\s]")
@@ -97,7 +97,7 @@ def _linear(train: Sequence[Example], dev: Sequence[Example], task: Task) -> tup
 
 
 def _features(examples: Sequence[Example], transform: Callable[[list[str]], Any]) -> Any:
-    """TF-IDF of a text; of a pair [u; v; |u − v|; u ∗ v], as in the baselines of GLUE. (examples, features), sparse."""
+    """TF-IDF of a text; for a pair, [u; v; |u − v|; u ∗ v], as in the GLUE baselines. (examples, features), sparse."""
     from scipy.sparse import hstack
 
     sides = [transform([example.texts[side] for example in examples]) for side in range(len(examples[0].texts))]
@@ -118,7 +118,7 @@ def _fitted(task: Task, strength: float, train: Any, dev: Any, labels: list[Any]
     model = LogisticRegression(C=strength, max_iter=200)
     if task.of_kind.has_labels:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of labels that all training examples have, or none: they stay so
+            warnings.simplefilter("ignore")  # about labels that all or no training examples have: they stay constant
             several = OneVsRestClassifier(model).fit(train, np.array(labels))
         shares = several.predict_proba(dev)
         return _scored(task, examples, (shares >= 0.5).astype(int).tolist(), shares.tolist())
@@ -131,7 +131,7 @@ def _fitted(task: Task, strength: float, train: Any, dev: Any, labels: list[Any]
 
 
 def settle_baselines(ledger: Ledger, summary: SweepSummary) -> dict[str, Baseline]:
-    """The baselines of every task with finals; those that are missing, or of other data, are made and kept."""
+    """The baselines of every task with finals; missing or outdated ones are computed and stored."""
     found = dict(read_baselines(ledger))
     for task, fingerprint in _wanted(summary).items():
         known = found.get(task)
@@ -144,5 +144,5 @@ def settle_baselines(ledger: Ledger, summary: SweepSummary) -> dict[str, Baselin
 
 
 def _wanted(summary: SweepSummary) -> Mapping[str, str]:
-    """Task → the fingerprint of its data, of cells with finals."""
+    """Task → the fingerprint of its data, for cells with finals."""
     return {cell.header.task: cell.header.data_fingerprint for cell in summary.cells if cell.finals}

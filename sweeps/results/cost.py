@@ -1,4 +1,4 @@
-"""Cost of a sweep: seconds, energy, operations, the time left."""
+"""The cost of a sweep: seconds, energy, operations, and the time left."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from meltpoint.tasks.core.scoring import score_text, scores_text
 from meltpoint.tasks.core.wording import some
 
 NOTHING = "–"
-"""Stands where there is no score."""
+"""The placeholder for a missing score."""
 
 
 def spread_text(spread: Spread | None, metric: str) -> str:
-    """`85.1 ± 0.3`, in the metric's unit; without the deviation of a single seed; a dash without scores."""
+    """`85.1 ± 0.3`, in the metric's unit; no deviation for a single seed; a dash without scores."""
     return NOTHING if spread is None else scores_text(spread.mean, spread.std, metric)
 
 
 def best_dev_text(best: TrialRecord | None) -> str:
-    """The dev score of a cell's best trial; a dash where there is none yet."""
+    """The dev score of a cell's best trial; a dash if it has none yet."""
     return NOTHING if best is None or best.dev is None else score_text(best.dev, best.metric)
 
 
 @dataclass(frozen=True)
 class CellWork:
-    """A cell's work, done and to be done.
+    """A cell's work, done and left.
 
     Attributes:
-        ended: its trials that workers have run to their end, finals included.
-        seconds: of a worker, that these took.
-        left: its trials that are still to be run.
-        weight: relative duration of one of its trials.
+        ended: the number of its trials that workers have finished, finals included.
+        seconds: the worker seconds that these took.
+        left: the number of its trials that are still to run.
+        weight: the relative duration of one of its trials.
     """
 
     ended: int
@@ -49,9 +49,9 @@ class TimeLeft:
     """An estimate, with its assumptions.
 
     Attributes:
-        seconds: until the last final is trained.
-        trials: the number of ended trials that it is learnt from.
-        at_a_time: the number of trials that are taken to run at a time, from now on.
+        seconds: the time until the last final is trained.
+        trials: the number of ended trials on which it is based.
+        at_a_time: the assumed number of concurrent trials from now on.
     """
 
     seconds: float
@@ -59,7 +59,7 @@ class TimeLeft:
     at_a_time: float
 
     def __str__(self) -> str:
-        """`about 12 min left`: one unit, without a precision that an estimate has not."""
+        """`about 12 min left`: one unit, which is as precise as an estimate can be."""
         if self.seconds < 90:
             return f"about {max(1, round(self.seconds))} s left"
         if self.seconds < 90 * 60:
@@ -67,16 +67,16 @@ class TimeLeft:
         return f"about {self.seconds / 3600:.1f} h left"
 
     def as_json(self) -> dict[str, Any]:
-        """The document of `status --json` about it."""
+        """Its entry in `status --json`."""
         return {"seconds": round(self.seconds), "by_trials": self.trials, "at_a_time": round(self.at_a_time, 1)}
 
 
 def time_left(cells: Sequence[CellWork], at_a_time: float) -> TimeLeft | None:
-    """The estimate; None before a trial has ended, and where none is left.
+    """The estimate; None before the first trial has ended, and if no trial is left.
 
-    A cell's trials are taken to last as its own did on average; those of a cell of which none has ended, as the others'
-    did in proportion to their weights. Differences between settings (epochs, early stopping) are not known before they
-    run.
+    A cell's remaining trials are assumed to take its average so far. A cell without ended trials takes the average of
+    the others, in proportion to their weights. Differences between settings (epochs, early stopping) are unknown before
+    they run.
     """
     known = sum(cell.ended * cell.weight for cell in cells)
     if known <= 0:
@@ -87,9 +87,9 @@ def time_left(cells: Sequence[CellWork], at_a_time: float) -> TimeLeft | None:
 
 
 def seconds_of(record: TrialRecord) -> float | None:
-    """The seconds of a worker that a trial took; None of one that another's result answered, or that ended early.
+    """The worker seconds of a trial; None if it shares another trial's run, or ended early.
 
-    One that failed or was stopped took less than those to come will. Trials of one order share its time.
+    A failed or stopped trial takes less time than the remaining ones will. Trials of one order share its time.
     """
     if record.status != "finished" or record.answered_by is not None:
         return None
@@ -97,12 +97,12 @@ def seconds_of(record: TrialRecord) -> float | None:
 
 
 def finals_left(planned: int, ended: int) -> int:
-    """The finals of a setting that are still to be run: the one with the search's seed is answered by its trial."""
+    """The number of a setting's finals left to run. The final with the search's seed reuses its search trial."""
     return max(0, planned - max(1, ended))
 
 
 def trials_at_a_time(records: Sequence[TrialRecord]) -> float:
-    """The mean number of workers that were busy at a time, over the time in which any was."""
+    """The mean number of busy workers, over the time in which at least one was busy."""
     covered, reached = 0.0, float("-inf")
     for start, end in worker_spans(records):
         covered += max(0.0, end - max(start, reached))
@@ -115,25 +115,24 @@ GPU_HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class CellCost:
-    """The cost of a cell's trials; those that share a run are counted once.
+    """The cost of a cell's trials. Trials that share a run are counted once.
 
     Attributes:
-        trials: how many ran.
-        search_seconds: in which workers were busy with its search trials, earlier attempts that some went on from
-            included.
-        final_seconds: the same for its finals, those of the published setting among them.
-        gpu_hours: these seconds × the share of a GPU that each had; 0 on CPUs. A trial that ended before its hardware
-            was known is not in it.
-        energy_joules: of all its trials; None where one of them does not tell (`energy_lacking`), or none ran.
-        energy_known_joules: of those that do.
-        energy_lacking: how many trials tell no energy, or only that of their last attempt.
+        trials: the number of trials that ran.
+        search_seconds: the worker seconds of its search trials, including earlier attempts that some resumed from.
+        final_seconds: the worker seconds of its finals, including finals of the published setting.
+        gpu_hours: the sum of these seconds × each trial's share of a GPU, in hours; 0 on CPUs. A trial that ended
+            before its hardware was known is not included.
+        energy_joules: the energy of all its trials; None if one of them is unknown (`energy_lacking`), or none ran.
+        energy_known_joules: the energy of the trials where it is known.
+        energy_lacking: the number of trials with no known energy, or only that of their last attempt.
         energy_sources: the counters.
-        peak_memory_bytes: the most that any trial had; None where none tells.
+        peak_memory_bytes: the largest peak of any trial; None if unknown for all.
         peak_memory_kinds: the kinds of memory counted.
-        trained_parameters: how many numbers the best setting trains; None where its record does not say.
-        seconds_of_a_final: to train the best setting once and score dev after each epoch: the median over its finals,
-            without set-up; its search trial's where there is no final yet. Of trials that train side by side an even
-            part of each epoch's time; where hidden states were cached, without computing them.
+        trained_parameters: the number of parameters that the best setting trains; None if its record does not have it.
+        seconds_of_a_final: the time to train the best setting once and score dev after each epoch: the median over its
+            finals, without set-up, or its search trial before any final. Trials that train side by side split each
+            epoch's time evenly. Computing cached hidden states is not included.
     """
 
     trials: int = 0
@@ -151,7 +150,7 @@ class CellCost:
 
     @property
     def seconds(self) -> float:
-        """Of the search and the finals."""
+        """The seconds of search and finals together."""
         return self.search_seconds + self.final_seconds
 
 
@@ -161,9 +160,9 @@ def cell_cost(
     """The cost of a cell.
 
     Args:
-        records: all of the cell that ended.
+        records: all ended trials of the cell.
         best: its best search trial.
-        finals: of that setting.
+        finals: the finals of that setting.
     """
     ran = [record for record in records if record.answered_by is None]
     search = [record for record in ran if record.role == "search"]
@@ -185,7 +184,7 @@ def cell_cost(
 
 
 def energy_of(record: TrialRecord) -> float | None:
-    """A trial's energy; None where an earlier attempt, whose energy is lost, trained some of its epochs."""
+    """A trial's energy; None if an earlier attempt, whose energy is lost, trained some of its epochs."""
     return record.energy_joules if record.seconds_before == 0.0 else None
 
 
@@ -195,7 +194,7 @@ def seconds_of_a_run(record: TrialRecord) -> float:
 
 
 def gpu_seconds(records: Iterable[TrialRecord]) -> float:
-    """Seconds × share of a GPU of records that all ran; those that one worker took up at once share its time."""
+    """Seconds × GPU share, for records that all ran. Trials that one worker started together share its time."""
     orders: dict[tuple[float, float], list[TrialRecord]] = {}
     for record in records:
         share = record.gpu_share
@@ -207,14 +206,14 @@ def gpu_seconds(records: Iterable[TrialRecord]) -> float:
 def planned_work(cells: int, search: int, finals: int, defaults: int = 0) -> str:
     """`1 cell: 8 search trials + 4 finals, 1 answered by its search trial`.
 
-    The final with the search's own seed is the search trial of that setting: it is not trained again. With finals of
+    The final with the search's seed reuses the search trial of that setting and is not trained again. With finals of
     the published setting: `… + 4 finals + up to 4 default finals, 1 of each answered by its search trial`.
 
     Args:
-        cells: how many there are.
-        search: search trials of all cells.
-        finals: finals of all cells, the answered ones counted.
-        defaults: finals of the published setting likewise; not run in a cell where that turns out to be the best one.
+        cells: the number of cells.
+        search: the search trials of all cells.
+        finals: the finals of all cells, including the answered ones.
+        defaults: likewise for the published setting; a cell does not run them if that setting turns out to be the best.
     """
     its = "its search trial" if cells == 1 else "their search trials"
     parts = [some(search, "search trial"), some(finals, "final")]

@@ -1,7 +1,7 @@
-"""Ensembles: averaging the probabilities of finalists of several cells of one task (arXiv 1907.05338, experiment B).
+"""Ensembles: averaged probabilities of finalists from several cells of one task (arXiv 1907.05338, experiment B).
 
-Nothing is trained and no test split is opened: the predictions that were stored when each finalist was scored are used.
-Members are named by the user, or are all finished cells of the task; they are never chosen by a test score.
+No model is trained and no test split is opened: an ensemble uses the predictions that were stored when each finalist
+was scored. Its members are named by the user, or are all finished cells of the task; a test score never chooses them.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Candidate:
 def ensemble(storage: StoragePath, name: str, task: str, cells: Sequence[str] = ()) -> Ensemble:
     """Average the probabilities of finished cells' finalists, seed by seed, and store the result with the sweep.
 
-    Finalists with the same seed are combined, for each seed that all cells have. If the cells have no common seed
-    (sweeps with different `--seed`), the i-th finalists of all cells are combined, as long as every cell has one.
+    Finalists with the same seed are combined, for each seed that all cells share. If the cells share no seed (sweeps
+    with different `--seed`), the i-th finalists of all cells are combined, up to the smallest number of finalists.
 
     Args:
         storage: the folder of all sweeps.
@@ -68,8 +68,8 @@ def ensemble(storage: StoragePath, name: str, task: str, cells: Sequence[str] = 
             sweep.
 
     Raises:
-        ValueError: an unknown sweep, task or cell; fewer than two members; members that are not finished, or not of the
-            same classification task, data and examples; predictions that are missing or differ from the records.
+        ValueError: an unknown sweep, task or cell; fewer than two members; members that are not finished, or differ in
+            their classification task, data or examples; predictions that are missing or differ from the records.
     """
     summary = summarise(Ledger(sweep_folder(storage, name)))
     task = _task_name(summary, task)
@@ -83,7 +83,7 @@ def ensemble(storage: StoragePath, name: str, task: str, cells: Sequence[str] = 
     dev, missing = _scored(chosen, rounds, "dev")
     test, hidden = _scored(chosen, rounds, "test")
     if not dev and not test:
-        raise ValueError(f"There is nothing to score an ensemble by: {'; '.join([*missing, *hidden])}.")
+        raise ValueError(f"An ensemble cannot be scored: {'; '.join([*missing, *hidden])}.")
     made = Ensemble(
         id=ensemble_id(task, members), task=task, kind=header.kind, metric=header.metric, members=members, dev=dev,
         test=test, data_fingerprint=header.data_fingerprint, notes=(*notes, *missing, *hidden), made_at=time.time(),
@@ -94,7 +94,7 @@ def ensemble(storage: StoragePath, name: str, task: str, cells: Sequence[str] = 
 
 
 def _task_name(summary: SweepSummary, task: str) -> str:
-    """The name of a task that is given by its name or its file.
+    """The name of a task that the user gave by name or file.
 
     Raises:
         ValueError: the task is unknown, or the sweep has no cell of it.
@@ -102,7 +102,7 @@ def _task_name(summary: SweepSummary, task: str) -> str:
     known = dict.fromkeys(cell.header.task for cell in summary.cells)
     name = task if task in known else get(task).name
     if name not in known:
-        raise ValueError(f"Sweep '{summary.name}' has no cell of task '{name}'. There is: {', '.join(known)}.")
+        raise ValueError(f"Sweep '{summary.name}' has no cell of task '{name}'. Tasks: {', '.join(known)}.")
     return name
 
 
@@ -127,9 +127,9 @@ def _named(
             summaries[sweep] = summarise(Ledger(sweep_folder(storage, sweep)))
         one = _find(storage, summaries[sweep], name)
         if one.label in [other.label for other in chosen]:
-            raise ValueError(f"--cell {word} names a cell that is named already; name each once.")
+            raise ValueError(f"--cell {word} names a cell twice; name each cell once.")
         if one.cell.header.task != task:
-            raise ValueError(f"Cell '{one.label}' is of task {one.cell.header.task}, not of {task}; leave it out.")
+            raise ValueError(f"Cell '{one.label}' is of task {one.cell.header.task}, not {task}; leave it out.")
         if not one.cell.is_done:
             raise ValueError(f"Cell '{one.label}' is not finished; see `meltpoint status {sweep}`.")
         chosen.append(one)
@@ -141,24 +141,24 @@ def _find(storage: StoragePath, summary: SweepSummary, name: str) -> Candidate:
         if cell_name(*cell.header.key) == name:
             return Candidate(Ledger(sweep_folder(storage, summary.name)), summary.name, cell)
     names = ", ".join(cell_name(*cell.header.key) for cell in summary.cells)
-    raise ValueError(f"No cell '{name}' in sweep '{summary.name}'. There is: {names}.")
+    raise ValueError(f"No cell '{name}' in sweep '{summary.name}'. Cells: {names}.")
 
 
 def _check(chosen: Sequence[Candidate], task: str) -> None:
-    """Refuse cells whose probabilities cannot be averaged."""
+    """Check that the probabilities of the cells can be averaged."""
     if len(chosen) < 2:
         finished = f"only {chosen[0].label}" if chosen else "none"
         raise ValueError(
-            f"An ensemble takes two finished cells of {task} or more; there is {finished}. Name more: --cell."
+            f"An ensemble needs at least two finished cells of {task}, but found {finished}; name more with --cell."
         )
     first = chosen[0].cell
     if kinds.get(first.header.kind).target != "label":
-        raise ValueError(f"Only classification is averaged; {task} is {first.header.kind.replace('_', ' ')}.")
+        raise ValueError(f"Ensembles support only classification; {task} is {first.header.kind.replace('_', ' ')}.")
     for one in chosen[1:]:
         fingerprints = [cell.header.data_fingerprint for cell in (first, one.cell)]
         if fingerprints[0] != fingerprints[1]:
             both = f"{chosen[0].label} ({fingerprints[0]}) and {one.label} ({fingerprints[1]})"
-            raise ValueError(f"{both} were trained on different data; combine cells of the same data.")
+            raise ValueError(f"{both} were trained on different data; combine cells with the same data.")
         if one.cell.header.metric != first.header.metric:
             raise ValueError(f"{chosen[0].label} and {one.label} are scored by different metrics; leave one out.")
 
@@ -171,7 +171,7 @@ def _rounds(finals: Sequence[Sequence[TrialRecord]]) -> list[tuple[TrialRecord, 
 
 
 def _uneven(chosen: Sequence[Candidate], rounds: int) -> list[str]:
-    """A note that names the cells with more finalists than could be combined."""
+    """A note that names the cells with more finalists than the ensemble combines."""
     more = [f"{one.label} has {len(one.cell.finals)}" for one in chosen if len(one.cell.finals) > rounds]
     return [f"{rounds} of the members' seeds could be paired: {', '.join(more)}"] if more else []
 
@@ -200,7 +200,7 @@ def _scored(
         lacking = [one for one, final in parts if not final.test]
     if lacking:
         labels = ", ".join(dict.fromkeys(one.label for one in lacking))
-        return (), [f"no {split} score: nothing is stored to score of {labels}"]
+        return (), [f"no {split} score: nothing stored to score for {labels}"]
     header = chosen[0].cell.header
     kind = header.kind
     scored = []
@@ -212,10 +212,10 @@ def _scored(
 
 
 def _read(one: Candidate, final: TrialRecord, split: Scored) -> Predictions:
-    """Read a finalist's stored predictions, and check that their score is that of its record.
+    """Read a finalist's stored predictions, and check that their score equals the recorded one.
 
     Raises:
-        ValueError: they are missing, damaged, or have another score.
+        ValueError: they are missing or damaged, or have another score.
     """
     path = one.predictions(final, split)
     read = read_predictions(path)
@@ -223,5 +223,7 @@ def _read(one: Candidate, final: TrialRecord, split: Scored) -> Predictions:
     score = scores(header.kind, header.metric, [read], read.predicted)[header.metric]
     recorded = final.dev if split == "dev" else (final.test or {}).get(header.metric)
     if score != recorded:
-        raise ValueError(f"{path} gives {split} {score!r}, the record of trial {final.id} {recorded!r}; restore one.")
+        raise ValueError(
+            f"{path} gives {split} {score!r}, but the record of trial {final.id} has {recorded!r}; restore one of them."
+        )
     return read

@@ -1,4 +1,4 @@
-"""Export of a best setting and of its model."""
+"""Export of a best setting and its model."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def export_cells(
         form: the files' format.
 
     Raises:
-        ValueError: there is no cell with that name, or it has no best setting yet.
+        ValueError: no cell has that name, or it has no best setting yet.
     """
     chosen = [cell for cell in summary.cells if only in (None, cell_name(*cell.header.key))]
     if only is not None and not chosen:
         names = ", ".join(cell_name(*cell.header.key) for cell in summary.cells)
-        raise ValueError(f"No cell '{only}' in sweep '{summary.name}'. There is: {names}.")
+        raise ValueError(f"No cell '{only}' in sweep '{summary.name}'. Cells: {names}.")
     if only is not None and chosen[0].best is None:
         raise ValueError(f"Cell '{only}' of sweep '{summary.name}' has no finished trial yet; see `meltpoint status`.")
     written = []
@@ -109,7 +109,7 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
 
 
 def _of_the_default(cell: CellSummary, best: TrialRecord) -> dict[str, Any]:
-    """The scores of the published setting's finals; nothing where there are none."""
+    """The scores of the published setting's finals; empty if it has none."""
     dev, test = cell.default_dev, cell.default_test
     if not cell.default_finals:
         return {}
@@ -151,14 +151,14 @@ WORDS: Mapping[Form, str] = {
 CARD = "README.md"
 """The model card, by the hub's name for it."""
 KEPT = "model"
-"""The folder of a sweep's recommended model, in the sweep's folder."""
+"""The folder of a sweep's recommended model, inside the sweep's folder."""
 
 
 def model_folder(word: str, storage: str) -> Path:
-    """The folder of the model that a word names: a sweep whose model was kept, or the folder itself.
+    """The folder of a model, given by that folder or by a sweep whose model was kept.
 
     Raises:
-        ValueError: it is neither; the message has the models that there are.
+        ValueError: it is neither; the message lists the existing models.
     """
     sweep = Path(storage, word)
     found = [path for path in (Path(word), sweep / KEPT) if (path / "meltpoint.json").is_file()]
@@ -166,11 +166,11 @@ def model_folder(word: str, storage: str) -> Path:
         return found[0]
     if (sweep / "sweep.json").is_file():
         exported = [str(path) for path in sorted(sweep.glob("exports/*.model"))]
-        others = f" or name one of {', '.join(exported)};" if exported else ""
-        raise ValueError(f"The sweep {word} has kept no model;{others} `meltpoint export {word} --model` writes each.")
+        others = f" name one of {', '.join(exported)}, or" if exported else ""
+        raise ValueError(f"Sweep {word} kept no model;{others} run `meltpoint export {word} --model` to write them.")
     kept = sorted(path.parent.parent.name for path in Path(storage).glob(f"*/{KEPT}/meltpoint.json"))
-    there = f"There is: {', '.join(kept)}." if kept else f"`meltpoint tune` keeps one in {storage}/NAME/{KEPT}."
-    raise ValueError(f"{word} is no folder of a model, and no sweep in {storage} that has kept one. {there}")
+    there = f"Such sweeps: {', '.join(kept)}." if kept else f"`meltpoint tune` keeps one in {storage}/NAME/{KEPT}."
+    raise ValueError(f"{word} is neither a model folder nor a sweep in {storage} that kept a model. {there}")
 
 
 def export_finalist(
@@ -183,11 +183,11 @@ def export_finalist(
         name: another name for the folder.
         cell: its name (E.M.T).
         form: `adapters.exported_model`, `adapters.exported_transformers` or `adapters.exported_onnx`.
-        card: the text of its model card; None for none.
+        card: the text of its model card; None to write no card.
 
     Raises:
-        ValueError: there is no such cell, no finalist, or its weights were deleted; or the finalist has no such form:
-            transformers has no class for its head, the extra `onnx` is not installed, or the scores differ.
+        ValueError: the cell does not exist or has no finalist, its weights were deleted, or the finalist cannot have
+            that form: transformers has no class for its head, the extra `onnx` is not installed, or the scores differ.
     """
     final, order, trainer = _finalist(ledger, summary, cell)
     folder = out / (name or f"{cell}.{form}")
@@ -195,14 +195,14 @@ def export_finalist(
         try:
             _save(local, form, order, trainer, _facts(summary, final))
         except ValueError as error:
-            raise ValueError(f"Cell '{cell}' cannot be {WORDS[form]}: {error}") from None
+            raise ValueError(f"Cell '{cell}' cannot be exported as {WORDS[form]}: {error}") from None
         if card is not None:
             write(local / CARD, card)
     return folder
 
 
 def _save(folder: Path, form: Form, order: Order, trainer: Trainer, facts: Mapping[str, Any]) -> None:
-    # Imported here because they take seconds, and every sweep imports this module.
+    # Imported here because these imports take seconds, and every sweep imports this module.
     from meltpoint.adapters.exported_model import save_folder
     from meltpoint.adapters.exported_transformers import save_onnx_folder, save_transformers_folder
 
@@ -219,7 +219,7 @@ def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRe
     """The record, the order and the restored model of a cell's best finalist.
 
     Raises:
-        ValueError: there is no such cell, no finalist, or its weights were deleted or are damaged.
+        ValueError: the cell does not exist or has no finalist, or its weights were deleted or are damaged.
     """
     from meltpoint.sweeps.worker.finalist_scoring import damage_of, restore
     from meltpoint.sweeps.worker.worker import WEIGHTS
@@ -227,7 +227,7 @@ def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRe
     results = next((one for one in summary.cells if cell_name(*one.header.key) == cell), None)
     if results is None:
         names = ", ".join(cell_name(*one.header.key) for one in summary.cells)
-        raise ValueError(f"No cell '{cell}' in sweep '{summary.name}'. There is: {names}.")
+        raise ValueError(f"No cell '{cell}' in sweep '{summary.name}'. Cells: {names}.")
     final = results.kept
     if final is None or not (ledger.checkpoint(final.id) / WEIGHTS).exists():
         raise ValueError(

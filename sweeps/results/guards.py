@@ -1,4 +1,4 @@
-"""Guards against a wrong conclusion: warnings that follow from a sweep's records, a line each, with the remedy."""
+"""Guards against wrong conclusions: warnings derived from a sweep's records, one line each, with the remedy."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from meltpoint.tasks.core.wording import some
 Kind = Literal["baseline", "failed_runs", "few_steps", "result", "edge", "data"]
 
 FEW_STEPS = 100
-"""Of an encoder that trains. Zhang et al. 2021 (section 6) and Mosbach et al. 2021 (section 6): below some hundreds of
-steps a fine-tuned encoder is often not better than chance, and more of them mend it."""
+"""The threshold for a trained encoder. Zhang et al. 2021 (section 6) and Mosbach et al. 2021 (section 6): below some
+hundreds of steps, a fine-tuned encoder is often no better than chance, and more steps fix this."""
 EDGE = 0.02
-"""Share of a range, from either end, in which a best value lies at the edge."""
+"""The share of a range, at either end, in which a best value counts as being at the edge."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Guard:
 
     Attributes:
         cell: its key.
-        kind: which guard.
+        kind: the kind of guard.
         text: the warning, without the cell's name.
     """
 
@@ -52,7 +52,7 @@ def guards(summary: SweepSummary) -> list[Guard]:
 
 
 def guard_lines(summary: SweepSummary) -> list[str]:
-    """A line a warning, for tables and terminals; a fault of a task's data once for all of its cells."""
+    """One line per warning, for tables and terminals; a fault of a task's data appears once for all its cells."""
     found = guards(summary)
     data = dict.fromkeys(f"{guard.cell[2]}: {guard.text}" for guard in found if guard.kind == "data")
     return [*data, *(guard.line for guard in found if guard.kind != "data")]
@@ -80,12 +80,12 @@ def _against(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
         yield (
             f"dev {score_text(cell.dev.mean, baseline.metric)} is not {side} {name} "
             f"({score_text(score, baseline.metric)}): the encoder adds nothing here; "
-            "look at the data, the steps and the trials before you compare this cell"
+            "check the data, the steps and the trials before you compare this cell"
         )
 
 
 def _failed_runs(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
-    """Finals that are above no baseline while others are: failed runs, as Mosbach et al. 2021, section 3, have it."""
+    """Finals that beat no baseline while others do: failed runs, as defined by Mosbach et al. 2021, section 3."""
     if baseline is None or baseline.metric != cell.header.metric:
         return
     name, score = baseline.worst
@@ -96,23 +96,24 @@ def _failed_runs(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
     seeds = ", ".join(f"seed {final.seed} has dev {score_text(dev, baseline.metric)}" for final, dev in failed)
     yield (
         f"{len(failed)} of {some(len(scored), 'final')} did not learn ({seeds}; {name} "
-        f"{score_text(score, baseline.metric)}): the mean and ± are of two kinds of runs; a lower range of "
-        "learning rates or more trials may find a setting that every seed learns with (Mosbach et al. 2021)"
+        f"{score_text(score, baseline.metric)}): the mean and ± mix two kinds of runs; a lower range of "
+        "learning rates or more trials may find a setting with which every seed learns (Mosbach et al. 2021)"
         + _fitted([final for final, _ in failed], [final for final, dev in scored if (final, dev) not in failed])
     )
 
 
 def _fitted(failed: Sequence[TrialRecord], learnt: Sequence[TrialRecord]) -> str:
-    """The words for failed finals whose training loss fell as far as that of others: they learnt.
+    """The text for failed finals whose training loss fell as far as in other finals, so that they did learn.
 
-    Then training and evaluation compute something else: a head's dropout, say (docs/internals/log.md, 2026-11-26).
+    Training and evaluation then compute different functions, for example through a head's dropout
+    (docs/internals/log.md, 2026-11-26).
     """
     highest = max((final.epochs[-1].train_loss for final in learnt if final.epochs), default=-math.inf)
     seeds = [str(final.seed) for final in failed if final.epochs and final.epochs[-1].train_loss <= highest]
     if not seeds:
         return ""
     named = f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
-    return f"; the training loss of {named} fell as others' did, so look at what the head does without dropout"
+    return f"; the training loss of {named} fell as far as the others', so check the head's output without dropout"
 
 
 def _few_steps(best: TrialRecord) -> Iterator[str]:
@@ -124,14 +125,14 @@ def _few_steps(best: TrialRecord) -> Iterator[str]:
 
 
 def _result_notes(records: Sequence[TrialRecord]) -> Iterator[str]:
-    """Results that are less than their mode says, such as those that the frozen phase was better than."""
+    """Results that fall short of their mode, for example because the frozen phase was better."""
     noted = [f"seed {record.seed}: {note}" for record in records for note in record.result_notes()]
     if noted:
         yield "; ".join(noted)
 
 
 def _edges(header: CellHeader, best: TrialRecord) -> Iterator[str]:
-    """Best values at an end of a range of numbers that was searched, and that could be wider."""
+    """Best values at an end of a searched numeric range that could be wider."""
     limits = {parameter.name: (parameter.minimum, parameter.maximum) for parameter in settings.all_parameters()}
     space = documents.parse(header.space, f"the space of {'.'.join(header.key)}")
     entries = space.get("parameters") if isinstance(space, dict) else None
@@ -144,11 +145,11 @@ def _edges(header: CellHeader, best: TrialRecord) -> Iterator[str]:
             side, end = ("bottom", ends[0]) if place <= EDGE else ("top", ends[1])
             if end in limits.get(name, ()):  # a dropout of 0
                 continue
-            yield f"{name} {value:.3g} is its range's {side} ({end:g}): widen it with --set or --space"
+            yield f"{name} {value:.3g} is at the {side} of its range ({end:g}): widen it with --set or --space"
 
 
 def _ends(entry: object) -> tuple[float, float, bool] | None:
-    """(lowest, highest, whether logarithmic) of a continuous range; None of anything else."""
+    """(lowest, highest, whether logarithmic) of a continuous range; None for any other entry."""
     if not isinstance(entry, Mapping):
         return None
     for kind, is_log in (("uniform", False), ("log_uniform", True)):
@@ -159,7 +160,7 @@ def _ends(entry: object) -> tuple[float, float, bool] | None:
 
 
 def _place(value: float, low: float, high: float, is_log: bool) -> float:
-    """The place of a value in its range, from 0 to 1, in the range's own scale."""
+    """The relative position of a value in its range, from 0 to 1, on the range's own scale."""
     if is_log:
         value, low, high = math.log(value), math.log(low), math.log(high)
     return (value - low) / (high - low)

@@ -1,4 +1,4 @@
-"""Records of a sweep that are no trials: of an ensemble, of a baseline."""
+"""A sweep's other records: ensembles and baselines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EnsembleMember(BaseModel):
         sweep: the cell's sweep.
         encoder, mode, head, variant: of the cell.
         cell: its name in files, E.M.T, or E.M.T.VARIANT.
-        trials, seeds: its finalists that were combined, in the order of their seeds.
+        trials, seeds: its combined finalists, sorted by seed.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -41,7 +41,7 @@ class Ensemble(BaseModel):
     Attributes:
         id: 16 hex digits over the task and the members' sweeps and cells, so that the same members have one file.
         task, kind, metric: the task's name, kind and main metric.
-        members: in the order in which they were named.
+        members: in the order in which the user named them.
         dev, test: metric → score, once per seed; empty if there are no predictions to score.
         data_fingerprint: of the train and dev split, the same for all members.
         notes: notes for tables.
@@ -77,14 +77,14 @@ class Ensemble(BaseModel):
         """Mean and deviation over seeds; None if there are no scores.
 
         Args:
-            metric: another metric than the main one.
+            metric: a metric other than the main one.
         """
         name = metric or self.metric
         return spread([scores[name] for scores in (self.dev if split == "dev" else self.test) if name in scores])
 
 
 def ensemble_id(task: str, members: tuple[EnsembleMember, ...]) -> str:
-    """The identity of an ensemble, independent of the order of its members and of their seeds."""
+    """The identity of an ensemble, independent of the order of its members and their seeds."""
     return identity({"task": task, "members": sorted([member.sweep, member.cell] for member in members)})
 
 
@@ -105,7 +105,7 @@ def read_ensembles(ledger: Ledger) -> list[Ensemble]:
             ensembles.append(Ensemble.model_validate_json(contents(path)))
         except ValueError as error:
             raise ValueError(
-                f"{path} is not an ensemble ({reason(error)}); delete it, and make that one again."
+                f"{path} is not an ensemble ({reason(error)}); delete it, and run that ensemble again."
             ) from None
     return sorted(ensembles, key=lambda made: (made.made_at, made.id))
 
@@ -117,9 +117,9 @@ class Baseline(BaseModel):
         task, metric: of the scores.
         data_fingerprint: of train and dev.
         scores: name of a baseline → its score on dev.
-        train_examples: how many examples the linear model was fitted to.
-        chosen: the regularisation that was best on dev; None where there is no linear model.
-        seconds: its duration.
+        train_examples: the number of examples to which the linear model was fitted.
+        chosen: the regularisation that was best on dev; None without a linear model.
+        seconds: the time that they took.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -139,12 +139,12 @@ class Baseline(BaseModel):
 
     @property
     def worst(self) -> tuple[str, float]:
-        """The worst baseline and its score: the same answer for every example, as a rule."""
+        """The worst baseline and its score: usually the same answer for every example."""
         return min(self.scores.items(), key=lambda item: gain(self.metric, item[1]))
 
 
 def read_baselines(ledger: Ledger) -> dict[str, Baseline]:
-    """Task → its baseline, of those that are kept with a sweep; a damaged file is left out, since it is made again."""
+    """Task → its baseline stored with a sweep. A damaged file is left out, because it is computed again."""
     found = {}
     for path in (ledger.folder / "baselines").glob("*.json"):
         try:

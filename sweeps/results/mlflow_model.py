@@ -1,4 +1,4 @@
-"""A cell's best finalist as an MLflow model: `mlflow.pyfunc.load_model(…).predict(frame)` where this package is."""
+"""A cell's best finalist as an MLflow model: `mlflow.pyfunc.load_model(…).predict(frame)`, with Meltpoint installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CODE = Path(__file__).with_name("mlflow_model_code.py")
 ARTIFACT = "finalist"
 """The exported model's folder, among the MLflow model's artifacts."""
 LONGEST_DESCRIPTION = 5000
-"""Characters of a version's description that MLflow 3.17 keeps (`SqlModelVersion.description`)."""
+"""The length in characters of a version's description that MLflow 3.17 stores (`SqlModelVersion.description`)."""
 
 
 @contextmanager
@@ -35,13 +35,13 @@ def finalist_models(
     ledger: Ledger, summary: SweepSummary, cells: Sequence[CellSummary],
     card: Callable[[SweepSummary, CellSummary], str | None],
 ) -> Iterator[tuple[dict[CellKey, Path], list[str]]]:  # fmt: skip
-    """MLflow models of the best finalists of those cells that have one, in folders that last as long as the block.
+    """MLflow models of the cells' best finalists, in temporary folders that are removed after the block.
 
     Args:
-        card: makes a finalist's model card, which becomes `README.md` next to its weights.
+        card: writes a finalist's model card, which becomes `README.md` next to its weights.
 
     Yields:
-        cell → folder; and a line for each cell whose model could not be made.
+        cell → folder; and a line for each cell whose model could not be created.
     """
     models: dict[CellKey, Path] = {}
     troubles: list[str] = []
@@ -65,7 +65,7 @@ def finalist_models(
 
 
 def described(model: Path) -> str:
-    """The model card of an MLflow model, without its front matter, as a version's description; "" of none.
+    """A model version's description: the model card of an MLflow model without its front matter; "" without a card.
 
     Args:
         model: a folder of `save_model`.
@@ -83,7 +83,7 @@ def described(model: Path) -> str:
 
 
 def save_model(folder: Path, exported: Path, kind: Kind | str) -> None:
-    """Write an MLflow model that holds an exported model, and no pickle.
+    """Write an MLflow model that contains an exported model and no pickle.
 
     Args:
         folder: the folder to write, which does not exist.
@@ -102,7 +102,7 @@ def save_model(folder: Path, exported: Path, kind: Kind | str) -> None:
 
 
 def _signature(kind: Kind | str) -> ModelSignature:
-    """The columns that the model reads, and the one that it writes for any kind of task."""
+    """The columns that the model reads."""
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema
     from mlflow.types.schema import Array, TensorSpec

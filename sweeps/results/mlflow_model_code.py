@@ -1,6 +1,6 @@
-"""The code of a finalist as an MLflow model: MLflow runs this file where it loads one (models from code, no pickle).
+"""The code of a finalist as an MLflow model. MLflow runs this file to load one (models from code, no pickle).
 
-The process that loads it needs this package; `sweeps.results.mlflow_model` writes such models.
+The loading process needs this package; `sweeps.results.mlflow_model` writes such models.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ if TYPE_CHECKING:
 
 
 class Finalist(PythonModel):
-    """A finalist that predicts label names, scores, or a list of label names a text."""
+    """A finalist that predicts label names, scores, or a list of label names per text."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        """Load the exported model; on a CPU."""
-        from meltpoint.adapters.exported_model import load_folder  # torch, which takes seconds
+        """Load the exported model on the CPU."""
+        from meltpoint.adapters.exported_model import load_folder  # imports torch, which takes seconds
 
         self.model = load_folder(context.artifacts[ARTIFACT])
 
     def predict(
         self, context: PythonModelContext, model_input: pandas.DataFrame, params: dict[str, Any] | None = None
     ) -> pandas.DataFrame:
-        """A column `prediction`, and for classification of texts a column `probability.LABEL` a label.
+        """Return a column `prediction`, and for text classification a column `probability.LABEL` per label.
 
         Args:
-            context: MLflow's.
-            model_input: a row a text, in the column `text`; for pairs `text_a` and `text_b`; for words `words`, a list.
-            params: none is known.
+            context: MLflow's context.
+            model_input: one text per row, in the column `text`; pairs in `text_a` and `text_b`; lists of words in
+                `words`.
+            params: ignored.
 
         Raises:
-            ValueError: there are no columns of texts, or a text does not fit.
+            ValueError: a text column is missing, or a text does not fit.
         """
         import pandas as pd
 

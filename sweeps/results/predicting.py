@@ -1,4 +1,4 @@
-"""Predictions of an exported model for a file of texts, piece by piece."""
+"""Predictions of an exported model for a file of texts, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from meltpoint.tasks.core.kinds import INPUT_COLUMNS
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.rows import scalar_text
 
-if TYPE_CHECKING:  # torch, which takes seconds
+if TYPE_CHECKING:  # imports torch, which takes seconds
     import pandas
 
     from meltpoint.adapters.exported_model import ExportedModel
 
 ROWS = 1024
-"""Rows at a time: enough that batches are of texts of about one length."""
+"""Rows per chunk: enough for batches of texts with similar lengths."""
 USUAL: dict[int, tuple[tuple[str, ...], ...]] = {
     1: (("text",), ("sentence",), ("words",), ("tokens",)),
     2: (("text_a", "text_b"), ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis")),
 }
-"""Number of texts of an example → names of columns that are taken where none are named."""
+"""Number of texts per example → column names to look for if the user names none."""
 TABULAR = ("csv", "tsv", "txt")
-"""Formats whose cells are texts."""
+"""Formats in which every cell is text."""
 
 
 def frame_columns(kind: str) -> tuple[str, ...]:
-    """The columns of texts that an MLflow model of a kind of task reads: `text`; `text_a` and `text_b`; `words`."""
+    """The text columns that an MLflow model for a kind of task reads: `text`; `text_a` and `text_b`; `words`."""
     return INPUT_COLUMNS[kinds.get(kind).input]
 
 
 def texts_of(model: ExportedModel, frame: pandas.DataFrame) -> list[Any]:
-    """The texts in a frame's `frame_columns`, as `ExportedModel.predict` takes them.
+    """The texts in a frame's `frame_columns`, in the form that `ExportedModel.predict` accepts.
 
     Raises:
-        ValueError: a column is not there, or a cell is no text.
+        ValueError: a column is missing, or a cell is not text.
     """
     names = list(frame_columns(model.task.kind))
     for name in names:
@@ -54,27 +54,27 @@ def predict_file(
     model: ExportedModel, file: Path, out: Path | None, columns: Sequence[str] = (), probabilities: bool = False,
     rows: int = ROWS, tell: Callable[[int], None] = lambda done: None,
 ) -> int:  # fmt: skip
-    """Predict each row of a file, and write its columns with the prediction behind them.
+    """Predict each row of a file, and write its columns followed by the prediction.
 
-    Several labels of one text are a list in jsonl and parquet; in csv, tsv and txt they stand in one cell, with commas.
+    Multiple labels of one text are a list in jsonl and parquet; in csv, tsv and txt they share a cell, with commas.
 
     Args:
-        model: of any kind of task.
-        file: csv, tsv, jsonl, parquet, txt with a text a line, or a column file (`conll`), of the task's columns.
-        out: a file of one of these formats, which is written whole or not at all; None prints JSON lines.
-        columns: those that hold the texts (two for pairs); usual names are found where none is given.
-        probabilities: whether a column `probability.LABEL` a label is written too; classification only.
-        rows: rows at a time.
-        tell: is told after each piece how many rows are done.
+        model: a model for any kind of task.
+        file: csv, tsv, jsonl, parquet, txt with one text per line, or a column file (`conll`) with the task's columns.
+        out: a file in one of these formats, written atomically; None prints JSON lines.
+        columns: the columns with the texts (two for pairs); if empty, common names are looked for.
+        probabilities: whether to also write a column `probability.LABEL` per label; classification only.
+        rows: rows per chunk.
+        tell: called after each chunk with the number of rows done.
 
     Returns:
         the number of rows.
 
     Raises:
-        ValueError: a file that cannot be read, a column that is not there, or a text that does not fit; one line.
+        ValueError: an unreadable file, a missing column, or a text that does not fit; one line.
     """
     if probabilities and not model.gives_probabilities:
-        raise ValueError(f"--probabilities: a model of {model.task.of_kind.words} gives none; leave it out.")
+        raise ValueError(f"--probabilities: a model for {model.task.of_kind.words} has none; omit that option.")
     joins = model.task.of_kind.has_labels and out is not None and format_of(out) in TABULAR
     layout = _layout(model, file, columns)
     done = 0
@@ -93,40 +93,38 @@ def predict_file(
 
 
 def _layout(model: ExportedModel, file: Path, named: Sequence[str]) -> ConllLayout | None:
-    """The columns of a column file: those of the files that the model was trained on; None for other files.
+    """The layout of a column file, the same as in the model's training files; None for other files.
 
     Raises:
-        ValueError: the model reads texts, the column is no number, or a file of texts has the looks of a column file.
+        ValueError: the model reads texts, the column is not a number, or a text file looks like a column file.
     """
     if format_of(file) != CONLL:
         _refuse_columns(model, file)
         return None
     if not model.task.of_kind.labels_words:
-        raise ValueError(
-            f"{file} is a file of tagged words by its ending, and this model reads texts; take txt, or csv."
-        )
+        raise ValueError(f"{file} is a file of tagged words by its suffix, but this model reads texts; use txt or csv.")
     word, tag = model.task.conll_columns or (0, -1)
     if named and not named[0].isdecimal():
-        raise ValueError(f"--text {named[0]}: a column of {file} is a number from 0; the words' is {word} by default.")
+        raise ValueError(f"--text {named[0]}: write a column number of {file}, from 0; the words' default is {word}.")
     return ConllLayout(int(named[0]) if named else word, tag, needs_tag=False)
 
 
 def _refuse_columns(model: ExportedModel, file: Path) -> None:
-    """Refuse words in columns whose file ends as one of texts does: each line would be read as a sentence."""
+    """Check that a txt file does not contain words in columns: each line would be read as a sentence."""
     if not model.task.of_kind.labels_words or format_of(file) != "txt" or not file.exists():
         return
     with file.open(encoding="utf-8-sig", errors="replace") as lines:
         rows = [line.split() for line in itertools.islice(lines, ROWS) if line.strip() and line[0] not in "#-"]
     names = {label.removeprefix("B-") for label in model.task.labels}
     if rows and all(len(row) > 1 and (row[-1] in names or row[-1][2:] in names) for row in rows):
-        raise ValueError(f"{file} looks like a word a line with its tag, and txt is a text a line; name it .conll.")
+        raise ValueError(f"{file} seems to have a tagged word per line, but txt has a text per line; name it .conll.")
 
 
 def _text_columns(file: Path, piece: pandas.DataFrame, named: Sequence[str], count: int) -> tuple[str, ...]:
-    """The columns of the texts.
+    """The names of the text columns.
 
     Raises:
-        ValueError: there are no such columns, or their number does not fit the model.
+        ValueError: a column is missing, or their number does not fit the model.
     """
     there = [str(name) for name in piece.columns]
     for name in named:
@@ -135,14 +133,14 @@ def _text_columns(file: Path, piece: pandas.DataFrame, named: Sequence[str], cou
     if len(set(named)) < len(named):
         raise ValueError(f"--text names {named[0]} twice; name the column of each text.")
     if named and len(named) != count:
-        raise ValueError(f"--text: this model reads {count} text{'s' if count > 1 else ''} a row; {len(named)} named.")
+        raise ValueError(f"--text: this model reads {count} text{'s' if count > 1 else ''} per row, not {len(named)}.")
     if named:
         return tuple(named)
     found = next((names for names in USUAL[count] if set(names) <= set(there)), None)
     if found is None and count == 1 and len(there) == 1:
         return (there[0],)
     if found is None:
-        raise ValueError(f"{file}: no usual column of texts among {', '.join(there)}; name it with --text.")
+        raise ValueError(f"{file}: no known text column among {', '.join(there)}; name it with --text.")
     return found
 
 
@@ -152,7 +150,7 @@ def _with_predictions(
     given = [f"probability.{label}" for label in model.task.labels] if probabilities else []
     taken = [name for name in (PREDICTION, *given) if name in piece.columns]
     if taken:
-        raise ValueError(f"{file} has a column {taken[0]} of its own, which predictions would replace; rename it.")
+        raise ValueError(f"{file} already has a column {taken[0]}, which predictions would replace; rename it.")
     rows = enumerate(piece[list(names)].itertuples(index=False, name=None), before + 1)
     texts = [_text(model, row, f"{file}, row {number}") for number, row in rows]
     result = piece.copy()
@@ -170,24 +168,24 @@ def _with_predictions(
 
 
 def _text(model: ExportedModel, cells: Sequence[Any], where: str) -> Any:
-    """A row's texts as `ExportedModel.predict` takes them.
+    """A row's texts, in the form that `ExportedModel.predict` accepts.
 
     Args:
         where: the row, for messages.
 
     Raises:
-        ValueError: a cell is no text: null, no finite number, a list.
+        ValueError: a cell is not text: null, a number that is not finite, or a list.
     """
     if model.task.of_kind.labels_words and not isinstance(cells[0], str) and isinstance(cells[0], Iterable):
         words = list(cells[0])
         if not all(isinstance(word, str) and word for word in words):
-            raise ValueError(f"{where} has {words!r} where words should be; correct it, or leave the row out.")
+            raise ValueError(f"{where} has {words!r} instead of words; correct it, or remove the row.")
         return words
     texts = [scalar_text(cell) for cell in cells]
     for cell, text in zip(cells, texts, strict=True):
         if text is None:
-            raise ValueError(f"{where} has {cell!r} where a text should be; fill it in, or leave the row out.")
-    bare = [str(text).strip(" ") for text in texts]  # as a task's texts are read
+            raise ValueError(f"{where} has {cell!r} instead of a text; fill it in, or remove the row.")
+    bare = [str(text).strip(" ") for text in texts]  # as the readers of tasks do
     if model.task.of_kind.labels_words:
         return bare[0].split()
     return bare[0] if len(bare) == 1 else tuple(bare)

@@ -1,4 +1,4 @@
-"""Texts for `meltpoint predict`, in and out: csv, tsv, jsonl, parquet, plain text, and columns of words; in pieces."""
+"""Input and output files of `meltpoint predict`, in chunks: csv, tsv, jsonl, parquet, plain text, columns of words."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from meltpoint.tasks.core.rows import json_rows
 from meltpoint.tasks.core.streams import check_names, is_in_quotes, stream_lines, stream_table
 from meltpoint.tasks.core.wording import printable
 
-if TYPE_CHECKING:  # it takes half a second to import
+if TYPE_CHECKING:  # importing pandas takes half a second
     import pandas
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "txt")
 CONLL = "conll"
-"""The format of column files, whose sentences are a row each: for each column, by its number, a list of its cells."""
+"""The format of column files. Each sentence is one row with a list of cells per column, named by its number."""
 TEXT = "text"
 """The column of a plain text file."""
 
 
 def format_of(path: Path) -> str:
-    """The format that a file's name ends with.
+    """The format given by a file's suffix.
 
     Raises:
-        ValueError: another ending.
+        ValueError: an unknown suffix.
     """
     form = path.suffix.lstrip(".").lower()
     if f".{form}" in SUFFIXES:
@@ -45,16 +45,16 @@ def format_of(path: Path) -> str:
 
 
 def read_pieces(path: Path, rows: int, layout: ConllLayout | None = None) -> Iterator[pandas.DataFrame]:
-    """The table of a file in pieces of so many rows, by the readers of a task's files.
+    """Read a file's table in chunks of `rows` rows, with the readers for task files.
 
-    Cells of csv and tsv are texts, as they stand there. Values of jsonl keep their types: pandas' own reader makes 1 of
-    one row 1.0.
+    Cells of csv and tsv are unchanged texts. Values of jsonl keep their types, whereas pandas' own reader may turn 1
+    into 1.0.
 
     Args:
-        layout: of a column file; where None is given, the words are in its first column.
+        layout: the layout of a column file; None: the words are in the first column.
 
     Raises:
-        ValueError: the file is missing, empty or broken, or has two columns of one name; one line that names it.
+        ValueError: the file is missing, empty or broken, or has two columns with the same name; one line that names it.
     """
     form = format_of(path)
     if form == CONLL:
@@ -76,7 +76,7 @@ def _framed(found: Iterator[Mapping[str, object]], rows: int) -> Iterator[pandas
 
 
 def _read_table(path: Path, rows: int, *, is_tsv: bool) -> Iterator[pandas.DataFrame]:
-    """A csv or tsv with a header. Cells of tsv are not quoted, as in the tasks' files; `NA` is a text."""
+    """Read a csv or tsv with a header. Cells of tsv are not quoted, as in task files; `NA` is a text."""
     import pandas
 
     found = stream_table(path, (), header=True, separator="\t" if is_tsv else None)
@@ -90,7 +90,7 @@ def _read_table(path: Path, rows: int, *, is_tsv: bool) -> Iterator[pandas.DataF
 
 
 def _check_table(path: Path, records: Sequence[Record], *, is_tsv: bool) -> None:
-    """Refuse a table that reads otherwise than it seems meant: names twice, another separator, tsv in quotes."""
+    """Check a table for signs of misreading: duplicate names, another separator, quotes in tsv."""
     positions = records[0].positions
     twice = next((name for name, position in positions.items() if position == NAMED_TWICE), None)
     if twice is not None:
@@ -99,9 +99,9 @@ def _check_table(path: Path, records: Sequence[Record], *, is_tsv: bool) -> None
     other = next((words for mark, words in SEPARATORS.items() if mark in name), None)
     if len(positions) == 1 and other is not None:
         wanted = "tabs (tsv)" if is_tsv else "commas (csv)"
-        raise ValueError(f"{path}, line 1: one column, which {other} seem to divide. Write {wanted} between the cells.")
+        raise ValueError(f"{path}, line 1: the cells seem to be separated by {other}; separate them by {wanted}.")
     if is_tsv and any(all(map(is_in_quotes, column)) for column in zip(*(one.fields for one in records), strict=True)):
-        raise ValueError(f"{path}: a column has all its cells in quotes, which are no quotes in tsv. Write it as csv.")
+        raise ValueError(f"{path}: a column has all its cells in quotes, which tsv keeps as text; write it as csv.")
 
 
 def _read_parquet(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
@@ -112,12 +112,12 @@ def _read_parquet(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
         with pyarrow.parquet.ParquetFile(regular(path)) as file:
             check_names(path, file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=rows):
-                # By default an integer next to a null becomes a float, and beyond 2^53 another number.
+                # By default, an integer next to a null becomes a float, which changes integers beyond 2^53.
                 yield batch.to_pandas(integer_object_nulls=True, ignore_metadata=True)
     except OSError as error:
         raise unreadable(path, error) from None
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a readable parquet file ({error}). Write it again.") from None
+        raise ValueError(f"{path} is not a readable parquet file ({error}); write it again.") from None
 
 
 def _read_conll(path: Path, rows: int, layout: ConllLayout) -> Iterator[pandas.DataFrame]:
@@ -131,17 +131,20 @@ def _read_conll(path: Path, rows: int, layout: ConllLayout) -> Iterator[pandas.D
 
 
 class Writer(Protocol):
-    """A function that takes the next piece of a table."""
+    """A function that writes the next chunk of a table."""
 
     def __call__(self, piece: pandas.DataFrame) -> None: ...  # noqa: D102
 
 
 @contextmanager
 def writing(out: Path | None, standard_output: TextIO) -> Iterator[Writer]:
-    """A writer of pieces; the file is there when the block ends without an error, and whole. None: JSON lines, printed.
+    """Yield a writer of chunks. The complete file appears once the block ends without an error.
+
+    Args:
+        out: the file; None prints JSON lines.
 
     Raises:
-        ValueError: the file's ending is no format's.
+        ValueError: the file has an unknown suffix.
     """
     if out is None:
         yield lambda piece: _write_jsonl(piece, standard_output)
@@ -163,27 +166,27 @@ def _write_jsonl(piece: pandas.DataFrame, file: TextIO) -> None:
 
 
 def _write_conll(piece: pandas.DataFrame, file: TextIO) -> None:
-    """A word a line with a tab before each further list of the row, its prediction last, and a blank line behind."""
+    """Write one word per line, a tab before each further list of the row, the prediction last; then a blank line."""
     for row in piece.to_dict(orient="records"):
         cells = [_plain(value) for value in row.values()]
         tags = cells[-1]
         if not isinstance(tags, list):
-            raise ValueError("conll is for predictions of words; write jsonl, or another format.")
+            raise ValueError("conll is only for predictions per word; write jsonl, or another format.")
         words = [cell for cell in cells if isinstance(cell, list) and len(cell) == len(tags)]
         lines = ["\t".join(map(str, line)) for line in zip(*words, strict=True)]
         if any(line.count("\t") + 1 != len(words) or len(line.splitlines()) > 1 for line in lines):
-            raise ValueError("a word has a tab or a line end, which conll cannot hold; write jsonl.")
+            raise ValueError("a word contains a tab or a line break, which conll cannot represent; write jsonl.")
         file.write("\n".join([*lines, "", ""]))
 
 
 def _plain(value: Any) -> Any:
-    """A cell as JSON has it: numpy's numbers and arrays as Python's, a missing one as null."""
+    """A cell for JSON: numpy's numbers and arrays become Python's, a missing value becomes null."""
     found = value.tolist() if hasattr(value, "tolist") else value
     return None if isinstance(found, float) and not math.isfinite(found) else found
 
 
 class _DelimitedWriter:
-    """Writes csv, tsv, or, for txt, the predictions alone, one a line."""
+    """Writes csv, tsv, or, for txt, only the predictions, one per line."""
 
     def __init__(self, file: TextIO, form: str) -> None:
         self.file, self.form, self.is_first = file, form, True
@@ -194,7 +197,7 @@ class _DelimitedWriter:
             return
         shown = piece.map(_cell)
         separator = "\t" if self.form == "tsv" else ","
-        if self.form == "tsv":  # cells of tsv are not quoted, so that they cannot hold what separates them
+        if self.form == "tsv":  # cells of tsv are not quoted, so they cannot contain separators
             shown = shown.map(
                 lambda cell: " ".join(cell.split("\t")).replace("\n", " ") if isinstance(cell, str) else cell
             )
@@ -206,12 +209,12 @@ class _DelimitedWriter:
 
 
 def _cell(value: Any) -> Any:
-    """A list as words with spaces between them; anything else as it is."""
+    """Join a list with spaces; return any other value unchanged."""
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 class _ParquetWriter:
-    """Writes parquet; the columns are those of the first piece."""
+    """Writes parquet; the first chunk determines the columns."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self.path, self.stack = path, stack
@@ -228,4 +231,4 @@ class _ParquetWriter:
 
 
 PREDICTION = "prediction"
-"""The column of predictions; those of probabilities are `probability.LABEL`."""
+"""The column of predictions; the columns of probabilities are `probability.LABEL`."""

@@ -1,4 +1,4 @@
-"""Removal: of a sweep or its weights (`rm`), never while a process drives it; and of cached states (`cache`)."""
+"""Removal of a sweep or its weights (`rm`), never while a process drives it, and of cached states (`cache`)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Removable:
     """The part of a sweep that would be removed.
 
     Attributes:
-        folder: with everything in it.
-        files: how many files it has.
-        bytes: their size.
+        folder: the folder to remove.
+        files: the number of its files.
+        bytes: their total size.
     """
 
     folder: StoragePath
@@ -43,19 +43,19 @@ class Removable:
 
 
 def removable(storage: StoragePath, name: str, only_checkpoints: bool) -> Removable:
-    """The files that `remove_sweep` would remove; a sweep whose files are damaged can be removed whole.
+    """The files that `remove_sweep` would remove; a sweep with damaged files can be removed completely.
 
     Raises:
-        ValueError: there is no such sweep; or its weights are still needed, since it is not done.
+        ValueError: the sweep does not exist, or still needs its weights because it is not done.
     """
     ledger = Ledger(sweep_folder(storage, name))
-    is_rest = ledger.drivers.is_dir()  # of a removal that was cut off
+    is_rest = ledger.drivers.is_dir()  # the rest of an interrupted removal
     if not ledger.specification.exists() and (only_checkpoints or not is_rest):
-        read_sweep(ledger)  # says which sweeps there are
+        read_sweep(ledger)  # raises, and lists the existing sweeps
     if only_checkpoints and (state := summarise(ledger).state) != "done":
         raise ValueError(
-            f"Sweep '{name}' is {state}: without its weights its finalists would train again. Finish it, or remove it "
-            "whole."
+            f"Sweep '{name}' is {state}: without its weights, its finalists would train again. Finish it, or remove "
+            "the whole sweep."
         )
     folder = ledger.folder / "checkpoints" if only_checkpoints else ledger.folder
     sizes = [path.stat().st_size for path in _files(folder)]
@@ -69,22 +69,22 @@ def _files(folder: StoragePath) -> Iterator[StoragePath]:
 
 
 def remove_sweep(storage: StoragePath, name: str, found: Removable) -> None:
-    """Remove what `removable` has found. MLflow's runs stay, and so does the cache that sweeps share.
+    """Remove the files found by `removable`. MLflow's runs stay, and so does the cache that sweeps share.
 
     Raises:
         ValueError: another process drives the sweep.
-        OSError: a file cannot be removed, or is a link, so that nothing was; or it went wrong in the midst.
+        OSError: a file cannot be removed or is a link, and nothing was removed; or the removal failed halfway.
     """
     ledger = Ledger(sweep_folder(storage, name))
     is_whole = found.folder == ledger.folder
     with ledger.driving():
         if isinstance(found.folder, Path) and found.folder.exists():
             check_removable(found.folder)
-        remove(ledger.specification if is_whole else found.folder)  # first: after an interruption the rest is no sweep
+        remove(ledger.specification if is_whole else found.folder)  # first: an interrupted removal leaves no sweep
     if is_whole:
         parts: list[StoragePath] = list(ledger.folder.iterdir())
         for path in parts:
-            if path.name != ledger.drivers.name:  # last: by it the same command knows the rest of a sweep
+            if path.name != ledger.drivers.name:  # last: the same command recognises an interrupted removal by it
                 remove(path)
         remove(ledger.folder)
 
@@ -95,7 +95,7 @@ class RemovedEntries:
 
     Attributes:
         removed: the removed entries.
-        kept: why others were kept, a line each: a process has them open, or a file cannot be deleted.
+        kept: one line for each kept entry with the reason: a process has it open, or a file cannot be deleted.
     """
 
     removed: tuple[Entry, ...]
@@ -108,7 +108,7 @@ def feature_folder(storage: StoragePath, cache_dir: str | None = None) -> Path:
 
 
 def listed(storage: StoragePath, cache_dir: str | None = None) -> list[dict[str, object]]:
-    """One row per entry, the least recently used first; sizes in bytes, times in seconds since 1970."""
+    """One row per entry, least recently used first; sizes in bytes, times in seconds since 1970."""
     return [asdict(entry) for entry in entries(feature_folder(storage, cache_dir))]
 
 
@@ -139,7 +139,7 @@ def remove_entries(
         ValueError: not exactly one of the three is given, an id is unknown or ambiguous, or a task has no entry.
     """
     if (bool(ids), task is not None, everything).count(True) != 1:
-        raise ValueError("cache rm takes ids, or --task T, or --all; `meltpoint cache ls` shows what there is.")
+        raise ValueError("cache rm takes ids, --task T or --all; `meltpoint cache ls` lists the entries.")
     folder = feature_folder(storage, cache_dir)
     existing = entries(folder)
     chosen = existing if everything else [_find(existing, one) for one in ids] if ids else _of_task(existing, str(task))
@@ -149,7 +149,7 @@ def remove_entries(
             if remove_entry(folder, entry.id):
                 removed.append(entry)
             else:
-                kept.append(f"{entry.id} is in use; stop the sweep that reads it first.")
+                kept.append(f"{entry.id} is in use; first stop the sweep that reads it.")
         except OSError as error:
             kept.append(f"{entry.id}: {error}.")
     return RemovedEntries(tuple(removed), tuple(kept))
@@ -158,8 +158,8 @@ def remove_entries(
 def trim(resources: Resources) -> int:
     """Trim the cache after a finished sweep: delete all first phases, and features beyond `--cache-keep`.
 
-    The least recently used features are deleted first; entries that another process has open are kept. Of caches that
-    are local to nodes, only this machine's is trimmed.
+    The least recently used features are deleted first; entries that another process has open are kept. If each node has
+    its own cache, only the one on this machine is trimmed.
 
     Returns:
         the freed bytes.
@@ -183,8 +183,8 @@ def _find(existing: Sequence[Entry], prefix: str) -> Entry:
     matches = [entry for entry in existing if entry.id.startswith(prefix)]
     if len(matches) == 1:
         return matches[0]
-    problem = f"fits {some(len(matches), 'entry')}; write more of it" if matches else "is no entry"
-    raise ValueError(f"'{prefix}' {problem}; `meltpoint cache ls` shows what there is.")
+    problem = f"matches {some(len(matches), 'entry')}; write more of it" if matches else "matches no entry"
+    raise ValueError(f"'{prefix}' {problem}; `meltpoint cache ls` lists the entries.")
 
 
 def _of_task(existing: Sequence[Entry], task: str) -> list[Entry]:
@@ -192,5 +192,5 @@ def _of_task(existing: Sequence[Entry], task: str) -> list[Entry]:
     matches = [entry for entry in existing if task in entry.task.split(", ")]
     if not matches:
         tasks = sorted({word for entry in existing for word in entry.task.split(", ")})
-        raise ValueError(f"no entry is of task '{task}'; there are entries of: {', '.join(tasks) or 'no task'}.")
+        raise ValueError(f"no entry is of task '{task}'; the cache has entries of: {', '.join(tasks) or 'no task'}.")
     return matches

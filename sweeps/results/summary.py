@@ -1,4 +1,4 @@
-"""The summary of a sweep, from its ledger alone: each cell's counts, best setting and finals."""
+"""The summary of a sweep, computed only from its ledger: each cell's counts, best setting and finals."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ class CellSummary:
         lost: number of search trials that ended without a result for reasons other than their setting.
         failed_finals: the finals that ended without a result.
         closing: how the search was closed; None if it is open.
-        code_uses: the versions of the code that ran its search trials and finals, the earliest first.
-        search: its search trials that ended, in the order in which they began.
-        default_finals: the finished finals of the published setting, by seed; `finals` where that is the best one.
-        default_dev, default_test: as `dev` and `test`, of `default_finals`.
+        code_uses: the versions of the code that ran its search trials and finals, earliest first.
+        search: its ended search trials, in the order in which they started.
+        default_finals: the finished finals of the published setting, by seed; equal to `finals` if that is the best.
+        default_dev, default_test: as `dev` and `test`, for `default_finals`.
         default_seeds: number of planned finals of the published setting; 0 if they are not planned, or that setting
             is the best one.
-        failed_defaults: those of them that ended without a result.
-        records: all of its records, finals of earlier best settings among them; its `cost` is computed from them.
-        test_round: the number of the test round that its search is in; above 1, test scores were known before it ended.
+        failed_defaults: the finals of the published setting that ended without a result.
+        records: all its records, including finals of earlier best settings; its `cost` is computed from them.
+        test_round: the number of its search's test round; above 1, test scores were known before the search ended.
     """
 
     header: CellHeader
@@ -88,7 +88,7 @@ class CellSummary:
     test_round: int = 1
 
     def __repr__(self) -> str:
-        """Its key, counts and scores; without its records."""
+        """Its key, counts and scores, without its records."""
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items() if count)
         test = "" if self.test is None else f", test {self.test.mean:.4f}"
         return f"CellSummary({'.'.join(self.header.key)}: {counts}; {some(len(self.finals), 'final')}{test})"
@@ -100,37 +100,37 @@ class CellSummary:
 
     @cached_property
     def cost(self) -> CellCost:
-        """The cost of all its trials; computed on demand, since it reads the finals' epochs."""
+        """The cost of all its trials, computed on demand because it reads the finals' epochs."""
         return cell_cost(self.records, self.best, self.finals)
 
     @property
     def mixes_code(self) -> bool:
-        """True if its trials are of several versions of the code."""
+        """True if several versions of the code ran its trials."""
         return len(self.code_uses) > 1
 
     @property
     def closed_early(self) -> Closing | None:
-        """`closing`, if the cell was closed before all its search trials were run; else None."""
+        """`closing`, if the cell was closed before all its search trials had run; otherwise None."""
         return self.closing if self.closing is not None and self.closing.is_early else None
 
     @property
     def kept(self) -> TrialRecord | None:
-        """The finalist whose checkpoint is kept."""
+        """The finalist with the kept checkpoint."""
         return best_final(self.finals)
 
     @property
     def is_done(self) -> bool:
-        """True if the search is over and every finalist is scored, with as many of the published setting as asked."""
+        """True if the search is over and every finalist is scored, including the published setting's planned ones."""
         wanted = self.default_finals if self.default_seeds else []
         scored = all(final.test is not None for final in (*self.finals, *wanted))
         return bool(self.finals) and scored and len(wanted) >= self.default_seeds
 
     def work(self, seeds: int, weight: float = 1.0) -> CellWork:
-        """Its work, done and left; a search trial that runs is half of one.
+        """Its work, done and left; a running search trial counts as half a trial.
 
         Args:
-            seeds: number of planned finals.
-            weight: relative duration of one of its trials.
+            seeds: the number of planned finals.
+            weight: the relative duration of one of its trials.
         """
         search = 0.0 if self.closing is not None else self.counts["missing"] + self.counts["running"] / 2
         finals = finals_left(seeds, len(self.finals)) + finals_left(self.default_seeds, len(self.default_finals))
@@ -146,17 +146,17 @@ class SweepSummary:
         name: the sweep's name.
         state: running (a process drives it), done, failed (a cell ended without a result), or stopped.
         spec: the specification.
-        code: the version of the code that the sweep was opened with.
+        code: the version of the code that opened the sweep.
         cells: the cells' results.
         ensembles: the ensembles that are stored with the sweep.
-        part: the part of its cluster that a running sweep may use; None where that is not known.
-        baselines: task → its baselines on dev, of a sweep that has come to its end.
-        folder: the sweep's folder, with its finalists' predictions; None of a summary that was not read from one.
-        strays: records that belong to no cell of `sweep.json` (another metric, other data or code) and are ignored.
-        growth: the additions under its name, the earliest first.
-        openings: of its test splits, the earliest first.
+        part: the part of its cluster that a running sweep may use; None if unknown.
+        baselines: task → its baselines on dev, for a sweep that has ended.
+        folder: the sweep's folder, with its finalists' predictions; None if the summary was not read from a folder.
+        strays: ignored records that belong to no cell of `sweep.json` (another metric, other data or code).
+        growth: the additions under its name, earliest first.
+        openings: the openings of its test splits, earliest first.
         damaged: a line for each record that could not be read and is left out.
-        running: the trials that its workers have; None where that is not known, and of a sweep that does not run.
+        running: the trials that its workers are running; None if unknown, or if the sweep is not running.
     """
 
     name: str
@@ -190,7 +190,7 @@ class SweepSummary:
 
     @property
     def code_versions(self) -> tuple[str, ...]:
-        """The versions of the code that ran its trials, cell by cell; the one it was opened with before any has run."""
+        """The versions of the code that ran its trials, cell by cell; before any ran, the version that opened it."""
         used = dict.fromkeys(use.version for cell in self.cells for use in cell.code_uses)
         return tuple(used) or (self.code,)
 
@@ -200,9 +200,9 @@ class SweepSummary:
 
     @cached_property
     def time_left(self) -> TimeLeft | None:
-        """An estimate for a sweep that runs; None for another, before a trial has ended, and where none is left.
+        """An estimate for a running sweep; None if it is not running, no trial has ended yet, or none is left.
 
-        Cells of which no trial has ended count by their operations; equally, if the sweep's file does not name them.
+        Cells without ended trials are weighted by their operations, or equally if the sweep's file does not have them.
         """
         if self.state != "running":
             return None
@@ -243,7 +243,7 @@ def _cell_json(cell: CellSummary) -> dict[str, Any]:
 
 
 def _scores_json(finals: list[TrialRecord], dev: Spread | None, test: Spread | None) -> dict[str, Any] | None:
-    """The scores of finals over their seeds; None where there are none."""
+    """The scores of finals over their seeds; None without finals."""
     if not finals:
         return None
     return {
@@ -256,10 +256,10 @@ def summarise(ledger: Ledger, leaves_out: bool = False) -> SweepSummary:
     """Summarise a sweep from the current files of its folder.
 
     Args:
-        leaves_out: whether damaged records are left out and named, where nothing but a view depends on them.
+        leaves_out: whether to leave out damaged records and name them, for a view on which nothing else depends.
 
     Raises:
-        ValueError: there is no such sweep, or one of its files is damaged.
+        ValueError: the sweep does not exist, or one of its files is damaged.
     """
     sweep = read_sweep(ledger)
     damaged: dict[str, str] = {}
@@ -318,9 +318,9 @@ def _cell(
 def _parted(
     records: Iterable[TrialRecord], running: set[str]
 ) -> tuple[list[TrialRecord], list[TrialRecord], list[TrialRecord], Counter[str]]:
-    """A cell's search trials that do not run again, its finals, those of both that failed; the first ones by status.
+    """A cell's search trials that are not running again, its finals, all failed ones, and search trials by status.
 
-    In one pass: a hundred thousand records are more than a processor's cache holds.
+    In one pass, because a hundred thousand records do not fit in a CPU cache.
     """
     search: list[TrialRecord] = []
     finals: list[TrialRecord] = []
@@ -339,14 +339,14 @@ def _parted(
 
 
 def _default_seeds(spec: SweepSpec, header: CellHeader, best: TrialRecord | None) -> int:
-    """The number of planned finals of a cell's published setting, as far as can be told."""
+    """The number of planned finals of a cell's published setting, as far as is known."""
     is_best = best is not None and best.setting == header.published
     asked = spec.default_finals and header.published is not None and header.planned > 1
     return (header.seeds or spec.seeds) if asked and not is_best else 0
 
 
 def _unfinished(finalists: list[TrialRecord], role: Role, setting: Setting | None) -> list[TrialRecord]:
-    """The finals of a role and a setting that ended without a result."""
+    """The finals of a role and setting that ended without a result."""
     return [r for r in finalists if r.role == role and r.status != "finished" and r.setting == setting]
 
 
@@ -361,7 +361,7 @@ def _state(driven: bool, cells: list[CellSummary], seeds: list[int]) -> State:
 
 
 def _is_hopeless(cell: CellSummary, seeds: int) -> bool:
-    """True if running the command again cannot help: no search trial finished, or finals failed by their setting."""
+    """True if running the command again cannot help: no search trial finished, or finals failed for their setting."""
     ended = cell.counts["missing"] == 0 and cell.counts["running"] == 0 and cell.lost == 0
     if cell.best is None:
         return ended
@@ -373,5 +373,5 @@ def _is_hopeless(cell: CellSummary, seeds: int) -> bool:
 
 
 def _have_ended(finals: list[TrialRecord], failed: list[TrialRecord], count: int) -> bool:
-    """True if each of so many finals is scored or has failed by its setting."""
+    """True if `count` finals are scored or have failed due to their setting."""
     return sum(final.test is not None for final in finals) + sum(not final.is_lost for final in failed) >= count

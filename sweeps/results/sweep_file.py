@@ -1,4 +1,4 @@
-"""A sweep's own file, and the versions of the code that its records name."""
+"""The file `sweep.json`, and the versions of the code that a sweep's records name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CellHeader(BaseModel):
     """A cell's entry in `sweep.json`.
 
     Attributes:
-        planned: number of search trials: `--trials`, or the number of points of a smaller space.
+        planned: the number of search trials: `--trials`, or the number of points of a smaller space.
         space: the space as YAML.
         space_fingerprint: of the searched parameters of the space; "" in files of older versions.
         data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `records.CellFacts`.
@@ -32,9 +32,9 @@ class CellHeader(BaseModel):
         variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
         seeds: number of planned finals; None in files of older versions, whose cells all had the sweep's number.
         beside: metrics that tables show next to the cell's own (`Task.beside`).
-        warnings: faults of the data that bear on a conclusion (`tasks.core.splits`).
-        published: the space's published setting, complete; None in files of older versions.
-        encoder_size: the size of a state of its encoder; 0 in files of older versions.
+        warnings: faults of the data that affect conclusions (`tasks.core.splits`).
+        published: the space's complete published setting; None in files of older versions.
+        encoder_size: the size of its encoder's hidden states; 0 in files of older versions.
         work: floating-point operations of one of its trials (`cell_work.work_of`); None in files of older versions.
     """
 
@@ -74,8 +74,8 @@ class Growth(BaseModel):
 
     Attributes:
         at: time, in seconds since 1970.
-        changes: in words (`SweepSpec.growth`).
-        opened: how many finalists' test splits had been opened by then.
+        changes: the changes as text (`SweepSpec.growth`).
+        opened: for how many finalists the test split had been opened by then.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -90,11 +90,11 @@ class SweepFile(BaseModel):
 
     Attributes:
         spec: the specification.
-        code: the version of the code that the sweep was opened with; it is part of its trials' identities.
-        continued_with: the versions that it went on with (`--mix-code-versions`), the newest last.
+        code: the version of the code that opened the sweep; it is part of its trials' identities.
+        continued_with: the versions that resumed it (`--mix-code-versions`), newest last.
         cells: the cells of the specification.
         cache_overflow: `--cache-overflow`, the only option of `Resources` that may round cached states.
-        growth: the additions to it, the earliest first.
+        growth: the additions to it, earliest first.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -108,7 +108,7 @@ class SweepFile(BaseModel):
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """The versions whose trials count, in the order in which the sweep had them."""
+        """The accepted versions, in the order in which the sweep used them."""
         return (self.code, *self.continued_with)
 
 
@@ -116,7 +116,7 @@ def read_sweep(ledger: Ledger) -> SweepFile:
     """Read `sweep.json`.
 
     Raises:
-        ValueError: there is no such sweep, or its file is damaged.
+        ValueError: the sweep does not exist, or its file is damaged.
     """
     try:
         sweep = SweepFile.model_validate_json(contents(ledger.specification))
@@ -124,10 +124,10 @@ def read_sweep(ledger: Ledger) -> SweepFile:
         return sweep
     except FileNotFoundError:
         known = sorted(path.parent.name for path in ledger.folder.parent.glob("*/sweep.json"))
-        hint = f"There is: {', '.join(known)}." if known else "There is none yet; start one with `meltpoint sweep`."
+        hint = f"Sweeps: {', '.join(known)}." if known else "It has no sweeps yet; start one with `meltpoint sweep`."
         raise ValueError(f"No sweep '{ledger.folder.name}' under {ledger.folder.parent}. {hint}") from None
     except ValueError:
-        remedy = "restore it, take a new --name, or remove it with `rm`"
+        remedy = "restore it, choose a new --name, or remove it with `rm`"
         raise ValueError(f"{ledger.specification} is damaged; {remedy}.") from None
 
 
@@ -145,9 +145,9 @@ class CodeUse:
 
     Attributes:
         version: as in `TrialRecord.code_version`.
-        search_trials: search trials, however they ended.
+        search_trials: the number of ended search trials, with any outcome.
         final_seeds: the seeds of the finished finals.
-        default_seeds: those of the published setting's, where it is not the best one.
+        default_seeds: the seeds of the published setting's finished finals, if it is not the best setting.
     """
 
     version: str
@@ -173,11 +173,11 @@ class CodeUse:
 
 
 def code_uses(search: Iterable[TrialRecord], finals: Iterable[TrialRecord]) -> tuple[CodeUse, ...]:
-    """The versions that ran a cell's search trials and finals, the earliest first.
+    """The versions that ran a cell's search trials and finals, earliest first.
 
     Args:
         search: its search trials.
-        finals: its finished finals, with those of the published setting.
+        finals: its finished finals, including finals of the published setting.
     """
     finals = list(finals)
 
@@ -197,16 +197,16 @@ def code_uses(search: Iterable[TrialRecord], finals: Iterable[TrialRecord]) -> t
 
 
 def mixture_in_words(uses: Sequence[CodeUse], best: TrialRecord | None) -> str:
-    """That a cell's trials are of several versions, which of which; what follows for its finals."""
+    """A line on the several versions that ran a cell's trials, and the consequence for its finals."""
     text = f"mixes versions of Meltpoint's code: {'; '.join(map(str, uses))}"
     text += f"; its best setting was found by {best.code_version}" if best else ""
     if sum(bool(use.final_seeds) for use in uses) > 1:
-        text += "; the spread of its finals covers the change of the code too"
+        text += "; the spread of its finals includes the change of the code"
     return text
 
 
 def kept_in_words(records: Iterable[TrialRecord], code: str) -> str | None:
-    """One line about records of other versions that count in a sweep that goes on; None where there are none."""
+    """One line about accepted records of other versions in a resumed sweep; None if it has none."""
     found = kept_versions(records, code)
     if not found:
         return None
@@ -215,6 +215,6 @@ def kept_in_words(records: Iterable[TrialRecord], code: str) -> str | None:
 
 
 def kept_versions(records: Iterable[TrialRecord], code: str) -> dict[str, int]:
-    """Version → how many of the records are of it, for each version but the one that runs now."""
+    """Version → the number of its records, for each version except the current one."""
     counts = Counter(record.code_version for record in records)
     return {version: count for version, count in counts.items() if version != code}

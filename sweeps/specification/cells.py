@@ -1,4 +1,4 @@
-"""The cells of a sweep with their encoder, head, space and data, loaded and checked before the first trial starts."""
+"""The cells of a sweep: encoder, head, space and data, loaded and checked before the first trial starts."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from meltpoint.tasks.core.splits import data_warnings, load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
 
 _ON_DEV_ALONE = (
-    "finals are scored on dev alone, by which their setting was chosen, so that their scores are too good; --test-from "
-    "'train[-10%:]' carves a test off train"
+    "finals are scored only on dev, which also chose their setting, so their scores are too optimistic; --test-from "
+    "'train[-10%:]' splits a test set off train"
 )
 WITHOUT_TEST: dict[sources.TestState, str] = {
     "absent": f"there is no test split: {_ON_DEV_ALONE}",
     "hidden": f"the test labels are hidden: predictions are written for the server, and {_ON_DEV_ALONE}",
 }
-"""State of a test split on which nothing can be scored → the consequence for a sweep."""
+"""State of a test split that cannot be scored → the consequence for a sweep."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class OpenCell:
     """One encoder × mode × task with its head, ready to be searched.
 
     Attributes:
-        encoder: the encoder's name, as given by the user: its short name, if it has one.
+        encoder: the encoder's name as given by the user; its short name, if it has one.
         mode: the mode's name.
         task: the task.
         task_name: the task's name (a user's task file contains one).
         head: the head's name.
-        head_source: where the choice of the head comes from.
+        head_source: the source of the choice of the head.
         space: the search space.
         reference: the location of the encoder's weights.
         encoder_fingerprint: of the encoder's files.
@@ -64,16 +64,16 @@ class OpenCell:
         data_fingerprint: of the train and dev split.
         documents_fingerprint: of the grouping of their sentences by document; "" if no trial reads document context.
         train_examples, dev_examples: numbers of examples.
-        epoch_dev_examples: how many of dev each epoch is scored on.
+        epoch_dev_examples: the number of dev examples on which each epoch is scored.
         mean_words: mean number of words per example, for estimates.
         length: the longest input of its trials, and its cuts.
         notes: notes on the data for tables.
         variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
         trials: number of settings to search.
         seeds: number of seeds with which the best setting is run again.
-        warnings: faults of the data that bear on a conclusion (`tasks.core.splits`).
+        warnings: faults of the data that affect conclusions (`tasks.core.splits`).
         searcher: "tpe", "random" or "grid".
-        encoder_word: where an encoder with a short name lies; "" of one whose name says it.
+        encoder_word: the location of an encoder with a short name; "" if its name is its location.
     """
 
     encoder: str
@@ -103,7 +103,7 @@ class OpenCell:
 
     @property
     def located_encoder(self) -> str:
-        """The word that says where the encoder lies."""
+        """The location of the encoder, as given by the user."""
         return self.encoder_word or self.encoder
 
     @property
@@ -137,11 +137,11 @@ def cell_name(*key: str) -> str:
 
 
 def word_of(spec: SweepSpec, task: str) -> str:
-    """The task as given on a sweep's command line, by its name: the name itself, or a task file."""
+    """The task as given on a sweep's command line, found by its name: the name itself, or a task file."""
     if task in spec.task_words() or task.partition(":")[0] in names():
         return task
     files = [word for word in spec.task_words() if is_task_file(word)]
-    # A single file is not read for its name, since it may have been moved meanwhile.
+    # A single file is not read for its name, because it may have been moved since.
     return files[0] if len(files) == 1 else next(word for word in files if get(word).name == task)
 
 
@@ -158,7 +158,7 @@ def cell_space(
 
     Args:
         spec, block, encoder, mode, task, head: the cell.
-        has_pooling: whether the encoder has a pooling of its own.
+        has_pooling: whether the encoder has its own pooling.
 
     Raises:
         ValueError: unknown or impossible keys, values outside their limits; one line.
@@ -214,10 +214,10 @@ def check_block(spec: SweepSpec, block: Block) -> None:
     """
     for task, encoder in itertools.product(map(get, block.tasks), block.encoders):
         reference = encoders.resolve(encoder, task.kind)
-        if reference.is_folder:  # an encoder of the hub is checked when it is downloaded, after the data
+        if reference.is_folder:  # an encoder on the hub is checked when it is downloaded, after the data
             encoders.check(reference)
         for mode in block.modes:
-            if encoders.knows_pooling(reference):  # the others' heads and spaces follow from files that may not be here
+            if encoders.knows_pooling(reference):  # otherwise head and space depend on files that may not be here
                 _head_and_space(spec, block, reference, mode, task)
 
 
@@ -272,7 +272,7 @@ def head_of(block: Block, reference: EncoderReference, mode: str, kind: Kind) ->
 
 
 def _pairing(space: Space) -> str:
-    """ "joint" if the space's `pairing` can be, otherwise "auto"."""
+    """ "joint" if the space's `pairing` can be "joint", otherwise "auto"."""
     pairing = space.parameters.get(PAIRING.name)
     return "joint" if pairing is not None and pairing.match("joint") is not None else "auto"
 
@@ -282,7 +282,7 @@ def length_lines(cells: Sequence[OpenCell], only_cut: bool = False) -> list[str]
 
     Args:
         cells: the cells.
-        only_cut: whether cells that lose nothing are left out.
+        only_cut: whether to leave out cells that lose no text.
     """
     chosen = (cell for cell in cells if cell.length.notes or not only_cut)
     lines = (f"{cell.task_name}, {cell.encoder}: {line}" for cell in chosen for line in cell.length.lines())
@@ -290,12 +290,12 @@ def length_lines(cells: Sequence[OpenCell], only_cut: bool = False) -> list[str]
 
 
 def fault_lines(cells: Sequence[OpenCell]) -> list[str]:
-    """The faults of the tasks' data that bear on a conclusion, once a task."""
+    """The faults of the tasks' data that affect conclusions, once per task."""
     return list(dict.fromkeys(f"{cell.task_name}: {line}" for cell in cells for line in cell.warnings))
 
 
 def test_lines(cells: Sequence[OpenCell]) -> list[str]:
-    """The consequence of a test split that cannot be scored, a line for each task without one."""
+    """The consequence of a test split that cannot be scored, one line for each such task."""
     by_task = {cell.task_name: sources.check(cell.data) for cell in cells}
     return [f"{task}: {WITHOUT_TEST[state]}" for task, state in by_task.items() if state in WITHOUT_TEST]
 
@@ -311,17 +311,17 @@ def _documents(space: Space, data: TrainingData) -> str:
         return ""
     if not any(example.group for example in data.train):
         raise ValueError(
-            f"context is document, but this copy of {data.task.name} does not say which sentences share one; "
-            "name the original files with --data-dir, or take context=sentence."
+            f"context is document, but this copy of {data.task.name} does not mark its documents; name the original "
+            "files with --data-dir, or set context=sentence."
         )
     return documents_fingerprint((data.train, data.whole_train), (data.dev, data.whole_dev))
 
 
 def declared_test_examples(cell: OpenCell) -> int | None:
-    """The number of labelled test examples of a cell, by `--test-from` or by the task.
+    """The number of labelled test examples of a cell, according to `--test-from` or the task.
 
     Returns:
-        None where neither says it, as of a part that is drawn, or where the labels are hidden or test stays closed.
+        None if neither determines it (for example a random part), if the labels are hidden, or if test stays closed.
     """
     if cell.data.is_test_closed:
         return None
@@ -333,7 +333,7 @@ def declared_test_examples(cell: OpenCell) -> int | None:
 
 
 def _length(cut: Slice) -> int | None:
-    """The length of a slice whose ends are counted from the same side, of a split that is long enough."""
+    """The length of a slice whose ends count from the same side of a long enough split; otherwise None."""
     if "%" in cut.start + cut.stop:
         return None
     start, stop = (int(end) if end else None for end in (cut.start, cut.stop))

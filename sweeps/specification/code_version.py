@@ -1,8 +1,7 @@
 """The version of the code that a trial's numbers depend on: a digest of `adapters/` and `tasks/`.
 
 Comments, docstrings and layout do not count. Everything else does: each number, name, import and annotation
-(dataclasses and pydantic read them), the text of messages, and the files' paths, since plug-ins are named by their
-files.
+(dataclasses and pydantic read them), the text of messages, and the files' paths, because files name plug-ins.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ ROOMS = ("adapters", "tasks")
 
 @cache
 def code_version() -> str:
-    """Meltpoint's version and the digest of its code; computed once a process, in less than a second."""
+    """Meltpoint's version and the digest of its code; computed once per process, in less than a second."""
     return f"{meltpoint.__version__}+{digest(read_sources(Path(meltpoint.__path__[0])))[:8]}"
 
 
@@ -37,7 +36,7 @@ def digest(sources: Mapping[str, str]) -> str:
         sources: a file's path below the package → its text.
 
     Raises:
-        SyntaxError: a file that is no Python.
+        SyntaxError: a file is not valid Python.
     """
     parts = []
     for path, text in sorted(sources.items()):

@@ -1,7 +1,7 @@
-"""The checks of a command line that need no torch, Ray or MLflow; they run before those are imported.
+"""Command-line checks that need no torch, Ray or MLflow; they run before those are imported.
 
-A typo is reported within half a second of CPU time (`tests/test_typos.py`). Checks that need a head's class, or data
-that are large, are in `cells`.
+A typo is reported within half a second of CPU time (`tests/test_typos.py`). Checks that need a head's class or large
+data are in `cells`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Kind
 
 _ANY_KIND: Kind = "sentence_classification"
-"""The kind for which encoders are looked up where every task file is on another machine."""
+"""The kind for which encoders are looked up if every task file is on another machine."""
 
 
 def _nowhere_else(word: str) -> bool:
@@ -30,10 +30,10 @@ def _nowhere_else(word: str) -> bool:
 
 
 def check_spec(spec: SweepSpec, is_elsewhere: Callable[[str], bool] = _nowhere_else) -> None:
-    """Refuse a specification with unknown names, missing files or folders, or malformed or impossible values.
+    """Check a specification for unknown names, missing files or folders, and malformed or impossible values.
 
     Args:
-        is_elsewhere: true for an encoder, task file or data folder of another machine, which is not looked at.
+        is_elsewhere: true for an encoder, task file or data folder on another machine, which is not checked.
 
     Raises:
         ValueError: one line with the remedy.
@@ -52,18 +52,18 @@ def check_spec(spec: SweepSpec, is_elsewhere: Callable[[str], bool] = _nowhere_e
 
 
 MOST_EARLY_BYTES = 2**23
-"""The most data of a user's task that are read here, to be read again later: 8 MiB take some tenths of a second."""
+"""The most data of a user's task that are read here (and again later): 8 MiB take a few tenths of a second."""
 
 
 def _read_own_data(spec: SweepSpec, word: str) -> None:
-    """Read the data of a user's task if they are small, so that a broken row is answered before torch is imported."""
+    """Read the data of a user's task if they are small, to report a broken row before torch is imported."""
     data = data_spec(spec, word)
     if is_task_file(word) and 0 < sources.open_bytes(data) <= MOST_EARLY_BYTES:
         load_training_data(data)
 
 
 def _check_words(block: Block, is_elsewhere: Callable[[str], bool]) -> None:
-    """Refuse a block with unknown modes, heads, tasks or encoders."""
+    """Check a block for unknown modes, heads, tasks and encoders."""
     for mode in block.modes:
         modes.get(mode)
     if block.head is not None:
@@ -75,7 +75,7 @@ def _check_words(block: Block, is_elsewhere: Callable[[str], bool]) -> None:
 
 
 def check_head(word: str) -> None:
-    """Refuse an unknown head, by its file's name, since importing its class imports torch.
+    """Check a head's name against the file names of the heads, because importing its class imports torch.
 
     Raises:
         ValueError: the message suggests similar names.
@@ -85,10 +85,10 @@ def check_head(word: str) -> None:
 
 
 def check_overrides(texts: Sequence[str]) -> None:
-    """Refuse `--set` options that are invalid for every cell.
+    """Check for `--set` options that are invalid for every cell.
 
     Raises:
-        ValueError: one is no `KEY=VALUE`, has an unknown key, or a value outside its limits.
+        ValueError: one is not `KEY=VALUE`, has an unknown key, or a value outside its limits.
     """
     every = {parameter.name: parameter for parameter in settings.all_parameters()} if texts else {}
     for name, (entry, where) in build.overrides(texts).items():
@@ -102,7 +102,7 @@ def check_overrides(texts: Sequence[str]) -> None:
 
 
 def check_point(path: str) -> None:
-    """Refuse a file for `train` that cannot be read, or that names an unknown mode or head.
+    """Check that a file for `train` can be read and names a known mode and head.
 
     Raises:
         ValueError: one line with the file or the name.
@@ -115,13 +115,13 @@ def check_point(path: str) -> None:
 
 
 def check_features(encoder: str, text: Path, layers: str) -> None:
-    """Refuse an unknown encoder, a missing text file, and malformed layers.
+    """Check for an unknown encoder, a missing text file and malformed layers.
 
     Raises:
         ValueError: one line with the remedy.
     """
     encoders.resolve(encoder, "sequence_labelling")
     if not is_file(text):
-        raise ValueError(f"{text} is no file; name a text file with --input.")
+        raise ValueError(f"{text} is not a file; name a text file with --input.")
     if not re.fullmatch(r"all|top|\d+(,\d+)*", layers):
-        raise ValueError(f"--layers {layers!r}: write all, top, or numbers from 0 with commas between them, as 0,1.")
+        raise ValueError(f"--layers {layers!r}: write all, top, or comma-separated numbers from 0, for example 0,1.")

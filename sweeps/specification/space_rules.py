@@ -1,17 +1,17 @@
 """Rules by which an encoder, a task and its data complete a search space.
 
-They settle the word tokenizer, the pooling, the epochs of small data, and the longest input.
+They determine the word tokenizer, the pooling, the epochs for small data, and the longest input.
 
-Three epochs are BERT's recipe for thousands of examples (Devlin et al. 2018, A.3). Small data sets need more steps, not
-three epochs: Mosbach et al. 2021 (section 6) train 20; Zhang et al. 2021 (section 6) find that the standard number of
-steps is too small for a thousand examples. A frozen encoder's head trains until dev has not improved for some epochs:
-of ten steps each, five are over before it has begun to learn.
+Three epochs are BERT's recipe for thousands of examples (Devlin et al. 2018, A.3). Small data sets need more steps than
+three epochs give: Mosbach et al. 2021 (section 6) train for 20 epochs; Zhang et al. 2021 (section 6) find that the
+standard number of steps is too small for a thousand examples. A frozen encoder's head trains until dev has not improved
+for some epochs: five epochs of ten steps each are over before it has started to learn.
 
-The default `max_pieces` is the 99.5th percentile of the lengths of the training examples, in the pieces of the
-encoder's own tokenizer, and more where that would cut an input of up to 128 pieces; it is the encoder's longest input
-where sentences are read in document context. It depends on nothing else, so that the modes and heads of a task and
-encoder read the same text; an encoder's own pooling alone reads no more than its makers' (`SentencePooling.longest`).
-Imports no torch until lengths are counted."""
+The default `max_pieces` is the 99.5th percentile of the lengths of the training examples, in subword tokens of the
+encoder's own tokenizer, or more if that would cut an input of up to 128 tokens. If sentences are read in document
+context, it is the encoder's longest input. It depends on nothing else, so that all modes and heads of a task and
+encoder read the same text. Only an encoder's own pooling is limited to its authors' length (`SentencePooling.longest`).
+No torch is imported until lengths are counted."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ TOKENIZER_SOURCE = "the rules of ELMo's training text (Chelba et al. 2013), for 
 
 
 def with_word_tokenizer(space: Space, reference: EncoderReference, task: Task) -> Space:
-    """A cell's space in which each setting names its word tokenizer, where that is not the parameter's default.
+    """A cell's space in which each setting names its word tokenizer, unless that is the parameter's default.
 
-    So the rule is in the identity, in MLflow and in an exported setting, whatever the task says later.
+    The identity, MLflow and an exported setting thus contain the rule, even if the task changes later.
 
     Args:
-        space: the cell's, with overrides; one that names a word tokenizer stays as it is, and so does an exported
-            setting, which leaves out a word tokenizer only where none was used.
+        space: the cell's space, with overrides. It is returned unchanged if it names a word tokenizer, or comes from an
+            exported setting, which leaves out a word tokenizer only if none was used.
         reference: the encoder.
-        task: the task, which says whether its texts are tokenised.
+        task: the task, which declares whether its texts are tokenised.
     """
     name = WORD_TOKENIZER.name
     chosen = default_word_tokenizer(reference.reads_words, task.tokenised)
@@ -76,7 +76,7 @@ POOLER, PRETRAINED, NO_POOLER = "native.pooler", "pretrained", "none"
 
 
 def pooler_notes(reference: EncoderReference, head: str, kind: Kind, space: Space) -> tuple[str, ...]:
-    """The notes on the pooler of a cell whose head is its encoder's own, for tables; the encoder's files are read.
+    """Notes for tables on the pooler of a cell with its encoder's own head; this reads the encoder's files.
 
     Raises:
         ValueError: the space leaves out a pooler that the head does not have.
@@ -87,15 +87,15 @@ def pooler_notes(reference: EncoderReference, head: str, kind: Kind, space: Spac
     if not native.has_pooler(kind):
         if _may_be(space, NO_POOLER):
             where = "for labels of words" if kinds.get(kind).labels_words else f"of {reference.word}"
-            raise ValueError(f"{POOLER} is none, but the head {where} has no pooler to leave out; take pretrained.")
+            raise ValueError(f"{POOLER} is none, but the head {where} has no pooler to leave out; set pretrained.")
         return ()
     if native.ships_pooler(kind) or not _may_be(space, PRETRAINED):
         return ()
-    return (f"{reference.word} ships no weights of its pooler; {POOLER} = {PRETRAINED} begins with a fresh one",)
+    return (f"{reference.word} ships no pooler weights; {POOLER} = {PRETRAINED} starts with a new pooler",)
 
 
 def _may_be(space: Space, value: str) -> bool:
-    """True if a setting of the space may name a value of `native.pooler`, or leaves it at that default."""
+    """True if a setting of the space can have a value for `native.pooler`, by name or by default."""
     parameter = space.parameters.get(POOLER)
     return value == PRETRAINED if parameter is None else parameter.match(value) is not None
 
@@ -104,11 +104,11 @@ POOLING_SOURCE = "the encoder's own, since its pooling is why the cell has this 
 
 
 def with_own_pooling(space: Space, mode: str, head: DefaultHead) -> Space:
-    """A cell's space in which each setting names the encoder's own pooling, where the head was chosen for it.
+    """A cell's space in which each setting names the encoder's own pooling, if the head was chosen for that pooling.
 
     Args:
-        space: the cell's, with overrides; one that names `pooling.kind`, as the shipped ones do, stays as it is, and so
-            does an exported setting.
+        space: the cell's space, with overrides. It is returned unchanged if it names `pooling.kind`, as the shipped
+            spaces do, or comes from an exported setting.
         mode: the cell's mode.
         head: the cell's head, with the source of the choice.
     """
@@ -123,7 +123,7 @@ def with_own_pooling(space: Space, mode: str, head: DefaultHead) -> Space:
 EPOCHS, PATIENCE, BATCH = "epochs", "patience", "batch_size"
 ENOUGH_STEPS = 200
 MOST_EPOCHS = 20
-"""Of the first setting: those of Mosbach et al. 2021, section 6."""
+"""The limit for the first setting, from Mosbach et al. 2021, section 6."""
 EPOCHS_SOURCE = (
     "few training examples: scaled towards 200 steps, at most 20 epochs (Mosbach et al. 2021; Zhang et al. 2021)"
 )
@@ -131,11 +131,11 @@ PATIENCE_SOURCE = "few training examples: scaled until dev may stay for 200 step
 
 
 def with_enough_steps(space: Space, mode: str, train_examples: int) -> tuple[Space, str | None]:
-    """A cell's space with epochs for its number of examples, and a note for tables; None where none is needed.
+    """A cell's space with epochs scaled to its number of examples, and a note for tables; None if nothing changed.
 
-    Only those of a shipped space for a mode, or a mode and an encoder, are scaled: a user's, a specification's or a
-    task's own value stays as it is. Of a frozen encoder, which trains until dev stops improving, the patience
-    is, and its cap of epochs with it.
+    Only epochs from a shipped space for a mode, or for a mode and an encoder, are scaled: a value from the user, a
+    specification or a task stays. For a frozen encoder, which trains until dev stops improving, the patience is scaled,
+    and its limit of epochs with it.
     """
     steps = -(-train_examples // int(space.first().get(BATCH, 32)))
     if not modes.get(mode).trains_encoder:
@@ -157,10 +157,10 @@ def with_enough_steps(space: Space, mode: str, train_examples: int) -> tuple[Spa
 
 
 def _with_enough_patience(space: Space, mode: str, steps: int) -> tuple[Space, str | None]:
-    """A frozen encoder's space, with a patience of 200 steps at least.
+    """A frozen encoder's space, with a patience of at least 200 steps.
 
     Args:
-        steps: of an epoch.
+        steps: the steps per epoch.
     """
     patience, most = space.parameters.get(PATIENCE), space.parameters.get(EPOCHS)
     is_ours = _is_general(space, mode, EPOCHS) and _is_general(space, mode, PATIENCE)
@@ -186,7 +186,7 @@ def _fixed(before: Fixed, value: int) -> Fixed:
 
 
 def _is_general(space: Space, mode: str, name: str) -> bool:
-    """True if a parameter is of a shipped space that names no task: `MODE.yaml` or `MODE.ENCODER.yaml`."""
+    """True if a parameter comes from a shipped space that names no task: `MODE.yaml` or `MODE.ENCODER.yaml`."""
     parts = space.sources.get(name, "").removesuffix(".yaml").split(".")
     return parts[0] == mode and len(parts) <= 2 and "demo" not in parts
 
@@ -208,16 +208,16 @@ class CellLength:
     """The longest input of a cell's trials, and the share of the training examples that it cuts.
 
     Attributes:
-        max_pieces: the setting's; where it is searched, the smallest.
-        largest: where it is searched, the largest; else the same.
-        source: where it comes from.
-        examples: number of training examples that were counted.
-        examples_cut: the share of them that lose text; for sentences to label, that are split into windows or lack a
-            part of their document.
-        pieces_cut: the share of their pieces that is lost.
-        keeps_all: the length that would keep them uncut; it may be more than the encoder takes.
-        mean: pieces that the encoder reads of an example.
-        notes: the cuts and their remedies, a line each.
+        max_pieces: the setting's value; the smallest if it is searched.
+        largest: the largest value if it is searched; otherwise the same.
+        source: the source of the value.
+        examples: the number of training examples that were counted.
+        examples_cut: the share of them that lose text; in sequence labelling, the share of sentences that are split
+            into windows or lack a part of their document.
+        pieces_cut: the share of their subword tokens that is lost.
+        keeps_all: the length that would avoid all cuts; it may exceed the encoder's limit.
+        mean: the mean number of subword tokens that the encoder reads per example.
+        notes: the cuts and their remedies, one line each.
     """
 
     max_pieces: int
@@ -251,14 +251,14 @@ class InputLengths:
         """A cell's space in which every setting names `max_pieces`, and the cuts of that length.
 
         Args:
-            space: the cell's, with overrides; one that names a length keeps it.
+            space: the cell's space, with overrides; a length that it names is kept.
             encoder: the encoder's name, as given by the user.
             reference: the encoder.
             head: the head's name.
             data: the task's data.
 
         Raises:
-            ValueError: a length that is more than the encoder takes, or that not every setting has.
+            ValueError: the length exceeds the encoder's limit, or some settings have none.
         """
         longest = self._tokenizer(reference).max_pieces
         if NAME in space.parameters:
@@ -287,7 +287,7 @@ class InputLengths:
         return max(int(MAX_PIECES.minimum), rounded(found, most)), source
 
     def _use(self, space: Space, reference: EncoderReference, head: str, data: TrainingData) -> CellLength:
-        """The (smallest) length of a space, and its cuts in the input format of the first setting."""
+        """The (smallest) length of a space, with its cuts in the input format of the first setting."""
         from meltpoint.adapters.data.lengths import cut_notes, longest_whole
 
         lengths = [int(value) for value in space.parameters[NAME].points() or ()]
@@ -323,24 +323,24 @@ class InputLengths:
 
 
 def check_length(space: Space, encoder: str, longest: int) -> None:
-    """Refuse a `max_pieces` that is longer than the encoder's input, or that some settings do not have.
+    """Check that every setting has a `max_pieces` within the encoder's limit.
 
     Raises:
         ValueError: the message names the encoder's longest input.
     """
     parameter, where = space.parameters[NAME], space.sources.get(NAME, "space")
     if parameter.when:
-        raise ValueError(f"{where}: {NAME} has conditions (when), but every setting needs it; leave them out.")
+        raise ValueError(f"{where}: {NAME} has conditions (when), but every setting needs it; remove them.")
     asked = max(map(int, parameter.points() or ()))
     if asked > longest:
         value = f"{NAME} is {asked}" if parameter.count == 1 else f"{NAME} is up to {asked}"
         raise ValueError(
-            f"{where}: {value}, but the longest input of {encoder} is {some(longest, 'piece')}; take {longest} or less."
+            f"{where}: {value}, but the longest input of {encoder} is {some(longest, 'piece')}; set {longest} or less."
         )
 
 
 def _possible(space: Space, parameter: Parameter) -> tuple[Value, ...]:
-    """The values that a hyperparameter has in the settings of a space."""
+    """The values of a hyperparameter in the settings of a space."""
     found = space.parameters.get(parameter.name)
     if found is None:
         return (parameter.default,)
@@ -349,7 +349,7 @@ def _possible(space: Space, parameter: Parameter) -> tuple[Value, ...]:
 
 
 def _formats(space: Space) -> Iterator[InputFormat]:
-    """The formats in which the settings of a space may read texts; both sentences of a pair jointly where they can."""
+    """The input formats that the settings of a space may use; pairs are read jointly where possible."""
     for words, prefix in itertools.product(_possible(space, WORD_TOKENIZER), _possible(space, PREFIX)):
         yield InputFormat(word_tokenizer=cast(WordTokenizer, words), prefix=cast(Prefix, prefix))
 

@@ -1,7 +1,6 @@
 """Specification files: experiments as YAML, a list of blocks, each a product of encoders × modes × tasks with a head.
 
-The shipped ones are those of the papers (`search_spaces/papers/*.yaml`); docs/papers.md explains how to run and write
-them.
+The shipped files reproduce papers (`search_spaces/papers/*.yaml`); docs/papers.md explains how to run and write them.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ class FileBlock(BaseModel):
         head: a head's name, or None for each mode's default.
         variant: part of its cells' names, if the same encoder, mode and task occur in several blocks.
         set: parameter → a value or a range, as in a space file; overrides the cells' spaces.
-        trials, seeds, searcher: as `--trials`, `--seeds` and `--searcher`; None for the file's.
-        source: the source in the paper, for readers of the file only.
+        trials, seeds, searcher: as `--trials`, `--seeds` and `--searcher`; None for the file's value.
+        source: the source in the paper, only for readers of the file.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -69,7 +68,7 @@ class FileBlock(BaseModel):
         return len(self.encoders) * len(self.modes) * len(self.tasks)
 
     def overrides(self) -> dict[str, str]:
-        """Parameter → its value as in `--set`."""
+        """Parameter → value, as in `--set`."""
         return {key: json.dumps(value) for key, value in self.set.items()}
 
 
@@ -81,13 +80,13 @@ class SpecFile(BaseModel):
         summary: one line for `meltpoint list specs`.
         source: the experiment that it reproduces.
         trials, seeds, searcher: defaults for the blocks.
-        folders: encoder → a description of the files that its folder must hold. The user gives the folder of such an
-            encoder with `--with elmo=FOLDER`; otherwise its cells are left out.
-        notes: remarks for readers of the tables on the comparison of the cells, one line each.
-        split: "dev" to leave test closed, for a paper's table that is of dev.
+        folders: encoder → a description of the files that its folder must contain. The user gives the folder with
+            `--with elmo=FOLDER`; otherwise the encoder's cells are left out.
+        notes: remarks on the comparison of the cells for readers of the tables, one line each.
+        split: "dev" to leave test closed, for a paper's table of dev scores.
         max_train_examples: as `--max-train-examples`, which overrides it.
-        base: a shipped specification whose values and blocks are taken where this file has none; the paper's numbers
-            of it are shown with the results.
+        base: a shipped specification that supplies the values and blocks that this file omits; its paper's numbers are
+            shown with the results.
         blocks: the blocks.
     """
 
@@ -132,7 +131,7 @@ def read(word: str) -> SpecFile:
         word: the name of a shipped file, or a path.
 
     Raises:
-        ValueError: there is no such file, or it contains a mistake; one line with the file, the key and the remedy.
+        ValueError: the file does not exist or contains a mistake; one line with the file, the key and the remedy.
     """
     if word in shipped():
         return parse(FOLDER / f"{word}.yaml", word)
@@ -140,7 +139,7 @@ def read(word: str) -> SpecFile:
     if not word.endswith((".yaml", ".yml")):
         raise unknown(word, "specification", [*shipped(), "a FILE.yaml of your own"])
     if not exists(path):
-        raise ValueError(f"--spec {word}: there is no such file; name one, or one of {', '.join(shipped())}.")
+        raise ValueError(f"--spec {word}: file not found; name an existing file, or one of {', '.join(shipped())}.")
     return parse(path, word)
 
 
@@ -150,7 +149,7 @@ def parse(path: Path, where: str) -> SpecFile:
     Raises:
         ValueError: the file contains a mistake; the message begins with `where`.
     """
-    data = documents.read(path, "holds no specification; write `name:`, `summary:` and `blocks:`")
+    data = documents.read(path, "contains no specification; write `name:`, `summary:` and `blocks:`")
     if isinstance(base := data.get("base"), str):
         if base not in shipped():
             raise ValueError(f"{where}: base is {base!r}; write one of {', '.join(shipped())}.")

@@ -1,8 +1,8 @@
 """The options of a sweep, each written once: its name, type, default, help text and check.
 
 The fields of `SweepOptions` become the options of the command line (`command_line.typer_options`), the arguments of
-`mp.sweep`, `mp.plan` and `mp.tune` (`reports.python_api`), and the command of a job (`as_words`). A value is checked
-when the model is made, so that `30m` and `50GB` are seconds and bytes from then on.
+`mp.sweep`, `mp.plan` and `mp.tune` (`reports.python_api`), and the command of a job (`as_words`). Values are checked
+and converted when the model is created: `30m` and `50GB` become seconds and bytes.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ SEARCHERS = get_args(Searcher)
 TRIALS, SEEDS = 16, 5
 """Defaults of a sweep without a specification file."""
 MOST_CPUS = 4096
-"""Of one trial: more than any machine has."""
+"""The limit for one trial: more than any machine has."""
 CACHE_BYTES = 50 * 10**9
-"""The default `--cache-budget`: holds the states of BERT-base (13 layers of 768, bf16) for 2.5 million pieces."""
+"""The default `--cache-budget`: the states of BERT-base (13 layers of 768, bf16) for 2.5 million subword tokens."""
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SIZES = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
 
@@ -65,7 +65,7 @@ def _bytes(value: object, info: ValidationInfo) -> int:
 
 
 def _number(value: object, units: Mapping[str, int]) -> float:
-    """A number, or a text with a unit, in the smallest unit; -1 for anything else."""
+    """A number, or a text with a unit, in the smallest unit; -1 for any other value."""
     if isinstance(value, int | float):
         return float(value)
     number, unit = re.fullmatch(r"(.*?)([A-Za-z]{0,2})", str(value), re.DOTALL).groups()  # type: ignore[union-attr]
@@ -76,7 +76,7 @@ def _number(value: object, units: Mapping[str, int]) -> float:
 
 
 def in_units(value: float, units: Mapping[str, int]) -> str:
-    """A value in the largest unit of which it is a whole number, as it is typed: `10m`, `50GB`."""
+    """A value as typed, in the largest unit that gives a whole number: `10m`, `50GB`."""
     for unit, size in reversed(list(units.items())):
         if value % size == 0:
             return f"{value / size:.0f}{unit}"
@@ -86,12 +86,12 @@ def in_units(value: float, units: Mapping[str, int]) -> str:
 
 def _cpus(cpus: float) -> float:
     if not 0 < cpus <= MOST_CPUS:
-        raise ValueError(f"--cpus-per-trial {cpus:g}: above 0, at most {MOST_CPUS}.")
+        raise ValueError(f"--cpus-per-trial {cpus:g}: write a number above 0 and at most {MOST_CPUS}.")
     return cpus
 
 
 def _gpus(value: object) -> object:
-    """`auto`, or a number of GPUs, fractions too."""
+    """`auto`, or a number of GPUs, which may be a fraction."""
     if value == "auto":
         return value
     try:
@@ -99,13 +99,13 @@ def _gpus(value: object) -> object:
     except ValueError:
         gpus = -1.0
     if not 0 <= gpus < float("inf"):
-        raise ValueError(f"--gpus-per-trial {value!r}: write 0, a share as 0.25, a number of GPUs, or auto.")
+        raise ValueError(f"--gpus-per-trial {value!r}: write 0, a share such as 0.25, a number of GPUs, or auto.")
     return gpus
 
 
 def _workers(count: int | None) -> int | None:
     if count is not None and count < 1:
-        raise ValueError(f"--max-workers {count}: at least 1, or leave it out.")
+        raise ValueError(f"--max-workers {count}: write a number of at least 1, or omit it.")
     return count
 
 
@@ -114,7 +114,7 @@ def _dev_examples(value: object) -> object:
     if value in ("auto", "all"):
         return value
     if not re.fullmatch(r"-?\d{1,18}", str(value)):
-        raise ValueError(f"--max-dev-examples {value}: a number of examples, all, or auto.")
+        raise ValueError(f"--max-dev-examples {value}: write a number of examples, all, or auto.")
     return int(str(value))
 
 
@@ -126,24 +126,24 @@ def _uri(uri: str | None) -> str | None:
 
 
 def check_margin(points: float) -> float:
-    """Refuse a `--margin` that is no number of points above 0, or is as many as all.
+    """Check that `--margin` is above 0 and below 100 points.
 
     Raises:
         ValueError: one line with the remedy.
     """
     if not 0 < points < 100:
-        raise ValueError(f"--margin {points:g}: write points above 0 and below 100, as in --margin 2.")
+        raise ValueError(f"--margin {points:g}: write points above 0 and below 100, for example --margin 2.")
     return points
 
 
 def check_cache_dir(text: str | None) -> str | None:
-    """Refuse a `--cache-dir` that is a URI, which is no folder of a node.
+    """Check that `--cache-dir` is a folder on each node, not a URI.
 
     Raises:
         ValueError: one line with the remedy.
     """
     if text is not None and "://" in text:
-        raise ValueError(f"--cache-dir {text}: a folder of each node's own disk; leave an object store to --storage.")
+        raise ValueError(f"--cache-dir {text}: name a folder on each node's disk; use an object store for --storage.")
     return text
 
 
@@ -163,17 +163,18 @@ Bytes = Annotated[int, BeforeValidator(_bytes), PlainSerializer(lambda value: in
 
 @dataclass(frozen=True)
 class Searched:
-    """The options of the search, by which a sweep is another one. A `--spec` file has defaults of its own."""
+    """The options that define the search; changing one makes a different sweep. A `--spec` has its own defaults."""
 
     name: str | None = Field(
         default=None,
-        description="The sweep's name; the same command resumes it. By default the task's or the --spec's.",
+        description="The sweep's name; the same command resumes it. Default: the name of the task or --spec.",
     )
     encoder: Words | None = Field(
-        default=None, description="bert-base, minilm, hf:ID, hf:FOLDER, NAME=hf:FOLDER, elmo:FOLDER; commas or repeats."
+        default=None,
+        description="bert-base, minilm, hf:ID, hf:FOLDER, NAME=hf:FOLDER, elmo:FOLDER; use commas, or repeat.",
     )
     mode: Words | None = Field(
-        default=None, description="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥); all otherwise."
+        default=None, description="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥); default: all."
     )
     task: Words | None = Field(default=None, description="A name from `list tasks`, or your own task.yaml.")
     spec: Text | None = Field(
@@ -181,51 +182,51 @@ class Searched:
     )
     replacing: Words | None = Field(
         default=None,
-        description="WORD=ENCODER in a --spec: elmo=FOLDER says where it is, bert-base=minilm replaces it.",
+        description="WORD=ENCODER for a --spec: elmo=FOLDER locates an encoder, bert-base=minilm replaces one.",
     )
-    head: str | None = Field(default=None, description="The head of every cell; by default each mode has its own.")
+    head: str | None = Field(default=None, description="The head of every cell; by default, each mode has its own.")
     trials: int | None = Field(
-        default=None, description=f"Settings to try in each cell; {TRIALS}, or as the --spec says."
+        default=None, description=f"Settings to try in each cell. Default: {TRIALS}, or the --spec's number."
     )
     seeds: int | None = Field(
-        default=None, description=f"Seeds to run each cell's best setting with; {SEEDS}, or as the --spec says."
+        default=None, description=f"Seeds for each cell's best setting. Default: {SEEDS}, or the --spec's number."
     )
     searcher: Searcher | None = Field(
         default=None, description="How settings are proposed: tpe (default), random or grid."
     )
     default_finals: bool | None = Field(
         default=None,
-        description="Also run the published setting with the same seeds; by default only if that is under a tenth of "
-        "the runs.",
+        description="Also run the published setting with the same seeds; by default, only if this adds less than a "
+        "tenth of the runs.",
     )
-    space: Path | None = Field(default=None, description="A space file to use in place of the shipped spaces.")
+    space: Path | None = Field(default=None, description="A space file to use instead of the shipped spaces.")
     overrides: Words | None = Field(default=None, description="KEY=VALUE: fix a parameter, or give it a range in YAML.")
     data_dir: Path | None = Field(
         default=None,
-        description="Folder with the original files, D/<task folder>/…; without it, data come from the hub.",
+        description="Folder with the original files, D/<task folder>/…. Default: download the data from the hub.",
     )
     max_train_examples: int | None = Field(
-        default=None, description="Train on a random sample of this size; the seed fixes it."
+        default=None, description="Train on a random sample of this size, drawn with a fixed seed."
     )
     max_dev_examples: Annotated[int | Literal["auto", "all"], BeforeValidator(_dev_examples)] = Field(
         default="auto",
-        description="Score epochs on a sample of dev of this size, or on all; auto samples if dev is far larger.",
+        description="Score epochs on a dev sample of this size, or on all; auto samples if dev far exceeds train.",
     )
     test_from: str | None = Field(
-        default=None, description="Split a labelled test set off, as in train[-1000:] or dev[:10%]; see docs/tasks.md."
+        default=None, description="Split off a labelled test set: train[-1000:], dev[:10%], …; see docs/tasks.md."
     )
     seed: int = Field(default=0, description="Seed of the searcher and of the search trials.")
     margin: Annotated[float, AfterValidator(check_margin)] = Field(
-        default=1.0, description="Modes within this many points are level: the cheapest of them is recommended."
+        default=1.0, description="Modes within this many points count as equal: the cheapest of them is recommended."
     )
 
 
 @dataclass(frozen=True)
 class Resources:
-    """The options of the machine, which may change between runs of one sweep, since no setting is chosen by them.
+    """The options of the machine, which may change between runs of one sweep because they do not affect the search.
 
-    Their effects on numbers are recorded: threads and GPU affect last bits (`HardwareRecord`), and so may a full cache
-    (the trial's notes). Only `cache_overflow`, which may round cached states, is fixed for a sweep.
+    Their effects on numbers are recorded: threads and GPU affect the last bits (`HardwareRecord`), and so may a full
+    cache (the trial's notes). Only `cache_overflow`, which may round cached states, is fixed for a sweep.
     """
 
     storage: Text = Field(default="runs", description="The folder of all sweeps; or s3://BUCKET/PREFIX, gs://….")
@@ -234,58 +235,60 @@ class Resources:
     )
     address: Annotated[str | None, AfterValidator(lambda text: None if text == "local" else text)] = Field(
         default=None,
-        description="A running Ray cluster, HOST:PORT, or auto (RAY_ADDRESS or this machine's); else a local one.",
+        description="A running Ray cluster: HOST:PORT, or auto (RAY_ADDRESS or this machine's). Default: a local one.",
     )
     cpus_per_trial: Annotated[float, AfterValidator(_cpus)] = Field(default=1.0, description="CPUs for each trial.")
     gpus_per_trial: Annotated[float | Literal["auto"], BeforeValidator(_gpus)] = Field(
         default="auto",
-        description="GPUs for each trial: 0 is the CPU, 0.25 shares one; auto measures, if Ray has any.",
+        description="GPUs for each trial: 0 uses the CPU, 0.25 shares a GPU, auto measures a share if Ray has GPUs.",
     )
     max_workers: Annotated[int | None, AfterValidator(_workers)] = Field(
-        default=None, description="The most trials at once; by default a fair share of the cluster."
+        default=None, description="The most trials at once; by default, a fair share of the cluster."
     )
-    time_budget: Seconds | None = Field(default=None, description="Longest search: 90s, 30m, 2h. Finals follow.")
+    time_budget: Seconds | None = Field(
+        default=None, description="The longest time for the search: 90s, 30m, 2h. Finals follow."
+    )
     retry_failed: bool = Field(default=False, description="Run failed trials once more.")
     cache_budget: Bytes = Field(
-        default=CACHE_BYTES, description="Room for frozen states, which trials share, as in 50GB."
+        default=CACHE_BYTES, description="Disk space for the frozen states that trials share, for example 50GB."
     )
     cache_dir: Annotated[Text | None, AfterValidator(check_cache_dir)] = Field(
-        default=None, description="A folder on each node for frozen states; by default in the storage."
+        default=None, description="A folder on each node for frozen states; by default, in the storage."
     )
     cache_overflow: Overflow = Field(
         default="on_the_fly",
-        description="How to treat frozen states that do not fit: on_the_fly, or bf16 to round them.",
+        description="Frozen states that do not fit: on_the_fly computes them again, bf16 rounds them to fit.",
     )
-    # A few small tasks: encoding a split again costs less than an epoch without a cache.
+    # Enough for a few small tasks: encoding a split again costs less than an epoch without a cache.
     cache_keep: Bytes = Field(
-        default=200 * 10**6, description="Room for the frozen states that stay once the sweep is done."
+        default=200 * 10**6, description="Disk space for the frozen states that are kept when the sweep is done."
     )
     mix_code_versions: bool = Field(
-        default=False, description="Resume a sweep that another version of Meltpoint began; tables say so."
+        default=False, description="Resume a sweep that another version of Meltpoint started; tables say so."
     )
     grow: bool = Field(
         default=False, description="Add trials, seeds or cells to the sweep of that name; the rest is kept."
     )
     new_test_round: bool = Field(
-        default=False, description="Continue a search whose test split was opened, in a round that tables name."
+        default=False, description="Continue a search after its test split was opened, as a new round; tables say so."
     )
     no_epoch_checkpoints: bool = Field(
-        default=False, description="Save no epochs of long trials: a lost trial starts again."
+        default=False, description="Do not save the epochs of long trials: a lost trial starts over."
     )
     register: bool = Field(
-        default=False, description="Put each cell's best finalist into MLflow as a model, with alias best."
+        default=False, description="Register each cell's best finalist as an MLflow model, with the alias best."
     )
     budget_began: float | None = None
-    """`time.monotonic()` from which the time budget counts, and then for finals and test too; None: the budget is the
-    search's alone, from its first trial. No option: `tune` sets it."""
+    """The `time.monotonic()` at which the time budget started; the budget then covers finals and test too. None: it
+    covers only the search, from its first trial. Not an option: `tune` sets it."""
 
     def __post_init__(self) -> None:
-        """Refuse a share in the environment that is none, before anything starts."""
+        """Check the share in the environment before anything starts."""
         largest_share()
 
     @property
     def saving_share(self) -> float:
-        """The share of training time that saving trials' epochs may take (`SavingRule`); 0 saves none."""
+        """The share of training time that saving epochs may take (`SavingRule`); 0 saves none."""
         return 0.0 if self.no_epoch_checkpoints else largest_share()
 
 
@@ -297,12 +300,12 @@ class SweepOptions(Resources, Searched):
 OPTIONS: dict[str, FieldInfo] = {
     name: field for name, field in cast(Any, SweepOptions).__pydantic_fields__.items() if field.description
 }
-"""Name of an option, as an argument in Python → its field."""
+"""An option's name as a Python argument → its field."""
 _AS_TYPED = TypeAdapter(SweepOptions)
 
 
 def bare(annotation: Any) -> Any:
-    """A field's type without checks, and without `None` where that stands for "not given"."""
+    """A field's type without checks, and without a `None` that means "not given"."""
     if get_origin(annotation) is Annotated:
         return bare(get_args(annotation)[0])
     if get_origin(annotation) not in (Union, UnionType):
@@ -312,10 +315,10 @@ def bare(annotation: Any) -> Any:
 
 
 def checked_options(values: Mapping[str, Any]) -> SweepOptions:
-    """The options of some values, as they were typed or given in Python.
+    """The options for values as typed on the command line or given in Python.
 
     Raises:
-        ValueError: an unknown name, or a value that is none; one line.
+        ValueError: an unknown name or an invalid value; one line.
     """
     for name in values:
         if name not in OPTIONS:
@@ -333,6 +336,6 @@ def checked_options(values: Mapping[str, Any]) -> SweepOptions:
 
 
 def as_typed(options: SweepOptions, all_of_them: bool = False) -> dict[str, Any]:
-    """The options by name as they are typed, `10m` or `50GB`; those that are their defaults are left out by default."""
+    """The options by name, as typed: `10m`, `50GB`. Options at their defaults are left out unless `all_of_them`."""
     given: dict[str, Any] = _AS_TYPED.dump_python(options, exclude_defaults=not all_of_them)
     return {name: value for name, value in given.items() if name in OPTIONS}

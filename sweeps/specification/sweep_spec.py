@@ -1,4 +1,4 @@
-"""The specification of a sweep: the part of the command line that its results depend on; and its resources."""
+"""The specification of a sweep: the part of the command line that its results depend on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from meltpoint.sweeps.ledger.records import CellKey, cell_key
 from meltpoint.sweeps.specification.sweep_options import SEEDS, TRIALS, Searcher
 
 MOST_TRIALS, MOST_SEEDS = 1_000_000, 10_000
-"""Of a cell: far beyond what any sweep trains; a number beyond is a slip, and would fill the memory with plans."""
+"""The limits of a cell, far beyond any real sweep. A larger number is a typo, and its plans would fill the memory."""
 
 
 class Block(BaseModel):
@@ -23,8 +23,8 @@ class Block(BaseModel):
 
     Attributes:
         name: a few words for messages; "" for the only block of a plain command line.
-        encoders, modes, tasks: names, or task files, an encoder perhaps with a short name (`NAME=ENCODER`); the cells
-            are their product.
+        encoders, modes, tasks: names, or task files; an encoder may have a short name (`NAME=ENCODER`). The cells are
+            their product.
         head: a head's name, or None for each mode's default.
         variant: part of its cells' names, if the same encoder, mode and task occur in several blocks.
         overrides: `--set` options.
@@ -61,22 +61,22 @@ class SweepSpec(BaseModel):
         head: the head of every cell, or None for each mode's default.
         trials: number of settings to search per cell.
         seeds: number of seeds with which each cell's best setting is run again.
-        searcher: "tpe", "random" or "grid", of the blocks that name none.
+        searcher: "tpe", "random" or "grid", for blocks that name none.
         space: a space file for every cell, or None for the shipped ones.
         overrides: `--set` options.
         data_dir, max_train_examples, max_dev_examples, test_from: see `tasks.core.task.DataSpec`; the third is None in
             files of older versions.
-        seed: of the searchers and of every search trial; finalists have the seeds `seed`, `seed + 1`, ….
+        seed: for the searchers and every search trial; finalists use the seeds `seed`, `seed + 1`, ….
         blocks: the blocks of a specification file (`spec_files`), which replace the product above; their heads, trials
             and seeds apply, and their overrides include those of the command line.
-        origin: the name of the specification file, by which tables find a paper's numbers.
+        origin: the name of the specification file; tables use it to find a paper's numbers.
         replaced: `NAME=ENCODER` options: the encoder to use for an encoder's name in the file.
         left_out: encoders in the file whose location was not given, so that their cells are left out.
         notes: the file's notes on what its cells compare, for tables.
-        default_finals: whether the published setting is run with the finals' seeds too, and scored on test; False in
+        default_finals: whether the published setting is also run with the finals' seeds and scored on test; False in
             files of older versions.
-        split: "dev" to leave test closed: finals are scored on dev alone, as in a paper's table that is of dev.
-        margin: modes within it are level for the recommendation; a fraction.
+        split: "dev" to leave test closed: finals are scored only on dev, as in a paper's table of dev scores.
+        margin: a fraction; modes within it count as equal for the recommendation.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -106,7 +106,7 @@ class SweepSpec(BaseModel):
     margin: float = 0.01
 
     def __repr__(self) -> str:
-        """The fields that are not their defaults; of blocks and notes their number."""
+        """The fields that differ from their defaults; blocks and notes as counts."""
         given = self.model_dump(exclude_defaults=True, exclude={"blocks", "notes"})
         given |= {name: len(value) for name in ("blocks", "notes") if (value := getattr(self, name))}
         return f"SweepSpec({', '.join(f'{name}={value!r}' for name, value in given.items())})"
@@ -125,12 +125,12 @@ class SweepSpec(BaseModel):
         return tuple(dict.fromkeys(word for block in self.products() for word in block.tasks))
 
     def encoder_words(self) -> dict[str, str]:
-        """Short name → the word that says where the encoder lies, of the encoders that have a short name."""
+        """Short name → location, for the encoders that have a short name."""
         words = dict.fromkeys(word for block in self.products() for word in block.encoders)
         return {short_name(word): encoder_word(word) for word in words if short_name(word) != word}
 
     def named_encoder(self, name: str) -> str:
-        """An encoder as given by the user, by its name in this sweep: `NAME=ENCODER`, or the name itself."""
+        """An encoder as given by the user, found by its name in this sweep: `NAME=ENCODER`, or the name itself."""
         words = self.encoder_words()
         return f"{name}={words[name]}" if name in words else name
 
@@ -146,13 +146,13 @@ class SweepSpec(BaseModel):
     def missing(self) -> list[str]:
         """One line for each encoder of the specification file that is left out, with the remedy."""
         return [
-            f"Left out: {word}, because nothing says where it lies. Add --with {word}=FOLDER, now or later; its cells "
+            f"Left out: {word}, because its location is unknown. Add --with {word}=FOLDER, now or later; its cells "
             "join under the same --name."
             for word in self.left_out
         ]
 
     def growth(self, other: SweepSpec) -> tuple[str, ...]:
-        """The additions of this specification to another one, under the same name: more trials, seeds or cells."""
+        """The additions of this specification to an earlier one under the same name: more trials, seeds or cells."""
         kept = set(self.differences(other, may_grow=True))
         return tuple(line for line in self.differences(other) if line not in kept)
 
@@ -160,20 +160,20 @@ class SweepSpec(BaseModel):
         """The differences from another specification, one text per field: `field OTHER → THIS`, `tasks + NEW`.
 
         Paths are not compared: data, and encoders with short names, are compared by their fingerprints, and spaces by
-        their contents. Finals of the published setting may be added later, or dropped: no other trial depends on
-        them, nor on the margin. Test may be closed later, and not opened later: finals that were scored without it
-        are not scored again.
+        their contents. Finals of the published setting may be added or dropped later, and the margin may change: no
+        other trial depends on them. Test may be closed later but not opened later, because finals that were scored
+        without it are not scored again.
 
         Args:
-            other: the earlier one.
-            may_grow: whether more trials, seeds and cells are left out, since no earlier trial depends on them either.
+            other: the earlier specification.
+            may_grow: whether to ignore more trials, seeds and cells, on which no earlier trial depends either.
         """
         mine, theirs = (
             {**spec.model_dump(), "encoders": tuple(map(short_name, spec.encoders))} for spec in (self, other)
         )
         ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes", "default_finals", "margin"}
         ignored |= {"split"} if self.split == "dev" else set()
-        # Whether the default sample leaves anything out is a matter of the data, whose fingerprint says it.
+        # The fingerprint of the data shows whether the default sample leaves examples out.
         ignored |= {"max_dev_examples"} if {self.max_dev_examples, other.max_dev_examples} == {None, "auto"} else set()
         has_blocks = bool(self.blocks or other.blocks)
         ignored |= {*PRODUCT, "searcher"} if has_blocks else set()
@@ -182,7 +182,7 @@ class SweepSpec(BaseModel):
         return fields + (self._cell_differences(other, may_grow) if has_blocks else [])
 
     def _cell_differences(self, other: SweepSpec, may_grow: bool) -> list[str]:
-        """The cells that are missing, new, or differ. New cells of encoders that were left out before are allowed."""
+        """The cells that are missing, new or different. New cells of encoders that were left out before are allowed."""
         mine, theirs = ({key: block for block in spec.products() for key in block.keys()} for spec in (self, other))  # noqa: SIM118
         joining = {encoder for word, encoder in self.replacements().items() if word in other.left_out}
         lines = [f"{'.'.join(key)} is gone" for key in theirs if key not in mine]
@@ -199,25 +199,25 @@ class SweepSpec(BaseModel):
 
 
 DEFAULT = "default"
-"""The role of the published setting's finals; it is a word in the names of their files, where a variant is one too."""
+"""The role of the published setting's finals; like a variant, it is a part of their file names."""
 
 PRODUCT = ("encoders", "modes", "tasks", "head", "overrides", "trials", "seeds")
 """The fields that the only block of a plain command line takes from the specification."""
 
 
 GROWING = ("trials", "seeds", "encoders", "modes", "tasks")
-"""The fields of which there may be more under the same name: no earlier trial depends on them."""
+"""The fields that may grow under the same name, because no earlier trial depends on them."""
 
 
 def has_grown(field: str, before: Any, now: Any) -> bool:
-    """True if a field holds all that it held before, and more."""
+    """True if a field contains all its earlier contents, and more."""
     if field not in GROWING:
         return False
     return set(before) < set(now) if isinstance(before, tuple) else before < now
 
 
 def _change(field: str, before: Any, now: Any) -> str:
-    """A change of a field, in words."""
+    """A change of a field, as text."""
     if isinstance(before, tuple) and has_grown(field, before, now):
         return f"{field} + {', '.join(word for word in now if word not in before)}"
     return f"{field} {before!r} → {now!r}"
@@ -231,58 +231,58 @@ def check(spec: SweepSpec) -> None:
     """
     check_name(spec.name)
     if _is_reserved(spec.name):
-        raise ValueError(f"--name {spec.name}: that name is kept for Meltpoint's or MLflow's own use; take another.")
+        raise ValueError(f"--name {spec.name}: that name is reserved by Meltpoint or MLflow; choose another.")
     for block in spec.products():
         with within(block):
             _check_block(block)
             if spec.default_finals and block.variant == DEFAULT:
                 raise ValueError(
-                    f"variant {DEFAULT!r}: files of the published setting's finals are named by that word; take "
+                    f"variant {DEFAULT!r}: the published setting's finals use that word in their file names; choose "
                     "another variant, or add --no-default-finals."
                 )
     _check_clashes(spec.products())
     for word, size in (("train", spec.max_train_examples), ("dev", spec.max_dev_examples)):
         if isinstance(size, int) and size < 1:
-            raise ValueError(f"--max-{word}-examples {size}: at least 1.")
+            raise ValueError(f"--max-{word}-examples {size}: write a number of at least 1.")
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that is no sweep's: it names a folder in the storage, and must not lead out of it.
+    """Check a sweep's name: it becomes a folder in the storage, and must not lead out of it.
 
     Raises:
         ValueError: one line with the remedy.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
-        raise ValueError(f"--name {name!r}: use letters, digits, '.', '_' and '-', at most 100 of them.")
+        raise ValueError(f"--name {name!r}: use at most 100 letters, digits, '.', '_' and '-'.")
 
 
 def _is_reserved(name: str) -> bool:
-    """True if the storage folder or MLflow uses a name itself; case is ignored, as some file systems do."""
+    """True if the storage folder or MLflow uses a name itself. Case is ignored, as on some file systems."""
     lower = name.lower()
     return lower in ("cache", "mlartifacts") or lower.startswith("mlflow.db") or name == "Default" or name.endswith(".")
 
 
 def _check_block(block: Block) -> None:
-    """Refuse a block without cells, with repeated names, or with invalid numbers."""
+    """Check a block for missing cells, repeated names and invalid numbers."""
     for option, words in (("--encoder", block.encoders), ("--mode", block.modes), ("--task", block.tasks)):
         if not words:
-            raise ValueError(f"{option} names nothing; `meltpoint list {option[2:]}s` shows what there is.")
+            raise ValueError(f"{option} is empty; `meltpoint list {option[2:]}s` shows the choices.")
         if len(set(words)) < len(words):
-            raise ValueError(f"{option} names the same word twice: {', '.join(words)}.")
+            raise ValueError(f"{option} names the same word twice: {', '.join(words)}; drop one.")
     if len({short_name(word) for word in block.encoders}) < len(block.encoders):
-        raise ValueError(f"--encoder gives two encoders one name: {', '.join(block.encoders)}.")
+        raise ValueError(f"--encoder gives two encoders the same name: {', '.join(block.encoders)}; rename one.")
     for option, count, most in (("--trials", block.trials, MOST_TRIALS), ("--seeds", block.seeds, MOST_SEEDS)):
         if not 1 <= count <= most:
-            raise ValueError(f"{option} {count}: from 1 to {most}.")
+            raise ValueError(f"{option} {count}: write a number from 1 to {most}.")
     if block.variant and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}", block.variant):
-        raise ValueError(f"variant {block.variant!r}: use letters, digits, '_' and '-', at most 40 of them.")
+        raise ValueError(f"variant {block.variant!r}: use at most 40 letters, digits, '_' and '-'.")
 
 
 def _check_clashes(blocks: tuple[Block, ...]) -> None:
-    """Refuse two blocks with the same cell, since their trials could not be distinguished."""
+    """Check that no two blocks have the same cell, because their trials could not be distinguished."""
     owners: dict[CellKey, Block] = {}
     for block in blocks:
-        for key in block.keys():  # noqa: SIM118 - a block is no mapping
+        for key in block.keys():  # noqa: SIM118 - a block is not a mapping
             other = owners.setdefault(key, block)
             if other is not block:
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""MLflow tracking URIs: the default one, the file of a SQLite store, and forms without passwords for display."""
+"""MLflow tracking URIs: the default URI, the file of a SQLite store, and forms without passwords for display."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ def default_uri(storage: StoragePath) -> str:
     """The URI of the SQLite store in the storage folder.
 
     Raises:
-        ValueError: no URI can name that file, since `?` begins options, and `%41` is decoded to a letter; or the
+        ValueError: no URI can name that file, because `?` starts the options and `%41` is decoded to a letter; or the
             storage is an object store, where SQLite cannot write.
     """
     if not isinstance(storage, Path):
         raise ValueError(
-            f"--storage {storage}: MLflow's SQLite store cannot lie in an object store; name an MLflow server or a "
-            "database with --tracking-uri, or a file on this machine: --tracking-uri sqlite:////FOLDER/mlflow.db."
+            f"--storage {storage}: MLflow's SQLite store cannot be in an object store; name an MLflow server, a "
+            "database or a local file with --tracking-uri, for example sqlite:////FOLDER/mlflow.db."
         )
     path = str(storage / "mlflow.db")
     if "?" in path or unquote(path) != path:
         raise ValueError(
-            f"--storage {storage}: MLflow cannot keep its store under a path with '?', or with '%' before two "
-            "hexadecimal digits; rename that folder, or name another with --storage DIR."
+            f"--storage {storage}: MLflow cannot use a path with '?', or with '%' before two hexadecimal digits; "
+            "rename that folder, or name another one with --storage DIR."
         )
     return f"{_SQLITE}{path}"
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """The file of a SQLite store; None for other stores, and for one in memory."""
+    """The file of a SQLite store; None for other stores and for an in-memory store."""
     path = unquote(uri.partition("?")[0].removeprefix(_SQLITE))
     return Path(path) if uri.startswith(_SQLITE) and path not in ("", ":memory:") else None
 
@@ -55,10 +55,10 @@ def is_database(uri: str) -> bool:
 
 
 def check_scheme(uri: str) -> None:
-    """Check that MLflow has a store for a URI's scheme, by itself or by a plug-in of its entry points.
+    """Check that MLflow supports a URI's scheme, either natively or through a plug-in (an entry point).
 
     Raises:
-        ValueError: it has none; near misses are named.
+        ValueError: it does not; the message suggests similar schemes.
     """
     if "://" not in uri:  # a folder
         return
@@ -72,14 +72,14 @@ def check_sign_in(uri: str) -> None:
     """Check that `redacted` can find the password of a URI inside a text, where white space would end it.
 
     Raises:
-        ValueError: there is white space in the user or password; the message does not contain the URI.
+        ValueError: the user or password contains white space; the message does not contain the URI.
     """
     if "@" in uri and sqlite_file(uri) is None and re.search(r"\s", uri):
-        raise ValueError("--tracking-uri: white space in the user or password; write a blank there as %20.")
+        raise ValueError("--tracking-uri: the user or password contains white space; write a space as %20.")
 
 
 def redacted(text: str) -> str:
-    """A text with `***` in place of each password in a URI."""
+    """Replace each password in the URIs of a text with `***`."""
     return _SECRET_OPTION.sub(r"\1***", _SIGN_IN.sub(r"\1:***@", text))
 
 

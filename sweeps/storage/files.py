@@ -1,6 +1,7 @@
-"""Files of a storage folder or object store: its layout, reading, writing, locking.
+"""Files of a storage folder or object store: layout, reading, writing, removing.
 
-A path of a storage is a `pathlib.Path` or an `ObjectPath`, which read alike. Each difference is one function here.
+A storage path is a `pathlib.Path` or an `ObjectPath`, which share the methods for reading. Each difference is one
+function here.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from meltpoint.sweeps.storage.object_store import QUICK, SCHEMES, StoreError
 from meltpoint.tasks.core.files import MOST_DOCUMENT_BYTES, read_bytes
 
 NODE_CACHE = "~/.cache/meltpoint/sweeps"
-"""The folder of each node for what trials share if the storage is an object store, which cannot be memory-mapped."""
+"""The cache folder on each node if the storage is an object store, which cannot be memory-mapped."""
 
 
 def cache_folder(storage: StoragePath, cache_dir: str | None = None) -> str:
-    """The folder of what trials share: cached features and first phases. It may be deleted.
+    """The folder that trials share for cached features and first phases. It may be deleted.
 
     Args:
-        cache_dir: `--cache-dir`, a folder of each node; None for the storage's own, which all nodes share.
+        cache_dir: `--cache-dir`, a folder on each node; None for the storage's own folder, which all nodes share.
 
     Returns:
-        A path as it is written; `~` is the home on the node that uses it.
+        A path that may begin with `~`, the home directory on the node that uses it.
     """
     if cache_dir is not None:
         return cache_dir if cache_dir.startswith("~") else str(Path(cache_dir).absolute())
@@ -44,10 +45,10 @@ def sweep_folder(storage: StoragePath, name: str) -> StoragePath:
     """The folder of a sweep in a storage.
 
     Raises:
-        ValueError: the name is no single folder's, so that it could lie outside the storage.
+        ValueError: the name is not that of a single folder, so that it could lie outside the storage.
     """
     if name in ("", ".", "..") or set(name) & {"/", os.sep, "\0"}:
-        raise ValueError(f"{name!r} is no name of a sweep; name one in {storage}, or another folder with --storage.")
+        raise ValueError(f"{name!r} is not a sweep name; name one in {storage}, or another folder with --storage.")
     return storage / name
 
 
@@ -62,7 +63,7 @@ def features_folder(cache: str) -> Path:
 
 
 def first_phases_folder(cache: str) -> Path:
-    """The folder of checkpoints of first phases that several trials continue from, on this machine."""
+    """The folder of first-phase checkpoints from which several trials continue, on this machine."""
     return Path(cache).expanduser() / "stages"
 
 
@@ -70,7 +71,7 @@ StoragePath = Path | ObjectPath
 Result = TypeVar("Result")
 
 TOGETHER = 16
-"""Requests at a time to an object store: each takes 10 to 100 ms, nearly all of it waiting."""
+"""Concurrent requests to an object store: each takes 10 to 100 ms, nearly all of it waiting."""
 
 
 def is_object_store(storage: str) -> bool:
@@ -79,30 +80,30 @@ def is_object_store(storage: str) -> bool:
 
 
 def storage_path(text: str) -> StoragePath:
-    """The path that a text names; nothing is looked at.
+    """Parse a storage path; this accesses no storage.
 
     Raises:
-        ValueError: a URI of another scheme.
+        ValueError: a URI with another scheme, or an unknown user after `~`.
     """
     if is_object_store(text):
         return ObjectPath.of(text)
     if "://" in text and not text.startswith("file://"):
         raise ValueError(
-            f"--storage {text}: only folders, s3://BUCKET/PREFIX and gs://BUCKET/PREFIX; mount the "
-            f"{text.partition(':')[0]} store, or name a shared folder."
+            f"--storage {text}: use a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX; mount the "
+            f"{text.partition(':')[0]} store as a folder, or name a shared folder."
         )
     try:
         return Path(urlparse(text).path if text.startswith("file://") else text).expanduser().absolute()
     except RuntimeError:
-        raise ValueError(f"--storage {text}: there is no such user here; name a folder without ~.") from None
+        raise ValueError(f"--storage {text}: this machine has no such user; name a folder without ~.") from None
 
 
 def readable_storage(text: str) -> StoragePath:
-    """The storage that `--storage` names, to be read; an object store is asked whether it is there.
+    """The storage that `--storage` names, for reading; an object store is checked for access.
 
     Raises:
-        ValueError: no folder, or one that this user may not read; no such bucket, no or wrong credentials, or no answer
-            in 10 s; one line with the remedy.
+        ValueError: not a folder, or not readable by this user; no such bucket, missing or wrong credentials, or no
+            answer in 10 s; one line with the remedy.
     """
     storage = storage_path(text)
     if isinstance(storage, ObjectPath):
@@ -111,18 +112,18 @@ def readable_storage(text: str) -> StoragePath:
         except StoreError as error:
             raise ValueError(f"--storage {error}.") from None
     elif storage.exists() and not storage.is_dir():
-        raise ValueError(f"--storage {text}: is no folder; name one.")
+        raise ValueError(f"--storage {text} is not a folder; name one.")
     elif storage.is_dir() and not os.access(storage, os.R_OK | os.X_OK):
-        raise ValueError(f"--storage {text}: this user may not read that folder; ask its owner, or name another one.")
+        raise ValueError(f"--storage {text}: you may not read that folder; ask its owner, or name another one.")
     return storage
 
 
 def storage_folder(text: str) -> StoragePath:
-    """The storage that `--storage` names, to be written; a folder is created if necessary.
+    """The storage that `--storage` names, for writing; a folder is created if necessary.
 
     Raises:
-        ValueError: a URI of another scheme, a folder that cannot be written, an object store that cannot be written or
-            has no conditional writes.
+        ValueError: a URI with another scheme, a folder or object store that is not writable, or an object store without
+            conditional writes.
     """
     storage = readable_storage(text)
     try:
@@ -137,18 +138,18 @@ def storage_folder(text: str) -> StoragePath:
         raise ValueError(f"--storage {error}.") from None
     except OSError as error:
         raise ValueError(
-            f"--storage {storage} cannot be written ({error.strerror}); name a folder of yours with --storage DIR."
+            f"--storage {storage} is not writable ({error.strerror}); use a folder of your own with --storage DIR."
         ) from None
     return storage
 
 
 def check_conditional_writes(storage: ObjectPath) -> None:
-    """Check that a store refuses to create what is there, and to replace what has changed; nothing is left behind.
+    """Check that a store refuses to create an existing object or replace a changed one; leave nothing behind.
 
-    A store that takes the conditions and does not heed them would let two drivers write at once.
+    A store that accepts the conditions but ignores them would let two drivers write at once.
 
     Raises:
-        StoreError: it does not, or it cannot be written.
+        StoreError: the store ignores the conditions, or is not writable.
     """
     probe = storage / f"write-probe-{uuid4().hex}"
     try:
@@ -159,8 +160,8 @@ def check_conditional_writes(storage: ObjectPath) -> None:
         is_kept = is_kept and not probe.replace_if(before, b"fourth")
         if not (made and has_changed and is_kept and probe.read_bytes() == b"third"):
             raise StoreError(
-                f"{storage.root} does not heed conditional writes (If-None-Match, If-Match), without which two drivers "
-                "could write at once; name a store that does, or a folder"
+                f"{storage.root} ignores conditional writes (If-None-Match, If-Match), so two drivers could write at "
+                "once; name a store that supports them, or a folder"
             )
     finally:
         with suppress(OSError):
@@ -171,30 +172,30 @@ def contents(path: StoragePath, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
     """The contents of a file that others may have written.
 
     Raises:
-        ValueError: it is larger than allowed.
+        ValueError: it is larger than `most_bytes`.
         OSError: it cannot be read.
     """
     if isinstance(path, Path):
         return read_bytes(path, most_bytes)
     if path.stat().st_size > most_bytes:
-        raise ValueError(f"{path} is larger than {most_bytes} bytes, the most that is read. Divide it, or shorten it.")
+        raise ValueError(f"{path} is larger than {most_bytes} bytes, the limit; split it, or shorten it.")
     return path.read_bytes()
 
 
 def make_folder(folder: StoragePath) -> None:
-    """Create a folder and its parents, so that they outlast a power failure; an object store has none."""
+    """Create a folder and its parents durably; an object store has no folders."""
     if isinstance(folder, Path):
         files.make_folders(folder)
 
 
 def sync_names(folder: StoragePath) -> None:
-    """Let the names in a folder outlast a power failure; an object store's do."""
+    """Make the names in a folder durable; in an object store, they already are."""
     if isinstance(folder, Path):
         files.sync_folder(folder)
 
 
 def write(path: StoragePath, text: str) -> None:
-    """Write or replace a file; a reader sees the old one or the new one."""
+    """Write or replace a file atomically: a reader sees the old contents or the new ones."""
     if isinstance(path, Path):
         write_atomically(path, text)
     else:
@@ -202,10 +203,11 @@ def write(path: StoragePath, text: str) -> None:
 
 
 def append_line(path: StoragePath, document: dict[str, object]) -> None:
-    """Add a line of JSON to a file; lines of several processes at a time are all kept.
+    """Append a line of JSON to a file; several processes may do so at once.
 
-    An object cannot be appended to: it is read and replaced, again where it changed meanwhile. A write whose answer was
-    lost may have been followed by another process's: then what is there begins with what was written.
+    An object cannot be appended to: it is read and replaced, and this is repeated if it changed in between. If the
+    answer to a write was lost, another process may have written since: the object then begins with the text written
+    here.
     """
     line = json.dumps(document) + "\n"
     if isinstance(path, Path):
@@ -223,10 +225,10 @@ def append_line(path: StoragePath, document: dict[str, object]) -> None:
 
 
 def remove(path: StoragePath) -> None:
-    """Remove a file, or a folder with all in it, if it is there; of a link, the link.
+    """Remove a file, or a folder with its contents, if it exists; for a link, only the link.
 
     Raises:
-        OSError: something cannot be removed.
+        OSError: a file or folder cannot be removed.
     """
     if isinstance(path, Path):
         if path.is_dir() and not path.is_symlink():
@@ -240,7 +242,7 @@ def remove(path: StoragePath) -> None:
 
 
 def rename(path: StoragePath, target: StoragePath) -> None:
-    """Rename a file within its folder; in an object store it is copied, then removed."""
+    """Rename a file within its folder; an object is copied, then removed."""
     if isinstance(path, Path):
         path.replace(str(target))
         return
@@ -251,7 +253,7 @@ def rename(path: StoragePath, target: StoragePath) -> None:
 
 @contextmanager
 def storing(path: StoragePath) -> Iterator[Path]:
-    """Yield a local path to write a file at; it replaces `path` after the block, unless that raises."""
+    """Yield a local path to write a file at; it replaces `path` after the block, unless the block raises."""
     if isinstance(path, Path):
         with replacing(path) as temporary:
             yield temporary
@@ -264,7 +266,7 @@ def storing(path: StoragePath) -> Iterator[Path]:
 
 @contextmanager
 def storing_folder(folder: StoragePath) -> Iterator[Path]:
-    """Yield a local folder to write files in; they lie in `folder` after the block."""
+    """Yield a local folder to write files in; they are in `folder` after the block."""
     if isinstance(folder, Path):
         yield folder
         return
@@ -277,10 +279,10 @@ def storing_folder(folder: StoragePath) -> Iterator[Path]:
 
 @contextmanager
 def local_copy(path: StoragePath) -> Iterator[Path]:
-    """Yield a local file with the contents of `path`: itself, or a copy that goes with the block.
+    """Yield a local file with the contents of `path`: itself, or a copy that is removed after the block.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: it does not exist.
     """
     if isinstance(path, Path):
         yield path
@@ -292,12 +294,12 @@ def local_copy(path: StoragePath) -> Iterator[Path]:
 
 
 def scratch_of(path: StoragePath) -> Path:
-    """The local folder whose disk files for `path` take: its own, or that of temporary files."""
+    """The local folder whose disk space a write to `path` uses: its own, or the temporary folder."""
     return path if isinstance(path, Path) else Path(tempfile.gettempdir())
 
 
 def for_each(function: Callable[[StoragePath], Result], paths: Iterable[StoragePath]) -> list[Result]:
-    """The results of a function for paths, in their order; several requests at a time to an object store."""
+    """Apply a function to paths, in order; requests to an object store run concurrently."""
     listed = list(paths)
     if len(listed) < 2 or isinstance(listed[0], Path):
         return [function(path) for path in listed]

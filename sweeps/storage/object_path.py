@@ -1,7 +1,7 @@
 """A file or folder of an object store, with the methods of `pathlib.Path` that the ledger uses.
 
-A folder is a prefix of keys: there is nothing to make, and it is there while something lies in it. Single requests are
-atomic and consistent: who reads after a write has ended reads that write, and a list shows it.
+A folder is a prefix of keys: it need not be created, and it exists while it contains an object. Single requests are
+atomic and consistent: a read or a listing that follows a completed write sees that write.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ObjectPath:
 
     Args:
         root: `s3://BUCKET` or `gs://BUCKET`.
-        key: names apart by "/"; "" for the bucket itself.
-        patience: of its requests; that of all paths made from this one.
+        key: names separated by "/"; "" for the bucket itself.
+        patience: the timeouts of its requests; paths derived from this one inherit it.
     """
 
     def __init__(self, root: str, key: str = "", patience: Patience = LONG) -> None:
@@ -45,20 +45,20 @@ class ObjectPath:
         """The path that a URI names.
 
         Raises:
-            ValueError: it holds a password, or characters that keys or other programs treat in ways of their own.
+            ValueError: it contains a password, or characters that object keys or other programs treat specially.
         """
         scheme, _, rest = text.partition("://")
         bucket, _, key = rest.partition("/")
         if "@" in bucket or ":" in bucket:
             raise ValueError(
-                f"--storage {scheme}://…: write the bucket alone; keys come from the environment, where nobody sees "
-                "them."
+                f"--storage {scheme}://…: name only the bucket, without credentials; Meltpoint reads those from the "
+                "environment."
             )
         parts = [part for part in key.rstrip("/").split("/") if key.rstrip("/")]
         if scheme not in SCHEMES or not _BUCKET.fullmatch(bucket) or not all(map(_PART.fullmatch, parts)):
             raise ValueError(
-                f"--storage {text}: write s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, with letters, digits, '.', '_', "
-                "'=' and '-' in its names."
+                f"--storage {text}: write s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, with only letters, digits, '.', "
+                "'_', '=' and '-' in the names."
             )
         return cls(f"{scheme}://{bucket}", "/".join(parts), patience)
 
@@ -93,17 +93,17 @@ class ObjectPath:
 
     @property
     def stem(self) -> str:
-        """The last part without its ending."""
+        """The last part without its suffix."""
         return PurePosixPath(self.key).stem
 
     @property
     def parent(self) -> ObjectPath:
-        """The folder that it lies in; a bucket's is the bucket."""
+        """The folder that contains it; the parent of a bucket is the bucket."""
         return ObjectPath(self.root, self.key.rpartition("/")[0], self.patience)
 
     @property
     def parents(self) -> tuple[ObjectPath, ...]:
-        """The folder that it lies in, that one's, and so on to the bucket."""
+        """The folders that contain it, innermost first, up to the bucket."""
         return (self.parent, *self.parent.parents) if self.key else ()
 
     def with_name(self, name: str) -> ObjectPath:
@@ -111,7 +111,7 @@ class ObjectPath:
         return self.parent / name
 
     def with_suffix(self, suffix: str) -> ObjectPath:
-        """The path in the same folder with another ending."""
+        """The path in the same folder with another suffix."""
         return self.with_name(self.stem + suffix)
 
     # Reading.
@@ -120,7 +120,7 @@ class ObjectPath:
         """The contents.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the object does not exist.
             StoreError: the store does not answer, or refuses.
         """
         import obstore
@@ -132,16 +132,16 @@ class ObjectPath:
         return self.read_bytes().decode(encoding)
 
     def stat(self) -> Stat:
-        """Size and time; raises as `read_bytes` does, also for a folder."""
+        """Size and time; raises like `read_bytes`, also for a folder."""
         found = self._head()
         return Stat(found["size"], found["last_modified"].timestamp())
 
     def is_file(self) -> bool:
-        """True if there is an object of that name."""
+        """True if an object has this key."""
         return self.version() is not None
 
     def is_dir(self) -> bool:
-        """True if objects lie below it."""
+        """True if it contains objects."""
         import obstore
 
         def first() -> list[ObjectMeta]:
@@ -154,7 +154,7 @@ class ObjectPath:
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator[ObjectPath]:
-        """The files and folders in it; none where it is not there."""
+        """The files and folders in it; empty if it does not exist."""
         import obstore
 
         found = self._ask(lambda: obstore.list_with_delimiter(self._client, self.key or None))
@@ -162,9 +162,9 @@ class ObjectPath:
         return iter([self / PurePosixPath(key).name for key in keys if key != self.key])
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
-        """The files and folders in it whose names fit a pattern; `*/NAME` those in its folders.
+        """The files and folders in it whose names match a pattern; `*/NAME` matches inside its folders.
 
-        Where the last name is a pattern too, all objects below are listed, in requests of a thousand each.
+        If the last name of such a pattern contains wildcards too, all objects below are listed, a thousand per request.
         """
         above, _, name = pattern.rpartition("/")
         if above and set(name) & set("*?["):
@@ -174,19 +174,19 @@ class ObjectPath:
         return (path for path in self.iterdir() if fnmatchcase(path.name, name))
 
     def _fits(self, path: ObjectPath, pattern: str) -> bool:
-        """True if the names from this folder to a path below it fit those of a pattern."""
+        """True if the names from this folder down to a path match a pattern, name by name."""
         names, patterns = path.key[len(self.key) :].strip("/").split("/"), pattern.split("/")
         return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
 
     def files(self) -> Iterator[ObjectPath]:
-        """All objects below it, however deep."""
+        """All objects below it, at any depth."""
         import obstore
 
         found = self._ask(lambda: [meta for chunk in obstore.list(self._client, self.key or None) for meta in chunk])
         return (ObjectPath(self.root, meta["path"], self.patience) for meta in found if meta["path"] != self.key)
 
     def download(self, target: Path) -> None:
-        """Write the contents to a local file; raises as `read_bytes` does."""
+        """Write the contents to a local file; raises like `read_bytes`."""
         import obstore
 
         def copy() -> None:
@@ -199,36 +199,36 @@ class ObjectPath:
     # Writing.
 
     def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
-        """Make a folder, which takes nothing here."""
+        """Do nothing, as folders need not be created here."""
 
     def touch(self) -> None:
         """Write an empty object."""
         self.put(b"")
 
     def put(self, contents: bytes | Path) -> None:
-        """Write or replace an object, with bytes or a local file's; large files go in parts, and appear whole."""
+        """Write or replace an object from bytes or a local file. A large file is sent in parts, but appears at once."""
         import obstore
 
         self._ask(lambda: obstore.put(self._client, self.key, contents))
 
     def create(self, contents: bytes) -> bool:
-        """Write an object if there is none; False if there is one with other contents.
+        """Write an object if it does not exist; False if it exists with other contents.
 
-        A request whose answer was lost is sent again and finds its own object: contents that name their writer tell.
+        A request whose answer was lost is sent again and finds its own object, so contents should name their writer.
 
         Raises:
-            StoreError: the store does not answer, or refuses; the object may have been written all the same.
+            StoreError: the store does not answer, or refuses; the object may still have been written.
         """
         return self._put_if("create", contents)
 
     def replace_if(self, version: UpdateVersion | None, contents: bytes) -> bool:
-        """Write an object if it has not changed since `version` was read; False if it has, and has other contents.
+        """Write an object if it has not changed since `version` was read; False if it has changed to other contents.
 
         Args:
-            version: None where there was no object.
+            version: None if there was no object.
 
         Raises:
-            StoreError: as `create`.
+            StoreError: see `create`.
         """
         return self._put_if("create" if version is None else version, contents)
 
@@ -243,14 +243,14 @@ class ObjectPath:
                     return True
                 except (AlreadyExistsError, PreconditionError):
                     return self.read_bytes() == contents
-        except FileNotFoundError:  # it was removed since `version` was read, or meanwhile
+        except FileNotFoundError:  # it was removed after `version` was read
             return False
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove an object.
 
         Raises:
-            FileNotFoundError: there is none, and that is not fine; S3 does not tell.
+            FileNotFoundError: it does not exist and `missing_ok` is False; S3 does not report this.
         """
         import obstore
 
@@ -261,13 +261,13 @@ class ObjectPath:
                 raise
 
     def copy_to(self, target: ObjectPath) -> None:
-        """Copy an object within the bucket; the store does it, nothing passes through here."""
+        """Copy an object within the bucket, on the store's side."""
         import obstore
 
         self._ask(lambda: obstore.copy(self._client, self.key, target.key))
 
     def version(self) -> UpdateVersion | None:
-        """The version that `replace_if` compares; None where there is no object."""
+        """The version that `replace_if` compares; None if there is no object."""
         try:
             found = self._head()
         except FileNotFoundError:
@@ -286,7 +286,7 @@ class ObjectPath:
         return self._ask(head)
 
     def _ask(self, request: Callable[[], Result]) -> Result:
-        """The answer to a request that does no harm twice, sent again where it broke off."""
+        """The answer to an idempotent request, which is sent again if it broke off."""
         with explained(str(self)):
             return repeated(request, self.patience)
 

@@ -1,6 +1,6 @@
 """Buckets of S3 and Google Cloud Storage: clients, and errors in one line with the remedy.
 
-obstore (the Rust crate object_store) speaks to them: it has conditional writes for both, retries, and no dependencies.
+The client is obstore (the Rust crate object_store): it has conditional writes for both, retries, and no dependencies.
 It is imported with the first call.
 """
 
@@ -26,29 +26,29 @@ Result = TypeVar("Result")
 SCHEMES = ("s3", "gs")
 
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-"""The environment variables that name another S3 server than Amazon's, in the order in which they count."""
+"""The environment variables that name an S3 server other than Amazon's, in order of precedence."""
 
 SIGN_IN = {
-    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, where there is one)",
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, if you have one)",
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account",
 }
-"""Scheme → how this process gets credentials. They come from the environment alone, and are written nowhere."""
+"""Scheme → instructions for credentials. They come only from the environment, and are never written to a file."""
 
 REFUSED = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AccessDenied"}
-"""Codes of S3 and GCS for credentials that are wrong, expired, or those of a user who may not."""
+"""Codes of S3 and GCS for credentials that are wrong, expired or lack permission."""
 
 SKEWED = {"RequestTimeTooSkewed", "RequestInTheFuture", "RequestExpired"}
-"""Codes of stores that take a request's time for wrong: signatures hold for 15 minutes."""
+"""Codes for a request whose time the store considers wrong: signatures are valid for 15 minutes."""
 
 BROKEN_OFF = ("request or response body error", "NoSuchUpload")
-"""obstore's words for an answer that broke off: it sends a request again that got no answer at all, and not that one.
-And what it is told when it ends an upload in parts again, whose end was carried out."""
+"""obstore's texts for an answer that broke off, and for a multipart upload that was completed twice. obstore retries a
+request that got no answer at all, but not these."""
 PAUSES = (0.1, 5.0)
-"""Seconds before such a request is sent again: the first pause, doubled each time, and the longest."""
+"""Seconds before such a request is sent again: the first pause, doubled each time, and the longest pause."""
 
 
 class StoreError(OSError):
-    """An object store that did not answer, or refused; one line with the remedy, as `strerror`."""
+    """An error of an object store that did not answer or refused; `strerror` is one line with the remedy."""
 
     def __init__(self, line: str) -> None:
         super().__init__(errno.EIO, line)
@@ -60,13 +60,13 @@ class StoreError(OSError):
 
 @dataclass(frozen=True)
 class Patience:
-    """The time that a store gets.
+    """Timeouts and retries for a store.
 
     Attributes:
-        connect_seconds: for a connection.
-        answer_seconds: for each part of an answer.
-        retries: how often a request is sent again that got no answer, or one of 5xx.
-        retry_seconds: after which it is not sent again.
+        connect_seconds: the limit for a connection.
+        answer_seconds: the limit for each part of an answer.
+        retries: the number of retries after no answer, or a 5xx answer.
+        retry_seconds: the time after which a request is not retried.
     """
 
     connect_seconds: float
@@ -76,16 +76,16 @@ class Patience:
 
 
 QUICK = Patience(connect_seconds=3, answer_seconds=4, retries=1, retry_seconds=6)
-"""For the first question of a command: a wrong name or endpoint is told in less than 10 s."""
+"""For a command's first request: a wrong name or endpoint is reported in less than 10 s."""
 LONG = Patience(connect_seconds=5, answer_seconds=60, retries=10, retry_seconds=180)
-"""For all others: a store that fails over is away for seconds to minutes, less than the silence of a lease."""
+"""For all other requests: a failover takes seconds to minutes, less than the silence of a lease."""
 
 OPTIONAL = Patience(connect_seconds=5, answer_seconds=60, retries=3, retry_seconds=20)
-"""For what a trial can do without, and does not wait for: its saved epochs."""
+"""For optional files, which a trial does not wait for: its saved epochs."""
 
 
 def client(root: str, patience: Patience = LONG) -> S3Store | GCSStore:
-    """The client of a bucket, one for each process.
+    """The client of a bucket, one per process.
 
     Args:
         root: `s3://BUCKET` or `gs://BUCKET`.
@@ -96,7 +96,7 @@ def client(root: str, patience: Patience = LONG) -> S3Store | GCSStore:
     scheme = root.partition(":")[0]
     if find_spec("obstore") is None:
         raise ValueError(
-            f"--storage {root}: the package obstore is not installed; pip install 'meltpoint[{scheme}]', or name a "
+            f"--storage {root}: the package obstore is not installed; run pip install 'meltpoint[{scheme}]', or name a "
             "folder."
         )
     return _client(root, patience)
@@ -112,7 +112,7 @@ def _client(root: str, patience: Patience) -> S3Store | GCSStore:
         "client_options": {
             "connect_timeout": timedelta(seconds=patience.connect_seconds),
             "read_timeout": timedelta(seconds=patience.answer_seconds),
-            "timeout": timedelta(hours=1),  # of a whole answer: weights may have gigabytes
+            "timeout": timedelta(hours=1),  # for a whole answer: weights can be gigabytes
             "allow_http": scheme == "gs" or (endpoint or "").startswith("http://"),
         },
         "retry_config": {
@@ -125,18 +125,18 @@ def _client(root: str, patience: Patience) -> S3Store | GCSStore:
 
 
 def endpoint_of(environment: Mapping[str, str]) -> str | None:
-    """The S3 server that the environment names; None for Amazon's."""
+    """The S3 server named by the environment; None for Amazon's."""
     return next((environment[name] for name in ENDPOINTS if environment.get(name)), None)
 
 
 def repeated(request: Callable[[], Result], patience: Patience) -> Result:
-    """The result of a request that is sent again where its answer broke off, for as long as a store may be away.
+    """The result of a request, which is retried while its answer breaks off, up to `patience.retry_seconds`.
 
-    The store may have carried it out: it has to be one that does no harm twice.
+    The request must be idempotent, because the store may already have carried it out.
 
     Raises:
-        BaseError: of obstore, as the request.
-        FileNotFoundError: as the request.
+        BaseError: obstore's error, from the request.
+        FileNotFoundError: from the request.
     """
     from obstore.exceptions import BaseError
 
@@ -153,7 +153,7 @@ def repeated(request: Callable[[], Result], patience: Patience) -> Result:
 
 @contextmanager
 def explained(where: str) -> Iterator[None]:
-    """Raise obstore's errors as `StoreError`, and its own `FileNotFoundError` in a few words."""
+    """Raise obstore's errors as `StoreError`, and a missing object as a short `FileNotFoundError`."""
     from obstore.exceptions import BaseError
 
     try:
@@ -167,7 +167,7 @@ def explained(where: str) -> Iterator[None]:
 
 
 def in_words(where: str, text: str) -> str:
-    """One line on an error, with its remedy; without the request, its headers and signature.
+    """One line that describes an error with its remedy, without the request, its headers and its signature.
 
     Args:
         where: the URI of the request.
@@ -178,19 +178,19 @@ def in_words(where: str, text: str) -> str:
     status = _found(r"status code: (\d+)", text)
     bucket = "/".join(where.split("/")[:3])
     if code == "NoSuchBucket":
-        return f"{bucket} does not exist; make that bucket, or name another one"
+        return f"{bucket} does not exist; create that bucket, or name another one"
     if re.search(r"metadata\.google|169\.254\.169\.254|/api/token|computeMetadata|token request|No credentials", text):
         return f"{bucket}: no credentials were found; {SIGN_IN[scheme]}"
     if code in SKEWED:
-        return f"{bucket} takes this machine's clock for wrong ({code}); set the clock (NTP), and try again"
+        return f"{bucket} rejects the time of this machine's clock ({code}); set the clock (NTP), and try again"
     if code in REFUSED or status in ("401", "403"):
-        return f"{bucket} refuses these credentials ({code or status}); {SIGN_IN[scheme]} of a user who may write"
+        return f"{bucket} refuses these credentials ({code or status}); {SIGN_IN[scheme]} with write permission"
     if code in ("PermanentRedirect", "AuthorizationHeaderMalformed") or status in ("301", "307"):
-        return f"{bucket} lies in another region; set AWS_REGION to its own"
+        return f"{bucket} is in another region; set AWS_REGION to that region"
     if code == "NotImplemented" or status == "501":
-        return f"{bucket} has no conditional writes; name a store that has them, or a folder"
+        return f"{bucket} does not support conditional writes; name a store that does, or a folder"
     if status:
-        return f"{where} cannot be had (HTTP {status}{f', {code}' if code else ''}); try again once the store answers"
+        return f"{where} is unavailable (HTTP {status}{f', {code}' if code else ''}); try again once the store answers"
     where_to = endpoint_of(os.environ) if scheme == "s3" else None
     return (
         f"{bucket} does not answer{f' at {_without_sign_in(where_to)}' if where_to else ''}; check the network"

@@ -38,9 +38,9 @@ from meltpoint.sweeps.tracking.views import (
 )
 
 MODEL = "model"
-"""The folder of a run's files that holds its model."""
+"""The folder of a run's artifacts that contains its model."""
 ALIAS, TRIAL = "best", "meltpoint.trial"
-"""The alias of the registered version, and the tag of each version with its finalist."""
+"""The alias of the registered version, and the tag that names each version's finalist."""
 Scores = tuple[CellKey, dict[str, float]]
 
 
@@ -49,9 +49,9 @@ class CellRuns:
 
     Attributes:
         experiment: the experiment's id.
-        version: of the server's MLflow, for links between runs and views.
-        cells: the cells by their keys.
-        labels: cell's name → its label.
+        version: the version of the server's MLflow, for links between runs and views.
+        cells: the cells by key.
+        labels: cell name → label.
         parents: cell → run id.
         addresses: run id → artifact URI.
         best: cell → (dev, run id) of its best trial so far.
@@ -65,19 +65,19 @@ class CellRuns:
         self.parents: dict[CellKey, str] = {}
         self.addresses: dict[str, str] = {}
         self.best: dict[CellKey, tuple[float, str]] = {}
-        self._renewed: dict[CellKey, Run | None] = {}  # cell → the run that is to replace its own
+        self._renewed: dict[CellKey, Run | None] = {}  # cell → the run that will replace its run
 
     def open(
         self, experiment: str, cells: Sequence[OpenCell], found: Mapping[tuple[str, ...], Run], now: int,
         is_over: bool = False,
     ) -> None:  # fmt: skip
-        """Find or create each cell's run, and write what it should have and has not.
+        """Find or create each cell's run, and write its missing contents.
 
         Args:
             experiment: the experiment's id.
-            found: the runs that there are.
+            found: the existing runs.
             now: when the sweep was opened, in milliseconds since 1970.
-            is_over: whether nothing is left to train, so that a run that has ended stays so.
+            is_over: whether all training is done, so that an ended run stays ended.
         """
         self.experiment = experiment
         self.cells = {cell.key: cell for cell in cells}
@@ -88,7 +88,7 @@ class CellRuns:
             self._open(cell, found.get(cell.key), now, is_over)
 
     def _recall_best(self, run: Run) -> None:
-        """Take up a trial's run that is marked as its cell's best."""
+        """Restore `best` from a trial's run that is marked as its cell's best."""
         if run.data.tags.get(IS_BEST) == "true" and "best_dev" in run.data.metrics:
             key = next((c.key for c in self.cells.values() if c.name == run.data.tags.get("meltpoint.cell")), None)
             if key is not None:
@@ -119,12 +119,12 @@ class CellRuns:
     def _fill(self, cell: OpenCell, run_id: str) -> None:
         self.files.write(run_id, self.addresses[run_id], "space.yaml", cell.space.dump())
         self.client.log_inputs(run_id, [DatasetInput(*data_input(cell))])
-        self.client.log_batch(run_id, params=cell_params(cell), synchronous=True)  # last: the mark of a whole one
+        self.client.log_batch(run_id, params=cell_params(cell), synchronous=True)  # last: it marks a complete run
 
     def note_best(self, record: TrialRecord, run_id: str) -> None:
-        """Show a trial's score on its cell's run, if it is the best one so far.
+        """Log a trial's score to its cell's run, if it is the best so far.
 
-        `close` writes what the sweep chose, which among equal scores is the shorter trial.
+        `close` later writes the sweep's choice, which is the shorter trial among equal scores.
         """
         known = self.best.get(record.cell)
         if not self.is_best_so_far(record) or record.dev is None or record.cell not in self.parents:
@@ -136,7 +136,7 @@ class CellRuns:
         self.best[record.cell] = (record.dev, run_id)
 
     def is_best_so_far(self, record: TrialRecord) -> bool:
-        """True if a trial that ended is the best one of its cell's search so far."""
+        """True if an ended trial is the best of its cell's search so far."""
         known = self.best.get(record.cell)
         counts = record.role == "search" and record.status == "finished" and record.dev is not None
         return counts and (known is None or (record.dev or 0.0) > known[0])
@@ -157,10 +157,10 @@ class CellRuns:
         endings: Mapping[CellKey, CellEnding],
         runs: Mapping[str, str],
     ) -> None:
-        """End the cells' runs with their summary metrics, tags, artifacts and results, as far as they are new.
+        """End the cells' runs, and write new summary metrics, tags, artifacts and results.
 
         Args:
-            artifacts: file name → text, for each cell.
+            artifacts: file name → text, for every cell.
             closed_at: when the sweep ended, in seconds since 1970.
             endings: the results of some cells.
             runs: trial id → run id.
@@ -190,7 +190,7 @@ class CellRuns:
                 self.writer.end(run_id, end, now)
 
     def _with_room_for(self, key: CellKey, ending: CellEnding) -> Run:
-        """The cell's run; a new one in its place where it has another setting, since MLflow changes no parameter."""
+        """The cell's run; a replacement if its setting differs, because MLflow cannot change a parameter."""
         run_id, cell = self.parents[key], self.cells[key]
         kept: Run = self.client.get_run(run_id)
         wanted = {param.key: param.value for param in [*cell_params(cell), *setting_params(ending.setting)]}
@@ -199,7 +199,7 @@ class CellRuns:
         return self._replace(cell, kept)
 
     def _replace(self, cell: OpenCell, kept: Run) -> Run:
-        """Put a new run in the place of a cell's run; it counts as the cell's once it has the trials."""
+        """Replace a cell's run by a new one, which counts as the cell's run once it has the trials."""
         new = self._renewed.setdefault(cell.key, None) or self._create(cell, kept.info.start_time, role="renewed")
         self._renewed[cell.key] = new
         run_id: str = new.info.run_id
@@ -223,7 +223,7 @@ class CellRuns:
             self.files.copy_folder(run_id, address, MODEL, ending.model)
 
     def _register(self, key: CellKey, run_id: str, ending: CellEnding) -> None:
-        """Register a cell's model as `SWEEP.CELL`, once for each finalist; the alias `best` names its version."""
+        """Register a cell's model as `SWEEP.CELL`, once per finalist; the alias `best` names its version."""
         cell = self.cells[key]
         name = f"{self.sweep}.{cell.name}"
         try:
@@ -241,7 +241,7 @@ class CellRuns:
         self.client.set_registered_model_alias(name, ALIAS, made.version)
 
     def _mark(self, key: CellKey, ending: CellEnding, runs: Mapping[str, str]) -> None:
-        """Mark the best trial of a cell, and no other one; and the finals of a former best setting."""
+        """Mark only the best trial of a cell, and the finals of a former best setting."""
         chosen = runs.get(ending.best)
         if chosen is None:
             return
@@ -259,7 +259,7 @@ class CellRuns:
                 self.client.set_tag(runs[trial], FINAL_OF, former_label(self.labels[cell.name]))
 
     def _note(self, key: CellKey, run_id: str, ending: CellEnding, runs: Mapping[str, str]) -> list[RunTag]:
-        """The description: scores, links, the rest. MLflow's fold covers links that begin a third line."""
+        """The description: scores, links, the rest. MLflow would fold away links that start on a third line."""
         if not ending.note:
             return []
         best = runs.get(ending.best)

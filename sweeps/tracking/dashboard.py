@@ -1,6 +1,6 @@
 """MLflow's dashboard for a storage's store: an MLflow server as a child process, until Ctrl-C or its parent's end.
 
-Beyond this machine it asks for a sign-in: MLflow's basic authentication, with one user."""
+For other machines, it requires a sign-in: MLflow's basic authentication with one user."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from meltpoint.sweeps.specification.tracking_uri import default_uri, sqlite_file
 from meltpoint.sweeps.storage.files import StoragePath, artifacts_folder
 
 PASSWORD, USERNAME, CONFIG = "MLFLOW_AUTH_ADMIN_PASSWORD", "MLFLOW_AUTH_ADMIN_USERNAME", "MLFLOW_AUTH_CONFIG_PATH"
-"""MLflow's own variables: the password and the name (`admin` if not set) of the user who may do everything, and the
-file of a sign-in of one's own, which then says where its users are."""
+"""MLflow's own variables: the administrator's password and name (`admin` if not set), and the file of a custom sign-in,
+which then names its user database."""
 MIN_PASSWORD_LENGTH = 12
-"""Shorter passwords are refused by MLflow too."""
+"""MLflow also refuses shorter passwords."""
 CONFIG_TEXT = """\
 [mlflow]
 default_permission = NO_PERMISSIONS
@@ -41,7 +41,7 @@ authorization_function = mlflow.server.auth:authenticate_request_basic_auth
 
 
 def is_loopback(host: str) -> bool:
-    """True if only this machine reaches a server that listens on a host."""
+    """True if a server that listens on this host is reachable only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -51,33 +51,33 @@ def is_loopback(host: str) -> bool:
 
 
 def check_sign_in(host: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Check that whoever reaches a host from another machine has to sign in.
+    """Check that access to a host from other machines requires a sign-in.
 
     Raises:
-        ValueError: nobody would have to, or the sign-in cannot be had; one line with the remedy.
+        ValueError: it would not, or the sign-in is not available; one line with the remedy.
     """
     if is_loopback(host):
         return
-    tunnel = "or leave it on 127.0.0.1 and tunnel: ssh -L 5000:localhost:5000 HOST"
+    tunnel = "or keep 127.0.0.1 and use a tunnel: ssh -L 5000:localhost:5000 HOST"
     if not environment.get(CONFIG) and not environment.get(PASSWORD):
         raise ValueError(
-            f"--host {host} shows the dashboard to everybody who reaches this machine; export {PASSWORD}=… "
-            f"(user 'admin', or {USERNAME}) for a sign-in, {tunnel}."
+            f"--host {host} shows the dashboard to everyone who can reach this machine; export {PASSWORD}=… "
+            f"(user 'admin', or {USERNAME}) to require a sign-in, {tunnel}."
         )
     if not environment.get(CONFIG) and len(environment[PASSWORD]) < MIN_PASSWORD_LENGTH:
-        raise ValueError(f"{PASSWORD} has fewer than {MIN_PASSWORD_LENGTH} characters; take a longer one.")
+        raise ValueError(f"{PASSWORD} has fewer than {MIN_PASSWORD_LENGTH} characters; choose a longer password.")
     if find_spec("flask_wtf") is None:
         raise ValueError(
-            f"--host {host}: MLflow's sign-in needs the package Flask-WTF; pip install 'meltpoint[cluster]', {tunnel}."
+            f"--host {host}: MLflow's sign-in needs Flask-WTF; run pip install 'meltpoint[cluster]', {tunnel}."
         )
 
 
 @contextmanager
 def sign_in(host: str, environment: Mapping[str, str] = os.environ) -> Iterator[dict[str, str]]:
-    """The variables of a server with sign-in; none for a host that only this machine reaches.
+    """The environment variables of a server with sign-in; none for a loopback host.
 
-    The user is kept in a folder that lasts as long as the block, for this account alone, so that the password is always
-    the one that the environment names now.
+    The user database is in a private folder that is removed after the block, so that the current environment always
+    determines the password.
     """
     if is_loopback(host):
         yield {}
@@ -93,47 +93,47 @@ def sign_in(host: str, environment: Mapping[str, str] = os.environ) -> Iterator[
 
 
 START_SECONDS = 120.0
-"""Longest wait for the server's first response, which took 10 to 30 s on two cores."""
+"""The longest wait for the server's first response, which took 10 to 30 s on two cores."""
 
 STOP_SECONDS = 10.0
-"""Longest wait after SIGTERM before SIGKILL is sent."""
+"""The longest wait between SIGTERM and SIGKILL."""
 
 POLL_SECONDS = 0.25
 
 NEWEST = 5
-"""The number of sweeps that are named when you name none."""
+"""The number of sweeps to list if the user names none."""
 
 STANDARD_ERROR = 2
 
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
-"""Wildcard address to listen on → the loopback address with which a browser on this machine reaches it."""
+"""Wildcard listening address → the loopback address for a browser on this machine."""
 
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""The signals that end the dashboard as Ctrl-C does; SIGHUP is that of a terminal which is closed."""
+"""The signals that end the dashboard like Ctrl-C; a terminal sends SIGHUP when it closes."""
 
 GUARD = """exec 3<&0 </dev/null
 { read -r _ <&3; trap '' TERM; kill -TERM 0; sleep 10; kill -KILL 0; } &
 exec 3<&-
 exec "$@"
 """
-"""A shell script that becomes the command behind it, next to a guard that ends their process group once standard input
-is closed: the kernel closes it with the process that started them, also where that was killed by SIGKILL."""
+"""A shell script that runs the command in its arguments, with a guard that ends the process group once standard input
+is closed: the kernel closes it when the parent process ends, even by SIGKILL."""
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised on `ENDING`."""
+    """The exception for a signal in `ENDING`."""
 
 
 def serve(storage: StoragePath, tracking_uri: str | None, host: str, port: int, name: str | None = None) -> int:
-    """Show a store in MLflow's dashboard until it is ended; for a tracking server, only print its address.
+    """Show a store in MLflow's dashboard until the user ends it; for a tracking server, only print its URL.
 
-    Each sweep's address opens its view of cells.
+    The URL of each sweep opens its view of cells.
 
     Args:
         storage: the folder of all sweeps.
         tracking_uri: an MLflow server or a store, or None for the SQLite store in `storage`.
-        host: the address to listen on; where others reach it, they have to sign in.
+        host: the address to listen on; other machines have to sign in.
         port: the port to listen on.
         name: the sweep to open; None for the newest ones.
 
@@ -141,8 +141,8 @@ def serve(storage: StoragePath, tracking_uri: str | None, host: str, port: int, 
         0 if it was ended by the user, 1 if the server did not start or ended by itself.
 
     Raises:
-        ValueError: there is no store yet, it cannot be read, it has no such sweep, the port is not available, or others
-            would reach the dashboard without a sign-in; one line with the remedy.
+        ValueError: the store does not exist yet, cannot be read or does not have that sweep; the port is not available;
+            or other machines could reach the dashboard without a sign-in; one line with the remedy.
     """
     if tracking_uri is not None and urlsplit(tracking_uri).scheme in ("http", "https"):
         for line in where(tracking_uri, without_sign_in(tracking_uri), name) if name else [_root(tracking_uri)]:
@@ -152,7 +152,7 @@ def serve(storage: StoragePath, tracking_uri: str | None, host: str, port: int, 
     check_sign_in(host)
     check_store(uri)
     check_port(host, port)
-    lines = where(uri, address(host, port), name, end="  (Ctrl-C ends it)")
+    lines = where(uri, address(host, port), name, end="  (press Ctrl-C to stop)")
     with _terminable(), sign_in(host) as variables:
         return _run(command(storage, host, port), environment(uri, host, port) | variables, host, port, lines)
 
@@ -162,18 +162,18 @@ def _root(uri: str) -> str:
 
 
 def where(uri: str, server: str, name: str | None, end: str = "") -> list[str]:
-    """The lines that say where the dashboard is: the cells of one sweep; or the root, and the newest sweeps.
+    """The lines with the dashboard's URLs: the cells of one sweep; or the root, and the newest sweeps.
 
     Args:
         uri: the store's URI.
-        server: the address of the server that shows it.
+        server: the URL of the server that shows it.
         name: the sweep, or None.
         end: the end of the first line.
 
     Raises:
-        ValueError: there is no such sweep, or the store does not answer.
+        ValueError: the sweep does not exist, or the store does not answer.
     """
-    from meltpoint.sweeps.tracking.store import sweep_fragments, view_fragments  # MLflow, which takes seconds
+    from meltpoint.sweeps.tracking.store import sweep_fragments, view_fragments  # slow: imports MLflow
 
     found = list((sweep_fragments(uri) if name is None else view_fragments(uri, name)).items())
     pages = [(title, f"{server.rstrip('/')}/{part}") for title, part in found]
@@ -183,17 +183,16 @@ def where(uri: str, server: str, name: str | None, end: str = "") -> list[str]:
 
 
 def check_store(uri: str) -> None:
-    """Check that a store exists, with the tables of the installed MLflow.
+    """Check that a store exists with the tables of the installed MLflow.
 
-    A new store would be created by all of the server's workers at once, which fails; so a store that does not exist is
-    refused here.
+    All of the server's workers would create a missing store at once, which fails, so it is refused here.
 
     Raises:
-        ValueError: it does not exist, or has other tables.
+        ValueError: it does not exist, or has tables of another version.
     """
     path = sqlite_file(uri)
     if path is not None and (not path.is_file() or path.stat().st_size == 0):
-        raise ValueError(f"There is no MLflow store {path} yet; run a sweep there first, or name --storage DIR.")
+        raise ValueError(f"The MLflow store {path} does not exist yet; run a sweep first, or name another --storage.")
     store = tracking_store(uri)
     if not store.ok:
         raise ValueError(f"{store.detail}; {store.remedy}.")
@@ -206,14 +205,14 @@ def check_port(host: str, port: int) -> None:
         ValueError: the address is unknown or the port not available; one line with the remedy.
     """
     if not 0 < port < 65536:
-        raise ValueError(f"--port {port}: a port is from 1 to 65535.")
+        raise ValueError(f"--port {port}: write a port from 1 to 65535.")
     try:
         family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except socket.gaierror as error:
-        raise ValueError(f"--host {host}: no such address ({error.strerror}); 127.0.0.1 is this machine.") from None
+        raise ValueError(f"--host {host}: unknown address ({error.strerror}); 127.0.0.1 is this machine.") from None
     except OSError as error:
         raise ValueError(
             f"Port {port} on {host} is not available ({error.strerror}); name another one with --port."
@@ -221,10 +220,10 @@ def check_port(host: str, port: int) -> None:
 
 
 def command(storage: StoragePath, host: str, port: int) -> list[str]:
-    """The server's command line. The store's URI is not in it, since it may contain a password."""
+    """The server's command line, without the store's URI, which may contain a password."""
     return [
         sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port),
-        "--workers", "1",  # suffices for one user; each further worker costs seconds and half a gigabyte
+        "--workers", "1",  # enough for one user; each additional worker costs seconds and half a gigabyte
         "--artifacts-destination", _uri_of(artifacts_folder(storage)),
         "--uvicorn-opts", "--log-level warning",
         *(() if is_loopback(host) else ("--app-name", "basic-auth")),
@@ -236,11 +235,11 @@ def _uri_of(folder: StoragePath) -> str:
 
 
 def environment(uri: str, host: str, port: int) -> dict[str, str]:
-    """The server's environment: the store, without background jobs, telemetry and warnings, and its allowed hosts.
+    """The server's environment: the store and the allowed hosts, without background jobs, telemetry and warnings.
 
-    By default MLflow accepts only requests to localhost and to private addresses (its protection against DNS
-    rebinding), so a host name to listen on is added to the allowed ones. And it reads files of its own in the locale's
-    encoding, so that in an ASCII locale it answers every search with an error: it gets UTF-8.
+    By default, MLflow only accepts requests to localhost and private addresses (its protection against DNS rebinding),
+    so the host name to listen on is added to the allowed hosts. MLflow also reads its own files in the locale's
+    encoding and answers every search with an error in an ASCII locale, so UTF-8 is set.
     """
     added = {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONUTF8": "1"}
     defaults = {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore"}
@@ -265,7 +264,7 @@ def _run(
     """Run the server until it ends or is interrupted; its output goes to standard error.
 
     Args:
-        lines: printed once it answers.
+        lines: the lines to print once it answers.
     """
     guarded = ["/bin/sh", "-c", GUARD, "sh", *arguments]
     child = subprocess.Popen(
@@ -277,7 +276,7 @@ def _run(
         for line in lines:
             _say(line)
         code = child.wait()
-        _say(f"The dashboard ended by itself, with status {code}; its output is above.")
+        _say(f"The dashboard ended unexpectedly with status {code}; its output is above.")
     except KeyboardInterrupt:
         return 0
     finally:
@@ -333,7 +332,7 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Turn `ENDING` into an exception while the server runs, so that it is ended; `nohup` goes on without terminal."""
+    """Turn signals in `ENDING` into an exception while the server runs, to end it; with `nohup`, SIGHUP is ignored."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise Terminated

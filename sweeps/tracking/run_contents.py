@@ -1,4 +1,4 @@
-"""Contents of MLflow runs: parameters, metrics and tags of cells and trials, with the times of the ledger's records."""
+"""Contents of MLflow runs: parameters, metrics and tags of cells and trials, with times from the ledger's records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.tracking.views import FINAL_OF, axis, colour, curve, is_logarithmic, searched, setting_label
 
 Key = tuple[str, ...]
-"""What MLflow should have one run of: a cell's key, or (a trial's id, the version of the code that runs it)."""
+"""The identity of a run in MLflow: a cell's key, or (a trial's id, the version of the code that runs it)."""
 
 STATUS = "meltpoint.status"
 CODE = "meltpoint.code_version"
@@ -26,13 +26,13 @@ RESUMED = "meltpoint.resumed_after_epochs"
 MICRO_BATCH = "meltpoint.micro_batch_size"
 SUGGESTED_BY = "meltpoint.suggested_by"
 COLOUR = "mlflow.runColor"
-"""The tag in which MLflow's dashboard keeps a run's colour."""
+"""The tag in which MLflow's dashboard stores a run's colour."""
 NOTE = "mlflow.note.content"
 """The tag that MLflow's dashboard shows as a run's description, in Markdown."""
 OF_ATTEMPT = (RESUMED, MICRO_BATCH)
-"""Tags of the attempt that ended a trial, where they apply: another attempt begins without them."""
+"""Optional tags of the attempt that ended a trial; a new attempt starts without them."""
 LAST_METRIC = "dev_seconds"
-"""The last metric of an epoch: a run that has it has the whole epoch, since a batch's metrics are written in order."""
+"""The last metric of an epoch. A run that has it has the full epoch, because a batch's metrics are written in order."""
 FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
 
 
@@ -42,7 +42,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def identity(run: Run) -> Key | None:
-    """The key of a cell's or a trial's run; None for runs of others."""
+    """The key of a cell's or a trial's run; None for runs that others created."""
     tags = run.data.tags
     if tags.get("meltpoint.role") == "cell":
         return cell_key(*(tags.get(f"meltpoint.{word}", "") for word in CELL))
@@ -52,17 +52,17 @@ def identity(run: Run) -> Key | None:
 
 
 def is_complete(run: Run | None, record: TrialRecord) -> bool:
-    """True if a run has all of an ended trial: its setting, its last epoch, its end, and its test scores."""
+    """True if a run has all data of an ended trial: setting, last epoch, end, and test scores."""
     if run is None or run.info.status != FINISHED[record.status] or run.data.tags.get(STATUS) != record.status:
         return False
     metrics = run.data.metrics
     tested = sum(name.startswith("test/") for name in metrics)
-    has_epochs = metrics.get("epoch", 0) >= record.last_epoch  # an attempt that was cut off may have come further
+    has_epochs = metrics.get("epoch", 0) >= record.last_epoch  # an interrupted attempt may have got further
     return bool(run.data.params) and has_epochs and tested >= len(record.test or {})
 
 
 def cell_params(cell: OpenCell) -> list[Param]:
-    """A cell's parameters: the columns and filters of the dashboard."""
+    """A cell's parameters, for the dashboard's columns and filters."""
     words = {"encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "head": cell.head}
     words |= {"variant": cell.variant} if cell.variant else {}
     return [Param(key, value) for key, value in {**words, "metric": cell.task.metric}.items()]
@@ -85,7 +85,7 @@ def setting_params(setting: Mapping[str, Value]) -> list[Param]:
 
 
 def data_input(cell: OpenCell) -> tuple[Dataset, list[InputTag]]:
-    """A cell's data set as a run's input, by name, digest and size; its texts are not sent to MLflow."""
+    """A cell's data set as a run's input: name, digest and size. Its texts are not sent to MLflow."""
     profile = json.dumps({"train_examples": cell.train_examples, "dev_examples": cell.dev_examples})
     data = Dataset(
         name=cell.task_name, digest=cell.data_fingerprint, source_type="meltpoint",
@@ -134,7 +134,7 @@ def ended_at(record: TrialRecord) -> int:
 
 
 def cost_metrics(record: TrialRecord) -> dict[str, float]:
-    """A trial's cost other than its seconds, as far as it is known."""
+    """A trial's known costs other than its seconds."""
     peak, joules, trained = record.peak_memory_bytes, record.energy_joules, record.trained_parameters
     values = {"trained_parameters": trained, "peak_memory_gb": None if peak is None else peak / 1e9}
     values |= {"energy_kj": None if joules is None else joules / 1e3}
@@ -142,16 +142,16 @@ def cost_metrics(record: TrialRecord) -> dict[str, float]:
 
 
 def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
-    """The metrics and tags of an ended trial; the same at each call, so that MLflow takes them once."""
+    """The metrics and tags of an ended trial, the same at each call, so that MLflow stores them once."""
     last = record.epochs[-1] if record.epochs else None
     when = milliseconds(last.finished_at) if last else ended_at(record)
     step = last.step if last else 0
     values = {"seconds": record.seconds} | ({} if record.dev_of_epoch is None else {"best_dev": record.dev_of_epoch})
     values |= cost_metrics(record)
     values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
-    if record.dev is not None and record.dev_examples is not None:  # its epochs, and `best_dev`, are of a sample
+    if record.dev is not None and record.dev_examples is not None:  # its epochs and `best_dev` use a sample
         values["dev_score"] = record.dev
-    if record.test:  # empty: scored, and there is no labelled test
+    if record.test:  # empty: scored, but test has no labels
         values["test_score"] = record.test[record.metric]
     if record.best_epoch is not None:
         values["best_epoch"] = float(record.best_epoch)
@@ -175,7 +175,7 @@ class RunWriter:
 
     Attributes:
         client: MLflow's client.
-        begun: run id → when it began, in milliseconds since 1970.
+        begun: run id → when it started, in milliseconds since 1970.
     """
 
     def __init__(self, client: MlflowClient) -> None:
@@ -183,11 +183,11 @@ class RunWriter:
         self.begun: dict[str, int] = {}
 
     def log(self, run_id: str, metrics: list[Metric], params: list[Param], tags: list[RunTag]) -> None:
-        """Write to a run; the client splits batches that are too large."""
+        """Write to a run; the client splits large batches."""
         self.client.log_batch(run_id, metrics=metrics, params=params, tags=tags, synchronous=True)
 
     def search(self, experiment: str, condition: str = "") -> list[Run]:
-        """The runs of an experiment that meet a condition, the newest first."""
+        """The runs of an experiment that meet a condition, newest first."""
         runs, token = [], None
         while True:
             page = self.client.search_runs(
@@ -200,10 +200,10 @@ class RunWriter:
                 return runs
 
     def kill(self, run_id: str, at: int) -> None:
-        """End a run whose trial has no end."""
+        """End a run whose trial did not end."""
         self.log(run_id, [], [], [RunTag(STATUS, "interrupted")])
         self.end(run_id, "KILLED", at)
 
     def end(self, run_id: str, status: str, at: int) -> None:
-        """End a run, and not before it began: the clock may have been set back since."""
+        """End a run, but not before its start: the clock may have been set back since."""
         self.client.set_terminated(run_id, status, max(at, self.begun.get(run_id, 0)))

@@ -1,7 +1,7 @@
-"""The artifacts of runs in MLflow (a cell's space, the reports): their location and their writing.
+"""The artifacts of MLflow runs (a cell's space, the reports): location and writing.
 
-MLflow stores an artifact URI for each run. An absolute folder would be wrong in a storage that was moved, and would
-point to the original in a copied one. So runs in a database get `mlflow-artifacts:/SWEEP`, which MLflow's server
+MLflow stores an artifact URI for each run. An absolute folder would be wrong after the storage was moved, and would
+point to the original after it was copied. So runs in a database get `mlflow-artifacts:/SWEEP`, which MLflow's server
 resolves under its `--artifacts-destination`. `meltpoint ui` sets that to `STORAGE/mlartifacts`, and the driver writes
 the files there itself.
 """
@@ -30,10 +30,10 @@ def location(uri: str, sweep: str) -> str | None:
 
 
 class RunFiles:
-    """Writes the artifacts of runs, but none outside the storage folder.
+    """Writes the artifacts of runs, but never outside the storage folder.
 
     Attributes:
-        elsewhere: a run's folder outside the storage folder, where nothing was written; "" if there is none.
+        elsewhere: a run's folder outside the storage folder, where no file was written; "" if there is none.
     """
 
     def __init__(self, uri: str, storage: StoragePath, client: MlflowClient) -> None:
@@ -56,10 +56,10 @@ class RunFiles:
             write(folder.path / name, text)
 
     def copy(self, run: str, address: str, name: str, file: StoragePath) -> None:
-        """Copy a file to an artifact, or replace one; nothing is done where there is no such file.
+        """Copy a file to an artifact, or replace one; do nothing if the file does not exist.
 
         Args:
-            run, address, name: as `write`.
+            run, address, name: as for `write`.
             file: the file.
         """
         folder = self._folder(address)
@@ -78,19 +78,19 @@ class RunFiles:
             self.copy(run, address, f"{name}/{file.relative_to(source).as_posix()}", file)
 
     def _upload(self, run: str, name: str, file: Path) -> None:
-        """Send a file to MLflow's server; the client takes the artifact's name from the file's."""
+        """Send a file to MLflow's server; the client uses the file's name as the artifact's name."""
         with TemporaryDirectory(prefix="meltpoint-") as scratch:
             named = Path(scratch) / Path(name).name
             shutil.copyfile(file, named)
             self.client.log_artifact(run, str(named), name.rpartition("/")[0] or None)
 
     def _folder(self, address: str) -> _Folder | None:
-        """A run's folder; None where MLflow's server writes its files."""
+        """A run's folder; None if MLflow's server writes its files."""
         parts = urlsplit(address)
         if parts.scheme == SERVED and not parts.netloc and is_database(self.uri):
             bound = artifacts_folder(self.storage)
             return _Folder(bound / parts.path.lstrip("/"), bound)
-        if parts.scheme in ("", "file"):  # of versions with absolute folders, or of a server without proxy
+        if parts.scheme in ("", "file"):  # from versions with absolute folders, or a server without a proxy
             return _Folder(Path(url2pathname(parts.path)), self.storage)
         return None
 
@@ -102,7 +102,7 @@ class RunFiles:
 
 @dataclass(frozen=True)
 class _Folder:
-    """A run's folder, and the folder in which it has to lie."""
+    """A run's folder, and the folder that must contain it."""
 
     path: StoragePath
     bound: StoragePath

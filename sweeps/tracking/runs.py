@@ -1,6 +1,6 @@
 """A sweep's runs in MLflow: experiment = sweep, parent run = cell, child run = trial.
 
-Imported in the writer thread only, because MLflow takes seconds to import.
+Only the writer thread imports this module, because MLflow takes seconds to import.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ class Runs:
     """The MLflow runs of one sweep; every method is synchronous.
 
     Every method raises `MlflowException` or `OSError` if MLflow fails, and can then be called again with the same
-    arguments: what MLflow has taken already is looked up, or written again with the same times, which it takes once.
+    arguments. Data that MLflow already has are looked up, or written again with the same times, and then stored once.
 
     Attributes:
         experiment: the experiment's id.
         cells: the cells' runs.
-        views_refused: why MLflow refused the views of the dashboard, in a line; "" where it took them.
-        known: (trial id, version of the code) → run id; a run is of one version of the code.
-        runs: trial id → run id, of the version that began last.
-        doubtful: keys as in `known` of runs whose creation has failed, and may have succeeded without an answer.
+        views_refused: MLflow's reason for refusing the dashboard's views, in one line; "" if it accepted them.
+        known: (trial id, version of the code) → run id; each run belongs to one version of the code.
+        runs: trial id → run id, for the version that started last.
+        doubtful: keys as in `known`, for runs whose creation failed but may have succeeded without an answer.
         cell_of: trial id → its cell.
         logged: trial id → the steps of the epochs that MLflow has.
-        without_params: trial id → the trial, where MLflow does not have its parameters.
+        without_params: trial id → the trial, if MLflow does not have its parameters.
         without_data: the ids of trials whose data set MLflow does not have.
     """
 
@@ -89,7 +89,7 @@ class Runs:
         Args:
             specification: the sweep's specification, for the experiment's tags.
             opened_at: when the sweep was opened, in seconds since 1970.
-            is_over: whether nothing is left to train.
+            is_over: whether all training is done.
         """
         self.experiment = self._find_experiment() or self._create_experiment(specification)
         self.cells.version = self.cells.version or server_version(self.uri)
@@ -97,11 +97,11 @@ class Runs:
 
     @property
     def parents(self) -> dict[CellKey, str]:
-        """Cell → id of its run."""
+        """Cell → its run id."""
         return self.cells.parents
 
     def write_views(self) -> None:
-        """Write the dashboard's views, as far as they are not there; a refusal is noted, since no result is lost."""
+        """Write the dashboard's missing views. A refusal is only noted, because it loses no result."""
         experiment = self.client.get_experiment(self.experiment)
         tags = tags_of(every_view(list(self.cells.cells.values())), experiment.creation_time or 0, self.cells.version)
         try:
@@ -114,10 +114,10 @@ class Runs:
             self.views_refused = (str(error).strip().splitlines() or ["no reason given"])[0][:160]
 
     def answers(self) -> bool:
-        """True if MLflow answers, be it that the experiment is gone."""
+        """True if MLflow answers, even with the error that the experiment is gone."""
         try:
             self.client.get_experiment(self.experiment)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer
+        except Exception as error:  # noqa: BLE001 - any other kind of error is not an answer
             return isinstance(error, MlflowException) and not is_about_the_store(error)
         return True
 
@@ -128,13 +128,14 @@ class Runs:
         experiment_id: str = experiment.experiment_id
         if experiment.lifecycle_stage != "active":
             raise MlflowException(
-                f"its experiment {self.sweep} was deleted; mlflow experiments restore --experiment-id {experiment_id}"
+                f"its experiment {self.sweep} was deleted; mlflow experiments restore --experiment-id {experiment_id} "
+                "restores it"
             )
         return experiment_id
 
     def _create_experiment(self, specification: str) -> str:
         location = run_files.location(self.uri, self.sweep)
-        # With this kind the dashboard shows runs and curves first, instead of traces.
+        # With this kind, the dashboard first shows runs and curves instead of traces.
         tags = {SPECIFICATION: specification[:5000], "mlflow.experimentKind": "custom_model_development"}
         created: str = self.client.create_experiment(self.sweep, artifact_location=location, tags=tags)
         return created
@@ -142,7 +143,7 @@ class Runs:
     # All runs.
 
     def _take_stock(self) -> dict[Key, Run]:
-        """Look up all runs: cell, or trial and version of the code → its one run; further ones are removed."""
+        """Look up all runs: cell, or trial and version of the code → its only run; duplicates are removed."""
         groups: dict[Key, list[Run]] = defaultdict(list)
         for run in self.writer.search(self.experiment):
             key = identity(run)
@@ -156,10 +157,10 @@ class Runs:
         return found
 
     def _only(self, key: Key, runs: list[Run]) -> Run:
-        """The run to keep of several with one identity: the one in use, or the one that has most in it.
+        """The run to keep among several with the same identity: the run in use, or the run with the most data.
 
-        A creation that MLflow performs after its caller has stopped waiting leaves a second run. It is empty, because
-        nobody knows its id, and it is deleted.
+        If MLflow creates a run after its caller has stopped waiting, a second run remains. It is empty, because its id
+        is unknown, and it is deleted.
         """
         own = self.known.get(key) or self.cells.parents.get(key)
         kept = max(runs, key=lambda run: (run.info.run_id == own, len(run.data.params) + len(run.data.metrics)))
@@ -169,7 +170,7 @@ class Runs:
         return kept
 
     def _remove(self, run: Run) -> None:
-        """Delete an empty run, and end another one, or one that this user may not delete."""
+        """Delete a run if it is empty; end it if it has data, or if this user may not delete it."""
         if not run.data.params and not run.data.metrics:
             try:
                 self.client.delete_run(run.info.run_id)
@@ -182,7 +183,7 @@ class Runs:
             self.writer.kill(run.info.run_id, milliseconds(time.time()))
 
     def lacking(self, records: list[TrialRecord]) -> list[TrialRecord]:
-        """The records that MLflow lacks, or has incomplete."""
+        """The records that MLflow lacks or has only in part."""
         found = self._take_stock()
         complete = {
             record.id: found[record.id, record.code_version].info.run_id for record in records
@@ -192,7 +193,7 @@ class Runs:
         return [record for record in records if record.id not in complete]
 
     def end_lost(self, records: list[TrialRecord]) -> None:
-        """End the runs that still run, of trials without a record."""
+        """End running runs whose trials have no record."""
         ended = {self.known.get((record.id, record.code_version)) for record in records}
         for run in self.writer.search(self.experiment, "attributes.status = 'RUNNING'"):
             if "meltpoint.trial" in run.data.tags and run.info.run_id not in ended:
@@ -201,13 +202,13 @@ class Runs:
     # A trial's run.
 
     def begin(self, begun: Trial, code: str, started_at: float) -> None:
-        """Create a trial's run, or reopen the one that it had before an interruption.
+        """Create a trial's run, or reopen its run from before an interruption.
 
-        A run holds the epochs of one version of the code: by another one, the trial gets a run of its own.
+        A run contains the epochs of one version of the code: another version gets a separate run for the same trial.
 
         Args:
             code: the version of the code that runs it.
-            started_at: when it began, in seconds since 1970.
+            started_at: when it started, in seconds since 1970.
         """
         key = (begun.id, code)
         self.cell_of[begun.id] = self.cells.cells[begun.cell]
@@ -220,7 +221,7 @@ class Runs:
         self.doubtful.discard(key)
 
     def _find_doubtful(self, key: Key) -> str | None:
-        """The run whose creation has failed, if MLflow made it all the same."""
+        """The run whose creation seemed to fail, if MLflow created it after all."""
         runs = [
             run
             for run in self.writer.search(self.experiment, f"tags.`meltpoint.trial` = '{key[0]}'")
@@ -244,12 +245,12 @@ class Runs:
         return run_id
 
     def _unsent(self, begun: Trial) -> None:
-        """Remember that a run gets its setting and its data set with its first metrics."""
+        """Note that a run gets its setting and data set with its first metrics."""
         self.without_params[begun.id] = begun
         self.without_data.add(begun.id)
 
     def _reopen(self, begun: Trial, run_id: str) -> None:
-        """Set a trial's run to RUNNING, and look up what it already contains, so that only the rest is written."""
+        """Set a trial's run to RUNNING, and look up its contents, so that only the rest is written."""
         self.client.update_run(run_id, status="RUNNING")
         self.client.set_tag(run_id, STATUS, "running")
         self.client.set_tag(run_id, DRIVER_ATTEMPT, str(self.driver_attempt))
@@ -262,7 +263,7 @@ class Runs:
             self._unsent(begun)
 
     def _steps(self, run_id: str) -> set[int]:
-        """The steps of the epochs that MLflow has of a run."""
+        """The steps of the epochs that MLflow has for a run."""
         return {metric.step for metric in self.client.get_metric_history(run_id, LAST_METRIC)}
 
     def write(self, trial: str, epochs: list[EpochResult], record: TrialRecord | None) -> None:
@@ -270,18 +271,18 @@ class Runs:
 
         Args:
             trial: the trial's id.
-            epochs: its epochs so far, or the last ones; those that MLflow already has are skipped.
-            record: the trial's record if it ended, else None.
+            epochs: its epochs so far, or the latest ones; epochs that MLflow already has are skipped.
+            record: the trial's record if it ended, otherwise None.
         """
         if trial not in self.cell_of:
-            if record is None:  # interrupted before it began
+            if record is None:  # interrupted before it started
                 return
             self.cell_of[trial] = self.cells.cells[record.cell]
         run_id, cell = self.runs[trial], self.cell_of[trial]
-        if trial not in self.logged:  # a final that an earlier driver trained, and that was scored now
+        if trial not in self.logged:  # a final that an earlier driver trained and this one scored
             self.logged[trial] = self._steps(run_id)
         logged = self.logged[trial]
-        if trial in self.without_data:  # before the setting, the mark of a whole run
+        if trial in self.without_data:  # before the setting, which marks a complete run
             self.client.log_inputs(run_id, [DatasetInput(*data_input(cell))])
             self.without_data.discard(trial)
         metrics = [metric for epoch in epochs if epoch.step not in logged for metric in epoch_metrics(epoch, cell)]
@@ -298,7 +299,7 @@ class Runs:
             del self.logged[trial]
 
     def abandon(self, trial: str, at: float) -> None:
-        """Mark the run of an interrupted trial; it is reopened when the sweep continues.
+        """Mark the run of an interrupted trial; it is reopened when the sweep resumes.
 
         Args:
             at: when it was interrupted, in seconds since 1970.

@@ -1,10 +1,10 @@
-"""MLflow's saved views of an experiment's runs: their format, and the address that opens one.
+"""MLflow's saved views of an experiment's runs: their format, and the URL that opens one.
 
-MLflow's front end keeps a saved view as an experiment tag `mlflow.sharedViewState.ID`, whose value is
-`{"name": …, "createdAt": …, "state": "deflate;" + base64(zlib(JSON))}`; without the frame around the state it opens the
-same way and is not in the list of views. The state's fields are those of the front end itself, which documents none of
-them, so that they are written for the versions with which they were tried in a browser (`VERIFIED`). For any other
-version `fragment` gives an address with the filter and the order alone, which MLflow has understood since 2.0.
+MLflow's front end stores a saved view as an experiment tag `mlflow.sharedViewState.ID` with the value
+`{"name": …, "createdAt": …, "state": "deflate;" + base64(zlib(JSON))}`. A value that is only the state opens the same
+way but does not appear in the list of views. The state has the front end's own undocumented fields, so views are only
+written for versions that were tested in a browser (`VERIFIED`). For any other version, `fragment` returns a URL with
+only the filter and the order, which MLflow has supported since 2.0.
 
 Source: MLflow 3.17.2, `mlflow/server/js/src/experiment-tracking/components`: `experiment-page/models/`,
 `experiment-page/hooks/useSharedExperimentViewState.ts`, `experiment-page/utils/savedViewEnvelope.ts` and
@@ -23,16 +23,16 @@ from typing import Any, Literal
 from urllib.parse import urlencode
 
 VERIFIED = ("3.17",)
-"""Versions of MLflow, major and minor, whose front end was seen to open these views (tests/sweeps/test_browser.py)."""
+"""MLflow versions, major and minor, whose front end opens these views as tested in tests/sweeps/test_browser.py."""
 
 TAG = "mlflow.sharedViewState."
 DEFLATE = "deflate;"
 MAX_TAG_LENGTH = 5000
-"""MLflow's limit for the value of an experiment's tag."""
+"""MLflow's limit for the value of an experiment tag."""
 
 Kind = Literal["metrics", "params", "tags", "attributes"]
 FOLDED_SECTIONS = ("dev", "curve", "train", "test", "Model metrics", "System metrics")
-"""Sections into which the front end puts a chart of each metric that has none; they are there, and closed."""
+"""Sections in which the front end puts charts for metrics without one; the views include them closed."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ class Column:
 
     @property
     def key(self) -> str:
-        """The front end's name of the column, by which it also sorts."""
+        """The front end's name for the column, which is also its sort key."""
         return f"{self.kind}.`{self.name}`"
 
 
 @dataclass(frozen=True)
 class LineChart:
-    """A metric over optimiser steps, a line a run.
+    """A metric over optimiser steps, one line per run.
 
     Attributes:
-        section: the heading under which it stands.
+        section: the heading above it.
         metric: the metric.
         title: its title.
     """
@@ -72,10 +72,10 @@ class LineChart:
 
 @dataclass(frozen=True)
 class ParallelChart:
-    """Parallel coordinates: a line a run through its parameters and, at the end, its metrics.
+    """Parallel coordinates: one line per run through its parameters and, at the end, its metrics.
 
     Attributes:
-        section: the heading under which it stands.
+        section: the heading above it.
         params, metrics: the axes.
         title: its title.
     """
@@ -94,17 +94,17 @@ class View:
     """A view of an experiment's runs.
 
     Attributes:
-        id: its key in the address; letters, digits and dashes.
-        name: its name in the list of views; "" for one that only links open.
+        id: its key in the URL; letters, digits and dashes.
+        name: its name in the list of views; "" for a view that only links open.
         filter: the runs it shows, in MLflow's filter language.
         order_by: the column by which they are sorted.
         ascending: whether the lowest value is first.
         columns: the columns of the table, from left to right.
-        charts: the charts, in order; a view with charts opens with them, one without opens with the table.
-        group_by: a tag whose equal values fold into one row, with the means of its runs; "" for none.
-        folded: values of that tag whose rows are closed at first; those of others are open.
-        name_width: of the column of the runs' names, in pixels.
-        charts_a_row: number of charts side by side.
+        charts: the charts, in order; a view with charts opens with them, a view without opens with the table.
+        group_by: a tag whose equal values are grouped into one row with the means of the runs; "" for none.
+        folded: values of that tag whose groups are initially closed; other groups are open.
+        name_width: the width of the run name column, in pixels.
+        charts_a_row: the number of charts per row.
     """
 
     id: str
@@ -129,12 +129,12 @@ def is_verified(version: str) -> bool:
 
 
 def fragment(experiment: str, view: View, version: str, table: bool | None = None) -> str:
-    """The part of a view's address behind the server's: `#/experiments/…`.
+    """The part of a view's URL after the server's address: `#/experiments/…`.
 
     Args:
         experiment: the experiment's id.
-        version: of the server's MLflow.
-        table: whether to show the table and not the charts; None for the view's own choice.
+        version: the version of the server's MLflow.
+        table: whether to show the table instead of the charts; None for the view's own choice.
     """
     is_table = not view.charts if table is None else table
     if is_verified(version):
@@ -149,9 +149,9 @@ def _runs(experiment: str, is_table: bool, **words: str) -> str:
 
 
 def named_fragments(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
-    """Name → address of the views that an experiment's tags keep under a name, the newest first; others' too.
+    """Name → URL of the named views in an experiment's tags, newest first, including views created by others.
 
-    A tag that is no view of the known form is left out, as MLflow does.
+    A tag without a valid view is left out, as in MLflow.
     """
     found: dict[str, tuple[int, str]] = {}
     for tag, value in tags.items():
@@ -165,18 +165,18 @@ def named_fragments(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_fragment(experiment: str, run: str, tab: str = "") -> str:
-    """The address of a run's page, or of one of its tabs (`artifacts`, `model-metrics`)."""
+    """The URL of a run's page, or of one of its tabs (`artifacts`, `model-metrics`)."""
     return f"#/experiments/{experiment}/runs/{run}{f'/{tab}' if tab else ''}?workflowType=machine_learning"
 
 
 def tags_of(views: Sequence[View], created_at: int, version: str) -> dict[str, str]:
-    """The experiment's tags that keep the views; none for a version of MLflow that is not verified.
+    """The experiment's tags that store the views; none for a version of MLflow that is not verified.
 
-    Where the names of folded rows do not fit into a tag, those rows are open.
+    If the names of the folded groups do not fit into a tag, those groups are open.
 
     Args:
-        created_at: milliseconds since 1970, for the list of views, which has the newest first.
-        version: of the server's MLflow.
+        created_at: milliseconds since 1970, for the list of views, which shows the newest first.
+        version: the version of the server's MLflow.
 
     Raises:
         ValueError: a view does not fit into a tag.
@@ -201,20 +201,20 @@ def _value(view: View, created_at: int) -> str:
 
 
 def compressed(state: dict[str, Any]) -> str:
-    """A state as the front end keeps it."""
+    """A state in the front end's encoding."""
     packed = zlib.compress(json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode(), 9)
     return DEFLATE + base64.b64encode(packed).decode()
 
 
 def decompressed(text: str) -> dict[str, Any]:
-    """The state in a tag's value, with or without the frame of a named view."""
+    """The state in a tag's value, for a view with or without a name."""
     kept: str = text if text.startswith(DEFLATE) else json.loads(text)["state"]
     found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(kept.removeprefix(DEFLATE))))
     return found
 
 
 def state_of(view: View) -> dict[str, Any]:
-    """The front end's state of a view: which runs, in which order, and how they are shown."""
+    """The front end's state for a view: its runs, their order, and their display."""
     charts, sections = _charts(view)
     shown = {"compareRunCharts": charts, "compareRunSections": sections, "isAccordionReordered": True}
     return {
@@ -236,7 +236,7 @@ def _group(tag: str) -> dict[str, Any] | None:
 
 
 def _charts(view: View) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The charts of a view and their sections; the last ones are closed, for the charts of all other metrics."""
+    """The charts of a view and their sections; the last sections are closed, for the charts of all other metrics."""
     named = list(dict.fromkeys(chart.section for chart in view.charts))
     sections = [_section(name, is_open=True) | {"columns": _columns_of(name, view)} for name in named]
     sections += [_section(name, is_open=False) for name in FOLDED_SECTIONS]
@@ -244,7 +244,7 @@ def _charts(view: View) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def _columns_of(section: str, view: View) -> int:
-    """The number of charts side by side in a section; one of parallel coordinates has the whole width."""
+    """The number of charts per row in a section; parallel coordinates take the full width."""
     is_wide = any(isinstance(chart, ParallelChart) for chart in view.charts if chart.section == section)
     return 1 if is_wide else view.charts_a_row
 

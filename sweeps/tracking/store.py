@@ -1,4 +1,4 @@
-"""MLflow's store of a sweep: how it is opened, and the addresses of sweeps and views in its dashboard.
+"""MLflow's store of a sweep: opening it, and the URLs of sweeps and views in its dashboard.
 
 Imported late, because MLflow takes seconds to import.
 """
@@ -22,19 +22,19 @@ from meltpoint.sweeps.tracking.saved_views import TAG, fragment, is_verified, na
 from meltpoint.sweeps.tracking.views import cells_view
 
 SPECIFICATION = "mlflow.meltpoint.specification"
-"""The tag by which an experiment is known to be a sweep; the dashboard shows no tag that begins with `mlflow.`."""
+"""The tag that identifies an experiment as a sweep; the dashboard hides tags that begin with `mlflow.`."""
 STORE_CODES = {401, 403, 408, 429}
-"""The HTTP statuses below 500 that say nothing about the request: the sign-in, time-outs, and rate limits."""
+"""The HTTP statuses below 500 that do not concern the request itself: sign-in, time-outs, and rate limits."""
 
 
 def configure_client() -> None:
-    """Set bounded time-outs and no retries, which the tracker does itself; turn telemetry and logs off.
+    """Set time-outs, turn off retries, which the tracker does itself, and turn off telemetry and logs.
 
-    MLflow's own retries repeat a `create_run` that has succeeded without an answer, which makes a second run.
+    MLflow's own retries repeat a `create_run` that succeeded without an answer, which creates a second run.
     """
     os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")  # an overloaded server takes more than 15
-    os.environ.setdefault("PGCONNECT_TIMEOUT", "10")  # libpq's, for databases without a server
+    os.environ.setdefault("PGCONNECT_TIMEOUT", "10")  # for libpq, when MLflow connects to the database directly
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines per trial
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # logs every created table, and tracebacks
@@ -42,7 +42,7 @@ def configure_client() -> None:
 
 
 def is_about_the_store(error: Exception) -> bool:
-    """True if an error says that the store is away, or lets nobody in, rather than that it refuses one request."""
+    """True if an error means that the store is unavailable or denies access, rather than refuses one request."""
     if isinstance(error, MlflowException):
         status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
         return status >= 500 or status in STORE_CODES
@@ -50,7 +50,7 @@ def is_about_the_store(error: Exception) -> bool:
 
 
 def open_client(uri: str) -> MlflowClient:
-    """MLflow's client; the tables of a new SQLite store are created first, by one process at a time."""
+    """Open MLflow's client; one process at a time first creates the tables of a new SQLite store."""
     path = sqlite_file(uri)
     _check_database(uri)
     if path is not None and not path.exists():
@@ -63,10 +63,10 @@ def open_client(uri: str) -> MlflowClient:
 
 
 def _check_database(uri: str) -> None:
-    """Check that a database server listens; MLflow's client would try it for an hour, with ever longer pauses.
+    """Check that a database server listens, because MLflow's client would retry for an hour.
 
     Raises:
-        OSError: it does not.
+        OSError: it does not listen.
     """
     parts = urlsplit(uri)
     if is_database(uri) and parts.hostname:
@@ -78,10 +78,10 @@ def _check_database(uri: str) -> None:
 def _make_store(uri: str, path: Path) -> None:
     """Let MLflow create a SQLite store's tables in a temporary file, and rename it.
 
-    If MLflow is killed in one of its dozens of migrations, it cannot open the store again. The permissions are set to
-    those of the umask, since SQLite makes its files writable for their owner only.
+    If MLflow is killed during one of its dozens of migrations, it cannot open the store again. The permissions follow
+    the umask, because SQLite makes its files writable only for their owner.
     """
-    for leftover in path.parent.glob(f".{path.name}.*.tmp*"):  # of a killed process, with its journal
+    for leftover in path.parent.glob(f".{path.name}.*.tmp*"):  # from a killed process, with its journal
         leftover.unlink()
     temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
     address, mark, options = uri.partition("?")
@@ -91,11 +91,11 @@ def _make_store(uri: str, path: Path) -> None:
 
 
 OF_SWEEPS = {SPECIFICATION, "meltpoint.specification"}
-"""Tags of experiments that are sweeps: today's, and the one of versions up to 0.1."""
+"""Tags that identify sweeps: the current one, and the one of versions up to 0.1."""
 
 
 def sweep_fragments(uri: str) -> dict[str, str]:
-    """Sweep → the address of its cells, behind the server's; the newest sweep first.
+    """Sweep → the URL of its cells, after the server's address; newest sweep first.
 
     Raises:
         ValueError: MLflow does not answer; one line with the remedy.
@@ -105,15 +105,15 @@ def sweep_fragments(uri: str) -> dict[str, str]:
 
 
 def view_fragments(uri: str, name: str) -> dict[str, str]:
-    """View → its address, behind the server's, of one sweep; its cells first.
+    """View → its URL, after the server's address, for one sweep; its cells first.
 
     Raises:
-        ValueError: there is no such sweep, or MLflow does not answer; one line with the remedy.
+        ValueError: the sweep does not exist, or MLflow does not answer; one line with the remedy.
     """
     sweeps = _sweeps(uri)
     if name not in sweeps:
         known = ", ".join(list(sweeps)[:10]) or "none yet"
-        raise ValueError(f"MLflow at {without_sign_in(uri)} has no sweep '{name}'. There is: {known}.")
+        raise ValueError(f"MLflow at {without_sign_in(uri)} has no sweep '{name}'. Sweeps: {known}.")
     experiment, version = sweeps[name], server_version(uri)
     views = named_fragments(experiment.experiment_id, experiment.tags) if is_verified(version) else {}
     cells = cells_view([])
@@ -121,7 +121,7 @@ def view_fragments(uri: str, name: str) -> dict[str, str]:
 
 
 def _sweeps(uri: str) -> dict[str, Experiment]:
-    """Name → experiment of every sweep, the newest first."""
+    """Name → experiment of every sweep, newest first."""
     configure_client()
     try:
         found = list(open_client(uri).search_experiments(order_by=["creation_time DESC"], max_results=1000))
@@ -132,7 +132,7 @@ def _sweeps(uri: str) -> dict[str, Experiment]:
 
 
 def cells_fragment(experiment: Experiment, version: str) -> str:
-    """The address of an experiment's view of cells; by filter and order where that view was not written."""
+    """The URL of an experiment's view of cells; with filter and order if that view was not written."""
     view = cells_view([])
     is_there = f"{TAG}{view.id}" in experiment.tags
     return fragment(experiment.experiment_id, view, version if is_there else "")

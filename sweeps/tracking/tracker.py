@@ -1,10 +1,10 @@
 """Tracking in MLflow: a projection of the ledger, written by a background thread so that the driver does not wait.
 
-The ledger is authoritative: it has every epoch and the times of every trial that ended. A record can be written to
-MLflow again at any time, since MLflow's run is found by the trial's identity, and what it has already is left out. So
-an outage needs no replay: `Unwritten` keeps of each trial its latest state until MLflow has taken it, and `catch_up`
-and `reconcile` compare MLflow with the ledger's records. Only the end of a sweep waits for MLflow (`reconcile`,
-`close`), and not for long.
+The ledger is authoritative: it has every epoch and the times of every ended trial. A record can be written to MLflow
+again at any time, because the trial's identity finds its run, and data that MLflow already has are skipped. An outage
+thus needs no replay: `Unwritten` keeps the latest state of each trial until MLflow has it, and `catch_up` and
+`reconcile` compare MLflow with the ledger's records. Only the end of a sweep waits for MLflow (`reconcile`, `close`),
+and not for long.
 """
 
 from __future__ import annotations
@@ -31,54 +31,53 @@ if TYPE_CHECKING:
     from meltpoint.sweeps.tracking.runs import Runs
 
 PAUSES = (1.0, 60.0)
-"""Seconds between two tries while MLflow does not answer: the first pause, doubled after each try, and the longest."""
+"""Seconds between retries while MLflow does not answer: the first pause, doubled after each try, and the longest."""
 
 END_SECONDS = 30.0
-"""Longest wait at the end of a sweep for an MLflow that does not answer, since its last answer."""
+"""The longest wait for MLflow at the end of a sweep, counted from its last answer."""
 
 BUSY_SECONDS = 60.0
-"""Longest time that one call may take before MLflow counts as not answering, such as for the tables of a new store."""
+"""The longest duration of one call before MLflow counts as not answering. Creating a new store's tables takes long."""
 
 ATTEMPTS = 3
-"""How often a write is tried that MLflow refuses while it takes others."""
+"""The number of attempts for a write that MLflow refuses while it accepts others."""
 
 
 def check_before_start(uri: str, has_begun: bool) -> str | None:
-    """Check that MLflow's store takes a sweep's runs.
+    """Check that MLflow's store accepts a sweep's runs.
 
     Args:
         uri: the tracking URI.
-        has_begun: whether this sweep was started before, so that the store is known to exist. Then a store that does
-            not answer is no reason to stop: a sweep that resumes at night must not wait for you.
+        has_begun: whether this sweep was started before, so that the store is known to exist. A store that does not
+            answer then does not stop the sweep: a sweep that resumes at night must not wait for its user.
 
     Returns:
-        A line for the user if the store does not answer and the sweep starts all the same, else None.
+        A line for the user if the store does not answer but the sweep starts anyway; otherwise None.
 
     Raises:
-        ValueError: it does not answer and the sweep is new; or no later answer would help, since it lets this user not
-            in, has other tables, or its driver package is missing. One line with the remedy.
+        ValueError: the store does not answer and the sweep is new; or waiting would not help, because the store refuses
+            this user, has tables of another version, or needs a missing driver package. One line with the remedy.
     """
     check = tracking_store(uri)
     if check.ok:
         return None
     if check.is_away and has_begun:
-        return f"MLflow: {check.detail}; the sweep continues, and MLflow is filled in once it answers."
+        return f"MLflow: {check.detail}; the sweep continues, and MLflow is updated once it answers."
     raise ValueError(f"MLflow: {check.detail}; {check.remedy}.")
 
 
 class Tracker:
-    """A sweep's tracking in MLflow. Changes are kept in `Unwritten` until they are written; `flush` waits for them.
+    """A sweep's tracking in MLflow. Changes wait in `Unwritten` until they are written; `flush` waits for them.
 
-    If MLflow does not answer, the same write is tried again until it does. A write that MLflow refuses although it
-    answers (to a run that was deleted) is dropped, so that the others are written; `reconcile` tries it again from the
-    ledger.
+    If MLflow does not answer, the same write is retried until it does. If MLflow answers but refuses a write (for
+    example, to a deleted run), that write is dropped so that others proceed; `reconcile` retries it from the ledger.
 
     Attributes:
         say: shows the user one line.
         driver_attempt: the number of the driver's lease on the sweep, a tag of the runs that it writes.
         runs: the sweep's runs, once MLflow has opened them.
-        refused: trial → why MLflow refused to write it.
-        trouble: what MLflow lacks, in one line, when `flush` has waited in vain or MLflow has refused something.
+        refused: trial → MLflow's reason for refusing to write it.
+        trouble: one line on the data missing in MLflow, if `flush` has waited in vain or MLflow has refused a write.
     """
 
     def __init__(
@@ -98,14 +97,14 @@ class Tracker:
         self._answered_at = self._ended_at = -math.inf  # `time.monotonic()` of the last answer, and of the first flush
         self._busy_since = math.inf
         self._behind: set[object] | None = None  # unwritten since before MLflow answered again
-        self._deadline = math.inf  # `time.monotonic()` after which no call waits
+        self._deadline = math.inf  # the `time.monotonic()` after which no call waits
         self._thread: threading.Thread | None = None
 
     def open(self, cells: Iterable[OpenCell], specification: str, is_over: bool = False) -> None:
         """Find or create the experiment and the cells' runs, and look up the runs of earlier trials.
 
         Args:
-            is_over: whether nothing is left to train, so that cells' runs that have ended stay so.
+            is_over: whether all training is done, so that ended runs of cells stay ended.
         """
         opened, now = list(cells), time.time()
         self._open = lambda runs: runs.open(opened, specification, now, is_over)
@@ -115,23 +114,23 @@ class Tracker:
         self._do(lambda runs: runs.write_views())
 
     def catch_up(self, records: Iterable[TrialRecord]) -> None:
-        """Write all records that MLflow lacks, such as those of a driver that was killed; does not wait."""
+        """Write all records that MLflow lacks, for example those of a killed driver, without waiting."""
         kept = list(records)
         if kept:
             self._do(lambda runs: self._fill_in(runs, kept))
 
     def begin(self, trial: Trial, code: str, started_at: float) -> None:
-        """Record that a trial begins: create its run, or reopen the one that it had before an interruption.
+        """Record that a trial starts: create its run, or reopen its run from before an interruption.
 
         Args:
             code: the version of the code that runs it.
-            started_at: when it began, in seconds since 1970.
+            started_at: when it started, in seconds since 1970.
         """
         self._unwritten.begin(begin_of(trial, code, started_at))
         self._watch()
 
     def run_of(self, trial: str) -> str | None:
-        """The id of a trial's run; None as long as MLflow has not returned it."""
+        """The id of a trial's run; None until MLflow has returned it."""
         runs = self.runs
         return None if runs is None else runs.runs.get(trial)
 
@@ -141,7 +140,7 @@ class Tracker:
         self._watch()
 
     def end(self, record: TrialRecord) -> None:
-        """Record that a trial ended, or was scored; its epochs are those of the record, read when it is written."""
+        """Record that a trial ended or was scored; its epochs are read from the record when it is written."""
         self._unwritten.end(record)
         self._watch()
 
@@ -154,12 +153,12 @@ class Tracker:
         """Write all records that MLflow lacks, and close runs of trials that no longer run."""
         kept = list(records)
         self._do(lambda runs: self._fill_in(self._anew(runs), kept))
-        # From the writer's thread, so that it comes behind the records that are filled in.
+        # From the writer's thread, so that it follows the added records.
         self._do(lambda _: self._do(lambda runs: runs.end_lost(kept)))
         self.flush()
 
     def describe(self, note: str) -> None:
-        """Set the experiment's note, in Markdown, above the tables of its runs."""
+        """Set the experiment's note, Markdown above the tables of its runs."""
         if note:
             self._do(lambda runs: runs.describe(note))
 
@@ -174,7 +173,7 @@ class Tracker:
         """End the cells' runs with their summary metrics, artifacts and results, and stop the writer thread.
 
         Args:
-            tags: further tags of some cells' runs.
+            tags: additional tags for some cells' runs.
             endings: the results of some cells.
         """
         now = time.time()
@@ -182,7 +181,7 @@ class Tracker:
         def closing(scores: tuple[CellKey, dict[str, float]]) -> Callable[[Runs], object]:
             return lambda runs: runs.close([scores], done, artifacts, tags or {}, now, endings)
 
-        for scores in cells:  # a job for each, since the end of a sweep waits for MLflow's next answer
+        for scores in cells:  # a job for each, because the end of a sweep waits for MLflow's next answer
             self._do(closing(scores))
         self.flush()
         self._unwritten.close()
@@ -190,7 +189,7 @@ class Tracker:
             self._thread.join(max(0.0, min(self._until() - time.monotonic(), END_SECONDS)))
 
     def address(self) -> str:
-        """The address of the sweep's cells in MLflow's dashboard; "" where no server shows the store yet."""
+        """The URL of the sweep's cells in MLflow's dashboard; "" if no server shows the store yet."""
         runs = self.runs
         if runs is None or not runs.experiment or urlsplit(self.uri).scheme not in ("http", "https"):
             return ""
@@ -198,13 +197,13 @@ class Tracker:
         return f"{without_sign_in(self.uri).rstrip('/')}/{fragment(runs.experiment, cells_view([]), version)}"
 
     def notes(self) -> list[str]:
-        """Notes for the user that are no failures, one line each."""
+        """Notes for the user that do not report failures, one line each."""
         elsewhere = "" if self.runs is None else self.runs.files.elsewhere
         refused = "" if self.runs is None else self.runs.views_refused
-        views = [f"MLflow refused the dashboard's views ({refused}); its runs are there."] if refused else []
+        views = [f"MLflow refused the dashboard's views ({refused}), but has the runs."] if refused else []
         files = [
-            f"MLflow keeps this sweep's files at {elsewhere}, outside --storage {self.storage}: none was written "
-            f"there; the reports lie in {self.storage / self.sweep}. Sweeps under a new --name keep theirs inside."
+            f"MLflow's folder for this sweep's files is {elsewhere}, outside --storage {self.storage}: no file was "
+            f"written there; the reports are in {self.storage / self.sweep}. Sweeps with a new --name stay inside."
         ] if elsewhere else []  # fmt: skip
         return views + files
 
@@ -220,11 +219,11 @@ class Tracker:
         self.trouble = self._lacks(is_written)
 
     def leave(self) -> None:
-        """Write nothing more: another driver has the sweep, and its runs."""
+        """Stop writing: another driver has the sweep and its runs."""
         self._unwritten.close()
 
     def hurry(self, seconds: float) -> None:
-        """Limit all waiting from now on to this time, because you asked the sweep to end."""
+        """Limit all waiting from now on to this time, because the user asked the sweep to end."""
         self._deadline = time.monotonic() + seconds
 
     def _until(self) -> float:
@@ -233,20 +232,20 @@ class Tracker:
         return min(self._deadline, max(self._ended_at, self._answered_at) + patience)
 
     def _lacks(self, is_written: bool) -> str | None:
-        """One line on the writes that MLflow lacks; None if it has everything."""
+        """One line on the data missing in MLflow; None if it has everything."""
         if is_written and not self.refused:
             return None
         trials = {trial for trial in self.refused if trial} | (set() if is_written else self._unwritten.trials())
         reason = next(iter(self.refused.values())) if is_written else self._reason
-        lacking = f"not wholly in it: {some(len(trials), 'trial')}" if trials else "the ends of its cells are not in it"
-        lacking = lacking if self.runs else "it has nothing of this command"
+        lacking = f"it lacks data of {some(len(trials), 'trial')}" if trials else "it lacks the results of the cells"
+        lacking = lacking if self.runs else "it has nothing from this command"
         return redacted(
-            f"MLflow at {self.uri} failed ({reason}): {lacking}; the ledger keeps everything, and the same command "
-            "fills MLflow in once it answers."
+            f"MLflow at {self.uri} failed ({reason}): {lacking}; the ledger has everything, and the same command "
+            "updates MLflow once it answers."
         )
 
     def _do(self, action: Callable[[Runs], object]) -> None:
-        if self._is_writing():  # else no thread would perform it
+        if self._is_writing():  # otherwise no thread would run it
             self._unwritten.put(action)
             self._watch()
 
@@ -254,7 +253,7 @@ class Tracker:
         return self._thread is not None and not self._unwritten.is_closed
 
     def _watch(self) -> None:
-        """Notice a call that lasts; called by the driver, since the writer waits in that call."""
+        """Report a call that takes too long. The driver calls this, because the writer waits in that call."""
         if time.monotonic() - self._busy_since > BUSY_SECONDS and not self._is_said_away:
             self._say_away()
 
@@ -262,7 +261,7 @@ class Tracker:
         self._is_said_away = True
         self.say(redacted(
             f"MLflow at {self.uri} fails ({self._reason}); the sweep continues, "
-            "and MLflow is filled in once it answers."
+            "and MLflow is updated once it answers."
         ))  # fmt: skip
 
     # The writer's thread.
@@ -272,7 +271,7 @@ class Tracker:
             self._busy_since = time.monotonic()
             try:
                 self._write(job)
-            except Exception as error:  # noqa: BLE001 - a thread that ended silently would leave the driver waiting
+            except Exception as error:  # noqa: BLE001 - if the thread ended silently, the driver would wait forever
                 self._on_failure(job, error)
             else:
                 self._refused_in_a_row = 0
@@ -291,7 +290,7 @@ class Tracker:
     def _opened(self) -> Runs:
         from meltpoint.sweeps.tracking.runs import Runs
 
-        self._busy_since = time.monotonic()  # MLflow's imports are not MLflow's delay
+        self._busy_since = time.monotonic()  # importing MLflow does not count as its delay
         if self._answered_at == -math.inf:
             self._answered_at = self._busy_since
         runs = Runs(self.sweep, self.uri, self.storage, self.driver_attempt)
@@ -299,7 +298,7 @@ class Tracker:
         return runs
 
     def _anew(self, runs: Runs) -> Runs:
-        """The runs, opened again if MLflow has refused some: they may be gone, with their store."""
+        """The runs, opened again if MLflow has refused some, because they may be gone with their store."""
         if self.refused:
             self.runs = self._opened()
             self.refused.clear()
@@ -307,13 +306,13 @@ class Tracker:
         return runs
 
     def _fill_in(self, runs: Runs, records: list[TrialRecord]) -> None:
-        """Write the records that MLflow lacks, or has incomplete."""
+        """Write the records that MLflow lacks or has only in part."""
         for record in runs.lacking(records):
             self.refused.pop(record.id, None)
             self._unwritten.end(record, begin_of(record, record.code_version, record.started_at))
 
     def _on_answer(self, job: Job) -> None:
-        """Go on to the next job: this one is done, or refused for good."""
+        """Finish a job that is done or finally refused."""
         self._unwritten.done()
         self._failures, self._answered_at = 0, time.monotonic()
         if not self._is_said_away:
@@ -324,11 +323,11 @@ class Tracker:
             self._behind.discard(job if isinstance(job, Call) else job.trial)
         if not self._behind:
             self._is_said_away, self._behind = False, None
-            everything = "; everything is written" if not self.refused else ""
+            everything = "; all data are written" if not self.refused else ""
             self.say(redacted(f"MLflow at {self.uri} answers again{everything}."))
 
     def _on_failure(self, job: Job, error: Exception) -> None:
-        """Keep the job and wait, or drop it if MLflow refuses just this one."""
+        """Keep the job and wait, or drop it if MLflow refuses only this one."""
         if self._is_refusal(error):
             job.failures += 1
             if job.failures >= ATTEMPTS or self._refused_in_a_row:
@@ -342,19 +341,19 @@ class Tracker:
             return
         self._failures += 1
         self._behind, self._reason = None, _first_line(error)
-        if self._failures >= 2 and not self._is_said_away:  # one lost connection is not worth a line
+        if self._failures >= 2 and not self._is_said_away:  # a single lost connection is not reported
             self._say_away()
         self._unwritten.pause(min(PAUSES[0] * 2 ** min(self._failures - 1, 20), PAUSES[1]))
 
     def _is_refusal(self, error: Exception) -> bool:
-        """True if MLflow answers, so that trying the same again is of no use."""
+        """True if MLflow answers, so that a retry of the same request is useless."""
         from meltpoint.sweeps.tracking.store import is_about_the_store
 
         return self.runs is not None and not is_about_the_store(error) and self.runs.answers()
 
 
 def _first_line(error: Exception) -> str:
-    """An error's reason in a line; where the network failed, in the words of the system's error that others wrap."""
+    """An error's reason in one line; for a network failure, the text of the innermost system error."""
     reason: BaseException = error
     inner: BaseException | None = error
     while inner is not None:
@@ -362,5 +361,5 @@ def _first_line(error: Exception) -> str:
         inner = inner.__cause__ or inner.__context__
     text = (reason.strerror if isinstance(reason, OSError) else None) or str(reason).strip() or type(reason).__name__
     lines = redacted(text).splitlines()
-    # SQLAlchemy says first that a query wrote what was pending, and then why that failed.
+    # SQLAlchemy first reports that a query flushed pending changes, and then why that failed.
     return next((line for line in lines if "result of Query-invoked autoflush" not in line), lines[0])[:160]

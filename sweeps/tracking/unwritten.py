@@ -1,4 +1,4 @@
-"""Changes that MLflow does not have yet: of each trial its latest state, and calls that concern no trial."""
+"""Changes that MLflow does not have yet: the latest state of each trial, and calls that concern no trial."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from meltpoint.sweeps.tracking.runs import Runs
 
 GATHER_SECONDS = 0.5
-"""Delay in which a trial's epochs are collected into one call, since a call costs as much as dozens of metrics."""
+"""The delay for collecting a trial's epochs into one call, because a call costs as much as dozens of metrics."""
 
 
 @dataclass(eq=False)
 class Call:
-    """A call: one that creates or reopens a trial's run, or one that concerns no trial.
+    """A call that creates or reopens a trial's run, or concerns no trial.
 
     Attributes:
         write: makes the call.
-        trial: the trial's id; "" of no trial.
-        failures: how often MLflow refused this call while it took others.
+        trial: the trial's id; "" for no trial.
+        failures: how often MLflow refused this call while it accepted others.
     """
 
     write: Callable[[Runs], object]
@@ -45,7 +45,7 @@ class Update:
 
     Attributes:
         trial: the trial's id.
-        begin: for a record of an earlier driver, whose run has to be created or reopened first.
+        begin: creates or reopens the run first, for a record of an earlier driver.
         epochs: step → epoch.
         record: of a trial that ended; it has all epochs.
         interrupted_at: when the trial was interrupted, in seconds since 1970; None if it was not.
@@ -77,9 +77,9 @@ Job = Call | Update
 class Unwritten:
     """Changes by many threads for one writer, which takes a job, tries it, and calls `done` once it succeeded.
 
-    The job that was taken stays the next one until it is done. Runs are begun before all else, because a trial's record
-    contains its run's id. While MLflow is away, a trial's newer state replaces the one that waits. No method but
-    `take` and `wait_until_empty` waits.
+    A taken job stays the next one until it is done. Calls that create runs come first, because a trial's record has its
+    run id. While MLflow is unavailable, a trial's newer state replaces the waiting one. Only `take` and
+    `wait_until_empty` wait.
 
     Attributes:
         is_closed: whether `close` was called.
@@ -95,7 +95,7 @@ class Unwritten:
         self.is_closed = False
 
     def begin(self, begin: Call) -> None:
-        """Note that a trial begins, the first time or again."""
+        """Note that a trial starts, for the first time or again."""
         with self._changed:
             self._begins.setdefault(begin.trial, begin)
             update = self._update(begin.trial)
@@ -110,7 +110,7 @@ class Unwritten:
         """Note that a trial ended.
 
         Args:
-            begin: where its run has to be created or reopened first.
+            begin: creates or reopens its run first, if necessary.
         """
         with self._changed:
             update = self._update(record.id)
@@ -123,7 +123,7 @@ class Unwritten:
             self._update(trial).interrupted_at = at
 
     def put(self, action: Callable[[Runs], object]) -> None:
-        """Note a call that concerns no trial; it comes after the changes so far."""
+        """Note a call that concerns no trial; it follows all changes so far."""
         with self._changed:
             call = Call(action)
             self._others[call] = call
@@ -136,13 +136,13 @@ class Unwritten:
         return update
 
     def close(self) -> None:
-        """Let `take` return None from now on."""
+        """Make `take` return None from now on."""
         with self._changed:
             self.is_closed = True
             self._changed.notify_all()
 
     def take(self) -> Job | None:
-        """Wait for the next due job and return it; None once this is closed."""
+        """Wait for the next due job and return it; None after `close`."""
         with self._changed:
             while not self.is_closed and (seconds := self._seconds_until_due()) != 0.0:
                 self._changed.wait(seconds)
@@ -167,32 +167,32 @@ class Unwritten:
         return not (self._taken or self._begins or self._others)
 
     def done(self) -> None:
-        """Go on to the next job."""
+        """Drop the taken job, so that the next one can be taken."""
         with self._changed:
             self._taken = None
             self._changed.notify_all()
 
     def pause(self, seconds: float) -> None:
-        """Let no job be due for some time."""
+        """Postpone all jobs by this time."""
         with self._changed:
             self._paused_until = time.monotonic() + seconds
 
     def keys(self) -> set[object]:
-        """The updates and calls that are to be written, by trial, or by the call."""
+        """The keys of the waiting updates (trial ids) and calls (the call itself)."""
         with self._changed:
             return set(self._others)
 
     def trials(self) -> set[str]:
-        """The trials of which something is to be written."""
+        """The trials with unwritten changes."""
         with self._changed:
             taken = [self._taken] if self._taken else []
             return {job.trial for job in (*taken, *self._begins.values(), *self._others.values()) if job.trial}
 
     def wait_until_empty(self, deadline: Callable[[], float]) -> bool:
-        """Wait until everything is written, and collect epochs no longer; returns False if it takes too long.
+        """Wait until everything is written, without the delay for collecting epochs; False if it takes too long.
 
         Args:
-            deadline: gives the `time.monotonic()` until which to wait; it is asked again after each job.
+            deadline: returns the `time.monotonic()` until which to wait; it is called again after each job.
         """
         with self._changed:
             self._waiting += 1
@@ -205,5 +205,5 @@ class Unwritten:
                         return False
                     self._changed.wait(min(seconds, 1.0))
                 return True
-            finally:  # Ctrl-C may come while it waits
+            finally:  # Ctrl-C may interrupt the wait
                 self._waiting -= 1

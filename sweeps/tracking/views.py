@@ -1,4 +1,4 @@
-"""A sweep in MLflow's dashboard: names and colours of its runs, its views, and the contents of a cell's run."""
+"""A sweep in MLflow's dashboard: names and colours of its runs, its views, and the result of a cell for its run."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ HUES = {"feature_extraction": 0.58, "fine_tuning": 0.05, "stack_and_finetune": 0
 """Mode → hue: blue, orange, violet."""
 OTHER_HUE = 0.36
 GOLDEN = 0.618034
-"""Steps of the golden ratio spread any number of trials evenly over the range of lightness."""
+"""Golden-ratio steps spread any number of trials evenly over the lightness range."""
 LOG = "log10 "
-"""Before the name of a parameter whose range is logarithmic: MLflow's charts have linear axes for parameters."""
+"""The prefix for a parameter with a logarithmic range, because MLflow's charts have linear axes for parameters."""
 
 
 def mode_symbol(mode: str) -> str:
-    """A mode's symbol (❄, 🔥, ❄🔥), or its name where it has none."""
+    """A mode's symbol (❄, 🔥, ❄🔥), or its name if it has none."""
     return modes.get(mode).symbol if mode in modes.names() else mode
 
 
 def cell_labels(cells: Iterable[OpenCell]) -> dict[str, str]:
-    """Cell's name → `🔥 sst2`; with the encoder where the sweep has several, and the variant where there is one."""
+    """Cell name → `🔥 sst2`, with the encoder if the sweep has several, and the variant if the cell has one."""
     opened = list(cells)
     has_several = len({cell.encoder for cell in opened}) > 1
     return {cell.name: _label(cell, has_several) for cell in opened}
@@ -45,25 +45,25 @@ def _label(cell: OpenCell, with_encoder: bool) -> str:
 
 
 def short_encoder(encoder: str) -> str:
-    """An encoder's name without what is before it: `roberta-large` of `hf:FacebookAI/roberta-large`."""
+    """An encoder's name without its prefix: `roberta-large` for `hf:FacebookAI/roberta-large`."""
     return re.split(r"[:/\\]", encoder.rstrip("/\\"))[-1] or encoder
 
 
 def setting_label(label: str, role: str) -> str:
-    """The name of the row into which a setting's seeds fold."""
+    """The name of the row that groups a setting's seeds."""
     return f"{label} · {'best' if role == 'final' else 'published'} setting"
 
 
 def former_label(label: str) -> str:
-    """That of the seeds of a setting that was the best one before more trials were run."""
+    """The name of the row for a setting that was the best before more trials ran."""
     return f"{label} · former best setting"
 
 
 def colour(mode: str, number: int | None = None) -> str:
-    """A run's colour as `#rrggbb`: the mode's hue, and of a trial a lightness of its own.
+    """A run's colour as `#rrggbb`: the mode's hue, with a separate lightness for each trial.
 
     Args:
-        number: the trial's; None for a cell's run, which has the middle lightness.
+        number: the trial's number; None for a cell's run, which has the middle lightness.
     """
     lightness = 0.48 if number is None else 0.32 + 0.36 * (number * GOLDEN % 1.0)
     parts = colorsys.hls_to_rgb(HUES.get(mode, OTHER_HUE), lightness, 0.72)
@@ -80,36 +80,36 @@ def _is_one_value(range_: Range) -> bool:
 
 
 def axis(name: str, range_: Range) -> str:
-    """The parameter of a run that a chart shows of a searched one: its logarithm, where the range is logarithmic."""
+    """The run parameter to chart for a searched parameter: its logarithm if the range is logarithmic."""
     return f"{LOG}{name}" if is_logarithmic(range_) else name
 
 
 def is_logarithmic(range_: Range) -> bool:
-    """True if the range is searched in the logarithm, and has one at each value."""
+    """True if the range is searched on a log scale, so that every value has a logarithm."""
     return isinstance(range_, Real) and range_.log
 
 
 CELL, ROLE, FINAL_OF, IS_BEST, PLACE, ORDER = (
     "meltpoint.cell", "meltpoint.role", "meltpoint.final_of", "meltpoint.is_best", "place", "meltpoint.order",
 )  # fmt: skip
-"""Tags by which the views choose, fold and sort: the cell's name, what a run is, the row of a final's seeds, whether a
-trial is the best one of its cell, a cell's place among those of its task, and the order of cells by task and place."""
+"""The tags by which views filter, group and sort: the cell's name, a run's role, the row for a final's seeds, whether a
+trial is the best of its cell, a cell's rank within its task, and the order of cells by task and rank."""
 
 CURVES, SETTINGS = "Learning curves", "Hyperparameters"
 MOST_CURVES = 40
-"""Number of tasks with an open chart: a view has to fit into a tag. The charts of further tasks are folded."""
+"""The number of tasks with an open chart, because a view has to fit into a tag. Charts of other tasks are folded."""
 BEST = Column("metrics", "best_dev", 90)
 TEXT = 130
-"""Pixels of a column with words."""
+"""The width of a text column in pixels."""
 
 
 def sweep_views(cells: Sequence[OpenCell]) -> list[View]:
-    """The named views of a sweep, in the order in which a reader wants them; the first is the one to open."""
+    """The named views of a sweep, in reading order; the first one is opened."""
     return [cells_view(cells), curves_view(cells), *_settings_views(cells), finals_view(cells)]
 
 
 def cells_view(cells: Sequence[OpenCell]) -> View:
-    """One row a cell, those of a task together, the best on test first."""
+    """One row per cell, grouped by task, best on test first."""
     several = [word for word in ("encoder", "variant") if len({getattr(cell, word) for cell in cells}) > 1]
     columns = (
         Column("tags", PLACE, 80), Column("params", "task", TEXT), Column("tags", "test", TEXT),
@@ -131,7 +131,7 @@ def curves_view(cells: Sequence[OpenCell]) -> View:
 
 
 def _curves(cells: Iterable[OpenCell]) -> tuple[Chart, ...]:
-    """A chart of each task's dev scores, and one of the training loss."""
+    """One chart of dev scores per task, and one of the training loss."""
     tasks = list({cell.task_name: cell.task.metric for cell in cells}.items())[:MOST_CURVES]
     dev = [LineChart(CURVES, curve(task), f"{task}: dev {metric} over steps") for task, metric in tasks]
     return (*dev, LineChart(CURVES, "train/loss", "training loss over steps"))
@@ -143,7 +143,7 @@ def curve(task: str) -> str:
 
 
 def _settings_views(cells: Sequence[OpenCell]) -> list[View]:
-    """Of each mode, the search trials of all its cells in parallel coordinates."""
+    """One view per mode, with the search trials of all its cells in parallel coordinates."""
     views = []
     for mode in dict.fromkeys(cell.mode for cell in cells):
         own = [cell for cell in cells if cell.mode == mode]
@@ -155,10 +155,10 @@ def _settings_views(cells: Sequence[OpenCell]) -> list[View]:
 
 
 def _settings(cells: Sequence[OpenCell], before: tuple[str, ...] = ()) -> tuple[tuple[Column, ...], tuple[Chart, ...]]:
-    """The columns and the chart of the parameters that any of the cells searches; no chart where none is searched.
+    """The columns and the chart of the parameters that any of the cells searches; no chart if none does.
 
     Args:
-        before: further parameters, as the first axes.
+        before: additional parameters, as the first axes.
     """
     ranges = {name: range_ for cell in cells for name, range_ in searched(cell.space).items()}
     columns = (*(Column("params", name) for name in before), BEST, *(Column("params", name, TEXT) for name in ranges))
@@ -168,7 +168,7 @@ def _settings(cells: Sequence[OpenCell], before: tuple[str, ...] = ()) -> tuple[
 
 
 def finals_view(cells: Sequence[OpenCell]) -> View:
-    """The finals: the seeds of a setting in one row with their means, which opens to the single runs."""
+    """The finals: the seeds of a setting in one row with their means, which expands to the runs."""
     columns = (
         Column("metrics", "test_score", 120), BEST, Column("metrics", "seconds", 90),
         Column("metrics", "peak_memory_gb", TEXT), Column("params", "seed", 60), Column("params", "metric", 90),
@@ -182,7 +182,7 @@ def finals_view(cells: Sequence[OpenCell]) -> View:
 
 
 def cell_view(cell: OpenCell) -> View:
-    """The search trials of one cell: a table of the searched parameters, their curves, and parallel coordinates."""
+    """The search trials of one cell: a table of searched parameters, learning curves, and parallel coordinates."""
     columns, charts = _settings([cell])
     word = hashlib.sha256(cell.name.encode()).hexdigest()[:12]
     where = f"tags.`{CELL}` = '{cell.name}' and tags.`{ROLE}` = 'search'"
@@ -191,7 +191,7 @@ def cell_view(cell: OpenCell) -> View:
 
 
 def every_view(cells: Sequence[OpenCell]) -> list[View]:
-    """The named views, and one of each cell."""
+    """The named views, and one view per cell."""
     return [*sweep_views(cells), *(cell_view(cell) for cell in cells)]
 
 
@@ -200,14 +200,13 @@ class CellEnding:
     """The result of one cell, for its run.
 
     Attributes:
-        setting: the best setting, complete; empty while trials that may change it are missing.
+        setting: the complete best setting; empty until no missing trial can change it.
         note: its description in Markdown, without links.
         best: the id of the best search trial; "" if there is none.
-        former: the ids of finals of a setting that was the best one before more trials were run.
+        former: the ids of finals of a setting that was the best before more trials ran.
         texts: file name → text.
-        files: file name → the file that is copied.
-        model: a local folder with the best finalist as an MLflow model, which is copied to `model/` and registered;
-            or None.
+        files: file name → the file to copy.
+        model: a local folder with the best finalist as an MLflow model, to copy to `model/` and register; or None.
         finalist: the id of that finalist.
         card: its model card in Markdown, for the registered version; "" if there is none.
     """

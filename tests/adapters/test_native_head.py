@@ -206,7 +206,7 @@ def test_a_checkpoint_without_the_poolers_weights_begins_with_a_fresh_one_and_a_
     )
     assert torch.equal(pooler_of(pretrained), pooler_of(fresh))
     (note,) = notes(word)
-    assert note.endswith("ships no weights of its pooler; native.pooler = pretrained begins with a fresh one")
+    assert note.endswith("ships no pooler weights; native.pooler = pretrained starts with a new pooler")
     assert not notes(word, pooler="fresh")
     assert not notes(word, "sequence_labelling")
     assert not notes(f"hf:{tiny_folder('bert')}")
@@ -214,7 +214,7 @@ def test_a_checkpoint_without_the_poolers_weights_begins_with_a_fresh_one_and_a_
 
 @pytest.mark.parametrize(("family", "kind"), [("roberta", SENTENCES), ("bert", "sequence_labelling")])
 def test_leaving_out_a_pooler_that_is_not_there_is_refused(tiny_folder: Callable[[str], Path], family: str, kind: Kind):
-    with pytest.raises(ValueError, match="has no pooler to leave out; take pretrained"):
+    with pytest.raises(ValueError, match="has no pooler to leave out; set pretrained"):
         notes(f"hf:{tiny_folder(family)}", kind, "none")
 
 

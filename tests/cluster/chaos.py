@@ -282,7 +282,7 @@ def damage(world: World, pattern: str, count: int = 1) -> None:
         path.write_bytes(data)
 
 
-FILLS_IN = "the same command fills MLflow in once it answers"
+FILLS_IN = "the same command updates MLflow once it answers"
 """What a driver says that ended while MLflow was away: its last wait for it is bounded."""
 STOPPED, KILLED, FAILED = 128 + signal.SIGTERM, -signal.SIGKILL, 1
 

@@ -190,7 +190,7 @@ def test_a_wrong_name_of_two_million_characters_is_compared_and_shown_by_its_beg
 
 @pytest.mark.parametrize("name", ["..", ".", "", "a/b", "../x", "/tmp/x", "a\0b"])
 def test_a_name_of_a_sweep_stays_in_the_storage(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is no name of a sweep"):
+    with pytest.raises(ValueError, match="is not a sweep name"):
         sweep_folder(tmp_path, name)
 
 
@@ -215,7 +215,7 @@ def test_a_record_that_would_lead_elsewhere_lacks_its_score_or_has_impossible_nu
     ledger.create()
     path = ledger.trials / f"{RECORD.id}.json"
     path.write_text(json.dumps(RECORD.model_dump(mode="json") | changes))
-    with pytest.raises(ValueError, match=f"{RECORD.id}.json is not a trial's record"):
+    with pytest.raises(ValueError, match=f"{RECORD.id}.json is not a trial record"):
         ledger.records()
 
 
@@ -246,7 +246,7 @@ def test_a_damaged_list_of_inherited_records_is_named(text: str, tmp_path: Path)
 def test_a_damaged_line_of_the_log_of_openings_is_named(line: str, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.openings.write_text(line, encoding="latin-1")
-    with pytest.raises(ValueError, match=r"test_openings\.jsonl has a line that is damaged"):
+    with pytest.raises(ValueError, match=r"test_openings\.jsonl has a damaged line"):
         opened_trials(ledger)
 
 
@@ -254,7 +254,7 @@ def test_a_damaged_line_of_the_log_of_budgets_is_named(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.openings.write_text('{"trial": "0123456789abcdef", "opened_at": 1.0}')
     ledger.budgets.write_text('{"spent": 1}')
-    with pytest.raises(ValueError, match=r"time_budgets\.jsonl has a line that is damaged"):
+    with pytest.raises(ValueError, match=r"time_budgets\.jsonl has a damaged line"):
         closing_of(ClosingLogs.read(ledger), [RECORD.model_copy(update={"role": "final"})], 4)
 
 

@@ -288,5 +288,5 @@ def test_predictions_of_regression_and_labelling_are_read(tmp_path, kind, metric
 def test_a_sentence_with_other_numbers_of_tags_is_refused_with_its_line(tmp_path):
     path = tmp_path / "one.jsonl"
     path.write_text('{"id": "0", "gold": ["O"], "prediction": ["O", "O"]}\n', encoding="utf-8")
-    with pytest.raises(ValueError, match=r"line 1: not an example with gold and prediction, a tag a word"):
+    with pytest.raises(ValueError, match=r"line 1: not an example with gold and prediction, one tag per word"):
         read_scored(path, "sequence_labelling")

@@ -69,9 +69,9 @@ def test_the_row_stands_under_the_modes_and_its_members_in_a_note(summary: Sweep
 def test_notes_of_an_ensemble_are_footnotes_too_and_dev_is_marked_where_test_is_not_scored(
     summary: SweepSummary,
 ) -> None:
-    text = markdown(summary, made(test=(), notes=("no test score: nothing is stored",)))
+    text = markdown(summary, made(test=(), notes=("no test score: nothing stored to score",)))
     assert "| ensemble |  | dev 90.0 ± 0.0¹,² | – |" in text
-    assert "² no test score: nothing is stored." in text
+    assert "² no test score: nothing stored to score." in text
 
 
 @pytest.mark.parametrize(("sweep", "is_said"), [("first", True), ("other", False)])

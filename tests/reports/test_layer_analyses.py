@@ -266,7 +266,7 @@ MINI = {"encoders": ["minilm"], "tasks": ["demo_entities"]}
     ("name", "chosen", "options", "part"),
     [
         ("tiny", "guidlines", {}, r"Unknown analysis 'guidlines'\. Did you mean guidelines\?"),
-        ("nightly", "guidelines", {}, r"No sweep 'nightly'.*There is: .*tiny\."),
+        ("nightly", "guidelines", {}, r"No sweep 'nightly'.*Sweeps: .*tiny\."),
         ("tiny", "mutual_information", {"tasks": ["sst2"]}, "Unknown task of sweep tiny 'sst2'"),
         ("tiny", "mutual_information", {"formats": ["pdf"]}, "Unknown format 'pdf'"),
         ("tiny", "mutual_information", {"model": Path("x")}, "name them with one --encoder and one --task"),

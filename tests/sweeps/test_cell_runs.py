@@ -243,7 +243,7 @@ def test_the_views_are_written_once_and_their_addresses_are_found_by_the_sweeps_
     assert all(page.startswith(f"#/experiments/{runs.experiment}/runs?") for page in pages.values())
     assert "viewStateShareKey=cells" in pages["Cells"]
     assert sweep_fragments(runs.uri)[runs.sweep] == pages["Cells"]
-    with pytest.raises(ValueError, match=r"has no sweep 'other'. There is: .*test_the_views"):
+    with pytest.raises(ValueError, match=r"has no sweep 'other'. Sweeps: .*test_the_views"):
         view_fragments(runs.uri, "other")
 
 

@@ -66,7 +66,7 @@ def test_cells_of_different_variants_have_different_names():
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("65", "--set max_pieces=65: max_pieces is 65, but the longest input of {} is 64 pieces; take 64 or less."),
+        ("65", "--set max_pieces=65: max_pieces is 65, but the longest input of {} is 64 pieces; set 64 or less."),
         ("{integer: [16, 2000]}", "max_pieces is up to 2000, but the longest input"),
         ("{choice: [16, 512]}", "max_pieces is up to 512, but the longest input"),
     ],
@@ -108,7 +108,7 @@ def test_a_sweep_of_a_decoder_and_an_encoder_is_refused_with_the_line_that_says_
     "name", ["cache", "Cache", "mlartifacts", "mlflow.db", "mlflow.db-wal", "MLflow.DB-shm", "Default", "x."]
 )  # fmt: skip
 def test_a_sweep_is_not_named_as_something_that_lies_in_the_storage_already(name):
-    with pytest.raises(ValueError, match=rf"^--name {name}: that name is kept for .* take another\.$"):
+    with pytest.raises(ValueError, match=rf"^--name {name}: that name is reserved by .* choose another\.$"):
         check(spec("sst2").model_copy(update={"name": name}))
 
 

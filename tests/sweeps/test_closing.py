@@ -189,7 +189,7 @@ def test_a_damaged_line_names_its_file(make_ledger):
     ledger = make_ledger()
     with ledger.openings.open("a") as file:
         file.write('"trial": "0123456789abcdef"}')
-    with pytest.raises(ValueError, match=r"test_openings\.jsonl has a line that is damaged .*; delete that line"):
+    with pytest.raises(ValueError, match=r"test_openings\.jsonl has a damaged line .*; delete that line"):
         summarise(ledger)
 
 

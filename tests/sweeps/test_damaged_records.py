@@ -54,7 +54,7 @@ def test_a_record_is_set_aside_unless_a_setting_was_chosen_by_it_whose_test_was_
     said: list[str] = []
     with ledger.driving():
         if not is_mended:
-            with pytest.raises(ValueError, match=rf"{lost.id}\.json is not a trial's record"):
+            with pytest.raises(ValueError, match=rf"{lost.id}\.json is not a trial record"):
                 whole_records(ledger, spec, [lost.code_version], cells, said.append)
             return
         left = whole_records(ledger, spec, [lost.code_version], cells, said.append)

@@ -140,7 +140,7 @@ def test_it_serves_the_stores_experiments_and_a_signal_ends_it_with_all_it_start
 ) -> None:
     """Also SIGKILL, and the end of its terminal (None)."""
     process, port, line = served
-    assert line == f"Dashboard  http://127.0.0.1:{port}  (Ctrl-C ends it)\n"
+    assert line == f"Dashboard  http://127.0.0.1:{port}  (press Ctrl-C to stop)\n"
     status, text = ask(port, f"127.0.0.1:{port}")
     assert status == 200
     assert "first" in {experiment["name"] for experiment in json.loads(text)["experiments"]}
@@ -167,7 +167,7 @@ def test_it_serves_the_stores_experiments_and_a_signal_ends_it_with_all_it_start
 
 
 def test_a_storage_without_a_store_is_refused_and_none_is_made(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no MLflow store .*mlflow\.db yet; run a sweep"):
+    with pytest.raises(ValueError, match=r"MLflow store .*mlflow\.db does not exist yet; run a sweep"):
         dashboard.serve(tmp_path, None, "127.0.0.1", free_ports(1)[0])
     assert list(tmp_path.iterdir()) == []
 
@@ -226,7 +226,7 @@ def test_a_guarded_process_group_ends_with_the_process_that_started_it() -> None
     [
         ("127.0.0.1", 0, "from 1 to 65535"),
         ("127.0.0.1", 70000, "from 1 to 65535"),
-        ("no such host", 5000, "no such address"),
+        ("no such host", 5000, "unknown address"),
         ("203.0.113.7", 5000, "is not available"),  # documentation's own address: no machine has it
     ],
 )
@@ -311,7 +311,7 @@ def test_a_host_that_others_reach_is_refused_without_a_sign_in_before_anything_i
 ) -> None:
     for name in (PASSWORD, CONFIG):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ValueError, match=rf"^--host {host} shows the dashboard to everybody .*{PASSWORD}.*ssh -L"):
+    with pytest.raises(ValueError, match=rf"^--host {host} shows the dashboard to everyone .*{PASSWORD}.*ssh -L"):
         dashboard.serve(tmp_path, None, host, 5000)
     assert list(tmp_path.iterdir()) == []
 
@@ -324,7 +324,7 @@ def test_a_short_password_is_refused_and_not_shown() -> None:
 
 def test_without_the_package_for_sign_in_it_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"Flask-WTF; pip install 'meltpoint\[cluster\]'"):
+    with pytest.raises(ValueError, match=r"Flask-WTF; run pip install 'meltpoint\[cluster\]'"):
         check_sign_in("0.0.0.0", {PASSWORD: SECRET})
 
 

@@ -51,7 +51,7 @@ from meltpoint.tests.sweeps.test_room import Cluster
         ),
         (
             ClusterPart(places=4, whole=4, cpus=1, has_no_node=True),
-            "none: no node with room for a trial is left; the sweep waits for one that joins",
+            "none: no node has room for a trial; the sweep waits for one to join",
         ),
         (
             ClusterPart(places=1, whole=2, cpus=0.5, most=1),

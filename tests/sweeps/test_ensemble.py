@@ -237,20 +237,20 @@ def test_unfinished_cells_are_left_out_of_all_cells_and_refused_by_name(runs):
 @pytest.mark.parametrize(
     ("cells", "task", "message"),
     [
-        ((), "sst2", "^Sweep 'one' has no cell of task 'sst2'. There is: mrpc.$"),
+        ((), "sst2", "^Sweep 'one' has no cell of task 'sst2'. Tasks: mrpc.$"),
         ((), "mrcp", "^Unknown task 'mrcp'. Did you mean mrpc"),
         (
             ("minilm.fine_tuning.mrpc",),
             "mrpc",
-            "takes two finished cells of mrpc or more; there is only one/minilm.fine",
+            "needs at least two finished cells of mrpc, but found only one/minilm.fine",
         ),
-        (("minilm.fine_tuning.mrpc", "one/minilm.fine_tuning.mrpc"), "mrpc", "names a cell that is named already"),
+        (("minilm.fine_tuning.mrpc", "one/minilm.fine_tuning.mrpc"), "mrpc", "names a cell twice"),
         (
             ("minilm.fine_tunin.mrpc",),
             "mrpc",
-            "^No cell 'minilm.fine_tunin.mrpc' in sweep 'one'. There is: minilm.feat",
+            "^No cell 'minilm.fine_tunin.mrpc' in sweep 'one'. Cells: minilm.feat",
         ),
-        (("two/minilm.fine_tuning.mrpc",), "mrpc", "^No sweep 'two' under .*There is: one.$"),
+        (("two/minilm.fine_tuning.mrpc",), "mrpc", "^No sweep 'two' under .*Sweeps: one.$"),
     ],
 )
 def test_wrong_words_are_refused_in_one_line(cells, task, message, two):
@@ -261,13 +261,13 @@ def test_wrong_words_are_refused_in_one_line(cells, task, message, two):
 
 def test_a_cell_of_another_task_is_refused(two):
     two.sweep({MODES[0]: FIRST}, name="other", task="cola")
-    with pytest.raises(ValueError, match=r"Cell 'other/minilm.*' is of task cola, not of mrpc; leave it out"):
+    with pytest.raises(ValueError, match=r"Cell 'other/minilm.*' is of task cola, not mrpc; leave it out"):
         two.ensemble(f"minilm.{MODES[0]}.mrpc", f"other/minilm.{MODES[0]}.cola")
 
 
 def test_only_classification_is_averaged(runs):
     runs.sweep({MODES[0]: FIRST, MODES[1]: SECOND}, kind="pair_regression")
-    with pytest.raises(ValueError, match=r"Only classification is averaged; mrpc is pair regression\."):
+    with pytest.raises(ValueError, match=r"Ensembles support only classification; mrpc is pair regression\."):
         runs.ensemble()
 
 
@@ -306,7 +306,7 @@ def test_predictions_that_do_not_give_the_recorded_score_are_refused(two):
         path.read_text(encoding="utf-8").replace('"prediction": "equivalent"', '"prediction": "not_equivalent"')
     )
     with pytest.raises(
-        ValueError, match=r"seed0\.test\.jsonl gives test 0\.333.*, the record of trial one\.minilm.*0\.666"
+        ValueError, match=r"seed0\.test\.jsonl gives test 0\.333.*, but the record of trial one\.minilm.*0\.666"
     ):
         two.ensemble()
 
@@ -336,7 +336,7 @@ def test_a_missing_test_file_is_named_and_a_missing_dev_file_leaves_dev_out(two)
     two.file(MODES[1], 1, "dev").unlink()
     made = two.ensemble()
     assert made.dev == ()
-    assert made.notes == (f"no dev score: nothing is stored to score of one/minilm.{MODES[1]}.mrpc",)
+    assert made.notes == (f"no dev score: nothing stored to score for one/minilm.{MODES[1]}.mrpc",)
     two.file(MODES[0], 1, "test").unlink()
     with pytest.raises(ValueError, match=r"seed1\.test\.jsonl is missing; restore it, or leave that cell out"):
         two.ensemble()
@@ -349,10 +349,10 @@ def test_hidden_test_labels_leave_a_dev_score_that_says_so(two):
     made = two.ensemble()
     assert made.test == ()
     assert len(made.dev) == 2
-    assert made.notes[0].startswith("no test score: nothing is stored to score of one/minilm.feature_extraction.mrpc")
+    assert made.notes[0].startswith("no test score: nothing stored to score for one/minilm.feature_extraction.mrpc")
     for path in (two.storage / "one/predictions").glob("*.dev.jsonl"):
         path.unlink()
-    with pytest.raises(ValueError, match="There is nothing to score an ensemble by: no dev score"):
+    with pytest.raises(ValueError, match="An ensemble cannot be scored: no dev score"):
         two.ensemble()
 
 

@@ -69,8 +69,8 @@ def test_sound_cells_trip_no_guard(mode: str, rate: float, epochs: int) -> None:
     [
         ({"steps": 28}, "few_steps", "28 steps: raise epochs or trials"),
         ({"mode": "stack_and_finetune", "steps": 99}, "few_steps", "99 steps"),
-        ({"learning_rate": 9.99e-5}, "edge", "learning_rate 9.99e-05 is its range's top (0.0001): widen it"),
-        ({"learning_rate": 1.001e-5}, "edge", "learning_rate 1e-05 is its range's bottom (1e-05): widen it"),
+        ({"learning_rate": 9.99e-5}, "edge", "learning_rate 9.99e-05 is at the top of its range (0.0001): widen it"),
+        ({"learning_rate": 1.001e-5}, "edge", "learning_rate 1e-05 is at the bottom of its range (1e-05): widen it"),
         ({"warnings": ("train has no example of bad",)}, "data", "train has no example of bad"),
     ],
 )
@@ -131,7 +131,7 @@ def test_a_failed_final_whose_training_loss_fell_as_the_others_did_points_at_the
         for seed, (dev, last) in enumerate(zip((0.83, 0.82, 0.3), fallen, strict=True))
     ]
     (found,) = [guard for guard in cell_guards(replace(one, finals=finals), known) if guard.kind == "failed_runs"]
-    assert ("the training loss of seed 2 fell as others' did" in found.text) == is_said
+    assert ("the training loss of seed 2 fell as far as the others'" in found.text) == is_said
 
 
 def test_where_no_final_learnt_the_baseline_says_it() -> None:
@@ -181,7 +181,7 @@ NOTED = {
     ),
     "an older version's": (
         with_epochs(1, (0.712, STACK), (0.69, LAST)),
-        ["its result is epoch 1 of the frozen phase, as earlier versions chose"],
+        ["its result is epoch 1 of the frozen phase, chosen by an earlier version"],
     ),
     "before all thawed": (
         with_epochs(1, (0.8, SHUT), (0.7, LAST)),

@@ -55,7 +55,7 @@ TRIPPED = {
     ),
     "the edge of a range": (
         {}, ("--set", "learning_rate={log_uniform: [1e-4, 1e-2], first: 1e-2}", "--set", "epochs=2"), "edge",
-        "is its range's top (0.01)",
+        "is at the top of its range (0.01)",
     ),
 }  # fmt: skip
 

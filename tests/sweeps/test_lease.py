@@ -86,7 +86,7 @@ def test_the_lease_of_an_unreachable_machine_is_taken_over_after_its_silence_and
     assert time.monotonic() - before >= 0.3
     (line,) = said
     assert "on other since" in line
-    assert "If it stays silent for 0.3 s, this one takes over." in line
+    assert "If it stays silent for 0.3 s, this process takes over." in line
 
 
 @pytest.mark.usefixtures("quick")
@@ -155,7 +155,7 @@ def test_a_folder_that_is_gone_is_named_and_no_other_driver_is_blamed(tmp_path, 
     sweep = tmp_path / "first"
     ours = acquire(sweep / "drivers", say=print)
     (sweep / gone).rename(tmp_path / "elsewhere")
-    message = rf"^{re.escape(str(sweep / gone))} is gone: removed, renamed or moved"
+    message = rf"^{re.escape(str(sweep / gone))} was removed, renamed or moved"
     with pytest.raises(LeaseLostError, match=message), ours.placing(sweep / "note") as beside:
         beside.write_text("new")
     assert not (sweep / "note").exists()
@@ -261,7 +261,7 @@ def test_a_claim_that_a_crash_left_empty_is_followed_after_its_silence(folder):
 @pytest.mark.parametrize("said", ["soon", "0", "-1", "inf", "nan"])
 def test_a_silence_that_is_no_time_is_refused(folder, monkeypatch, said):
     monkeypatch.setenv(leases.SILENCE, said)
-    with pytest.raises(ValueError, match=f"{leases.SILENCE}={said}: write a number of seconds"):
+    with pytest.raises(ValueError, match=f"{leases.SILENCE}={said}: set a number of seconds"):
         acquire(folder, say=print)
 
 

@@ -81,7 +81,7 @@ DAMAGED = ["", '{"id": "abc"', "{}", "[]", "\x00" * 40, '{"id": "abc", "role": "
 @pytest.mark.parametrize("text", DAMAGED)
 def test_a_damaged_started_note_is_named_with_its_remedy(ledger, text):
     (ledger.started / "abc.json").write_text(text)
-    with pytest.raises(ValueError, match=r"started/abc\.json is no started trial's note; delete it"):
+    with pytest.raises(ValueError, match=r"started/abc\.json is not a started trial's note; delete it"):
         ledger.unfinished()
 
 
@@ -91,7 +91,7 @@ def test_a_sweep_that_goes_on_deletes_a_damaged_started_note_in_one_line_and_kee
     (ledger.started / "abc.json").write_text(text)
     (line,) = ledger.clean_started()
     assert str(ledger.started / "abc.json") in line
-    assert "is deleted" in line
+    assert "has been deleted" in line
     assert [note["id"] for note in ledger.unfinished()] == [proposal.id]
     assert [path.stem for path in ledger.started.iterdir()] == [proposal.id]
 
@@ -106,7 +106,7 @@ def test_a_note_that_is_struck_off_while_it_is_read_is_no_fault(ledger, proposal
 
 def test_an_empty_record_is_named_with_its_remedy(ledger):
     (ledger.trials / "abc.json").write_text("")  # as a power cut may leave a file
-    with pytest.raises(ValueError, match=r"abc\.json is not a trial's record .* delete it"):
+    with pytest.raises(ValueError, match=r"abc\.json is not a trial record .* delete it"):
         ledger.records()
 
 
@@ -129,7 +129,7 @@ def test_a_record_that_no_trial_gives_is_named_and_left_out_and_the_others_are_r
     ledger.write(make_record(proposal))
     document = make_record(proposal).model_dump(mode="json") | {"id": "odd", field: value}
     (ledger.trials / "odd.json").write_text(json.dumps(document))
-    with pytest.raises(ValueError, match=r"odd\.json is not a trial's record .* delete it"):
+    with pytest.raises(ValueError, match=r"odd\.json is not a trial record .* delete it"):
         ledger.records()
     damaged: dict[str, str] = {}
     assert [record.id for record in ledger.records(damaged)] == [proposal.id]
@@ -152,8 +152,8 @@ def test_a_damaged_record_is_set_aside_by_the_driver_and_kept(ledger):
     with ledger.driving(print, on_lost=print):
         assert ledger.readable_records() == ([], ["abc", "def"])
         (line,) = ledger.set_aside(["def"])
-        assert "def.json is damaged; it is kept as " in line
-        with pytest.raises(ValueError, match=r"abc\.json is not a trial's record"):
+        assert "def.json is damaged; it was moved to " in line
+        with pytest.raises(ValueError, match=r"abc\.json is not a trial record"):
             ledger.records()
         (line,) = ledger.set_aside(["abc"])
         assert "abc.json is damaged" in line
@@ -236,7 +236,7 @@ def test_a_sweep_that_may_not_be_written_is_refused_in_one_line_and_can_be_looke
         return open_file(path, mode, *more, **others)
 
     monkeypatch.setattr(Path, "open", read_only)
-    with pytest.raises(ValueError, match=r"driver\.lock cannot be written \(Read-only file system\)"), ledger.driving():
+    with pytest.raises(ValueError, match=r"driver\.lock is not writable \(Read-only file system\)"), ledger.driving():
         pass
     assert not ledger.is_driven()
     assert sorted(path.stat().st_mtime_ns for path in ledger.folder.rglob("*")) == before
@@ -247,15 +247,17 @@ def test_a_folder_that_holds_other_things_is_no_place_for_a_sweep(tmp_path):
     notes.folder.mkdir()
     (notes.folder / "diary.txt").write_text("dear diary")
     file.folder.write_text("")
-    with pytest.raises(ValueError, match=r"--name notes: .*notes holds other things \(diary\.txt\) and no sweep\.json"):
+    with pytest.raises(
+        ValueError, match=r"--name notes: .*notes contains other files \(diary\.txt\) and no sweep\.json"
+    ):
         notes.check_place()
-    with pytest.raises(ValueError, match=r"--name file: .*file is no folder; take another --name"):
+    with pytest.raises(ValueError, match=r"--name file: .*file is not a folder; choose another --name"):
         file.check_place()
 
 
 def test_records_without_their_specification_are_not_taken_over(ledger, proposal, make_record):
     ledger.write(make_record(proposal))
-    with pytest.raises(ValueError, match=r"\(trials\) and no sweep\.json; take another --name, or restore that file"):
+    with pytest.raises(ValueError, match=r"\(trials\) and no sweep\.json; choose another --name, or restore that file"):
         ledger.check_place()
 
 
@@ -268,7 +270,7 @@ def test_a_sweep_that_was_cut_off_before_it_wrote_anything_goes_on(ledger):
 
 def test_a_damaged_record_is_named_with_its_remedy(ledger):
     (ledger.trials / "abc.json").write_text('{"id": "abc"')
-    with pytest.raises(ValueError, match=r"abc\.json is not a trial's record .* delete it"):
+    with pytest.raises(ValueError, match=r"abc\.json is not a trial record .* delete it"):
         ledger.records()
 
 
@@ -323,12 +325,12 @@ def test_a_killed_driver_lets_go_of_the_sweep(ledger):
 def test_a_storage_that_cannot_be_written_is_refused_with_the_remedy(tmp_path):
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
-    with pytest.raises(ValueError, match=r"--storage .*cannot be written .* name a folder of yours"):
+    with pytest.raises(ValueError, match=r"--storage .*is not writable .* use a folder of your own"):
         storage_folder(str(in_the_way / "runs"))
 
 
 def test_a_storage_of_another_scheme_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="only folders, s3://BUCKET/PREFIX and gs://BUCKET/PREFIX; mount the az store"):
+    with pytest.raises(ValueError, match="use a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX; mount the az store"):
         storage_folder("az://bucket/runs")
     assert storage_folder(f"file://{tmp_path}/runs") == tmp_path / "runs"
 

@@ -214,7 +214,7 @@ def test_a_named_length_is_kept_and_null_takes_the_default(tiny_encoder: str, te
 def test_a_length_that_not_every_setting_has_is_refused(tiny_encoder: str, texts: Write, quick_space: Path):
     spec = spec_of(tiny_encoder, texts([20] * 20), space=str(quick_space))
     entry = "max_pieces={choice: [16, 32], when: {dropout: 0.1}}"
-    with pytest.raises(ValueError, match=r"max_pieces has conditions .*, but every setting needs it; leave them out"):
+    with pytest.raises(ValueError, match=r"max_pieces has conditions .*, but every setting needs it; remove them"):
         open_cells(spec.model_copy(update={"overrides": (entry,)}))
 
 

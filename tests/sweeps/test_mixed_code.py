@@ -215,7 +215,7 @@ def mixed(begun, one_cell, cells, use_code, make_record) -> Ledger:
 
 
 USES = f"{OLD} (2 search trials, final of seed 0); {NEW} (1 search trial, final of seed 1)"
-SPREAD = "the spread of its finals covers the change of the code too"
+SPREAD = "the spread of its finals includes the change of the code"
 
 
 def said(summary: SweepSummary) -> dict[str, str]:

@@ -89,7 +89,7 @@ class Sweep:
         self.assert_ended(server)
 
     def until_everything_is_written(self) -> None:
-        until(lambda: len(self.said) % 2 == 0 and self.said[-1:] and "everything is written" in self.said[-1])
+        until(lambda: len(self.said) % 2 == 0 and self.said[-1:] and "all data are written" in self.said[-1])
 
     def assert_nobody_waited(self) -> None:
         assert max(self.seconds) < LONG_SECONDS
@@ -251,8 +251,8 @@ def test_a_sweep_that_ends_while_its_server_is_away_waits_a_bounded_time_and_the
     began = time.monotonic()
     begun.end()
     assert time.monotonic() - began < 5.0
-    assert "not wholly in it: " in begun.tracker.trouble
-    assert "the same command fills MLflow in" in begun.tracker.trouble
+    assert "it lacks data of " in begun.tracker.trouble
+    assert "the same command updates MLflow" in begun.tracker.trouble
     between.listen()
     again = Tracker(begun.tracker.sweep, between.uri, tmp_path)
     again.open(begun.cells, "{}")
@@ -331,7 +331,7 @@ def test_a_dead_server_is_one_line_of_trouble_and_stops_nothing(
     tracker.end(make_record(proposal))
     tracker.flush()
     assert nobody in tracker.trouble
-    assert "the ledger keeps everything" in tracker.trouble
+    assert "the ledger has everything" in tracker.trouble
     assert "\n" not in tracker.trouble
     assert [line for line in said if "the sweep continues" in line] == said[:1]
     tracker.close([], True, {})
@@ -348,4 +348,4 @@ def test_a_server_that_is_away_at_the_end_is_waited_for_once_and_for_a_bounded_t
     tracker.reconcile([make_record(proposal)])
     tracker.close([(cells[0].key, {})], True, {})
     assert time.monotonic() - began < 5.0
-    assert "has nothing of this command" in tracker.trouble
+    assert "has nothing from this command" in tracker.trouble

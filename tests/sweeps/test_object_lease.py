@@ -249,7 +249,7 @@ def test_a_folder_of_an_object_store_that_holds_other_things_is_no_place_for_a_s
         pass
     ledger.check_place()
     (FOLDER / "diary.txt").put(b"dear diary")
-    with pytest.raises(ValueError, match=r"--name tiny: s3://bucket/tiny holds other things \(diary\.txt\)"):
+    with pytest.raises(ValueError, match=r"--name tiny: s3://bucket/tiny contains other files \(diary\.txt\)"):
         ledger.check_place()
 
 

@@ -185,7 +185,7 @@ def test_a_replaced_encoder_may_lie_on_the_cluster():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"storage": "runs"}, "--storage runs: name the cluster's folder"),
+        ({"storage": "runs"}, "--storage runs: name a folder that every node of the cluster sees"),
         ({"data_dir": Path("data")}, "--data-dir data: the job runs on the cluster"),
         ({"task": ["mine.yaml"]}, "--task mine.yaml: the job runs on the cluster"),
         ({"encoder": ["hf:bert"]}, "--encoder hf:bert: the job runs on the cluster"),
@@ -215,7 +215,7 @@ def test_what_cannot_run_there_is_refused_here(changes, said, tmp_path, monkeypa
     ],
 )  # fmt: skip
 def test_a_password_is_refused_and_not_shown_since_the_dashboard_would_show_the_command(changes):
-    with pytest.raises(ValueError, match="holds a password") as told:
+    with pytest.raises(ValueError, match="contains a password") as told:
         submission(replace(GOOD, **changes))
     assert "pw0rd" not in str(told.value)
 

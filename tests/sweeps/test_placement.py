@@ -165,7 +165,7 @@ def test_the_option_takes_auto_and_numbers_and_refuses_the_rest():
     found = [checked_options({"gpus_per_trial": text}).gpus_per_trial for text in ("auto", "0", "0.25", "2")]
     assert found == ["auto", 0.0, 0.25, 2.0]
     for text in ("-1", "nan", "inf", "half", ""):
-        with pytest.raises(ValueError, match="write 0, a share as"):
+        with pytest.raises(ValueError, match="write 0, a share such as"):
             checked_options({"gpus_per_trial": text})
 
 

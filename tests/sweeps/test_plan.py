@@ -103,7 +103,7 @@ def test_a_plan_says_that_nothing_will_be_scored_on_test_and_what_follows(
         monkeypatch.setattr(sources, "check", lambda data: state)
     planned = plan_sweep(frozen_spec.model_copy(update={"tasks": (str(without_test),)}), Resources(str(tmp_path)))
     (line,) = [note for note in planned.notes if said in note]
-    assert "scored on dev alone" in line
+    assert "scored only on dev" in line
     assert "--test-from" in line
     assert {cell["test_state"] for cell in planned.as_json()["cells"]} == {state}
     sizes = list(data_lines(planned.cells))
@@ -112,7 +112,7 @@ def test_a_plan_says_that_nothing_will_be_scored_on_test_and_what_follows(
 
 def test_a_plan_with_a_test_split_says_nothing_of_it(frozen_spec: SweepSpec, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(plan, "multiply_rate", lambda threads, gpus: RATE)
-    assert not any("dev alone" in note for note in plan_sweep(frozen_spec, Resources(str(tmp_path))).notes)
+    assert not any("only on dev" in note for note in plan_sweep(frozen_spec, Resources(str(tmp_path))).notes)
 
 
 def test_more_trials_of_a_frozen_cell_cost_their_heads_only(minilm, tmp_path: Path, monkeypatch):

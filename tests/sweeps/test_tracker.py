@@ -170,7 +170,7 @@ def test_a_server_that_comes_back_is_filled_in_by_itself(eager, tmp_path, store,
     until(lambda: said)
     tracker.uri = default_uri(store)
     until(lambda: len(said) == 2)
-    assert "answers again; everything is written" in said[1]
+    assert "answers again; all data are written" in said[1]
     assert [run.info.status for run in of_trial(tracker, proposal.id)] == ["FINISHED"]
 
 

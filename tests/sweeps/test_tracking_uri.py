@@ -65,7 +65,7 @@ def test_mlflow_keeps_its_store_in_a_folder_of_an_odd_name_and_makes_nothing_bes
 
 @pytest.mark.parametrize("name", ["what?x", "percent%20x"])
 def test_a_folder_that_no_uri_of_mlflow_can_name_is_refused_with_the_remedy(tmp_path, name):
-    with pytest.raises(ValueError, match=r"--storage .* rename that folder, or name another with --storage DIR\.$"):
+    with pytest.raises(ValueError, match=r"--storage .* rename that folder, or name another one with --storage DIR\.$"):
         default_uri(tmp_path / name)
 
 
@@ -101,7 +101,7 @@ def test_a_password_in_a_text_is_shown_as_stars_and_nothing_else_changes(text, s
 
 
 def test_a_sign_in_with_white_space_is_refused_and_not_shown():
-    with pytest.raises(ValueError, match=r"^--tracking-uri: white space .* as %20\.$"):
+    with pytest.raises(ValueError, match=r"^--tracking-uri: the user or password contains white space; .* as %20\.$"):
         check_sign_in("http://user:se cret@h")
     check_sign_in("http://user:se%20cret@h")
     check_sign_in("sqlite:////two words/anna@home/mlflow.db")
@@ -210,7 +210,7 @@ def test_an_old_store_whose_files_lie_elsewhere_writes_none_there_and_says_so_in
     assert not (tmp_path / "original").exists()
     (note,) = tracker.notes()
     assert str(tmp_path / "original") in note
-    assert "none was written there" in note
+    assert "no file was written there" in note
     assert "\n" not in note
 
 
