@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from meltpoint.adapters.features.entries import locked
+from meltpoint.adapters.features.cache_entries import locked
 from meltpoint.adapters.files import replacing
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot
 from meltpoint.adapters.settings import first_phase_parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Annotated, Literal, Protocol, Self
 
@@ -240,11 +240,6 @@ class TrialRecord(Trial, Attempt):
         return self.hardware.gpu_share if self.hardware is not None else None
 
     @property
-    def cell_facts(self) -> tuple[str, ...]:
-        """The values that assign it to a cell: those of `CELL` and `FACTS`, and the version of the code."""
-        return _cell_facts(self)
-
-    @property
     def is_lost(self) -> bool:
         """True if it failed for a reason other than its setting, so that it says nothing about the setting."""
         return self.status == "failed" and self.cause not in (None, "setting")
@@ -280,7 +275,6 @@ class CellFacts(Protocol):
 
 FACTS = ("head", "metric", "data_fingerprint", "documents_fingerprint", "encoder_fingerprint")
 """The attributes of `CellFacts` that a trial's record also has; they are part of its identity."""
-_cell_facts: Callable[[TrialRecord], tuple[str, ...]] = attrgetter(*CELL, *FACTS, "code_version")
 
 
 def is_of(record: TrialRecord, cell: CellFacts, codes: Collection[str]) -> bool:
@@ -300,15 +294,9 @@ def by_cell(
     known = {cell.key: cell for cell in cells}
     own: dict[CellKey, list[TrialRecord]] = {key: [] for key in known}
     strays: list[TrialRecord] = []
-    places: dict[tuple[str, ...], list[TrialRecord]] = {}  # thousands of records share the same facts
     for record in records:
-        facts = record.cell_facts
-        place = places.get(facts)
-        if place is None:
-            cell = known.get(record.cell)
-            place = own[cell.key] if cell is not None and is_of(record, cell, codes) else strays
-            places[facts] = place
-        place.append(record)
+        cell = known.get(record.cell)
+        (own[cell.key] if cell is not None and is_of(record, cell, codes) else strays).append(record)
     return own, strays
 
 

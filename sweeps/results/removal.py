@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from meltpoint.adapters.features.entries import Entry, entries, make_room
-from meltpoint.adapters.features.entries import remove as remove_entry
+from meltpoint.adapters.features.cache_entries import Entry, entries, make_room
+from meltpoint.adapters.features.cache_entries import remove as remove_entry
 from meltpoint.adapters.files import check_removable
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.data.batching import evaluation_batches, inputs
-from meltpoint.adapters.features.entries import entries
+from meltpoint.adapters.features.cache_entries import entries
 from meltpoint.adapters.features.layout import ENCODING_BATCH, FeatureKey, feature_key, layout, rows_digest
 from meltpoint.adapters.features.reading import Features, needed_bytes, open_features
 from meltpoint.adapters.layers.affine import first_states
