@@ -176,6 +176,8 @@ class Ledger:
         def readable(path: StoragePath) -> TrialRecord | None:
             try:
                 return self._read(path)
+            except FileNotFoundError:  # it was removed meanwhile
+                return None
             except ValueError as error:
                 if damaged is None:
                     raise

@@ -124,4 +124,4 @@ def check_features(encoder: str, text: Path, layers: str) -> None:
     if not is_file(text):
         raise ValueError(f"{text} is not a file; name a text file with --input.")
     if not re.fullmatch(r"all|top|\d+(,\d+)*", layers):
-        raise ValueError(f"--layers {layers!r}: write all, top, or comma-separated numbers from 0, for example 0,1.")
+        raise ValueError(f"--layers {layers!r}: write all, top, or numbers from 0, for example 0,1.")

@@ -87,7 +87,7 @@ def test_a_damaged_record_is_named_and_left_out_and_everything_else_is_shown(sto
     for words in (("status", "first"), ("report", "first"), ("report", "first", "--format", "csv")):
         result = CliRunner().invoke(app, [*words, "--storage", str(storage)])
         assert result.exit_code == 0, result.output
-        assert f"Leftout:{best}isnotatrial'srecord" in "".join(result.output.split())
+        assert f"Leftout:{best}isnotatrialrecord" in "".join(result.output.split())
         assert "350.0" not in result.output
     refused = CliRunner().invoke(app, ["export", "first", "--storage", str(storage)])
     assert (refused.exit_code, best.name in refused.output) == (2, True)
