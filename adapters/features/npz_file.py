@@ -95,7 +95,8 @@ def _layers(option: str, encoder: Encoder) -> list[int]:
     except ValueError:
         indices = [-1]
     if not all(0 <= layer < encoder.layers for layer in indices):
-        raise ValueError(f"--layers {option!r}: write all, top, or numbers from 0 to {encoder.layers - 1}, for example 0,1.")
+        last = encoder.layers - 1
+        raise ValueError(f"--layers {option!r}: write all, top, or numbers from 0 to {last}, for example 0,1.")
     return indices
 
 
