@@ -124,7 +124,7 @@ def test_more_seeds_are_run_in_a_closed_cell_and_the_tables_tell_of_the_first_lo
     added = search(ledger, begun(ledger, more, open_cells(more), grow=True))
     assert roles(added) == [("final", 2), ("final", 3)]
     (line,) = growth_notes(summarise(ledger))
-    assert "after 2 finalists had been scored on test: seeds 2 → 4; tests over the seeds do not know" in line
+    assert "after 2 finalists had been scored on test: seeds 2 → 4; tests over the seeds do not account for" in line
 
 
 def test_more_trials_leave_a_closed_cell_closed(one_mode, search, tmp_path):
@@ -205,7 +205,7 @@ def test_a_person_is_shown_what_is_added_and_asked(one_mode, search, tmp_path, m
     asked: list[str] = []
     monkeypatch.setattr(typer, "confirm", lambda text, **options: asked.append(text) or True)
     assert asked_to_grow(more, resources).grow
-    assert asked == ["Go on?"]
+    assert asked == ["Continue?"]
     said = capsys.readouterr().err
     assert "The sweep 'tiny' grows: trials 3 → 6; seeds 2 → 4." in said
     assert "0 cells join; at most 3 more search trials and 2 more finals." in said
