@@ -108,7 +108,7 @@ class SweepDriver:
             if self.resources.address is None:
                 self.finals.scorer.prepare()
             return proposals
-        orders = [self._hand_out(proposal) for proposal in proposals]
+        orders = [self._hand_out(trial) for trial in proposals]
         work = tuple(order for order in orders if order is not None)
         if len(work) < len(orders):
             self._take_back(proposals)
@@ -145,16 +145,16 @@ class SweepDriver:
         if self.share is not None and self.ledger.attempt:
             note_part(self.ledger.drivers, self.ledger.attempt, self.share.noted())
 
-    def _hand_out(self, proposal: Trial) -> Order | None:
+    def _hand_out(self, trial: Trial) -> Order | None:
         """The order for a trial that starts now; None if the disk has no space for its start note."""
-        attempt = self.losses[proposal.id] + self.pauses[proposal.id] + self.shrinks[proposal.id]
+        attempt = self.losses[trial.id] + self.pauses[trial.id] + self.shrinks[trial.id]
         numbers = {
             "attempt": attempt,
-            "handed_out": self.handed_out[proposal.id],
-            "ends_at": self.budget.ends_at(proposal),
+            "handed_out": self.handed_out[trial.id],
+            "ends_at": self.budget.ends_at(trial),
         }
-        self.handed_out[proposal.id] += 1
-        order = self._order(proposal).model_copy(update=numbers)
+        self.handed_out[trial.id] += 1
+        order = self._order(trial).model_copy(update=numbers)
         if not self.writer.start(order.as_json()):
             return None
         self.waiting[order.id] = RunningTrial(order, time.time())
@@ -162,9 +162,9 @@ class SweepDriver:
 
     def _take_back(self, proposals: Iterable[Trial]) -> None:
         """Return trials that were about to start to the planner."""
-        for proposal in proposals:
-            self.waiting.pop(proposal.id, None)
-            self.planner.retry(proposal, alone=False)
+        for trial in proposals:
+            self.waiting.pop(trial.id, None)
+            self.planner.retry(trial, alone=False)
 
     def on_start(self, work: WorkOrder) -> None:
         """Mark an order as picked up by a worker."""
@@ -304,19 +304,19 @@ class SweepDriver:
 
     # Orders.
 
-    def _order(self, proposal: Trial) -> Order:
+    def _order(self, trial: Trial) -> Order:
         """The order for a trial, on its cell's share of a GPU and within its cell's memory limits."""
         gpus = self.resources.gpus_per_trial
-        return self.memory.applied(self.order(proposal, self.shares[proposal.cell] if gpus == "auto" else gpus))
+        return self.memory.applied(self.order(trial, self.shares[trial.cell] if gpus == "auto" else gpus))
 
-    def order(self, proposal: Trial, gpus: float) -> Order:
+    def order(self, trial: Trial, gpus: float) -> Order:
         """The order for a trial on `gpus` GPUs."""
-        cell = self.planner.cells[proposal.cell].cell
+        cell = self.planner.cells[trial.cell].cell
         return Order(
-            **dict(Trial.of(proposal)), encoder_word=cell.encoder_word, head=cell.head, data=cell.data,
+            **dict(Trial.of(trial)), encoder_word=cell.encoder_word, head=cell.head, data=cell.data,
             metric=cell.metric, data_fingerprint=cell.data_fingerprint,
             documents_fingerprint=cell.documents_fingerprint, encoder_fingerprint=cell.encoder_fingerprint,
-            checkpoint=str(self.ledger.checkpoint(proposal.id)), cpus=self.resources.cpus_per_trial, gpus=gpus,
+            checkpoint=str(self.ledger.checkpoint(trial.id)), cpus=self.resources.cpus_per_trial, gpus=gpus,
             cache=cache_folder(self.ledger.folder.parent, self.resources.cache_dir),
             cache_bytes=self.resources.cache_budget, cache_overflow=self.resources.cache_overflow,
             code_version="" if self.resources.address is None else code_version(),

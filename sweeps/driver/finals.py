@@ -158,15 +158,15 @@ class Finals:
         The search trial's weights become the final's.
         """
         for progress in self.planner.cells.values():
-            for proposal in (*self.planner.missing_finals(progress), *self.planner.missing_defaults(progress)):
-                source = self.planner.answer(progress, proposal)
+            for trial in (*self.planner.missing_finals(progress), *self.planner.missing_defaults(progress)):
+                source = self.planner.answer(progress, trial)
                 if source is not None and self.ledger.checkpoint(source.id).exists():
-                    self._answer(proposal, source)
+                    self._answer(trial, source)
 
-    def _answer(self, proposal: Trial, source: TrialRecord) -> None:
-        self.tracker.begin(proposal, source.code_version, source.started_at)
-        self.ledger.move_checkpoint(source.id, proposal.id)
-        changes = {"id": proposal.id, "role": proposal.role, "number": proposal.number, "answered_by": source.id}
+    def _answer(self, trial: Trial, source: TrialRecord) -> None:
+        self.tracker.begin(trial, source.code_version, source.started_at)
+        self.ledger.move_checkpoint(source.id, trial.id)
+        changes = {"id": trial.id, "role": trial.role, "number": trial.number, "answered_by": source.id}
         record = source.model_copy(update={**changes, "mlflow_run_id": None, "suggested_by": None})
         self.writer.write(record)
         self.planner.end(record)

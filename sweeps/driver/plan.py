@@ -247,7 +247,7 @@ def busy_note(load: float, cores: float, wanted: float) -> list[str]:
 def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> PlannedCell:
     cell = progress.cell
     target = len(progress.search) if closing else progress.target  # a closed cell's search is over
-    defaults = [proposal.id for proposal in progress.wanted_defaults]
+    defaults = [trial.id for trial in progress.wanted_defaults]
     ended = [*progress.finals.values(), *(record for record in progress.defaults.values() if record.id in defaults)]
     total = target + cell.seeds + len(defaults)
     answered = min(len(progress.search), target) + sum(final.test is not None for final in ended)

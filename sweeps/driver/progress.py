@@ -71,7 +71,7 @@ class RemainingTime:
 def left(progress: CellProgress, is_searching: bool = True) -> int:
     """The number of a cell's trials still to run: finals, and search trials unless the search is cut off."""
     search = 0 if progress.cut or not is_searching else max(0, progress.target - len(progress.search))
-    defaults = sum(proposal.id in progress.defaults for proposal in progress.wanted_defaults)
+    defaults = sum(trial.id in progress.defaults for trial in progress.wanted_defaults)
     return (
         search
         + (0 if progress.finals_cut else finals_left(progress.cell.seeds, len(progress.finals)))
@@ -187,7 +187,7 @@ class Progress:
         done = total = 0
         for one in self.cells():
             wanted = one.wanted_defaults
-            done += len(one.search) + len(one.finals) + sum(proposal.id in one.defaults for proposal in wanted)
+            done += len(one.search) + len(one.finals) + sum(trial.id in one.defaults for trial in wanted)
             total += (len(one.search) if one.cut else one.target) + one.cell.seeds + len(wanted)
         return done, max(done, total)
 

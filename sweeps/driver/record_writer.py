@@ -107,8 +107,8 @@ def _chose_nothing(
     if not opened or all(len(progress.search) >= progress.target for progress in closed):
         return set(damaged)
     finals = [
-        proposal.id for progress in planner.cells.values()
-        for proposal in (*planner.missing_finals(progress), *planner.missing_defaults(progress))
+        trial.id for progress in planner.cells.values()
+        for trial in (*planner.missing_finals(progress), *planner.missing_defaults(progress))
     ]  # fmt: skip
     return set(damaged) & {*opened, *finals}
 

@@ -224,12 +224,12 @@ class TimeBudget:
             note_spent_budget(self.ledger, self.seconds or 0.0)
             self.progress.say("The time budget is spent: no new search trial begins; finals follow.")
 
-    def ends_at(self, proposal: Trial) -> float | None:
+    def ends_at(self, trial: Trial) -> float | None:
         """The time at which a trial must stop, in seconds since 1970; None if unbounded, or needed for any result."""
         if self.deadline is None or not self.covers_all:
             return None
-        progress = self.planner.cells[proposal.cell]
-        if proposal.role == "search":
+        progress = self.planner.cells[trial.cell]
+        if trial.role == "search":
             is_cheapest = progress.work == min(cell.work for cell in self.cells)
             is_needed = is_cheapest and not self._has_result()
         else:

@@ -10,7 +10,8 @@ from meltpoint.adapters.training.epochs import EpochResult, Seconds
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 """A number of bytes or parameters. A larger one means damage, and may not fit in a float."""
-Joules = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+"""Joules, or a share."""
 MemoryKind = Literal["gpu_allocated", "process", "process_lifetime"]
 """The tensors of torch's allocator on the GPU; the worker process's resident memory while the trial ran; or that memory
 since the process began, earlier trials included, where the system cannot reset the count."""
@@ -58,9 +59,9 @@ class ResourceUse(BaseModel):
 
     peak_memory_bytes: Count | None = None
     peak_memory_kind: MemoryKind | None = None
-    energy_joules: Joules | None = None
+    energy_joules: Amount | None = None
     energy_source: EnergySource | None = None
-    energy_share: Joules | None = None
+    energy_share: Amount | None = None
 
 
 NOTHING_KNOWN = ResourceUse()

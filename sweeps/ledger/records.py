@@ -110,9 +110,9 @@ class Trial(BaseModel):
     @classmethod
     def _fits_numbers(cls, setting: dict[str, Value]) -> dict[str, Value]:
         for name, value in setting.items():
-            if value.__class__ is float and not math.isfinite(value):
+            if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name} is not a finite number")
-            if value.__class__ is int and not -(2**63) <= value < 2**63:
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
                 raise ValueError(f"{name} does not fit in 64 bits")
         return setting
 

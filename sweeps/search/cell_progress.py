@@ -93,7 +93,7 @@ class CellProgress:
     @property
     def unscored(self) -> list[TrialRecord]:
         """The finished finals without a test score; those of the published setting only if wanted."""
-        wanted = {proposal.id for proposal in self.wanted_defaults}
+        wanted = {trial.id for trial in self.wanted_defaults}
         ended = [*self.finals.values(), *(record for record in self.defaults.values() if record.id in wanted)]
         return [record for record in ended if record.status == "finished" and record.test is None]
 
@@ -101,7 +101,7 @@ class CellProgress:
     def begun(self) -> int:
         """The number of search trials that have ended, are running, or will run again."""
         under_way = [*self.running.values(), *self.again]
-        return len(self.search) + sum(proposal.role == "search" for proposal in under_way)
+        return len(self.search) + sum(trial.role == "search" for trial in under_way)
 
     @property
     def free_number(self) -> int:
@@ -116,7 +116,7 @@ class CellProgress:
     def due_again(self) -> list[Trial]:
         """The trials that run again. Search trials do not, once the search is cut and the cell has a result."""
         is_over = self.cut and self.best is not None
-        return [proposal for proposal in self.again if proposal.role != "search" or not is_over]
+        return [trial for trial in self.again if trial.role != "search" or not is_over]
 
     @property
     def searched(self) -> bool:

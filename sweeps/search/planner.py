@@ -96,10 +96,10 @@ class Planner:
         """True if a trial that ended without a result runs again; its record is kept until a new one replaces it."""
         return record.is_lost or (self.retry_failed and record.status == "failed")
 
-    def _expect(self, progress: CellProgress, proposal: Trial) -> None:
+    def _expect(self, progress: CellProgress, trial: Trial) -> None:
         """Queue a search trial to run again."""
-        progress.study.expect(proposal.id, proposal.setting, proposal.suggested_by)
-        progress.again.append(proposal)
+        progress.study.expect(trial.id, trial.setting, trial.suggested_by)
+        progress.again.append(trial)
 
     def trial_id(self, cell: OpenCell, setting: Setting, seed: int, role: Role) -> str:
         """The identity of a trial: a digest of everything that determines its scores, and of the metric."""
@@ -116,7 +116,7 @@ class Planner:
             if progress is None or order["role"] != "search" or progress.cut:
                 continue
             begun = Trial.model_validate(order)
-            known = begun.id in progress.search or any(begun.id == proposal.id for proposal in progress.again)
+            known = begun.id in progress.search or any(begun.id == trial.id for trial in progress.again)
             if not known and self.trial_id(progress.cell, begun.setting, begun.seed, "search") == begun.id:
                 self._expect(progress, begun)
 
@@ -127,10 +127,10 @@ class Planner:
                 return self._take_again(progress, progress.due_again[0])
         return self._next_final() or self._next_search() or ("wait" if self._is_busy() else "done")
 
-    def _take_again(self, progress: CellProgress, proposal: Trial) -> Trial:
+    def _take_again(self, progress: CellProgress, trial: Trial) -> Trial:
         """Remove a trial from the queue of those that run again, and return it."""
-        progress.again.remove(proposal)
-        return proposal
+        progress.again.remove(trial)
+        return trial
 
     def next_together(self, slots: int, mixes_seeds: bool = False) -> list[Trial] | Wait | Done:
         """The next trial and further trials of its cell that train with it as a bundle; marks all of them as begun.
@@ -209,8 +209,8 @@ class Planner:
     def _next_final(self) -> Trial | None:
         """The next final, of the cell with the longest trials."""
         for progress in sorted(self.cells.values(), key=lambda p: -p.work):
-            for proposal in (*self.missing_finals(progress), *self.missing_defaults(progress)):
-                return proposal
+            for trial in (*self.missing_finals(progress), *self.missing_defaults(progress)):
+                return trial
         return None
 
     def missing(self, progress: CellProgress, role: Role) -> list[Trial]:
@@ -225,21 +225,21 @@ class Planner:
         if progress.planned_for != best.id:  # called several times a second for every cell; an identity is a hash
             progress.planned_for = best.id
             progress.planned_finals = self._over_seeds(progress.cell, best.setting, progress.cell.seeds, "final")
-        known = {*progress.finals, *progress.running, *(proposal.id for proposal in progress.again)}
+        known = {*progress.finals, *progress.running, *(trial.id for trial in progress.again)}
         planned = progress.planned_finals[:1] if progress.finals_cut else progress.planned_finals
-        return [proposal for proposal in planned if proposal.id not in known]
+        return [trial for trial in planned if trial.id not in known]
 
     def missing_defaults(self, progress: CellProgress) -> list[Trial]:
         """The finals of its published setting that a searched cell still lacks."""
         if progress.best is None or not progress.searched:
             return []
-        known = {*progress.defaults, *progress.running, *(proposal.id for proposal in progress.again)}
-        return [proposal for proposal in progress.wanted_defaults if proposal.id not in known]
+        known = {*progress.defaults, *progress.running, *(trial.id for trial in progress.again)}
+        return [trial for trial in progress.wanted_defaults if trial.id not in known]
 
-    def answer(self, progress: CellProgress, proposal: Trial) -> TrialRecord | None:
+    def answer(self, progress: CellProgress, trial: Trial) -> TrialRecord | None:
         """The search trial with the same setting and seed as a final, which then need not run; else None."""
-        source = progress.best if proposal.role == "final" else progress.search.get(progress.published_trial)
-        same = source is not None and source.status == "finished" and source.seed == proposal.seed
+        source = progress.best if trial.role == "final" else progress.search.get(progress.published_trial)
+        same = source is not None and source.status == "finished" and source.seed == trial.seed
         return source if same else None
 
     def _next_search(self) -> Trial | None:
@@ -250,9 +250,9 @@ class Planner:
         # Among cells with equal shares the longest trials come first, so that none of them is left for the end.
         sign = 1 if self.cheapest_first else -1
         for progress in sorted(open_cells, key=lambda p: (p.begun / p.target, sign * p.work)):
-            proposal = self._propose(progress)
-            if proposal is not None:
-                return proposal
+            trial = self._propose(progress)
+            if trial is not None:
+                return trial
         return None
 
     def _propose(self, progress: CellProgress) -> Trial | None:
@@ -284,9 +284,9 @@ class Planner:
         winners = [p.best.setting for p in siblings if p is not progress and p.best is not None]
         return next((taken for setting in winners if (taken := study.borrow(setting, identify)) is not None), None)
 
-    def begin(self, proposal: Trial) -> None:
-        """Mark a proposal as running."""
-        self.cells[proposal.cell].running[proposal.id] = proposal
+    def begin(self, trial: Trial) -> None:
+        """Mark a trial as running."""
+        self.cells[trial.cell].running[trial.id] = trial
 
     def end(self, record: TrialRecord) -> None:
         """Record the end of a trial, with or without a result; the record stays in memory."""
@@ -300,17 +300,16 @@ class Planner:
         for progress in self.cells.values():
             progress.running.pop(trial, None)
 
-    def retry(self, proposal: Trial, alone: bool) -> None:
+    def retry(self, trial: Trial, alone: bool) -> None:
         """Queue a lost trial to run again, before any new one.
 
         Args:
-            proposal: the trial.
             alone: whether it may no longer train in a bundle.
         """
-        self.abandon(proposal.id)
-        self.cells[proposal.cell].again.append(Trial.of(proposal))
+        self.abandon(trial.id)
+        self.cells[trial.cell].again.append(Trial.of(trial))
         if alone:
-            self.alone.add(proposal.id)
+            self.alone.add(trial.id)
 
     def retrain(self, final: TrialRecord) -> None:
         """Discard a final's result and queue it to run again."""

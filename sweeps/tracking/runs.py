@@ -201,7 +201,7 @@ class Runs:
 
     # A trial's run.
 
-    def begin(self, begun: Trial, code: str, started_at: float) -> None:
+    def begin(self, trial: Trial, code: str, started_at: float) -> None:
         """Create a trial's run, or reopen its run from before an interruption.
 
         A run contains the epochs of one version of the code: another version gets a separate run for the same trial.
@@ -210,14 +210,14 @@ class Runs:
             code: the version of the code that runs it.
             started_at: when it started, in seconds since 1970.
         """
-        key = (begun.id, code)
-        self.cell_of[begun.id] = self.cells.cells[begun.cell]
+        key = (trial.id, code)
+        self.cell_of[trial.id] = self.cells.cells[trial.cell]
         run_id = self.known.get(key) or (self._find_doubtful(key) if key in self.doubtful else None)
         if run_id is None:
-            run_id = self._create(begun, code, milliseconds(started_at))
+            run_id = self._create(trial, code, milliseconds(started_at))
         else:
-            self._reopen(begun, run_id)
-        self.known[key] = self.runs[begun.id] = run_id
+            self._reopen(trial, run_id)
+        self.known[key] = self.runs[trial.id] = run_id
         self.doubtful.discard(key)
 
     def _find_doubtful(self, key: Key) -> str | None:
@@ -229,38 +229,38 @@ class Runs:
         ]
         return self._only(key, runs).info.run_id if runs else None
 
-    def _create(self, begun: Trial, code: str, started_at: int) -> str:
-        cell = self.cell_of[begun.id]
+    def _create(self, trial: Trial, code: str, started_at: int) -> str:
+        cell = self.cell_of[trial.id]
         label = self.cells.labels[cell.name]
-        tags = trial_tags(self.sweep, begun, cell, code, label)
-        tags |= {"mlflow.parentRunId": self.parents[begun.cell], DRIVER_ATTEMPT: str(self.driver_attempt)}
-        self.doubtful.add((begun.id, code))
+        tags = trial_tags(self.sweep, trial, cell, code, label)
+        tags |= {"mlflow.parentRunId": self.parents[trial.cell], DRIVER_ATTEMPT: str(self.driver_attempt)}
+        self.doubtful.add((trial.id, code))
         run = self.client.create_run(
-            self.experiment, start_time=started_at, tags=tags, run_name=f"{label} · {trial_label(begun)}"
+            self.experiment, start_time=started_at, tags=tags, run_name=f"{label} · {trial_label(trial)}"
         )
-        self._unsent(begun)
-        self.logged[begun.id] = set()
+        self._unsent(trial)
+        self.logged[trial.id] = set()
         run_id: str = run.info.run_id
         self.writer.begun[run_id] = started_at
         return run_id
 
-    def _unsent(self, begun: Trial) -> None:
+    def _unsent(self, trial: Trial) -> None:
         """Note that a run gets its setting and data set with its first metrics."""
-        self.without_params[begun.id] = begun
-        self.without_data.add(begun.id)
+        self.without_params[trial.id] = trial
+        self.without_data.add(trial.id)
 
-    def _reopen(self, begun: Trial, run_id: str) -> None:
+    def _reopen(self, trial: Trial, run_id: str) -> None:
         """Set a trial's run to RUNNING, and look up its contents, so that only the rest is written."""
         self.client.update_run(run_id, status="RUNNING")
         self.client.set_tag(run_id, STATUS, "running")
         self.client.set_tag(run_id, DRIVER_ATTEMPT, str(self.driver_attempt))
-        self.logged[begun.id] = self._steps(run_id)
+        self.logged[trial.id] = self._steps(run_id)
         data = self.client.get_run(run_id).data
         for tag in OF_ATTEMPT:
             if tag in data.tags:
                 self.client.delete_tag(run_id, tag)
         if not data.params:
-            self._unsent(begun)
+            self._unsent(trial)
 
     def _steps(self, run_id: str) -> set[int]:
         """The steps of the epochs that MLflow has for a run."""

@@ -237,14 +237,14 @@ def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Trial
         notes = [*cache_notes(trainer), *(saved.notes if saved is not None else ())]
         events = []
         for member, result in results:
-            changes = {"storage_notes": notes, **dict(meter.of(orders[member].id))}
-            if isinstance(result, NotFiniteError):
-                stopped = {orders[member].id: attempts[member].model_copy(update=changes)}
-                events += _endings(stopped, failed("setting", str(result)))
-                continue
-            changes["epochs"] = [*attempts[member].epochs, result.model_copy(update={"finished_at": ended_at})]
-            attempts[member] = attempts[member].model_copy(update=changes)
-            events.append(_epoch_ended(trainer, orders[member], member, attempts[member]))
+            order, changes = orders[member], {"storage_notes": notes, **dict(meter.of(orders[member].id))}
+            if isinstance(result, EpochResult):
+                changes["epochs"] = [*attempts[member].epochs, result.model_copy(update={"finished_at": ended_at})]
+            attempts[member] = attempt = attempts[member].model_copy(update=changes)
+            if isinstance(result, EpochResult):
+                events.append(_epoch_ended(trainer, order, member, attempt))
+            else:
+                events.append(TrialEvent(trial=order.id, attempt=attempt, outcome=failed("setting", str(result))))
         yield events
         if saved is not None:
             saved.after_epoch(trainer, [event.epoch for event in events if event.epoch is not None])
