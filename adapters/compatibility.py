@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters import heads
+from meltpoint.adapters import heads, modes
 from meltpoint.adapters.encoders import EncoderReference, pooling, unread_sentence_encoder
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
@@ -34,6 +34,24 @@ def check_possible(reference: EncoderReference, head: str, kind: Kind, pairing: 
     if pairing == "joint" and kinds.get(kind).is_pair and not reference.joins_pairs:
         word = reference.word
         raise ValueError(f"pairing is joint, but {word} reads one sentence at a time; use separate or auto.")
+
+
+def check_mode(reference: EncoderReference, mode: str, head: str) -> None:
+    """Refuse a mode that does not support the encoder's family or the head.
+
+    Raises:
+        ValueError: one line with the remedy.
+    """
+    adaptation = modes.get(mode)
+    if adaptation.families and reference.family not in adaptation.families:
+        others = [name for name in modes.names() if not modes.get(name).families]
+        raise ValueError(
+            f"Mode '{mode}' needs an encoder of transformers, which {reference.word} is not; use --mode "
+            f"{','.join(others)}."
+        )
+    if adaptation.fits_head and not heads.get(head).is_linear:
+        able = [name for name in heads.names() if heads.get(name).is_linear]
+        raise ValueError(f"Mode '{mode}' fits a linear head, which {head} is not; use --head {' or '.join(able)}.")
 
 
 def check_own_pooling(reference: EncoderReference) -> None:

@@ -89,6 +89,33 @@ class Encoder(nn.Module, ABC):
     def save(self, folder: Path) -> None:
         """Write weights and tokenizer in the family's released format, to be loaded as `family:FOLDER`."""
 
+    def add_lora(self, rank: int, alpha: int) -> None:
+        """Add LoRA's matrices to all linear layers, and freeze the encoder's own weights (Hu et al. 2022, section 4).
+
+        Args:
+            rank: the number of columns of each matrix.
+            alpha: the product of two matrices is multiplied by alpha / rank.
+
+        Raises:
+            ValueError: the family does not support it.
+        """
+        raise ValueError(f"{self.revision} is not a transformers encoder, which lora needs; use norm_bias or top_k.")
+
+    def save_lora(self, folder: Path) -> None:
+        """Write LoRA's matrices in the format of `peft`, for `PeftModel.from_pretrained`; nothing without them."""
+
+    def freeze_below(self, layer: int) -> bool:
+        """Keep a layer and those below it in evaluation mode, also while the others train.
+
+        Returns:
+            Whether the family supports it, and `top_from` this layer.
+        """
+        return False
+
+    def top_from(self, batch: Batch, states: Tensor, layer: int) -> Tensor:
+        """`top`, computed from a lower layer's states, (batch, pieces, dim)."""
+        raise NotImplementedError
+
     def compact_pieces(self, pieces: Iterable[int]) -> CompactEmbedding | None:
         """Restrict the trained embedding table to the pieces of the training data; other rows only decay.
 

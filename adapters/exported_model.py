@@ -39,7 +39,7 @@ from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import Example, Task
 
 CPU = torch.device("cpu")
-FACTS, HEAD, ENCODER = "meltpoint.json", "head.safetensors", "encoder"
+FACTS, HEAD, ENCODER, ADAPTER = "meltpoint.json", "head.safetensors", "encoder", "adapter"
 
 NO_FIT = (
     "this model is already trained, and fitting means a whole search; to cross-validate, run mp.tune on each fold's "
@@ -194,6 +194,7 @@ def save_folder(
     """Write a model to a folder that loads without the sweep, the data or the original encoder."""
     folder.mkdir(parents=True, exist_ok=True)
     model.encoder.save(folder / ENCODER)
+    model.encoder.save_lora(folder / ADAPTER)
     weights = {k: v.contiguous().cpu() for k, v in model.state_dict().items() if not k.startswith("encoder.")}
     with replacing(folder / HEAD) as temporary:
         save_file(weights, temporary, {"kind": task.kind, "head": head, "mode": mode})
@@ -234,7 +235,7 @@ def load_folder(folder: str | Path, device: str = "cpu") -> ExportedModel:
             f"{path} is not an exported model ({reason}); write one with `meltpoint export NAME --model`."
         ) from None
     encoder = encoders.load(encoders.resolve(f"{stored.encoder_family}:{(path / ENCODER).absolute()}", task.kind))
-    model = build(encoder, task, mode, head, [Member(setting, 0)], "cpu")
+    model = build(encoder, task, mode, head, [Member(setting, 0)], "cpu", trains=False)
     wanted = {name: tensor.shape for name, tensor in model.state_dict().items() if not name.startswith("encoder.")}
     if wanted != {name: tensor.shape for name, tensor in weights.items()}:
         raise ValueError(f"{path / HEAD} does not hold the weights of a {head} head for {task.name}; export it again.")

@@ -98,6 +98,7 @@ class Head(nn.Module, ABC):
             `Batch.parts`. A head that reads only [CLS] cannot.
         joint_pairs: True if it supports pairs whose sentences are encoded together.
         is_native: True if it is the head of the encoder's family, and needs `HeadShape.native`.
+        is_linear: True if its scores are one linear layer, `scores`, on `vectors`, so that a solver can fit it.
         outputs: size of its scores, by default the task's; a head with other scores (a distribution over scores) sets
             it in `compose`, and computes `loss` and `decode` itself.
         objective: the loss and the predictions of the task's kind.
@@ -115,6 +116,7 @@ class Head(nn.Module, ABC):
     separate_pairs: ClassVar[bool] = False
     joint_pairs: ClassVar[bool] = True
     is_native: ClassVar[bool] = False
+    is_linear: ClassVar[bool] = False
 
     def __init__(self, shape: HeadShape, settings: Sequence[Setting], rng: MemberRng) -> None:
         super().__init__()
@@ -141,6 +143,14 @@ class Head(nn.Module, ABC):
         Returns:
             (T, batch, outputs), or (T, batch, words, outputs) for sequence labelling; float32.
         """
+
+    def vectors(self, states: Tensor, batch: Batch) -> Tensor:
+        """The vectors under a linear head's score layer, from `forward`'s arguments.
+
+        Returns:
+            (T or 1, batch, size), or (T or 1, batch, words, size) for sequence labelling.
+        """
+        raise NotImplementedError
 
     def loss(self, scores: Tensor, batch: Batch) -> Tensor:
         """Mean loss over the batch's examples (or real words), by the kind's objective (`adapters/objectives/`).

@@ -129,3 +129,8 @@ COMMON = (
     ),
 )  # fmt: skip
 """The hyperparameters of every cell, independent of encoder, mode, head and tricks."""
+
+
+def common(setting: Setting, name: str) -> Value:
+    """The value of a common hyperparameter; modes without it (`Mode.unused`) have its default."""
+    return setting[name] if name in setting else next(one.default for one in COMMON if one.name == name)

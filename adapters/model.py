@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from meltpoint.adapters.hyperparameters import Seeds, Setting
 from meltpoint.adapters.layers.affine import ScalarMix
 from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.adapters.layers.compact_embedding import Snapshot, snapshot
+from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.tasks.core.task import Task
 
 
@@ -46,11 +48,16 @@ class AdaptedModel(nn.Module):
     Attributes:
         mix: the learned mixes of all layers, or None if the heads read the top layer.
         members: number of trials; more than one only if the encoder never trains.
+        layers_read: indices of the encoder's layers whose cached states the model reads, bottom → top.
+        starts_at: the layer whose cached states stand in for it and those below, which never train; None if the layers
+            above it train, too, or the encoder cannot start there.
+        frozen: ids of the encoder's parameters that never train.
     """
 
     def __init__(
-        self, encoder: Encoder, head: Head, mix: ScalarMix | None, rng: MemberRng, members: int, pretrained: Encoder
-    ) -> None:
+        self, encoder: Encoder, head: Head, mix: ScalarMix | None, rng: MemberRng, members: int, pretrained: Encoder,
+        layers_read: tuple[int, ...],
+    ) -> None:  # fmt: skip
         super().__init__()
         self._pretrained = (pretrained,)  # in a tuple, so that it is not part of this module
         self.encoder = encoder
@@ -58,6 +65,9 @@ class AdaptedModel(nn.Module):
         self.head = head
         self.rng = rng
         self.members = members
+        self.layers_read = layers_read
+        self.starts_at: int | None = None
+        self.frozen: frozenset[int] = frozenset()
         self.encoder_is_frozen = False
 
     def freeze_encoder(self, frozen: bool) -> None:
@@ -71,18 +81,13 @@ class AdaptedModel(nn.Module):
         self.encoder.train(mode and not self.encoder_is_frozen)
         return self
 
-    @property
-    def layers_read(self) -> tuple[int, ...]:
-        """Indices of the encoder's layers that the heads read, bottom → top."""
-        return tuple(range(self.encoder.layers)) if self.mix is not None else (self.encoder.layers - 1,)
-
     def states(self, batch: Batch) -> Tensor:
         """The hidden states that the heads read: (members or 1, rows, pieces, dim)."""
-        layers = batch.states if batch.states is not None else self._encode(batch)
-        if self.mix is None:
-            return layers[-1]
-        mixed: Tensor = self.mix(layers)
-        return mixed
+        layers = batch.states if batch.states is not None and self.starts_at is None else self._encode(batch)
+        if self.mix is not None:
+            mixed: Tensor = self.mix(layers)
+            return mixed
+        return layers[-1] if len(layers) == 1 else layers.float().mean(0)
 
     def _encode(self, batch: Batch) -> Tensor:
         """Run the encoder: (layers, lanes, rows, pieces, dim) of the layers that are read, or only [CLS]'s states.
@@ -93,7 +98,13 @@ class AdaptedModel(nn.Module):
         cls_only = self.head.reads == "first" and not (self.encoder_is_frozen or labels_words)
         batch = replace(batch, cls_only=cls_only)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
-            read = self.encoder.read_top(batch)[None] if self.mix is None else torch.stack(self.encoder.read(batch))
+            if batch.states is not None and self.starts_at is not None:
+                read = self.encoder.top_from(batch, batch.states[0, 0].float(), self.starts_at)[None]
+            elif self.starts_at is not None or self.layers_read == (self.encoder.layers - 1,):
+                read = self.encoder.read_top(batch)[None]
+            else:
+                every = self.encoder.read(batch)
+                read = torch.stack([every[layer] for layer in self.layers_read])
         return read.view(len(read), batch.lanes, -1, *read.shape[2:])
 
     def forward(self, batch: Batch) -> Tensor:
@@ -106,15 +117,21 @@ class AdaptedModel(nn.Module):
         return {name: own for name, own in self.named_parameters() if not name.startswith("encoder.")}
 
     def layer_groups(self) -> list[LayerGroup]:
-        """Every parameter in one group, bottom → top; the head and the mix come last."""
-        groups = [*self.encoder.layer_groups(), LayerGroup("head", tuple(self.own_parameters().values()))]
+        """Every parameter that may train in one group, bottom → top; the head and the mix come last."""
+        groups = [
+            LayerGroup(group.name, tuple(own for own in group.parameters if id(own) not in self.frozen))
+            for group in self.encoder.layer_groups()
+        ]
+        groups.append(LayerGroup("head", tuple(self.own_parameters().values())))
         covered = {id(parameter) for group in groups for parameter in group.parameters}
-        assert covered == {id(parameter) for parameter in self.parameters()}, "a parameter is in no layer group"
+        trained = {id(parameter) for parameter in self.parameters()} - self.frozen
+        assert covered == trained, "a parameter is in no layer group"
         return groups
 
     def encoder_sizes(self) -> list[int]:
-        """The number of weights of each layer group of the loaded encoder, with its whole table."""
-        return [sum(p.numel() for p in group.parameters) for group in self._pretrained[0].layer_groups()]
+        """The number of weights of each layer group that may train, with the encoder's whole embedding table."""
+        groups = self.layer_groups()[:-1] if self.frozen else self._pretrained[0].layer_groups()
+        return [sum(p.numel() for p in group.parameters) for group in groups]
 
     def own_weights(self, member: int) -> Snapshot:
         """A copy of a member's head and mix, in the shapes of a bundle of one."""
@@ -122,12 +139,16 @@ class AdaptedModel(nn.Module):
         return Snapshot({name: parameter.detach()[member : member + 1].clone() for name, parameter in own})
 
     def encoder_weights(self, copied: bool = True) -> Snapshot:
-        """The encoder's weights, named as in this model.
+        """The encoder's weights that may train, named as in this model; all of its tensors if all weights may.
 
         Args:
             copied: True for copies that further training does not change.
         """
-        return snapshot(self.encoder, "encoder.", copied)
+        if not self.frozen:
+            return snapshot(self.encoder, "encoder.", copied)
+        trained = {name: own for name, own in self.encoder.named_parameters() if id(own) not in self.frozen}
+        return Snapshot({f"encoder.{name}": own.detach().clone() if copied else own.detach()
+                         for name, own in trained.items()})  # fmt: skip
 
     def pretrained_weights(self) -> Snapshot:
         """The encoder's weights before its first step, not copied."""
@@ -149,7 +170,7 @@ class AdaptedModel(nn.Module):
                 parameter.copy_(torch.cat([state[name] for state in states]))
         rest = {name.removeprefix("encoder."): tensor for name, tensor in states[0].items() if name not in own}
         if rest:
-            self.encoder.load_state_dict(rest)
+            self.encoder.load_state_dict(rest, strict=not self.frozen)
 
     def keep(self, members: Sequence[int]) -> None:
         """Continue with some members, in this order."""
@@ -159,13 +180,19 @@ class AdaptedModel(nn.Module):
         self.members = len(members)
 
 
-def build(encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[Member], device: str) -> AdaptedModel:
+def build(
+    encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[Member], device: str, trains: bool = True
+) -> AdaptedModel:
     """A fresh model on a device; a head's initial weights are a function of its member's `seeds.initial`.
 
     The given encoder stays unchanged; if it will train, the model gets a copy.
 
     Args:
         members: trials that agree on everything that shapes the computation (`settings.bundle_key`).
+        trains: False for a model that only predicts, with an encoder that was trained before.
+
+    Raises:
+        ValueError: the mode or the setting does not fit the encoder.
     """
     adaptation = modes.get(mode)
     assert len(members) == 1 or not adaptation.trains_encoder, "each trial trains its own encoder"
@@ -177,11 +204,36 @@ def build(encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[
     seeds = [member.seeds for member in members]
     rng = MemberRng([each.dropout for each in seeds], [each.initial for each in seeds])
     top = heads.get(head)(shape, [member.setting for member in members], rng)
-    mix = ScalarMix(encoder.layers, len(members)) if adaptation.layers(members[0].setting) == "mix" else None
+    setting = members[0].setting
+    wanted = adaptation.layers(setting)
+    mix = ScalarMix(encoder.layers, len(members)) if wanted == "mix" else None
+    layers_read = tuple(range(encoder.layers))
+    if wanted not in ("mix", "mean"):
+        depth = 1.0 if wanted == "top" else float(wanted)
+        layers_read = (math.floor(depth * (encoder.layers - 1) + 0.5),)
     pretrained = encoder
     if adaptation.trains_encoder:
         encoder = copy.deepcopy(encoder, {id(encoder.tokenizer): encoder.tokenizer})  # weights only
-        encoder.set_dropout(float(members[0].setting["encoder_dropout"]))
-    model = AdaptedModel(encoder, top, mix, rng, len(members), pretrained)
+        encoder.set_dropout(float(setting["encoder_dropout"]))
+        if adaptation.adapt is not None and trains:
+            with torch.random.fork_rng(devices=[]):  # new weights depend on the trial's seed alone
+                torch.manual_seed(seeds[0].initial)
+                adaptation.adapt(encoder, setting)
+    model = AdaptedModel(encoder, top, mix, rng, len(members), pretrained, layers_read)
+    if adaptation.trains_encoder and trains:
+        _freeze_for_good(model, adaptation.phases(setting))
     model.freeze_encoder(not adaptation.trains_encoder)
     return model.to(device)
+
+
+def _freeze_for_good(model: AdaptedModel, phases: Sequence[Phase]) -> None:
+    """Set the parameters that never train, and the layer from which the others can be computed."""
+    groups = model.encoder.layer_groups()
+    lowest = next(index for index in range(len(groups) + 1)
+                  if index == len(groups) or any(phase.trains(index, len(groups)) for phase in phases))  # fmt: skip
+    below = {id(own) for group in groups[:lowest] for own in group.parameters}
+    model.frozen = frozenset(below | {id(own) for own in model.encoder.parameters() if not own.requires_grad})
+    for own in model.encoder.parameters():
+        own.requires_grad_(id(own) not in model.frozen)
+    if 0 < lowest < len(groups) == model.encoder.layers and model.encoder.freeze_below(lowest - 1):
+        model.starts_at, model.layers_read = lowest - 1, (lowest - 1,)

@@ -17,6 +17,7 @@ from meltpoint.tasks.core.kinds import Input
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
+    from meltpoint.adapters.encoder import Encoder
     from meltpoint.adapters.families.reference import EncoderReference, FamilyTraits
 
 
@@ -29,12 +30,20 @@ class Phase:
         epochs: its length.
         learning_rate: the base rate, which the table's multipliers scale.
         encoder_trains: whether the encoder trains; if not, its rows are 0.
+        top_groups: the number of the encoder's highest layer groups that train; None for all.
+        is_fitted: whether a solver fits the head, one linear layer, in a single epoch (`training/linear_fit.py`).
     """
 
     name: str
     epochs: int
     learning_rate: float
     encoder_trains: bool
+    top_groups: int | None = None
+    is_fitted: bool = False
+
+    def trains(self, group: int, groups: int) -> bool:
+        """True if one of the encoder's groups, numbered bottom → top, trains in this phase."""
+        return self.encoder_trains and (self.top_groups is None or group >= groups - self.top_groups)
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,10 @@ def by_kind(labels: DefaultHead, sentences: DefaultHead, pairs: DefaultHead) -> 
     return {kind: heads[kinds.get(kind).input] for kind in kinds.names()}
 
 
+Layers = Literal["mix", "mean", "top"] | float
+"""The head's input; see `Mode.layers`."""
+
+
 @dataclass(frozen=True)
 class Mode:
     """A way to adapt an encoder, such as fine-tuning.
@@ -92,11 +105,22 @@ class Mode:
     Attributes:
         name: its file name, and its name on the command line.
         symbol: its symbol in tables (❄, 🔥, ❄🔥).
-        layers: complete setting → the head's input: a learned "mix" of all layers, or the "top" layer.
+        layers: complete setting → the head's input: a learned "mix" of all layers, their "mean", the "top" layer, or
+            the relative depth of a layer, from 0 (the embeddings) to 1 (the top).
         trains_encoder: whether the encoder trains in any phase.
         default_heads: the heads if none is named.
         phases: complete setting → phases of training.
-        hyperparameters: the hyperparameters that only this mode has.
+        verb: the recommendation to use it, such as "Fine-tune it".
+        hue: its colour in plots, as a hue from 0 to 1.
+        rung: its place among all modes by the cost of a trial, the cheapest first.
+        adapt: changes a trial's own copy of the encoder before training, from the complete setting: it adds weights, or
+            freezes some for good by `requires_grad`; None changes nothing.
+        space: the mode whose space files lie under this mode's own; "" for none.
+        families: the families of encoders that it supports; () for all.
+        is_random: whether its runs depend on the seed.
+        fits_head: whether a solver fits the head in one of its phases.
+        unused: the common hyperparameters without an effect.
+        hyperparameters: the hyperparameters that only this mode, or few modes, have.
         idle_when_constant: the part of `hyperparameters` that has no effect with a constant learning rate.
         first_phase_parameters: the part of `hyperparameters` that its first phase depends on, besides rates and
             lengths.
@@ -105,10 +129,19 @@ class Mode:
 
     name: str
     symbol: str
-    layers: Callable[[Setting], Literal["mix", "top"]]
+    layers: Callable[[Setting], Layers]
     trains_encoder: bool
     default_heads: DefaultHeads
     phases: Callable[[Setting], tuple[Phase, ...]]
+    verb: str
+    hue: float
+    rung: int
+    adapt: Callable[[Encoder, Setting], None] | None = None
+    space: str = ""
+    families: tuple[str, ...] = ()
+    is_random: bool = True
+    fits_head: bool = False
+    unused: tuple[str, ...] = ()
     hyperparameters: tuple[Parameter, ...] = ()
     idle_when_constant: tuple[Parameter, ...] = ()
     first_phase_parameters: tuple[Parameter, ...] = ()
@@ -223,7 +256,7 @@ class MultiplierTable:
         """The factor on a group's rate at a step; 0 means frozen."""
         phase, _ = self.plan.phase_at(step)
         is_head = group == self.plan.groups - 1
-        product = 1.0 if is_head or phase.encoder_trains else 0.0
+        product = 1.0 if is_head or phase.trains(group, self.plan.groups - 1) else 0.0
         for trick in self.tricks:
             product *= trick.multiplier(group, step, self.plan, self.setting)
         return product

@@ -18,7 +18,7 @@ OPTIMISER, ADAMW = "optimiser", "adamw"
 
 LEFT_OUT: Setting = {
     **{parameter.name: parameter.default for parameter in INPUT_FORMAT}, PATIENCE: 0, OPTIMISER: ADAMW, FEATS: False,
-    "esim.activation": "tanh",
+    "esim.activation": "tanh", "feature_extraction.depth": 1.0,
     **{parameter.name: parameter.default for declared in OF_TARGET.values() for parameter in declared},
 }  # fmt: skip
 """Hyperparameter → the value at which a complete setting omits it.
@@ -64,7 +64,8 @@ def parameters(mode: str, head: str, kind: Kind | None = None) -> tuple[Paramete
     own = (
         one for one in heads.get(head).hyperparameters if kind is None or kinds.get(kind).is_pair or not one.of_pairs
     )
-    return (*common, *modes.get(mode).hyperparameters, *own)
+    unused = modes.get(mode).unused
+    return tuple(one for one in (*common, *modes.get(mode).hyperparameters, *own) if one.name not in unused)
 
 
 def input_parameters(head: str, kind: Kind | None = None) -> tuple[Parameter, ...]:
@@ -140,7 +141,7 @@ def complete(setting: Setting, mode: str, head: str, kind: Kind | None = None) -
     full = {name: parameter.check(setting.get(name, parameter.default)) for name, parameter in allowed.items()}
     off = [trick for trick in tricks.every() if not trick.is_on(full)]
     idle = {parameter.name for trick in off for parameter in trick.hyperparameters}
-    if full[SCHEDULE] == CONSTANT:
+    if full.get(SCHEDULE) == CONSTANT:
         idle |= {parameter.name for parameter in modes.get(mode).idle_when_constant}
     if kind is not None and not kinds.get(kind).is_pair:
         idle |= {name for name, parameter in allowed.items() if parameter.of_pairs}

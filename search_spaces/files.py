@@ -53,7 +53,7 @@ def stems(mode: str, encoder: str, task: str, head: str = "", has_pooling: bool 
 
     A task's family is the part of its name before the first underscore (`demo_sentiment` → `demo`); a variant
     (`yahoo:sports+health`) reads its task's files, and `elmo:FOLDER` reads the files of `elmo`. `hf:…` encoders and
-    users' task files, which are named by their paths, have no specific files.
+    users' task files, which are named by their paths, have no specific files. The files of `Mode.space` come first.
 
     Args:
         mode, encoder, task, head: the cell; with head "", the files that apply to every head.
@@ -65,7 +65,9 @@ def stems(mode: str, encoder: str, task: str, head: str = "", has_pooling: bool 
     stem = f"{mode}.{encoder.partition(':')[0]}"
     pooled = [f"{mode}.{POOLED}"] if has_pooling and head == POOLING else []
     general = [mode, *(f"{mode}.{name}" for name in parts), *pooled]
-    return general if encoder.startswith("hf:") else [*general, stem, *(f"{stem}.{name}" for name in parts)]
+    own = general if encoder.startswith("hf:") else [*general, stem, *(f"{stem}.{name}" for name in parts)]
+    below = modes.get(mode).space
+    return [*stems(below, encoder, task, head, has_pooling), *own] if below else own
 
 
 def find(

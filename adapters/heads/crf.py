@@ -129,6 +129,7 @@ class CrfHead(Head):
     """Loss and predictions of a CRF over another head's scores; a subclass lists this base first, that head second."""
 
     kinds = reading("words")
+    is_linear = False
 
     def compose(self, bundle: Bundle) -> None:
         """Create the scoring head's layers and the CRF."""

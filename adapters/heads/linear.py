@@ -18,6 +18,7 @@ class Linear(Head):
 
     summary = "[CLS] or each word's first piece → dropout → linear"
     reads = "first"
+    is_linear = True
 
     def compose(self, bundle: Bundle) -> None:
         """Create the score layer."""
@@ -25,7 +26,11 @@ class Linear(Head):
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
-        return self.scores(first_states(states, batch))
+        return self.scores(self.vectors(states, batch))
+
+    def vectors(self, states: Tensor, batch: Batch) -> Tensor:
+        """See `Head.vectors`."""
+        return first_states(states, batch)
 
 
 HEAD = Linear

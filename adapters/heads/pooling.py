@@ -52,6 +52,7 @@ class PoolingHead(Head):
     hyperparameters = (KIND, PAIR)
     summary = "maximum, mean, [CLS], first ⊕ last, or the encoder's own pooling → dropout → linear"
     separate_pairs = True
+    is_linear = True
 
     def compose(self, bundle: Bundle) -> None:
         """Create the pooling and the score layer.
@@ -78,14 +79,18 @@ class PoolingHead(Head):
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
+        return self.scores(self.vectors(states, batch))
+
+    def vectors(self, states: Tensor, batch: Batch) -> Tensor:
+        """See `Head.vectors`."""
         mask = lanes_of(batch.piece_mask, batch.lanes)
         if not self.separate:
-            return self.scores(pool_rows(self.pool, states, mask))
+            return pool_rows(self.pool, states, mask)
         assert batch.cuts is not None, "the sentences of the pair were encoded separately"
         cuts = lanes_of(batch.cuts, batch.lanes)[..., None]
         place = torch.arange(mask.shape[-1], device=mask.device)
         one, two = (pool_rows(self.pool, states, mask & inside) for inside in (place < cuts, place >= cuts))
-        return self.scores(compared(one, two, self.pair))
+        return compared(one, two, self.pair)
 
 
 HEAD = PoolingHead

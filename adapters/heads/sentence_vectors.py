@@ -88,6 +88,7 @@ class SentenceVectors(Head):
     summary = "a sentence's [CLS], or [|u-v|; u*v] of a pair's two → dropout → linear, or a hidden layer before it"
     reads = "first"
     separate_pairs, joint_pairs = True, False
+    is_linear = True
 
     def compose(self, bundle: Bundle) -> None:
         """Create the score layer, and the hidden layer if there is one."""
@@ -106,15 +107,19 @@ class SentenceVectors(Head):
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
+        vectors = self.vectors(states, batch)
+        if self.hidden is not None:
+            vectors = elementwise(torch.tanh, self.hidden(self.dropout(vectors)))
+        return self.scores(vectors)
+
+    def vectors(self, states: Tensor, batch: Batch) -> Tensor:
+        """See `Head.vectors`; with a hidden layer, its input."""
         vectors = states[:, :, 0].float()
         if self.shape.of_kind.is_pair:
             vectors = compared(vectors, _second(states, batch).float(), self.pair)
         if self.feats:
             vectors = torch.cat([vectors, _statistics(vectors, batch)], -1)
-        vectors = vectors.contiguous()
-        if self.hidden is not None:
-            vectors = elementwise(torch.tanh, self.hidden(self.dropout(vectors)))
-        return self.scores(vectors)
+        return vectors.contiguous()
 
     def loss(self, scores: Tensor, batch: Batch) -> Tensor:
         """See `Head.loss`; for a distribution, the mean cross-entropy against the true scores' distributions."""

@@ -1,6 +1,7 @@
 """The registry of modes: one file per mode, each exporting `MODE`."""
 
 import sys
+from collections.abc import Iterable
 
 from meltpoint.adapters.multiplier_table import Mode
 from meltpoint.tasks.core import registry
@@ -9,6 +10,16 @@ from meltpoint.tasks.core import registry
 def names() -> list[str]:
     """The names of all modes."""
     return registry.names(sys.modules[__name__])
+
+
+LADDER = "ladder"
+"""The word for all modes."""
+
+
+def expanded(words: Iterable[str]) -> tuple[str, ...]:
+    """Names of modes, in which `ladder` is replaced by all modes, the cheapest first."""
+    every = sorted(names(), key=lambda name: get(name).rung)
+    return tuple(name for word in words for name in (every if word == LADDER else [word]))
 
 
 def get(word: str) -> Mode:

@@ -3,20 +3,28 @@
 Peters, Ruder & Smith 2019, §3.2 and appendix A.1; the mix is Peters et al. 2018, eq. 1.
 """
 
-from typing import Literal
-
 from meltpoint.adapters.hyperparameters import Parameter, Setting
-from meltpoint.adapters.multiplier_table import DefaultHead, DefaultHeads, Mode, Phase, by_kind
+from meltpoint.adapters.multiplier_table import DefaultHead, DefaultHeads, Layers, Mode, Phase, by_kind
 from meltpoint.tasks.core.kinds import reading
 
 LAYERS = Parameter(
-    "feature_extraction.layers", "mix", "the head's input: a learned mix of all layers, or the top layer",
-    choices=("mix", "top"), shapes=True,
+    "feature_extraction.layers", "mix",
+    "the head's input: a learned mix of all layers, the top layer, or the one layer at feature_extraction.depth",
+    choices=("mix", "top", "depth"), shapes=True,
+)  # fmt: skip
+DEPTH = Parameter(
+    "feature_extraction.depth", 1.0, "the layer's relative depth: 0 is the embeddings, 1 the top layer", 0.0, 1.0,
+    shapes=True,
 )  # fmt: skip
 
 
-def layers(setting: Setting) -> Literal["mix", "top"]:
-    """The layers in the head's input: the papers' mix, or the top layer, 1/7 of a six-layer encoder's cache."""
+def layers(setting: Setting) -> Layers:
+    """The layers in the head's input: the papers' mix, or one layer, 1/7 of a six-layer encoder's cache.
+
+    Middle layers are often better than the last (Skean et al. 2025, arXiv 2502.02013).
+    """
+    if setting[LAYERS.name] == "depth":
+        return float(setting.get(DEPTH.name, DEPTH.default))
     return "top" if setting[LAYERS.name] == "top" else "mix"
 
 
@@ -53,6 +61,9 @@ MODE = Mode(
     trains_encoder=False,
     default_heads=HEADS,
     phases=phases,
-    hyperparameters=(LAYERS,),
+    verb="Freeze it",
+    hue=0.58,
+    rung=1,
+    hyperparameters=(LAYERS, DEPTH),
     summary="the encoder stays frozen; a task model trains on a learned mix of all its layers",
 )

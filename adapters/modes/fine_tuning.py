@@ -35,5 +35,8 @@ MODE = Mode(
     trains_encoder=True,
     default_heads=HEADS,
     phases=phases,
+    verb="Fine-tune it",
+    hue=0.05,
+    rung=6,
     summary="the whole encoder trains, with a small output layer on its top layer",
 )

@@ -41,12 +41,15 @@ class SplitInputs:
         """A split's inputs; hidden states missing from the cache are computed now, together with other workers.
 
         Args:
-            frozen: whether the encoder is frozen and still as pretrained, so that the cache is valid for it.
+            frozen: whether the encoder is frozen and still as pretrained, so that the cache is valid for it. Layers
+                that never train (`AdaptedModel.starts_at`) are always so, for rows that the encoder reads as they are.
         """
-        cache = self.frozen_states if frozen else None
+        is_part = self.model.starts_at is not None
+        is_valid = all(row.is_its_input for row in split.rows) if is_part else frozen
+        cache = self.frozen_states if is_valid else None
         key = id(split), cache is not None
         if key not in self._opened:
-            first_pieces = self.model.head.reads == "first"
+            first_pieces = self.model.head.reads == "first" and not is_part
             features = None if cache is None else cache.open(self.model, split, self.task, first_pieces)
             self._opened[key] = inputs(split) if features is None else inputs(split, features, first_pieces)
         return self._opened[key]

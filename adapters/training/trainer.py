@@ -17,9 +17,11 @@ from meltpoint.adapters import modes
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import Inputs, prefetched, training_batches
 from meltpoint.adapters.hardware import Hardware, resolve_precision
+from meltpoint.adapters.hyperparameters import common as value
 from meltpoint.adapters.layers.compact_embedding import Snapshot, pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
+from meltpoint.adapters.training import linear_fit
 from meltpoint.adapters.training.epochs import EpochResult, best_epoch
 from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation, FrozenStates, SplitInputs, evaluate
 from meltpoint.adapters.training.optimisers import ADAM_RULES, AdamRule, EncoderAdamW, StackedAdamW
@@ -60,28 +62,31 @@ class Trainer:
         self.inputs = SplitInputs(model, data.task, frozen_states)
         self.hardware, self.device = hardware, torch.device(hardware.device)
         self.precision = resolve_precision(str(setting["precision"]), hardware.device)
-        self.batch_size = int(setting["batch_size"])
+        self.batch_size = int(value(setting, "batch_size"))
         self.micro_batch = micro_batch if micro_batch is not None and micro_batch < self.batch_size else None
         part = (self.micro_batch or self.batch_size) / self.batch_size
         self.evaluation_rows = max(1, int(EVALUATION_BATCH * part))
         self.trains_encoder = modes.get(mode).trains_encoder
-        decay, rule = float(setting["weight_decay"]), ADAM_RULES[str(setting.get("optimiser", "adamw"))]
+        decay, rule = float(value(setting, "weight_decay")), ADAM_RULES[str(value(setting, "optimiser"))]
         self.encoder_optimiser = self._prepare_encoder(decay, rule) if self.trains_encoder else None
         self.groups = model.layer_groups()
         self.trials = [TrialState.start(member, mode, len(self.groups), len(data.train.rows)) for member in members]
         self.steps_per_epoch = self.trials[0].table.plan.steps_per_epoch
         self.gap_rule = GapRule(setting)
         self.active = list(range(len(members)))
-        decays = torch.tensor([float(member.setting["weight_decay"]) for member in members])
+        decays = torch.tensor([float(value(member.setting, "weight_decay")) for member in members])
         self.head_optimiser = StackedAdamW(list(model.own_parameters().values()), decays, rule)
         self.encoder_moved = False
         self.step = 0
         self.ends_at = math.inf
         model.head.weigh([row.label for row in data.train.rows])
 
-    def _prepare_encoder(self, weight_decay: float, rule: AdamRule) -> EncoderAdamW:
-        """Replace the encoder's parameters by the ones that train; return their optimiser."""
+    def _prepare_encoder(self, weight_decay: float, rule: AdamRule) -> EncoderAdamW | None:
+        """Replace the encoder's parameters by the ones that train; return their optimiser, None without any."""
         encoder = self.model.encoder
+        if self.model.frozen:
+            groups = self.model.layer_groups()[:-1]
+            return EncoderAdamW(groups, weight_decay, rule) if any(group.parameters for group in groups) else None
         # Only the task's rows of its table of subword tokens are trained; the result is exactly the same.
         table = encoder.compact_pieces(pieces_of(self.data.train, encoder.tokenizer.pad_piece))
         optimiser = EncoderAdamW(self.model.layer_groups()[:-1], weight_decay, rule)
@@ -102,7 +107,8 @@ class Trainer:
         """
         epoch = self.step // self.steps_per_epoch + 1
         started = time.perf_counter()
-        losses = self._train(epoch)
+        phase, _ = self.trials[self.active[0]].table.plan.phase_at(self.step)
+        losses = self._fit() if phase.is_fitted else self._train(epoch)
         trained = time.perf_counter()
         outcomes: list[Outcome] = [
             (index, self.trials[index].not_finite(epoch, self.step))
@@ -176,6 +182,15 @@ class Trainer:
         finite = total.isfinite() & self._weights_are_finite()
         return torch.where(finite, total / steps, math.nan).tolist()
 
+    def _fit(self) -> list[float]:
+        """Fit the heads instead of an epoch's steps; return each active trial's mean loss."""
+        self.model.freeze_encoder(True)
+        inputs = self.inputs.open(self.data.train, not self.encoder_moved)
+        settings = [self.trials[index].member.setting for index in self.active]
+        losses = linear_fit.fit(self.model, inputs, self.data.task, settings, self.device, self.precision)
+        self.step += self.steps_per_epoch
+        return losses
+
     def _batches(self, epoch: int, frozen: bool, seeds: Sequence[int]) -> Iterator[Batch]:
         """The epoch's batches on the device; one lane per trial if their seeds differ.
 
@@ -193,10 +208,10 @@ class Trainer:
 
     def _set_encoder_rates(self, table: MultiplierTable) -> None:
         """Set the encoder's rates and freeze the rows that are 0: without a gradient, AdamW skips a parameter."""
-        if self.encoder_optimiser is None:
+        if not self.trains_encoder:
             return
         rates = [table.learning_rate(group, self.step) for group in range(len(self.groups) - 1)]
-        for parameters in self.encoder_optimiser.param_groups:
+        for parameters in self.encoder_optimiser.param_groups if self.encoder_optimiser is not None else ():
             parameters["lr"] = rates[parameters["layer_group"]]
         for index, group in enumerate(self.groups[:-1]):
             is_open = table.multiplier(index, self.step) != 0.0
@@ -248,7 +263,7 @@ class Trainer:
         if best_epoch(trial.results, metric, trial.table.plan.phases[-1].name) is result:
             trial.best = (result.dev[metric], epoch)
             trial.best_state = self.weights(member, goes_on=epoch < trial.table.plan.epochs)
-            trial.best_moved_encoder = self.encoder_moved
+            trial.best_moved_encoder = self.encoder_moved or bool(self.model.frozen)
         return result
 
     def weights(self, member: int, goes_on: bool) -> Snapshot:
@@ -256,7 +271,7 @@ class Trainer:
         own = self.model.own_weights(member)
         if not self.trains_encoder:
             return own
-        if not self.encoder_moved:
+        if not (self.encoder_moved or self.model.frozen):
             return own | self.model.pretrained_weights()
         return own | self.model.encoder_weights(copied=goes_on)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from meltpoint.adapters import modes
 from meltpoint.adapters.encoders.minilm import PACKAGE
 from meltpoint.adapters.families.reference import encoder_word
 from meltpoint.sweeps.machine.terminal import tell
@@ -100,7 +101,7 @@ def _product(options: SweepOptions) -> dict[str, object]:
     return {
         "name": options.name or _name_of(split_at_commas(options.task)),
         "encoders": encoder_names(options.encoder) if options.encoder else (default_encoder(),),
-        "modes": split_at_commas(options.mode) if options.mode else MODES,
+        "modes": modes.expanded(split_at_commas(options.mode)) if options.mode else MODES,
         "tasks": task_names(options.task), "head": options.head,
         "trials": TRIALS if options.trials is None else options.trials,
         "seeds": SEEDS if options.seeds is None else options.seeds,
@@ -252,7 +253,7 @@ def _fitting(file: SpecFile, changes: Mapping[str, str]) -> Callable[[FileBlock,
     """
     if not changes:
         return lambda block, key: False
-    from meltpoint.adapters import encoders, modes, settings  # imports torch, which only `--set` needs
+    from meltpoint.adapters import encoders, settings  # imports torch, which only `--set` needs
 
     def has(block: FileBlock, key: str) -> bool:
         cells = itertools.product(block.modes, map(encoders.traits, block.encoders), {get(t).kind for t in block.tasks})

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from meltpoint.adapters import modes
+from meltpoint.adapters.hyperparameters import common
 from meltpoint.adapters.training.epochs import best_epoch
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN, Attempt
@@ -105,7 +106,7 @@ class MemoryCeilings:
 
 def _size(order: Order) -> int:
     """The product in a trial's setting that its memory grows with."""
-    return int(order.setting["batch_size"]) * int(order.setting["max_pieces"])
+    return int(common(order.setting, "batch_size")) * int(order.setting["max_pieces"])
 
 
 OF_ORDER = (*Trial.model_fields, "head", "data_fingerprint", "documents_fingerprint", "encoder_fingerprint")

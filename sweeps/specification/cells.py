@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from meltpoint.adapters import encoders, heads, modes, settings
-from meltpoint.adapters.compatibility import check_own_pooling, check_possible
+from meltpoint.adapters.compatibility import check_mode, check_own_pooling, check_possible
 from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.input_format import CONTEXT, OWN_POOLING, PAIRING, POOLING_KIND
 from meltpoint.adapters.encoders import EncoderReference
@@ -229,6 +229,7 @@ def _head_and_space(
     heads.get(head.name, task.kind)
     space = with_own_pooling(_own_space(spec, block, reference, mode, task, head.name), mode, head)
     check_possible(reference, head.name, task.kind, _pairing(space))
+    check_mode(reference, mode, head.name)
     return head, space
 
 
@@ -259,7 +260,8 @@ def _open(
         data=data_spec(spec, word), data_fingerprint=data.fingerprint, documents_fingerprint=documents,
         train_examples=len(data.train), dev_examples=len(data.all_dev), epoch_dev_examples=len(data.dev),
         mean_words=words / max(1, len(data.train)), length=length, notes=notes,
-        variant=block.variant, trials=block.trials, seeds=block.seeds, searcher=spec.searcher_of(block),
+        variant=block.variant, trials=block.trials, seeds=block.seeds if modes.get(mode).is_random else 1,
+        searcher=spec.searcher_of(block),
         encoder_word="" if name == encoder else encoder_word(encoder),
     )  # fmt: skip
 

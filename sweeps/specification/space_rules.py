@@ -188,7 +188,7 @@ def _fixed(before: Fixed, value: int) -> Fixed:
 def _is_general(space: Space, mode: str, name: str) -> bool:
     """True if a parameter comes from a shipped space that names no task: `MODE.yaml` or `MODE.ENCODER.yaml`."""
     parts = space.sources.get(name, "").removesuffix(".yaml").split(".")
-    return parts[0] == mode and len(parts) <= 2 and "demo" not in parts
+    return parts[0] in (mode, modes.get(mode).space) and len(parts) <= 2 and "demo" not in parts
 
 
 def _scaled(choice: Choice, factor: float) -> Choice:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from meltpoint.adapters.modes import expanded
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.specification.sweep_options import SEARCHERS, SEEDS, TRIALS, Searcher
 from meltpoint.tasks.core.files import exists
@@ -52,7 +53,9 @@ class FileBlock(BaseModel):
 
     name: str = Field(min_length=1, description="write a few words, as in name: fine-tuned")
     encoders: Words = Field(description=f"{NAMES} encoders: [bert-base, minilm]")
-    modes: Words = Field(description=f"{NAMES} modes: [feature_extraction, fine_tuning]")
+    modes: Annotated[Words, AfterValidator(expanded)] = Field(
+        description=f"{NAMES} modes: [feature_extraction, fine_tuning]"
+    )
     tasks: Words = Field(description=f"{NAMES} tasks: [mrpc, stsb]")
     head: str | None = Field(None, description="write a head's name, as in head: bilstm")
     variant: str = Field("", description="write a word, as in variant: large")

@@ -174,7 +174,9 @@ class Searched:
         description="bert-base, minilm, hf:ID, hf:FOLDER, NAME=hf:FOLDER, elmo:FOLDER; use commas, or repeat.",
     )
     mode: Words | None = Field(
-        default=None, description="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥); default: all."
+        default=None,
+        description="feature_extraction (❄), fine_tuning (🔥) and stack_and_finetune (❄🔥) by default; others in `list "
+        "modes`; ladder for all.",
     )
     task: Words | None = Field(default=None, description="A name from `list tasks`, or your own task.yaml.")
     spec: Text | None = Field(

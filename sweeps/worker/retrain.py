@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from meltpoint.adapters import encoders, heads, modes, settings
-from meltpoint.adapters.compatibility import check_possible
+from meltpoint.adapters.compatibility import check_mode, check_possible
 from meltpoint.adapters.exported_model import save_folder
 from meltpoint.adapters.families.reference import encoder_word, short_name
 from meltpoint.adapters.hardware import Precision, claim_device
@@ -307,6 +307,7 @@ def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_di
     word = "" if short_name(encoder) == encoder else encoder_word(encoder)
     reference = encoders.resolve(encoder, task.kind)
     check_possible(reference, head, task.kind)
+    check_mode(reference, str(space.cell["mode"]), head)
     space = with_word_tokenizer(space, reference, task)
     recorded, files = facts.get("encoder_fingerprint"), encoders.fingerprint(reference)
     if recorded not in (None, "", files):

@@ -268,8 +268,8 @@ def complete_setting(mode: str, head: str, given: Mapping[str, Value]) -> dict[s
     """A complete setting of small sizes; a dotted name is no keyword: `gradual_unfreezing__epochs_per_group`."""
     allowed = {own.name for own in settings.parameters(mode, head)}
     small = {"epochs": 2, "batch_size": 4, "precision": "fp32", "max_pieces": 32, "learning_rate": 1e-2}
-    sizes = {name: value for name, value in TINY_SIZES.items() if name in allowed}
-    return settings.complete({**small, **sizes, **{k.replace("__", "."): v for k, v in given.items()}}, mode, head)
+    sizes = {name: value for name, value in (small | TINY_SIZES).items() if name in allowed}
+    return settings.complete({**sizes, **{k.replace("__", "."): v for k, v in given.items()}}, mode, head)
 
 
 def encoded(

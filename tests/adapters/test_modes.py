@@ -19,11 +19,17 @@ FACTS = {
     "feature_extraction": ("❄", "mix", False, "bcn"),
     "fine_tuning": ("🔥", "top", True, "native"),
     "stack_and_finetune": ("❄🔥", "top", True, "highway_lstm"),
+    "probe": ("🔍", 1.0, False, "pooling"),
+    "norm_bias": ("⚖", "top", True, "native"),
+    "lora": ("🧩", "top", True, "native"),
+    "top_k": ("🔝", "top", True, "native"),
+    "lp_ft": ("🔍🔥", "top", True, "pooling"),
 }
 
 
-def test_the_three_modes_of_the_papers_are_there():
+def test_the_modes_of_the_papers_and_the_rungs_between_are_there():
     assert modes.names() == sorted(FACTS)
+    assert sorted(modes.get(name).rung for name in FACTS) == list(range(len(FACTS)))
 
 
 @pytest.mark.parametrize("name", FACTS)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -78,6 +81,8 @@ class HuggingFaceEncoder(Encoder):
         self._position_padding = position_padding(model)
         self.separate_above = self._own_change = length_of_change(model.config)
         self._dropout: float | None = None
+        self._lora: tuple[Any] | None = None  # in a tuple, so that its weights do not count twice
+        self._frozen_below: int | None = None
         self.padding_free = self._leaves_out = self._always_masks = False
         rows = rows_to_check(model, self.tokenizer, tokenizer)
         alone = self._read_plainly(rows)
@@ -116,6 +121,58 @@ class HuggingFaceEncoder(Encoder):
             return super().top(batch)
         (top,) = _in_rows(self._run_unpadded(batch, unpadded)[-1:], unpadded)
         return top
+
+    def freeze_below(self, layer: int) -> bool:
+        """See `Encoder.freeze_below`; the shortcut is compared with the full computation on two rows."""
+        if len(_layer_stack(self.model)) != self.layers - 1 or self.separate_above < UNBOUNDED:
+            return False
+        self.eval()
+        batch = self._batch("a b c", "a")
+        with torch.no_grad():
+            states, expected = self(batch)[layer], self.top(batch)
+            found = self.top_from(batch, states, layer)
+        is_same = torch.allclose(found[batch.piece_mask], expected[batch.piece_mask], atol=_ROUNDING)
+        self._frozen_below = layer if is_same else None
+        return is_same
+
+    def top_from(self, batch: Batch, states: Tensor, layer: int) -> Tensor:
+        """`top`, with the layers above `layer` alone; transformers' own code calls them, on the given states."""
+        stack, unpadded = _layer_stack(self.model), self._unpadded(batch)
+        given = states if unpadded is None else unpadded.unpad(states)[None]
+        name = next(name for name, module in self.model.named_modules() if module is stack)
+        hook = stack[layer].register_forward_pre_hook(lambda _, inputs: (given, *inputs[1:]))
+        self.model.set_submodule(name, stack[layer:])
+        try:
+            return self.top(batch)
+        finally:
+            self.model.set_submodule(name, stack)
+            hook.remove()
+
+    def train(self, mode: bool = True) -> HuggingFaceEncoder:
+        """Set training mode, except for layers that are frozen for good (`freeze_below`)."""
+        super().train(mode)
+        if mode and self._frozen_below is not None:
+            upper = {id(own) for layer in _layer_stack(self.model)[self._frozen_below :] for own in layer.modules()}
+            for module in self.modules():
+                module.training = id(module) in upper
+        return self
+
+    def add_lora(self, rank: int, alpha: int) -> None:
+        """See `Encoder.add_lora`; by the package `peft`, with its target "all-linear"."""
+        from peft import LoraConfig, get_peft_model
+
+        groups = self._group_of
+        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an older name
+            self._lora = (get_peft_model(self.model, config),)
+        self._group_of = {name: groups[_without_lora(name)] for name, _ in self.model.named_parameters()}
+
+    def save_lora(self, folder: Path) -> None:
+        """See `Encoder.save_lora`."""
+        if self._lora is not None:
+            with quiet():
+                self._lora[0].save_pretrained(folder)
 
     def _unpadded(self, batch: Batch) -> Unpadded | None:
         """The layout of a batch without its padding; None if it has no padding, or must be read with it."""
@@ -176,10 +233,12 @@ class HuggingFaceEncoder(Encoder):
     def save(self, folder: Path) -> None:
         """Write the encoder and its tokenizer in the hub's layout, so that `hf:FOLDER` reads them back.
 
-        The folder names no labels, so that no classification pipeline runs on it (`leave_without_labels`).
+        LoRA's matrices are merged into the weights. The folder names no labels, so that no classification pipeline runs
+        on it (`leave_without_labels`).
         """
         with quiet():
-            self.model.save_pretrained(folder)
+            model = self.model if self._lora is None else copy.deepcopy(self._lora[0]).merge_and_unload()
+            model.save_pretrained(folder)
             self.tokenizer.save(folder)
         leave_without_labels(folder)
         configuration.write_files(folder, self._sentence_files)
@@ -347,6 +406,11 @@ def _layer_stack(model: nn.Module) -> nn.ModuleList:
     """The list of the transformer's layers: the list with most of the weights."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     return max(lists, key=lambda modules: sum(parameter.numel() for parameter in modules.parameters()))
+
+
+def _without_lora(name: str) -> str:
+    """The name of a parameter before LoRA's matrices were added: that of the layer's own weight."""
+    return re.sub(r"\.lora_[AB]\.default\.weight$", ".weight", name).replace(".base_layer.", ".")
 
 
 def _make_dropouts_real(model: nn.Module) -> None:

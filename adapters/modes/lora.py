@@ -1,0 +1,47 @@
+"""🧩 LoRA: a product of two thin matrices trains beside each linear layer, whose own weights stay frozen.
+
+Hu et al. 2022, section 4, with all linear layers instead of the attention's queries and values alone: "LoRA Without
+Regret" (Schulman et al. 2025) finds it as good as full fine-tuning on small data if all layers have one and its rate is
+about ten times as large. Variants are level once the rate is tuned (arXiv 2602.04998), so none of them is a mode.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meltpoint.adapters.hyperparameters import Parameter, Setting
+from meltpoint.adapters.modes import fine_tuning
+from meltpoint.adapters.multiplier_table import Mode, top_layer
+
+if TYPE_CHECKING:
+    from meltpoint.adapters.encoder import Encoder
+
+RANK = Parameter("lora.rank", 16, "the number of columns of each thin matrix", 1, 4096)
+ALPHA = Parameter("lora.alpha", 32, "the product is multiplied by alpha / rank", 1, 4096)
+
+
+def adapt(encoder: Encoder, setting: Setting) -> None:
+    """Add the thin matrices, and freeze the encoder's own weights.
+
+    Raises:
+        ValueError: the encoder is not of transformers.
+    """
+    encoder.add_lora(int(setting[RANK.name]), int(setting[ALPHA.name]))
+
+
+MODE = Mode(
+    name="lora",
+    symbol="🧩",
+    layers=top_layer,
+    trains_encoder=True,
+    default_heads=fine_tuning.HEADS,
+    phases=fine_tuning.phases,
+    verb="Use LoRA",
+    hue=0.35,
+    rung=4,
+    adapt=adapt,
+    space="fine_tuning",
+    families=("hf",),
+    hyperparameters=(RANK, ALPHA),
+    summary="thin matrices beside all linear layers of the encoder train, and the head",
+)

@@ -1,0 +1,53 @@
+"""⚖ Norms and biases: only layer norms and biases of the encoder train, and the head.
+
+BitFit (Ben Zaken, Goldberg & Ravfogel 2022, section 3) trains the biases and the head; layer norms are added here, as
+in Qi et al. 2022, "Parameter-Efficient Tuning on Layer Normalization". About 0.1 % of BERT's weights train.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.modes import fine_tuning
+from meltpoint.adapters.multiplier_table import Mode, top_layer
+
+if TYPE_CHECKING:
+    from meltpoint.adapters.encoder import Encoder
+
+
+def adapt(encoder: Encoder, _: Setting) -> None:
+    """Freeze everything but the biases and the weights of norms.
+
+    Raises:
+        ValueError: the encoder has neither.
+    """
+    norms = {
+        id(parameter)
+        for module in encoder.modules() if type(module).__name__.endswith("Norm")
+        for parameter in module.parameters(recurse=False)
+    }  # fmt: skip
+    trains = {
+        name: id(parameter) in norms or name.rpartition(".")[2].startswith("bias")
+        for name, parameter in encoder.named_parameters()
+    }
+    if not any(trains.values()):
+        raise ValueError(f"{encoder.revision} has no biases and no layer norms, so norm_bias cannot train it.")
+    for name, parameter in encoder.named_parameters():
+        parameter.requires_grad_(trains[name])
+
+
+MODE = Mode(
+    name="norm_bias",
+    symbol="⚖",
+    layers=top_layer,
+    trains_encoder=True,
+    default_heads=fine_tuning.HEADS,
+    phases=fine_tuning.phases,
+    verb="Tune norms and biases",
+    hue=0.45,
+    rung=2,
+    adapt=adapt,
+    space="fine_tuning",
+    summary="layer norms and biases of the encoder train, and the head",
+)
