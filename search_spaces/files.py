@@ -66,7 +66,7 @@ def stems(mode: str, encoder: str, task: str, head: str = "", has_pooling: bool 
     pooled = [f"{mode}.{POOLED}"] if has_pooling and head == POOLING else []
     general = [mode, *(f"{mode}.{name}" for name in parts), *pooled]
     own = general if encoder.startswith("hf:") else [*general, stem, *(f"{stem}.{name}" for name in parts)]
-    below = modes.get(mode).space
+    below = modes.get(mode).space if mode in modes.names() else ""
     return [*stems(below, encoder, task, head, has_pooling), *own] if below else own
 
 
@@ -259,5 +259,11 @@ def _reason(name: str) -> str:
         of_pairs = any(one.name == name and one.of_pairs for one in heads.get(owners[0]).hyperparameters)
         where = " on pairs of sentences" if of_pairs else ""
         return f"it belongs to head {' or '.join(owners)}{where}; choose that head with --head, or leave it out"
+    without = [mode for mode in modes.names() if name in modes.get(mode).unused]
+    if without:
+        others = [mode for mode in modes.names() if mode not in without]
+        return (
+            f"{' and '.join(without)} does not use it; put it under `modes:` for {' or '.join(others)}, or leave it out"
+        )
     training_modes = [mode for mode in modes.names() if modes.get(mode).trains_encoder]
     return f"it needs an encoder that trains; put it under `modes:` for {' or '.join(training_modes)}, or leave it out"

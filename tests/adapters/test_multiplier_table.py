@@ -143,7 +143,7 @@ def test_a_row_is_0_exactly_where_the_mode_or_gradual_unfreezing_freezes_it_and_
     phase, first = plan.phase_at(step)
     pace = full.get("gradual_unfreezing.epochs_per_group")
     thawed = float("inf") if pace is None else (step - first) / per_epoch / float(pace) + 1e-9
-    is_open = group == groups - 1 or (phase.encoder_trains and groups - 1 - group <= thawed)
+    is_open = group == groups - 1 or (phase.trains(group, groups - 1) and groups - 1 - group <= thawed)
     value = table.multiplier(group, step)
     assert (value > 0.0) == is_open
     assert 0.0 <= value <= 1.0

@@ -185,7 +185,7 @@ def test_an_impossible_key_is_refused_with_its_reason(space_file, allowed):
 
     assert "bilstm.layers is not possible here: it belongs to head bilstm" in refused("bilstm.layers: 1")
     assert "it belongs to mode stack_and_finetune" in refused("stack_and_finetune.stack_epochs: 1")
-    assert "needs an encoder that trains; put it under `modes:` for fine_tuning or stack" in refused(
+    assert "needs an encoder that trains; put it under `modes:` for fine_tuning or lora" in refused(
         "discriminative_rates.factor: 1"
     )
 
