@@ -14,8 +14,6 @@ from pathlib import Path
 from meltpoint.benchmarks.job import Answer, Job, add_arguments, dev_only, job_of
 from meltpoint.benchmarks.timing import Comparison, Finished, Measurement, alternate, run_timed, show
 
-MIB = 2**20
-
 
 def compare(job: Job, repeats: int, with_test: bool = False) -> Comparison:
     """Run both sides alternately.
@@ -90,7 +88,7 @@ def rival_side(job: Job) -> Measurement:
 
 
 def measurement(finished: Finished, answer: Answer) -> Measurement:
-    """The figures of one run: its phases, its memory, and the mean of its dev scores with the standard error."""
+    """The figures of one run: its phases, and the mean of its dev scores with the standard error."""
     scores = list(answer.dev.values())
     error = statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else 0.0
     return Measurement(
@@ -99,8 +97,6 @@ def measurement(finished: Finished, answer: Answer) -> Measurement:
             "start-up, s": answer.first_began - finished.began,
             "trials, s": answer.last_ended - answer.first_began,
             "after the last trial, s": finished.began + finished.seconds - answer.last_ended,
-            "processor time, s": finished.cpu_seconds,
-            "peak memory, MiB": finished.peak_bytes / MIB,
             "dev, mean over the settings": statistics.mean(scores),
             "dev, standard error": error,
             "dev, best": max(scores),
@@ -112,7 +108,6 @@ def main() -> None:
     """Run the comparison."""
     parser = argparse.ArgumentParser(prog="against_trainer", description=__doc__)
     add_arguments(parser)
-    parser.add_argument("--group-by-length", action="store_true", help="the Trainer groups its batches by length")
     parser.add_argument("--with-test", action="store_true", help="Meltpoint also scores its best setting on test")
     options = parser.parse_args()
     if find_spec("accelerate") is None:

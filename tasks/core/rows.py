@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from meltpoint.tasks.core.files import parse_json
@@ -23,24 +22,25 @@ from meltpoint.tasks.core.readers import (
     shown,
 )
 from meltpoint.tasks.core.streams import Row, dataset_rows, parquet_rows
-from meltpoint.tasks.core.user_layout import TABLES, UserFileLayout, compiled, matched
+from meltpoint.tasks.core.user_layout import TABLES, Layout
 
 SPLIT = "split"
 """The name of the cell with the split of a row."""
 
 
-def cell_names(layout: UserFileLayout) -> dict[str, str]:
-    """The name of each cell of a record → its column in the file.
+def cells_of(key: str, layout: Layout) -> dict[str, str]:
+    """The names of a key's cells → their columns; a text of several columns has a cell for each: `text: title`."""
+    columns = layout.named.get(key, (key,))
+    return {key: columns[0]} if len(columns) == 1 else {f"{key}: {column}": column for column in columns}
 
-    A text of several columns has a cell for each: `text: title`, `text: body`.
-    """
-    named: dict[str, str] = {}
-    for key, columns in layout.columns.items():
-        named |= {key if len(columns) == 1 else f"{key}: {column}": column for column in columns}
+
+def cell_names(layout: Layout) -> dict[str, str]:
+    """The name of each cell of a record → its column in the file."""
+    named = {cell: column for key in layout.named for cell, column in cells_of(key, layout).items()}
     return named | ({SPLIT: layout.split_column} if layout.split_column else {})
 
 
-def read_records(path: Path, layout: UserFileLayout) -> Iterable[Record]:
+def read_records(path: Path, layout: Layout) -> Iterable[Record]:
     """The rows of one file.
 
     Raises:
@@ -56,11 +56,11 @@ def read_records(path: Path, layout: UserFileLayout) -> Iterable[Record]:
     return (as_record(path, line, row, names, layout) for line, row in numbered_rows(path, layout))
 
 
-def _table(path: Path, layout: UserFileLayout) -> list[Record]:
-    read = partial(read_csv, quote=layout.quotechar) if layout.quoting else read_table
-    return read(
-        path, None, header=layout.header, widths=layout.widths, separator=layout.delimiter, encoding=layout.encoding
-    )
+def _table(path: Path, layout: Layout) -> list[Record]:
+    is_csv = layout.format == "csv"
+    read = read_csv if (is_csv if layout.quoting is None else layout.quoting) else read_table
+    separator = layout.delimiter or ("," if is_csv else "\t")
+    return read(path, None, header=layout.header, separator=separator, encoding=layout.encoding)
 
 
 def _renamed(row: Record, names: Mapping[str, str]) -> Record:
@@ -75,18 +75,21 @@ def _position(row: Record, column: str) -> int:
     return position_of(row.path, column, row.positions)
 
 
-def _matches(path: Path, layout: UserFileLayout, names: Mapping[str, str]) -> Iterator[Record]:
-    pattern = compiled(layout.pattern)
+def _matches(path: Path, layout: Layout, names: Mapping[str, str]) -> Iterator[Record]:
+    pattern = re.compile(layout.pattern or "")
     positions = {name: number for number, name in enumerate(names)}
     for number, line in enumerate(read_lines(path, encoding=layout.encoding), 1):
+        match = pattern.fullmatch(line)
         if layout.empty == "skip" and not line.strip():
             yield Record(path, number, [""] * len(names), positions)
-            continue
-        groups = matched(pattern, line, f"{path}, line {number}")
-        yield Record(path, number, [groups[column] or "" for column in names.values()], positions)
+        elif match is None:
+            fault = f"{line[:60]!r} does not match the pattern. Correct the line or the pattern."
+            raise ValueError(f"{path}, line {number}: {fault}")
+        else:
+            yield Record(path, number, [match[column] or "" for column in names.values()], positions)
 
 
-def _text_files(folder: Path, layout: UserFileLayout) -> Iterator[Record]:
+def _text_files(folder: Path, layout: Layout) -> Iterator[Record]:
     """The files of a folder's subfolders: the subfolder's name is the label, the file's contents are the text."""
     try:
         classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
@@ -105,7 +108,7 @@ def _text_files(folder: Path, layout: UserFileLayout) -> Iterator[Record]:
                 yield Record(path, 1, [text, place.name], positions)
 
 
-def numbered_rows(path: Path, layout: UserFileLayout) -> Iterator[tuple[int, Row]]:
+def numbered_rows(path: Path, layout: Layout) -> Iterator[tuple[int, Row]]:
     """The rows of a jsonl or parquet file or a `datasets` folder: (line or row number from 1, column → value)."""
     if layout.format == "jsonl":
         return json_rows(path, read_lines(path, encoding=layout.encoding))
@@ -133,7 +136,7 @@ def json_row(path: Path, number: int, line: str) -> Row:
     return row
 
 
-def as_record(path: Path, line: int, row: Row, names: Mapping[str, str], layout: UserFileLayout) -> Record:
+def as_record(path: Path, line: int, row: Row, names: Mapping[str, str], layout: Layout) -> Record:
     """The record of a row with named columns; `names` comes from `cell_names`."""
     takes_null = layout.empty != "refuse"
     cells = [
@@ -223,27 +226,3 @@ def label_list(path: Path, line: int, row: Row, column: str) -> str:
     if not isinstance(value, list):
         return cell_text(path, line, row, column)
     return LabelList([cell_text(path, line, {column: part}, column) for part in value])
-
-
-def with_labels(records: Iterable[Record], path: Path, encoding: str) -> Iterator[tuple[Record, Record]]:
-    """Each record with its label's record, from the same line of another file.
-
-    Raises:
-        ValueError: the files have different numbers of rows.
-    """
-    labels = read_lines(path, encoding=encoding)
-    position = -1
-    for position, record in enumerate(records):
-        if position >= len(labels):
-            break
-        yield record, Record(path, position + 1, [labels[position]], {LABEL: 0})
-    if position + 1 != len(labels):
-        more, rows = ("more", position + 1) if position < len(labels) - 1 else ("fewer", f"more than {len(labels)}")
-        raise ValueError(
-            f"{path} has {more} lines ({len(labels)}) than there are rows of text ({rows}). Write one label per line."
-        )
-
-
-def chained(paths: Iterable[Path], read: Callable[[Path], Iterable[Record]]) -> Iterator[Record]:
-    """The records of several files, one after another."""
-    return chain.from_iterable(map(read, paths))

@@ -16,7 +16,7 @@ from meltpoint.tasks.core.files import without_suffix
 from meltpoint.tasks.core.kinds import DOCUMENT, GROUP, LABEL
 from meltpoint.tasks.core.readers import shown
 from meltpoint.tasks.core.task import SPLITS, Kind, Split
-from meltpoint.tasks.core.user_layout import UserFileLayout
+from meltpoint.tasks.core.user_layout import Layout
 from meltpoint.tasks.core.wording import some
 from meltpoint.tasks.inspection.file_shape import FileShape, shape_of
 from meltpoint.tasks.inspection.roles import GUESS, Asked, Roles, roles_of
@@ -72,19 +72,17 @@ def draft_of(
     Raises:
         ValueError: a file is missing, in an unknown format, or without texts or labels.
     """
-    labels: dict[Split, Path] = {}
     remarks: list[str] = []
     if given:
         split_places = {split: [Place(path, "file", split)] for split, path in given.items()}
     else:
-        labels, places = _label_files(places_of(paths))
-        split_places, remarks = by_split(places)
+        split_places, remarks = by_split(places_of(paths))
     first = split_places["train"][0]
     shape = shape_of(first)
-    roles = _roles(first, shape, asked, has_label_file=bool(labels))
+    roles = _roles(first, shape, asked)
     draft = Draft()
     draft.keys |= {"name": _name(named, first), "kind": roles.kind}
-    _add_files(draft, split_places, labels, roles, relative_to)
+    _add_files(draft, split_places, roles, relative_to)
     _add_format(draft, shape, roles)
     if asked.group:
         columns = draft.keys.get("columns", {})
@@ -92,27 +90,13 @@ def draft_of(
         draft.keys["columns"] = {**columns, GROUP: asked.group}
     for remark in remarks:
         draft.remark("files", remark)
-    layout = _layout(draft, shape, roles)
-    _count(draft, split_places, labels, layout)
+    _count(draft, split_places, _layout(draft))
     _add_labels(draft, roles.kind)
     _add_parts(draft, carves_test=bool(given))
     return draft
 
 
-def _label_files(places: Sequence[Place]) -> tuple[dict[Split, Path], list[Place]]:
-    """The files of labels among places (`train.gold.txt`, `val_labels.txt`), by split, and the other places."""
-    found = {
-        place.split: place.path
-        for place in places
-        if place.form == "file" and place.split and re.search(r"(?<![a-z])(gold|labels?)(?![a-z])", place.path.stem)
-        and place.path.suffix == ".txt"
-    }  # fmt: skip
-    others = [place for place in places if place.path not in found.values()]
-    is_complete = found and all(place.split in found for place in others)
-    return (found, others) if is_complete else ({}, list(places))
-
-
-def _roles(place: Place, shape: FileShape, asked: Asked, *, has_label_file: bool) -> Roles:
+def _roles(place: Place, shape: FileShape, asked: Asked) -> Roles:
     if shape.format == "folders":
         if asked.group:
             raise ValueError(f"{place.path} is a folder of files and has no column '{asked.group}'; leave --group out.")
@@ -129,12 +113,8 @@ def _roles(place: Place, shape: FileShape, asked: Asked, *, has_label_file: bool
                 f"{DOCUMENT}."
             )
         return shape.roles
-    names, rows = list(shape.names), list(shape.rows)
-    if has_label_file:
-        # Placeholder labels suffice to find the texts.
-        names, rows = [*names, LABEL], [{**row, LABEL: str(number % 2)} for number, row in enumerate(rows)]
     try:
-        return roles_of(names, rows, asked)
+        return roles_of(shape.names, shape.rows, asked)
     except ValueError as error:
         raise ValueError(f"{place.path} ({shape.format}): {error}") from None
 
@@ -151,10 +131,7 @@ def _name(named: str, place: Place) -> str:
     return "my_task"
 
 
-def _add_files(
-    draft: Draft, places: Mapping[Split, Sequence[Place]], labels: Mapping[Split, Path], roles: Roles,
-    relative_to: Path,
-) -> None:  # fmt: skip
+def _add_files(draft: Draft, places: Mapping[Split, Sequence[Place]], roles: Roles, relative_to: Path) -> None:
     def written(path: Path) -> str:
         return Path(os.path.relpath(path, relative_to)).as_posix()
 
@@ -166,19 +143,17 @@ def _add_files(
         return
     names = {split: [written(place.path) for place in some_places] for split, some_places in places.items()}
     draft.keys["files"] = {split: one[0] if len(one) == 1 else one for split, one in names.items()}
-    if labels:
-        draft.keys["label_files"] = {split: written(labels[split]) for split in names}
 
 
 def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
     keys = dict(shape.keys)
     draft.keys["format"] = shape.format
-    for key in ("delimiter", "quoting", "header", "widths", "encoding", "pattern"):
+    for key in ("delimiter", "quoting", "header", "encoding", "pattern"):
         if key in keys:
             draft.keys[key] = keys[key]
     for key, remark in shape.remarks:
         draft.remark(key, remark)
-    columns = {key: value for key, value in roles.columns.items() if key != LABEL or "label_files" not in draft.keys}
+    columns = roles.columns
     if shape.format == "conll":
         draft.keys["columns"] = keys["columns"]
     elif shape.format not in {"lines", "folders"}:
@@ -195,38 +170,22 @@ def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
         draft.keys["joiner"] = " "
 
 
-def _layout(draft: Draft, shape: FileShape, roles: Roles) -> UserFileLayout:
-    columns = draft.keys.get("columns") or {key: key for key in ("text", LABEL)}
+def _layout(draft: Draft) -> Layout:
+    """The layout of the files as drafted; rows with an empty text are counted, too."""
+    keys = {key: value for key, value in draft.keys.items() if key in Layout.model_fields}
+    columns = keys.get("columns", {})
     assert isinstance(columns, Mapping)
-    named = {key: tuple(value) if isinstance(value, list) else (str(value),) for key, value in columns.items()}
-    if "label_files" in draft.keys:
-        named.pop(LABEL, None)
-    quoting = draft.keys.get("quoting", shape.format == "csv")
-    return UserFileLayout(
-        kind=roles.kind,
-        format=shape.format,
-        columns=named,
-        header=draft.keys.get("header") is not False,
-        quoting=quoting is True,
-        delimiter=str(draft.keys.get("delimiter") or ("," if shape.format == "csv" else "\t")),
-        widths=tuple(shape.keys.get("widths", ())),  # type: ignore[arg-type]
-        encoding=str(draft.keys.get("encoding", "utf-8")),
-        pattern=str(draft.keys.get("pattern", "")),
-        empty="skip",
-        label_separator=roles.label_separator or ",",
-        split_column=roles.split_column,
-    )
+    texts = {key: value if isinstance(value, list) else str(value) for key, value in columns.items()}
+    return Layout.model_validate({**keys, "columns": texts, "empty": "skip"})
 
 
-def _count(
-    draft: Draft, places: Mapping[Split, Sequence[Place]], labels: Mapping[Split, Path], layout: UserFileLayout
-) -> None:
+def _count(draft: Draft, places: Mapping[Split, Sequence[Place]], layout: Layout) -> None:
     is_tagged = layout.of_kind.labels_words
     for split, some_places in places.items():
         counts = SplitCounts()
         for place in some_places:
             try:
-                for value, texts, label in counted_rows(place.path, layout, labels.get(split)):
+                for value, texts, label in counted_rows(place.path, layout):
                     if layout.split_column:
                         _add_to_value(draft, value, texts, label)
                     else:

@@ -152,8 +152,6 @@ def _of_table(path: Path, text: str, table: TableShape) -> FileShape:
         has_quotes = any(is_in_quotes(cell) for row in table.rows for cell in row)
         if form == "csv" and has_quotes and (fault := _fault(path, text, table.delimiter)):
             remarks.append(("quoting", f"NOT YET RIGHT, cells keep their quotes: {fault}"))
-    if table.widths:
-        keys["widths"] = list(table.widths)
     if table.named_twice:
         remarks.append(("columns", f"two columns are named '{table.named_twice}'; numbers, from 0, tell them apart"))
     rows = [dict(zip(table.names, row, strict=True)) for row in table.rows]

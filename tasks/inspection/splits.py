@@ -14,10 +14,10 @@ from meltpoint.tasks.core.conll import read_columns
 from meltpoint.tasks.core.files import exists, is_file, is_folder, regular, without_suffix
 from meltpoint.tasks.core.kinds import LABEL
 from meltpoint.tasks.core.readers import Record
-from meltpoint.tasks.core.rows import SPLIT, numbered_rows, read_records, value_at, with_labels
+from meltpoint.tasks.core.rows import SPLIT, numbered_rows, read_records, value_at
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.core.user_formats import check_documents, conll_layout, group_of, joined_text, label_spellings
-from meltpoint.tasks.core.user_layout import UserFileLayout
+from meltpoint.tasks.core.user_layout import Layout
 
 SPLIT_WORDS: dict[str, Split] = {
     **dict.fromkeys(("train", "training", "trn"), "train"),
@@ -196,7 +196,7 @@ class SplitCounts:
         return 0
 
 
-def counted_rows(path: Path, layout: UserFileLayout, label_file: Path | None = None) -> Iterator[Counted]:
+def counted_rows(path: Path, layout: Layout) -> Iterator[Counted]:
     """The rows of a file, for counting.
 
     Raises:
@@ -205,20 +205,18 @@ def counted_rows(path: Path, layout: UserFileLayout, label_file: Path | None = N
     if layout.format == "conll":
         yield from _conll_rows(path, layout)
     elif layout.of_kind.labels_words:
-        words, tags = (layout.columns[key][0] for key in ("words", "tags"))
+        words, tags = (layout.named[key][0] for key in ("words", "tags"))
         for line, row in numbered_rows(path, layout):
             split = str(value_at(path, line, row, layout.split_column)) if layout.split_column else ""
             yield split, tuple(_items(value_at(path, line, row, words))), _items(value_at(path, line, row, tags))
     else:
-        records = read_records(path, layout)
-        pairs = with_labels(records, label_file, layout.encoding) if label_file else ((one, one) for one in records)
-        for record, label in pairs:
-            texts = tuple(joined_text(record, key, layout) for key in layout.texts())
+        for record in read_records(path, layout):
+            texts = tuple(joined_text(record, key, layout) for key in layout.texts)
             group_of(record, layout)  # refuses an empty group
-            yield record.cell(SPLIT) if layout.split_column else "", texts, _label(label, layout)
+            yield record.cell(SPLIT) if layout.split_column else "", texts, _label(record, layout)
 
 
-def _label(record: Record, layout: UserFileLayout) -> str | list[str]:
+def _label(record: Record, layout: Layout) -> str | list[str]:
     return list(label_spellings(record, layout)) if layout.of_kind.has_labels else record.cell(LABEL)
 
 
@@ -226,7 +224,7 @@ def _items(value: object) -> list[str]:
     return [part if isinstance(part, str) else str(part) for part in value] if isinstance(value, list) else []
 
 
-def _conll_rows(path: Path, layout: UserFileLayout) -> Iterator[Counted]:
+def _conll_rows(path: Path, layout: Layout) -> Iterator[Counted]:
     shape = conll_layout(layout)
     sentences = read_columns(path, shape).sentences
     check_documents(path, (one.document for one in sentences), layout)

@@ -261,25 +261,3 @@ labels: [DESC, HUM, LOC]
     asked=("train_5500.label", "TREC_10.label"),
     guessed={"kind": "sentence_classification", "format": "lines", "encoding": "cp1252"},
 )
-
-TWEETS = Layout(
-    files={
-        "irony/train_text.txt": "@user great 😒 thanks \nA plain day\nlove Mondays\n".encode(),
-        "irony/train_labels.txt": b"1\n0\n1\n",
-        "irony/val_text.txt": b"I see\nso fun to wait\n",
-        "irony/val_labels.txt": b"0\n1\n",
-    },
-    yaml="""\
-name: irony
-kind: sentence_classification
-files: {train: irony/train_text.txt, dev: irony/val_text.txt}
-label_files: {train: irony/train_labels.txt, dev: irony/val_labels.txt}
-format: lines
-pattern: '(?P<text>.*)'
-labels: {0: literal, 1: irony}
-""",
-    train=[(("@user great 😒 thanks",), "irony"), (("A plain day",), "literal"), (("love Mondays",), "irony")],
-    dev=[(("I see",), "literal"), (("so fun to wait",), "irony")],
-    asked=("irony",),
-    guessed={"label_files": {"train": "irony/train_labels.txt", "dev": "irony/val_labels.txt"}},
-)

@@ -14,7 +14,6 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from pyarrow import parquet
 
 from meltpoint import tasks
-from meltpoint.tasks.core import user_layout
 from meltpoint.tasks.core.conll import to_iob2
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check, parquet_files
@@ -92,7 +91,6 @@ def test_a_column_is_found_by_number_under_a_header_too_unless_one_has_that_name
 @pytest.mark.parametrize(
     ("keys", "contents"),
     [
-        ('quotechar: "\'"\n', "text,label\n'a, \"b\"',bad\n"),
         ('delimiter: "|"\nquoting: none\n', 'text|label\na, "b"|bad\n'),
         (r'delimiter: "\t"' + "\nquoting: false\n", 'text\tlabel\na, "b"\tbad\n'),
         ("encoding: utf-16\n", 'text,label\n"a, ""b""",bad\n'.encode("utf-16")),
@@ -315,14 +313,6 @@ def test_tags_of_another_scheme_name_their_sentence(tmp_path):
         load(tmp_path, text, t="a *\n\nb *)\n")
     with pytest.raises(ValueError, match=r"t, line 4, the tag's column: Unknown tag 'B-Y'"):
         load(tmp_path, text, t="a *\n\nb (X)\nc (Y)\n")
-
-
-def test_a_pattern_is_bounded_in_length_and_in_time():
-    with pytest.raises(ValueError, match="pattern: longer than 2000 characters"):
-        user_layout.compiled("a" * 2001)
-    slow = user_layout.compiled("(?P<text>(a|aa)+)b")
-    with pytest.raises(ValueError, match=r"line 1: the pattern takes more than 1 second on this line"):
-        user_layout.matched(slow, "a" * 50, "t, line 1", seconds=0.05)
 
 
 def test_a_file_with_all_splits_gives_test_only_to_whoever_may_open_it(tmp_path):

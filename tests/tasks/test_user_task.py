@@ -15,7 +15,8 @@ from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
-from meltpoint.tasks.core.user_keys import Columns, Files, Hub, HubSplits, LabelFiles, SplitNames, UserTask
+from meltpoint.tasks.core.user_keys import Hub, HubSplits, Splits, UserTask
+from meltpoint.tasks.core.user_layout import Columns
 
 SENTENCES = """\
 name: reviews
@@ -184,18 +185,12 @@ def test_every_mistake_is_one_line_that_names_it(tmp_path, old, new, wanted):
     assert wanted in problem(tmp_path, SENTENCES.replace(old, new), **GOOD)
 
 
-PARTS = {
-    "files": Files, "columns": Columns, "label_files": LabelFiles, "splits": SplitNames, "hub": Hub,
-    "hub.splits": HubSplits,
-}  # fmt: skip
+PARTS = {"files": Splits, "columns": Columns, "splits": Splits, "hub": Hub, "hub.splits": HubSplits}
 KEYS = (*UserTask.model_fields, *(f"{place}.{key}" for place, model in PARTS.items() for key in model.model_fields))
-NEEDED = {
-    "label_files": {"train": "a", "dev": "b"}, "splits": {"train": "a", "dev": "b"},
-    "hub": {"id": "a/b", "revision": "0" * 40},
-}  # fmt: skip
+NEEDED = {"splits": {"train": "a", "dev": "b"}, "hub": {"id": "a/b", "revision": "0" * 40}}
 """What a part of a task file must have beside the value that is tried."""
 LISTS = {
-    "labels", "skip_labels", *(f"{place}.{split}" for place in ("files", "splits") for split in Files.model_fields),
+    "labels", "skip_labels", *(f"{place}.{split}" for place in ("files", "splits") for split in Splits.model_fields),
     *(f"columns.{text}" for text in ("text", "text_a", "text_b")),
 }  # fmt: skip
 """The keys that a list of texts is right for."""
