@@ -111,29 +111,27 @@ def _text_files(folder: Path, layout: Layout) -> Iterator[Record]:
 def numbered_rows(path: Path, layout: Layout) -> Iterator[tuple[int, Row]]:
     """The rows of a jsonl or parquet file or a `datasets` folder: (line or row number from 1, column → value)."""
     if layout.format == "jsonl":
-        return json_rows(path, read_lines(path, encoding=layout.encoding))
+        return json_rows(path, enumerate(read_lines(path, encoding=layout.encoding), 1))
     columns = list(cell_names(layout).values())
     return parquet_rows(path, columns) if layout.format == "parquet" else dataset_rows(path, columns)
 
 
-def json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Row]]:
-    """The objects of a jsonl file's lines; blank lines are left out."""
-    return ((number, json_row(path, number, line)) for number, line in enumerate(lines, 1) if line.strip())
-
-
-def json_row(path: Path, number: int, line: str) -> Row:
-    """The object of one line.
+def json_rows(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Row]]:
+    """The objects of a jsonl file's numbered lines; blank lines are left out.
 
     Raises:
-        ValueError: it is not a JSON object, or has a key twice; the file and the line are named.
+        ValueError: a line is not a JSON object, or has a key twice; the file and the line are named.
     """
-    try:
-        row = parse_json(line, unique_keys=True)
-    except ValueError as error:
-        raise ValueError(f"{path}, line {number}: {error}. Write one object of plain fields per line.") from None
-    if not isinstance(row, dict):
-        raise ValueError(f"{path}, line {number}: not a JSON object. Write one object per line.")
-    return row
+    for number, line in lines:
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line, unique_keys=True)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}. Write one object of plain fields per line.") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {number}: not a JSON object. Write one object per line.")
+        yield number, row
 
 
 def as_record(path: Path, line: int, row: Row, names: Mapping[str, str], layout: Layout) -> Record:

@@ -137,7 +137,7 @@ def _add_files(draft: Draft, places: Mapping[Split, Sequence[Place]], roles: Rol
 
     if roles.split_column:
         only = places["train"][0]
-        draft.keys |= {"file": written(only.path), "split_column": roles.split_column}
+        draft.keys |= {"file": written(only.path), "split_column": roles.split_column, "splits": {}}
         if sum(map(len, places.values())) > 1:
             draft.remark("file", "the other files are not read, because this one has a column of splits")
         return
@@ -192,46 +192,27 @@ def _count(draft: Draft, places: Mapping[Split, Sequence[Place]], layout: Layout
                         counts.add(texts, label, is_tagged=is_tagged)
             except ValueError as error:
                 draft.remark("", f"NOT YET RIGHT: {error}")
-        if split == "test" and not counts.examples and "" in draft.remarks:
-            _leave_out_test(draft)
+        if split == "test" and not counts.examples and "" in draft.remarks:  # most of them lack labels
+            files = draft.keys["files"]
+            assert isinstance(files, dict)
+            fault = f"{files.pop('test')}: {draft.remarks[''].pop()}"
+            draft.remark("files", f"left out, because it cannot be read like train: {fault}")
         elif not layout.split_column:
             draft.counts[split] = counts
     if layout.split_column:
-        _add_splits(draft)
-
-
-def _leave_out_test(draft: Draft) -> None:
-    """Remove test files that cannot be read from a draft; most of them lack labels."""
-    files = draft.keys["files"]
-    assert isinstance(files, dict)
-    names = files.pop("test", None)
-    draft.remark("files", f"left out, because it cannot be read like train: {names}: {draft.remarks[''].pop()}")
+        draft.counts = {split: draft.counts[split] for split in SPLITS if split in draft.counts}
 
 
 def _add_to_value(draft: Draft, value: str, texts: tuple[str, ...], label: str | list[str]) -> None:
     """Count a row of a file that has all splits."""
-    split = split_word(value)
+    split, names = split_word(value), draft.keys["splits"]
+    assert isinstance(names, dict)
     if split is None:
         draft.remark("splits", f"'{value}' is not a known split; its rows are refused")
         return
-    names = draft.keys.setdefault("splits", {})
-    assert isinstance(names, dict)
     names.setdefault(split, value)
-    counts = draft.counts.setdefault(split, SplitCounts())
-    counts.add(texts, label, is_tagged=kinds.get(str(draft.keys["kind"])).labels_words)
-
-
-def _add_splits(draft: Draft) -> None:
-    """Sort the splits, and put them after the split column."""
-    names = draft.keys.pop("splits", {})
-    assert isinstance(names, dict)
-    keys: dict[str, object] = {}
-    for key, value in draft.keys.items():
-        keys[key] = value
-        if key == "split_column":
-            keys["splits"] = {split: names[split] for split in SPLITS if split in names}
-    draft.keys = keys
-    draft.counts = {split: draft.counts[split] for split in SPLITS if split in draft.counts}
+    is_tagged = kinds.get(str(draft.keys["kind"])).labels_words
+    draft.counts.setdefault(split, SplitCounts()).add(texts, label, is_tagged=is_tagged)
 
 
 def _add_labels(draft: Draft, kind: Kind) -> None:

@@ -6,11 +6,9 @@ import gzip
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 
@@ -205,12 +203,3 @@ def test_a_mistake_is_answered_before_an_encoder_or_torch_is_imported(tmp_path):
     assert answer.startswith("2 meltpoint: ")
     assert "train.csv, line 6, field 2 (label): Unknown label 'godo'. Did you mean good" in answer
     assert imported == ""
-
-
-def test_a_test_split_is_asked_for_where_there_is_none(tmp_path):
-    (tmp_path / "train.csv").write_text(TRAIN, encoding="utf-8")
-    path = tmp_path / "task.yaml"
-    path.write_text(TASK.replace("dev.csv", "train.csv"), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"reviews has no test split here\. Carve a labelled test"):
-        open_test(DataSpec(str(path)))
-    assert Path(path).exists()

@@ -282,19 +282,6 @@ def test_tagged_rows_of_a_dataset_have_numbers_or_names_and_may_be_empty(tmp_pat
         load(tmp_path, text.replace("skip", "keep") + "labels: [O, B-X, I-X]\n", t__jsonl=contents)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "tags", "wanted"),
-    [
-        ("bioes", "S-A B-A I-A E-A O", "B-A B-A I-A I-A O"),
-        ("brackets", "* (A* * *) (B) (C*)", "O B-A I-A I-A B-B B-C"),
-        ("iob1", "I-A I-A B-A I-B", "B-A I-A B-A B-B"),
-        ("iob2", "B-A I-A O", "B-A I-A O"),
-    ],
-)
-def test_each_tag_scheme_becomes_iob2(scheme, tags, wanted):
-    assert to_iob2(tags.split(), scheme) == wanted.split()
-
-
 @pytest.mark.parametrize("tags", [["(A*", "(B*"], ["*)"], ["(A"], [""], ["A)"]])
 def test_brackets_that_open_or_close_nothing_are_refused(tags):
     if tags == ["(A"]:

@@ -226,10 +226,6 @@ def test_labels_that_the_task_lacks_are_refused():
         class_id(0, ("c",), ("a", "b"))
 
 
-def test_local_files_need_no_datasets_library():
-    assert "datasets" not in vars(sources)  # imported lazily: the import takes a second in every worker
-
-
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
 
 FILES = {
@@ -330,13 +326,6 @@ def test_a_name_that_is_quoted_in_the_address_is_found(served, monkeypatch):
     assert server.asked[0] == "/data/train%E5%89%AF%E6%9C%AC.txt"
 
 
-def test_the_phrases_of_glue_have_the_dev_and_test_of_the_sentences():
-    sentences, phrases = tasks.get("sst2"), tasks.get("sst2_phrases")
-    assert phrases.pinned == sentences.pinned
-    assert phrases.hub is not None
-    assert set(phrases.hub.splits) == {"train"}
-
-
 @pytest.mark.parametrize("name", ["sst2", "sst2_subtrees"])
 def test_the_pinned_files_are_the_original_ones(name):
     task = tasks.get(name)
@@ -346,15 +335,3 @@ def test_the_pinned_files_are_the_original_ones(name):
     assert task.pinned is not None
     for file, sha256 in task.pinned.sha256.items():
         assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == sha256, file
-
-
-def test_a_file_may_have_another_name_in_the_repository(tmp_path, monkeypatch):
-    names = ("trees/train.txt", "trees/dev.txt", "trees/test.txt")
-    content = b"(3 (2 a) (4 film))\n"
-    (tmp_path / "copy.txt").write_bytes(content)
-    sha256 = hashlib.sha256(content).hexdigest()
-    pinned = PinnedFiles(str(tmp_path), dict.fromkeys(names, sha256), dict.fromkeys(names, "copy.txt"))
-    task = dataclasses.replace(tasks.get("sst2_subtrees"), pinned=pinned)
-    monkeypatch.setattr(tasks, "get", lambda name: task)
-    train = load_training_data(DataSpec("sst2_subtrees")).train
-    assert [(e.texts, e.label) for e in train] == [(("film",), 1), (("a film",), 1)]

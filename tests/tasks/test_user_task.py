@@ -62,12 +62,6 @@ def test_the_files_lie_beside_the_task_file_whatever_data_dir_says(tmp_path):
     assert load_training_data(DataSpec(path, data_dir="/nowhere")).train
 
 
-def test_positions_without_a_header(tmp_path):
-    text = SENTENCES.replace("text: review, label: verdict", "text: 1, label: 0") + "header: false\n"
-    data = load(tmp_path, text, train__tsv="no\tone\nyes\ttwo\n", dev__tsv="yes\tthree\n")
-    assert [(e.texts, e.label) for e in data.train] == [(("one",), 0), (("two",), 1)]
-
-
 def test_csv_is_quoted_and_tsv_is_not_unless_said(tmp_path):
     text = SENTENCES.replace(".tsv", ".csv").replace("format: tsv", "format: csv")
     data = load(
@@ -136,13 +130,6 @@ format: conll
 labels: [O, B-GENE, I-GENE]
 tag_scheme: iob1
 """
-
-
-def test_conll_columns_and_tag_scheme(tmp_path):
-    data = load(tmp_path, TAGS, train__conll="p53\tI-GENE\nbinds\tO\nA\tI-GENE\nB\tB-GENE\n\nx\tO\n")
-    assert [(e.words, e.label) for e in data.train] == [(("p53", "binds", "A", "B"), (1, 0, 1, 1)), (("x",), (0,))]
-    swapped = TAGS + "columns: {words: 1, tags: 0}\n"
-    assert load(tmp_path, swapped, train__conll="O a\nI-GENE b\n").train[0].words == ("a", "b")
 
 
 def test_tagged_words_as_json_lists(tmp_path):
@@ -218,11 +205,6 @@ def test_a_value_of_a_wrong_type_is_answered_with_what_to_write_and_never_in_pyd
         assert isinstance(wrong, str) or (key in LISTS and wrong == ["a", "b"]), "only texts take any text"
 
 
-def test_one_label_instead_of_a_list_is_answered_with_a_list(tmp_path):
-    message = problem(tmp_path, SENTENCES.replace("labels: [no, yes]", "labels: no, yes"), **GOOD)
-    assert "labels is 'no, yes'; write a list of words, as in labels: [bad, good], or a mapping" in message
-
-
 @pytest.mark.parametrize(
     ("text", "format", "header", "wanted"),
     [
@@ -246,11 +228,6 @@ def test_a_table_with_another_separator_is_answered_with_the_one_it_seems_to_hav
     message = problem(tmp_path, task, train__tsv=text, dev__tsv=text)
     for part in (*wanted, "train.tsv"):
         assert part in message
-
-
-def test_a_text_may_hold_other_separators(tmp_path):
-    files = {"train__tsv": "review\tverdict\na, b; c|d\tyes\n", "dev__tsv": "review\tverdict\n;\tno\n"}
-    assert load(tmp_path, SENTENCES, **files).train[0].texts == ("a, b; c|d",)
 
 
 @pytest.mark.parametrize("levels", [200, 5_000])
@@ -308,9 +285,3 @@ def test_tasks_files_are_what_the_documentation_shows(tmp_path, checkout):
         kinds.add(tasks.get(str(path)).kind)
     assert len(shown) >= 4
     assert len(kinds) == 5
-
-
-def test_a_data_file_with_a_name_that_no_file_can_have_is_missing(tmp_path):
-    message = problem(tmp_path, SENTENCES.replace("train.tsv", "x" * 300), **GOOD)
-    assert "x" * 300 in message
-    assert "\n" not in message
