@@ -16,7 +16,6 @@ from meltpoint.tasks.core.readers import (
     decoded,
     no_column,
     position_of,
-    read_csv,
     read_lines,
     read_table,
     shown,
@@ -58,9 +57,10 @@ def read_records(path: Path, layout: Layout) -> Iterable[Record]:
 
 def _table(path: Path, layout: Layout) -> list[Record]:
     is_csv = layout.format == "csv"
-    read = read_csv if (is_csv if layout.quoting is None else layout.quoting) else read_table
-    separator = layout.delimiter or ("," if is_csv else "\t")
-    return read(path, None, header=layout.header, separator=separator, encoding=layout.encoding)
+    return read_table(
+        path, None, header=layout.header, separator=layout.delimiter or ("," if is_csv else "\t"),
+        quoted=is_csv if layout.quoting is None else layout.quoting, encoding=layout.encoding,
+    )  # fmt: skip
 
 
 def _renamed(row: Record, names: Mapping[str, str]) -> Record:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.conll import TagScheme
 from meltpoint.tasks.core.files import MOST_YAML_BYTES, TextLoader, expanded, parse_yaml
 from meltpoint.tasks.core.kinds import GROUP
 from meltpoint.tasks.core.readers import read_text
@@ -19,8 +18,8 @@ from meltpoint.tasks.core.rows import cell_names
 from meltpoint.tasks.core.scoring import default
 from meltpoint.tasks.core.task import SPLITS, HubSource, Split, Task
 from meltpoint.tasks.core.user_formats import conll_layout, hub_example, read_user_files
-from meltpoint.tasks.core.user_keys import Hub, Splits, UserTask
-from meltpoint.tasks.core.user_layout import WANTED, Columns, EmptyTexts, Format, Layout, UserSplit
+from meltpoint.tasks.core.user_keys import Hub, HubSplits, Splits, UserTask
+from meltpoint.tasks.core.user_layout import WANTED, Columns, Layout, UserSplit
 from meltpoint.tasks.core.wording import first_mistake
 
 
@@ -36,7 +35,6 @@ def read_task_file(file: str, taken: Iterable[str] = ()) -> Task:
     """
     path = expanded(file).resolve()
     document = _parse(path)
-    _refuse_unknown(path, document)
     try:
         user_task = UserTask.model_validate(document)
     except ValidationError as error:
@@ -57,27 +55,23 @@ def _parse(path: Path) -> Mapping[str, object]:
     return document
 
 
-def _refuse_unknown(path: Path, document: Mapping[str, object]) -> None:
-    parts = {"": UserTask, "files": Splits, "columns": Columns, "splits": Splits, "hub": Hub}
-    for place, model in parts.items():
-        part = document.get(place) if place else document
-        for key in part if isinstance(part, dict) else ():
-            if key not in model.model_fields:
-                what = f"key in {place}" if place else "key"
-                raise ValueError(f"{path}: {registry.unknown(str(key), what, model.model_fields)}")
-
-
 def _first_line(error: ValidationError, document: Mapping[str, object]) -> str:
-    first = error.errors(include_url=False, include_context=True)[0]
-    key = ".".join(map(str, first["loc"]))
+    errors = error.errors(include_url=False)
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    *outer, key = map(str, first["loc"] or ("",))
+    place = ".".join(outer)
+    if first["type"] == "extra_forbidden":
+        return str(registry.unknown(key, f"key in {place}" if place else "key", PARTS[place].model_fields))
     if first["type"] == "literal_error" and isinstance(first["input"], str):
-        known = get_args(CHOICES[key])
+        known = re.findall(r"'(\w+)'", first["ctx"]["expected"])
         return f"{key}: {registry.unknown(first['input'], key, known)}"
     return first_mistake(error, document, WANTED)
 
 
-CHOICES = {"format": Format, "empty": EmptyTexts, "tag_scheme": TagScheme}
-"""Key → the type that lists its choices."""
+PARTS: Mapping[str, type[BaseModel]] = {
+    "": UserTask, "files": Splits, "columns": Columns, "splits": Splits, "hub": Hub, "hub.splits": HubSplits,
+}  # fmt: skip
+"""Key of a task file, dotted if nested → its model; "" for the whole file."""
 
 
 def _task(user_task: UserTask, folder: Path) -> Task:

@@ -33,6 +33,8 @@ from meltpoint.tasks.inspection.text_shape import NO_LABELS, is_number
 
 NO_NAMES = {"data", "text", "texts", "gold", "label", "labels", "all", "full", "set", "task"}
 """Words of a file's name that do not name a task."""
+KEYS = ("delimiter", "quoting", "header", "encoding", "pattern")
+"""The keys of a format, in the order of the file."""
 FEWEST = 100
 """The fewest examples to select by, and to test on, if the data has them."""
 
@@ -97,26 +99,19 @@ def draft_of(
 
 
 def _roles(place: Place, shape: FileShape, asked: Asked) -> Roles:
-    if shape.format == "folders":
-        if asked.group:
-            raise ValueError(f"{place.path} is a folder of files and has no column '{asked.group}'; leave --group out.")
-        return Roles("sentence_classification", {})
-    if shape.roles is not None:
-        if asked:
-            raise ValueError(
-                f"{place.path} has columns of words and tags, which are detected automatically; leave --text, --label "
-                "and --kind out, or write a task file (docs/tasks.md)."
-            )
-        if asked.group not in ("", DOCUMENT):
-            raise ValueError(
-                f"{place.path} has no column '{asked.group}'; the groups of a column file are its documents: --group "
-                f"{DOCUMENT}."
-            )
-        return shape.roles
-    try:
-        return roles_of(shape.names, shape.rows, asked)
-    except ValueError as error:
-        raise ValueError(f"{place.path} ({shape.format}): {error}") from None
+    if shape.roles is None:
+        try:
+            return roles_of(shape.names, shape.rows, asked)
+        except ValueError as error:
+            raise ValueError(f"{place.path} ({shape.format}): {error}") from None
+    of_documents = shape.format == "conll" and asked.group == DOCUMENT
+    if asked or (asked.group and not of_documents):
+        groups = f"its groups are its documents: --group {DOCUMENT}" if shape.format == "conll" else "it has no groups"
+        raise ValueError(
+            f"{place.path} has no named columns, and {groups}. Leave --text, --label and --kind out, or write a task "
+            "file (docs/tasks.md)."
+        )
+    return shape.roles
 
 
 def _name(named: str, place: Place) -> str:
@@ -146,18 +141,12 @@ def _add_files(draft: Draft, places: Mapping[Split, Sequence[Place]], roles: Rol
 
 
 def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
-    keys = dict(shape.keys)
     draft.keys["format"] = shape.format
-    for key in ("delimiter", "quoting", "header", "encoding", "pattern"):
-        if key in keys:
-            draft.keys[key] = keys[key]
+    draft.keys |= {key: shape.keys[key] for key in KEYS if key in shape.keys}
     for key, remark in shape.remarks:
         draft.remark(key, remark)
-    columns = roles.columns
-    if shape.format == "conll":
-        draft.keys["columns"] = keys["columns"]
-    elif shape.format not in {"lines", "folders"}:
-        draft.keys["columns"] = columns
+    if shape.format not in {"lines", "folders"}:
+        draft.keys["columns"] = roles.columns
     for remark in roles.remarks:
         draft.remark("columns", remark)
     if roles.tag_scheme:
@@ -166,7 +155,7 @@ def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
         draft.remark("tag_scheme", f"the tags are {roles.tag_scheme} in the files, converted to IOB2")
     if roles.label_separator not in ("", ","):
         draft.keys["label_separator"] = roles.label_separator
-    if any(isinstance(value, list) for key, value in columns.items() if key != LABEL):
+    if any(isinstance(value, list) for key, value in roles.columns.items() if key != LABEL):
         draft.keys["joiner"] = " "
 
 
@@ -217,7 +206,7 @@ def _add_to_value(draft: Draft, value: str, texts: tuple[str, ...], label: str |
 
 def _add_labels(draft: Draft, kind: Kind) -> None:
     """Add the labels of train and dev in order, or the range of the scores, and the treatment of unlabelled rows."""
-    seen: Counter[str] = Counter()
+    columns, seen = draft.keys.get("columns"), Counter[str]()
     for split in ("train", "dev"):
         seen += draft.counts[split].labels if split in draft.counts else Counter()
     if kinds.get(kind).is_regression:
@@ -227,7 +216,7 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
         draft.remark(
             "range", f"the scores of train and dev go from {shown(low)} to {shown(high)}; write the scale's ends"
         )
-    elif _has_label_columns(draft):
+    elif isinstance(columns, Mapping) and isinstance(columns.get(LABEL), list):
         pass  # the columns are the labels
     elif kinds.get(kind).has_spans:
         draft.keys["labels"] = _tags(seen, str(draft.keys.get("tag_scheme", "iob2")))
@@ -247,12 +236,8 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
             draft.remark("skip_labels", f"{some(sum(seen[one] for one in hidden), 'row')} without a label")
     if any(counts.empty for counts in draft.counts.values()):
         draft.keys["empty"] = "skip"
-        draft.remark("empty", f"rows with an empty text: {_by_split(draft, 'empty')}; other choices: refuse, keep")
-
-
-def _has_label_columns(draft: Draft) -> bool:
-    columns = draft.keys.get("columns")
-    return isinstance(columns, Mapping) and isinstance(columns.get(LABEL), list)
+        empty = ", ".join(f"{split} {counts.empty}" for split, counts in draft.counts.items())
+        draft.remark("empty", f"rows with an empty text: {empty}; other choices: refuse, keep")
 
 
 def _label_order(label: str) -> tuple[bool, float, str]:
@@ -264,10 +249,6 @@ def _tags(seen: Mapping[str, int], scheme: str) -> list[str]:
     found = re.compile(r"\(([^()*]+)") if scheme == "brackets" else re.compile(r"[BIESLU]-(.+)")
     types = sorted({match[1] for tag in seen if (match := found.match(tag))})
     return ["O", *(f"{prefix}-{one}" for one in types for prefix in "BI")]
-
-
-def _by_split(draft: Draft, field_name: str) -> str:
-    return ", ".join(f"{split} {getattr(counts, field_name)}" for split, counts in draft.counts.items())
 
 
 def _add_parts(draft: Draft, *, carves_test: bool) -> None:

@@ -73,7 +73,7 @@ def shape_of(place: Place) -> FileShape:
         files = [one for one in sorted(path.glob("*/*")) if one.is_file() and not one.name.startswith(".")]
         found = {encoding_of(data_bytes(one)): one for one in files}
         encoding = next((name for name in ("utf-16", "latin-1", "cp1252") if name in found), "utf-8")
-        data, shape = data_bytes(found[encoding]), FileShape("folders", {})
+        data, shape = data_bytes(found[encoding]), FileShape("folders", {}, roles=Roles("sentence_classification", {}))
     else:
         data = data_bytes(path)
         encoding = encoding_of(data)
@@ -102,8 +102,7 @@ def _of_text(path: Path, text: str) -> FileShape:
         columns = {"words": conll.word_column, "tags": conll.tag_column}
         others = len({*range(conll.width)} - {conll.word_column, conll.tag_column % max(1, conll.width)})
         remark = (f"the tags could also be another column of 0 to {conll.width - 1}",) if others else ()
-        roles = Roles(conll.kind, {}, remarks=remark, tag_scheme=conll.scheme or "")
-        return FileShape("conll", {"columns": columns}, roles=roles)
+        return FileShape("conll", {}, roles=Roles(conll.kind, columns, "", remark, "", conll.scheme or ""))
     pattern = _pattern(text, PATTERNS[:2])
     table = None if pattern else table_shape(text)
     if table is not None:

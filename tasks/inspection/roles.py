@@ -50,7 +50,7 @@ class Roles:
     """
 
     kind: Kind
-    columns: Mapping[str, str | list[str]]
+    columns: Mapping[str, int | str | list[str]]
     split_column: str = ""
     remarks: tuple[str, ...] = field(default=())
     label_separator: str = ""

@@ -12,7 +12,7 @@ import zipfile
 import pytest
 
 from meltpoint.tasks.core.files import is_compressed, read_data_bytes, without_suffix
-from meltpoint.tasks.core.readers import read_csv, read_lines, read_table, read_text
+from meltpoint.tasks.core.readers import read_lines, read_table, read_text
 from meltpoint.tasks.core.streams import stream_lines, stream_table
 from meltpoint.tasks.sst2 import parse_tree, read_roots, read_sentences, read_subtrees
 
@@ -87,7 +87,10 @@ def streamed(path):
 def test_a_streamed_csv_has_the_rows_that_a_read_one_has(tmp_path):
     data = '\ufeff"1","one, ""1""\r\ntwo\u2028"\r\n2,\u00e9\u0085\n'
     path = write(tmp_path, data)
-    read = [(row.line, list(row.fields)) for row in read_csv(path, ["label", "text"], header=False)]
+    read = [
+        (row.line, list(row.fields))
+        for row in read_table(path, ["label", "text"], header=False, separator=",", quoted=True)
+    ]
     assert streamed(path) == read == [(2, ["1", 'one, "1"\r\ntwo\u2028']), (3, ["2", "\u00e9\u0085"])]
 
 
