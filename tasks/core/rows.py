@@ -20,7 +20,7 @@ from meltpoint.tasks.core.readers import (
     read_table,
     shown,
 )
-from meltpoint.tasks.core.streams import Row, dataset_rows, parquet_rows
+from meltpoint.tasks.core.streams import Row, parquet_rows
 from meltpoint.tasks.core.user_layout import TABLES, Layout
 
 SPLIT = "split"
@@ -109,11 +109,10 @@ def _text_files(folder: Path, layout: Layout) -> Iterator[Record]:
 
 
 def numbered_rows(path: Path, layout: Layout) -> Iterator[tuple[int, Row]]:
-    """The rows of a jsonl or parquet file or a `datasets` folder: (line or row number from 1, column → value)."""
+    """The rows of a jsonl or parquet file: (line or row number from 1, column → value)."""
     if layout.format == "jsonl":
         return json_rows(path, enumerate(read_lines(path, encoding=layout.encoding), 1))
-    columns = list(cell_names(layout).values())
-    return parquet_rows(path, columns) if layout.format == "parquet" else dataset_rows(path, columns)
+    return parquet_rows(path, list(cell_names(layout).values()))
 
 
 def json_rows(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Row]]:

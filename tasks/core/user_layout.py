@@ -15,10 +15,10 @@ from meltpoint.tasks.core.conll import TagScheme
 from meltpoint.tasks.core.kinds import LABEL, TaskKind
 from meltpoint.tasks.core.task import KINDS
 
-Format = Literal["tsv", "csv", "jsonl", "parquet", "conll", "lines", "folders", "datasets"]
+Format = Literal["tsv", "csv", "jsonl", "parquet", "conll", "lines", "folders"]
 TABLES = ("tsv", "csv")
 """Formats of rows whose cells are separated by a delimiter."""
-TYPED = ("jsonl", "parquet", "datasets")
+TYPED = ("jsonl", "parquet")
 """Formats whose columns have names and whose cells may be numbers and lists."""
 TEXTUAL = ("tsv", "csv", "jsonl", "conll", "lines", "folders")
 """Formats of text files, which have an encoding."""

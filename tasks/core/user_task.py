@@ -113,8 +113,7 @@ def _splits(user_task: UserTask) -> dict[Split, UserSplit]:
 
 def _names(split: UserSplit, layout: Layout) -> tuple[str, ...]:
     """The names of a split's files, for the check that they exist: a folder's name ends with `/`."""
-    is_folder = layout.format in {"folders", "datasets"}
-    return tuple(f"{name.rstrip('/')}/" if is_folder else name for name in split.names)
+    return tuple(f"{name.rstrip('/')}/" if layout.format == "folders" else name for name in split.names)
 
 
 def _hub_source(hub: Hub, layout: Layout) -> HubSource:

@@ -76,7 +76,7 @@ def draft_of(
     """
     remarks: list[str] = []
     if given:
-        split_places = {split: [Place(path, "file", split)] for split, path in given.items()}
+        split_places = {split: [Place(path, split)] for split, path in given.items()}
     else:
         split_places, remarks = by_split(places_of(paths))
     first = split_places["train"][0]
@@ -116,7 +116,7 @@ def _roles(place: Place, shape: FileShape, asked: Asked) -> Roles:
 
 def _name(named: str, place: Place) -> str:
     """A task's name: its task file's, else a data file's, else the folder's if data files only name the split."""
-    stem = without_suffix(place.path).stem if place.form == "file" else place.path.name
+    stem = place.path.name if place.is_folder else without_suffix(place.path).stem
     for text in (named, stem, *(parent.name for parent in place.path.absolute().parents)):
         words = re.split(r"[^a-z0-9]+", text.lower())
         words = [word for word in words if word and word not in SPLIT_WORDS and word not in NO_NAMES]

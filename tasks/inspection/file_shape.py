@@ -14,7 +14,7 @@ from meltpoint.tasks.core.conll import SUFFIXES
 from meltpoint.tasks.core.files import without_suffix
 from meltpoint.tasks.core.readers import csv_rows, data_bytes, records, text_of, with_line_feeds
 from meltpoint.tasks.core.rows import json_rows
-from meltpoint.tasks.core.streams import Row, dataset_rows, is_in_quotes
+from meltpoint.tasks.core.streams import Row, is_in_quotes, parquet_rows
 from meltpoint.tasks.core.wording import some
 from meltpoint.tasks.inspection.roles import Roles
 from meltpoint.tasks.inspection.splits import Place
@@ -33,7 +33,7 @@ PATTERNS = (
 )
 """Patterns of lines with a label: fastText's, TREC's coarse classes, and a first word that repeats (SST's 0 and 1)."""
 MOST_ROWS = 20_000
-"""The rows of a parquet file or saved dataset that a sample is taken from."""
+"""The rows of a parquet file that a sample is taken from."""
 MOST_LINE_LABELS = 50
 """The largest number of different first words that count as labels."""
 
@@ -66,10 +66,9 @@ def shape_of(place: Place) -> FileShape:
         ValueError: it cannot be read, or its format is unknown.
     """
     path, suffix = place.path, without_suffix(place.path).suffix.lower()
-    if place.form == "datasets" or suffix == ".parquet":
-        form = "datasets" if place.form == "datasets" else "parquet"
-        return _of_rows(form, spread(list(islice(dataset_rows(path, None), MOST_ROWS))))
-    if place.form == "folders":
+    if suffix == ".parquet":
+        return _of_rows("parquet", spread(list(islice(parquet_rows(path, None), MOST_ROWS))))
+    if place.is_folder:
         files = [one for one in sorted(path.glob("*/*")) if one.is_file() and not one.name.startswith(".")]
         found = {encoding_of(data_bytes(one)): one for one in files}
         encoding = next((name for name in ("utf-16", "latin-1", "cp1252") if name in found), "utf-8")

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from meltpoint.tasks.core import conll
 from meltpoint.tasks.core.conll import read_columns
@@ -29,8 +28,6 @@ SPLIT_WORDS: dict[str, Split] = {
 SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".label", *conll.SUFFIXES)
 """Suffixes of the files that are read from a folder; a file that you name may have any suffix."""
 
-PlaceForm = Literal["file", "folders", "datasets"]
-
 
 @dataclass(frozen=True)
 class Place:
@@ -38,13 +35,13 @@ class Place:
 
     Attributes:
         path: the file or folder.
-        form: a file, a folder of folders of texts, or a folder of a saved dataset.
         split: the split in its name; None if there is none.
+        is_folder: True for a folder of folders of texts.
     """
 
     path: Path
-    form: PlaceForm
     split: Split | None
+    is_folder: bool = False
 
 
 def split_word(name: str) -> Split | None:
@@ -65,19 +62,18 @@ def places_of(paths: Sequence[Path]) -> list[Place]:
 
 def _places(path: Path) -> Iterator[Place]:
     if is_file(path):
-        yield Place(path, "file", _split_of(path))
+        yield Place(path, _split_of(path))
         return
     if exists(path) and not is_folder(path):
         regular(path)
     if not is_folder(path):
         raise ValueError(f"{path} is missing. Name the files of your data, such as train.csv and dev.csv.")
-    form = _form(path)
-    if form is not None:
-        yield Place(path, form, _split_of(path))
+    if _has_classes(path):
+        yield Place(path, _split_of(path), is_folder=True)
         return
     inside = sorted(one for one in path.iterdir() if not one.name.startswith("."))
-    splits = [one for one in inside if one.is_dir() and split_word(one.name) and _form(one)]
-    files = sorted(one for one in path.rglob("*") if one.is_file() and without_suffix(one).suffix.lower() in SUFFIXES)
+    splits = [one for one in inside if one.is_dir() and split_word(one.name) and _has_classes(one)]
+    files = sorted(one for one in path.rglob("*") if one.is_file() and _suffix(one) in SUFFIXES)
     if not splits and not files:
         raise ValueError(
             f"{path} holds no files of examples. Name the files themselves, such as {path.name}/train.csv."
@@ -86,27 +82,20 @@ def _places(path: Path) -> Iterator[Place]:
         yield from _places(one)
 
 
-def _form(folder: Path) -> PlaceForm | None:
-    """The form of a folder that holds one split; None for another folder."""
-    if (folder / "dataset_dict.json").is_file():
-        return None
-    if (folder / "state.json").is_file() or any(folder.glob("*.arrow")):
-        return "datasets"
+def _has_classes(folder: Path) -> bool:
+    """True if a folder holds one split, as a folder of texts for each class."""
     folders = [one for one in folder.iterdir() if one.is_dir() and not one.name.startswith(".")]
-    has_splits = any(split_word(one.name) for one in folders)
-    return "folders" if folders and not has_splits and all(_holds_files(one) for one in folders) else None
+    return bool(folders) and all(not split_word(one.name) and _holds_texts(one) for one in folders)
 
 
-def _holds_files(folder: Path) -> bool:
+def _holds_texts(folder: Path) -> bool:
     """True if each file of a folder may be a text."""
     files = [one for one in folder.iterdir() if one.is_file() and not one.name.startswith(".")]
-    return bool(files) and all(without_suffix(one).suffix.lower() in {".txt", *_no_table(one)} for one in files)
+    return bool(files) and all(_suffix(one) == ".txt" or _suffix(one) not in SUFFIXES for one in files)
 
 
-def _no_table(path: Path) -> set[str]:
-    """The file's suffix, unless it is one of tables or tagged words."""
-    suffix = without_suffix(path).suffix.lower()
-    return set() if suffix in SUFFIXES else {suffix}
+def _suffix(path: Path) -> str:
+    return without_suffix(path).suffix.lower()
 
 
 def _split_of(path: Path) -> Split | None:

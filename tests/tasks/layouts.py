@@ -8,7 +8,6 @@ from __future__ import annotations
 import lzma
 
 from meltpoint.tests.tasks.sentence_layouts import (
-    AMAZON,
     IMDB,
     KAGGLE,
     NESTED,
@@ -253,7 +252,7 @@ labels: {1: "1 star", 2: "2 stars", 3: "3 stars", 4: "4 stars", 5: "5 stars"}
 )  # fmt: skip
 
 LAYOUTS = {
-    "imdb": IMDB, "amazon_polarity": AMAZON, "newsgroups": NEWSGROUPS, "snli": SNLI,
+    "imdb": IMDB, "newsgroups": NEWSGROUPS, "snli": SNLI,
     "ontonotes": ONTONOTES, "kaggle": KAGGLE, "semicolons": SEMICOLONS, "nested": NESTED, "trec": TREC,
     "split_column": SPLIT_COLUMN,
     "politeness": POLITENESS, "goemotions": GOEMOTIONS, "goemotions_columns": GOEMOTIONS_COLUMNS, "topics": TOPICS,

@@ -94,37 +94,6 @@ skip_labels: [unsup]
     guessed={"format": "folders", "labels": ["neg", "pos"], "skip_labels": ["unsup"]},
 )  # fmt: skip
 
-AMAZON = Layout(
-    files={
-        "train.csv": (
-            b'"2","Great CD","My ""old"" copy, still good.\\nBuy it, it plays well."\n"1","","Broke, twice"\n'
-            b'"2","Five stars; really","Works\nas said on the box, and is quick to set up"\n"1","No","Late and torn"\n'
-        ),
-        "test.csv": b'"1","a","b"\n',
-    },
-    yaml="""\
-name: amazon_polarity
-kind: sentence_classification
-files: {train: train.csv, test: test.csv}
-dev_from: train[-2:]
-format: csv
-header: false
-columns: {label: 0, text: [1, 2]}
-joiner: ". "
-labels: {1: negative, 2: positive}
-""",
-    train=[
-        ((r'Great CD. My "old" copy, still good.\nBuy it, it plays well.',), "positive"),
-        (("Broke, twice",), "negative"),
-    ],
-    dev=[
-        (("Five stars; really. Works\nas said on the box, and is quick to set up",), "positive"),
-        (("No. Late and torn",), "negative"),
-    ],
-    notes=("dev = train[-2:]",),
-    asked=("train.csv", "test.csv"),
-    guessed={"format": "csv", "header": "false", "columns": {"text": ["1", "2"], "label": "0"}},
-)
 
 NEWSGROUPS = Layout(
     files={

@@ -174,15 +174,6 @@ def test_the_option_goes_before_the_task_file(tmp_path):
     assert not {one.id for one in opened.examples} & {one.id for one in data.train + data.dev}
 
 
-def test_what_is_carved_is_part_of_the_fingerprint(tmp_path):
-    prints = set()
-    for cut in ("train[-8:]", "{from: train, fraction: 0.2, seed: 1}", "{from: train, fraction: 0.2, seed: 2}",
-                "{from: train, fold: 0, of: 5}", "{from: train, fold: 1, of: 5}"):  # fmt: skip
-        text = TASK.replace("{from: train, fraction: 0.2, seed: 1}", cut)
-        prints.add(load_training_data(DataSpec(task_file(tmp_path, text))).fingerprint)
-    assert len(prints) == 5
-
-
 AUTHORS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=4, max_size=60)
 
 

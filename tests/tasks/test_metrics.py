@@ -221,12 +221,6 @@ def test_the_spans_of_one_type_equal_seqevals_report(sentences):
         assert found == pytest.approx([own["f1-score"], own["precision"], own["recall"]])
 
 
-def test_metrics_beside_are_computed_after_those_of_the_kind():
-    what = replace(PAIRS, beside=("matthews", "roc_auc", "f1"))
-    found = score(what, [0, 1], [0, 1], [[0.9, 0.1], [0.2, 0.8]])
-    assert list(found) == ["accuracy", "f1", "matthews", "roc_auc"]
-
-
 @pytest.mark.parametrize(
     ("metric", "mean", "deviation", "text"),
     [

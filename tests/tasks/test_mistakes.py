@@ -33,6 +33,17 @@ SHA = "0" * 40
 IN_TASK = {
     # what is wrong: (old text, new text of the task file, parts of the message)
     "a key with a typo": ("labels:", "lables:", "Unknown key 'lables'. Did you mean labels"),
+    "a split with a typo": ("{train:", "{trian: x, train:", "Unknown key in files 'trian'. Did you mean train?"),
+    "a column's key with a typo": ("{text:", "{txt: x, text:", "Unknown key in columns 'txt'. Did you mean text"),
+    "no kind": ("kind: sentence_classification\n", "", "kind is missing; write one of "),
+    "no labels": ("labels: [bad, good]", "range: [0, 5]", "labels: a sentence_classification task takes"),
+    "no text": ("text: review, ", "", "columns: 'text' is missing; sentence_classification needs text, label."),
+    "a text too many": ("text: review", "text_b: x, text: review", "'text_b' does not fit sentence_classification"),
+    "columns of words": ("format: csv", "format: conll", "format: sentence_classification is not read from conll"),
+    "a metric with a typo": ("format:", "metric: acuracy\nformat:", "Unknown metric of sentence_classification"),
+    "a metric of another kind": ("format:", "metric: pearson\nformat:", "Choose from: accuracy, average_precision,"),
+    "a name in capitals": ("name: reviews", "name: My Reviews", "name: 'My Reviews' must be lower-case letters"),
+    "a name that is taken": ("name: reviews", "name: sst2", "'sst2' is the name of a built-in task"),
     "a format with a typo": ("format: csv", "format: jsnl", "Unknown format 'jsnl'. Did you mean jsonl"),
     "an unknown kind": ("sentence_classification", "sentence_clasification", "Did you mean sentence_classification"),
     "no dev": (", dev: dev.csv", "", "files.dev is missing; name it", "or carve it: dev_from: train[-500:]"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import datasets
 import pandas
 import pytest
 import yaml
@@ -98,12 +97,6 @@ def test_a_damaged_file_of_utf_8_is_said_to_be_one(tmp_path):
     assert "# the file is UTF-8 except for 1 byte: it seems damaged" in text
 
 
-def test_a_broken_row_is_said_and_the_rest_is_written(tmp_path):
-    text = written(tmp_path, train__tsv=HEADER + rows(40) + "1\t2\n", dev__tsv=HEADER + rows(4)).text
-    assert "# NOT YET RIGHT: " in text
-    assert "train.tsv, line 42: 2 fields, not 3." in text
-
-
 @pytest.mark.parametrize(
     ("files", "wanted"),
     [
@@ -156,23 +149,6 @@ def test_json_has_the_keys_the_counts_and_the_remarks(tmp_path):
     assert document["splits"]["train"]["examples"] == 40
     assert document["splits"]["train"]["labels"] == {"a": 20, "b": 20}
     assert document["remarks"]["columns"] == ["columns that are not read: id"]
-
-
-def test_a_saved_dataset_and_its_shards(tmp_path, monkeypatch):
-    features = datasets.Features({
-        "tokens": datasets.List(datasets.Value("string")),
-        "ner_tags": datasets.List(datasets.ClassLabel(names=["O", "B-X", "I-X"])),
-    })  # fmt: skip
-    made = {"tokens": [["a", "b"], ["c"], ["d"]], "ner_tags": [[1, 2], [0], [0]]}
-    one = datasets.Dataset.from_dict(made, features=features)
-    datasets.DatasetDict({"train": one, "validation": one.shuffle(seed=1)}).save_to_disk(tmp_path / "corpus")
-    monkeypatch.chdir(tmp_path)
-    new_task(["corpus"], Path("out.yaml"))
-    data = load_training_data(DataSpec("out.yaml"))
-    assert data.task.kind == "sequence_labelling"
-    assert data.task.labels == ("O", "B-X", "I-X")
-    assert [(e.words, e.label) for e in data.train] == [(("a", "b"), (1, 2)), (("c",), (0,)), (("d",), (0,))]
-    assert {e.words for e in data.dev} == {e.words for e in data.train}
 
 
 @given(st.lists(st.tuples(st.text("ab, ;\"'é\n\t", min_size=1), st.sampled_from("xy")), min_size=4, max_size=9))

@@ -10,7 +10,7 @@ import datasets
 import pandas
 import pyarrow
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from datasets import ClassLabel, Dataset, Features, Value
 from pyarrow import parquet
 
 from meltpoint import tasks
@@ -142,19 +142,11 @@ ROWS = {"text": ["a", "b", "c"], "label": [1, 0, 1]}
 
 
 @pytest.mark.parametrize("labels", ["[pos, neg]", "{1: pos, 0: neg}"])
-def test_a_saved_dataset_has_its_labels_by_name_or_by_number(labels, tmp_path):
-    saved = Dataset.from_dict(ROWS, features=CLASSES)
-    DatasetDict({"train": saved, "validation": saved.select([2, 0])}).save_to_disk(tmp_path / "corpus")
-    text = HEAD.replace("[bad, good]", labels) + "format: datasets\ncolumns: {text: text, label: label}\n"
-    files = "files: {train: corpus/train, dev: corpus/validation}\n"
-    data = load(tmp_path, text + files)
+def test_a_parquet_file_of_a_dataset_has_its_labels_by_name_or_by_number(labels, tmp_path):
+    Dataset.from_dict(ROWS, features=CLASSES).to_parquet(tmp_path / "rows.parquet")
+    text = HEAD.replace("[bad, good]", labels) + "format: parquet\ncolumns: {text: text, label: label}\n"
+    data = load(tmp_path, text + "files: {train: rows.parquet, dev: rows.parquet}\n")
     assert pairs(data) == [("a", "pos"), ("b", "neg"), ("c", "pos")]
-    assert [example.texts for example in data.dev] == [("c",), ("a",)]
-    with pytest.raises(ValueError, match=r"corpus holds several splits \(train, validation\)\. Name one"):
-        load(tmp_path, text + files.replace("corpus/train", "corpus"))
-    saved.to_parquet(tmp_path / "rows.parquet")
-    same = text.replace("datasets", "parquet") + "files: {train: rows.parquet, dev: rows.parquet}\n"
-    assert pairs(load(tmp_path, same)) == pairs(data)
 
 
 HUB = """\
@@ -223,11 +215,9 @@ LINES_OF = "".join(f"{row['author']} {row['label']} {row['text']}\n" for row in 
         ("tsv", AUTHORED, "{text: text, label: label, group: author}"),
         ("jsonl", AUTHORED, "{text: text, label: label, group: author}"),
         ("parquet", AUTHORED, "{text: text, label: label, group: author}"),
-        ("datasets", AUTHORED, "{text: text, label: label, group: author}"),
         ("lines", LINES_OF, "{group: author}\npattern: (?P<author>\\d+) (?P<label>\\w+) (?P<text>.+)"),
         ("jsonl", TAGGED, "{words: words, tags: tags, group: author}"),
         ("parquet", TAGGED, "{words: words, tags: tags, group: author}"),
-        ("datasets", TAGGED, "{words: words, tags: tags, group: author}"),
         ("conll", IN_DOCUMENTS, "{words: 0, tags: 1, group: document}"),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 9 else "",
@@ -235,8 +225,6 @@ LINES_OF = "".join(f"{row['author']} {row['label']} {row['text']}\n" for row in 
 def test_groups_are_read_from_every_format_and_kept_whole_in_carved_splits(form, rows, columns, tmp_path):
     if isinstance(rows, str):
         (tmp_path / "train").write_text(rows, "utf-8")
-    elif form == "datasets":
-        Dataset.from_list(rows).save_to_disk(tmp_path / "train")
     else:
         written = {"csv": lambda frame, path: frame.to_csv(path, index=False),
                    "tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),

@@ -9,7 +9,6 @@ import pytest
 from meltpoint import tasks
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.metrics import spans, split_labels
-from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 
 # ../shared/data/README.md; MultiNLI's train is the subset in that folder; CoLA and MultiNLI have no public test split.
@@ -126,18 +125,6 @@ def test_mnli_keeps_the_hypotheses_that_pandas_takes_for_missing(real):
     train = real("mnli").train
     assert sum(example.texts[1] == "n/a" for example in train) == 1
     assert {example.group for example in train} == {"fiction", "government", "slate", "telephone", "travel"}
-
-
-@pytest.mark.parametrize("name", ["mnli", "cola"])
-def test_a_hidden_test_says_how_to_carve_one(name, shared_data, real):
-    spec = DataSpec(name, str(shared_data))
-    assert "test labels hidden" in real(name).notes
-    with pytest.raises(ValueError, match="Carve a labelled test with --test-from"):
-        open_test(spec)
-    carved = DataSpec(name, str(shared_data), test_from="train[-500:]")
-    opened = open_test(carved)
-    assert (len(opened.examples), opened.labelled, opened.notes) == (500, True, ("test = train[-500:]",))
-    assert opened.examples[0].id not in {example.id for example in load_training_data(carved).train}
 
 
 def test_the_sample_of_qqp_keeps_every_pair_and_marks_its_damaged_characters(shared_data, real):

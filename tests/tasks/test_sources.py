@@ -127,16 +127,8 @@ TOPICS = [
 def test_yahoo_on_the_hub_gives_the_rows_of_the_classes_and_every_139th_row_as_dev(tmp_path):
     features = {"id": NUMBER, "topic": ClassLabel(names=TOPICS)}
     features |= dict.fromkeys(("question_title", "question_content", "best_answer"), TEXT)
-    rows = [
-        {
-            "id": place,
-            "topic": place % 10,
-            "question_title": f"q{place}",
-            "question_content": "",
-            "best_answer": "a\\nb",
-        }
-        for place in range(300)
-    ]
+    columns = {"question_content": "", "best_answer": "a\\nb"}
+    rows = [{"id": place, "topic": place % 10, "question_title": f"q{place}", **columns} for place in range(300)]
     for part, some in enumerate((rows[:150], rows[150:])):  # train has two files on the hub
         write(tmp_path, f"yahoo_answers_topics/train-0000{part}-of-00002.parquet", some, features)
     write(tmp_path, "yahoo_answers_topics/test-00000-of-00001.parquet", rows[:20], features)
@@ -147,11 +139,7 @@ def test_yahoo_on_the_hub_gives_the_rows_of_the_classes_and_every_139th_row_as_d
     assert [e.id for e in train] == [str(n) for n in range(300) if n % 10 in (7, 8) and n not in (138, 277)]
     assert [e.id for e in test] == ["7", "8", "17", "18"]
     assert train[0].texts == ("q7 a\nb",)
-    assert [task.labels[e.label] for e in (train[0], *dev)] == [
-        "entertainment_music",
-        "family_relationships",
-        "entertainment_music",
-    ]
+    assert [task.labels[e.label][:6] for e in (train[0], *dev)] == ["entert", "family", "entert"]
     every = mirror(tasks.get("yahoo").hub, tmp_path)
     assert [e.label for e in load_hub_split(every, "test")] == [*range(10), *range(10)]
 

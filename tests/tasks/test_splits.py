@@ -54,13 +54,6 @@ def test_carving_divides_the_split_as_python_slices_do(start, stop):
         assert rest == [example for example in MANY if example not in wanted]
 
 
-def test_the_notes_state_the_sample_and_the_slice(tmp_path):
-    spec = DataSpec("cola", folder(tmp_path), max_train_examples=10, test_from="train[-15:]")
-    data = load_training_data(spec)
-    assert data.notes == ("test = train[-15:]", "10 of 25 training examples, seed 0")
-    assert (len(data.train), len(data.dev)) == (10, 80)
-
-
 def test_a_carved_test_overlaps_neither_train_nor_dev(tmp_path):
     for cut in ("train[-15:]", "dev[10:30]"):
         spec = DataSpec("cola", folder(tmp_path, name=cut[:3]), test_from=cut)
@@ -151,18 +144,6 @@ def test_check_says_what_the_test_will_be(tmp_path):
     assert check(DataSpec("cola", data)) == "hidden"
     assert check(DataSpec("cola")) == "hidden"
     assert check(DataSpec("demo_sentiment")) == "labelled"
-
-
-def test_a_hidden_test_opens_without_labels(tmp_path):
-    data = folder(tmp_path)
-    (tmp_path / "data/cola/test.tsv").write_text("index\tsentence\n0\tone\n1\ttwo\n")
-    opened = open_test(DataSpec("cola", data))
-    assert not opened.labelled
-    assert opened.notes == ("test labels hidden",)
-    assert [(example.id, example.texts, example.label) for example in opened.examples] == [
-        ("0", ("one",), None),
-        ("1", ("two",), None),
-    ]
 
 
 def test_a_missing_folder_names_the_files_and_the_way_out(tmp_path):

@@ -144,34 +144,6 @@ def test_tagged_words_as_json_lists(tmp_path):
     assert "not a list of words" in problem(tmp_path, text, train__jsonl=lines(empty))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "wanted"),
-    [
-        ("{train:", "{trian: x, train:", "Unknown key in files 'trian'. Did you mean train?"),
-        ("{text:", "{txt: x, text:", "Unknown key in columns 'txt'. Did you mean text"),
-        ("kind: sentence_classification\n", "", "kind is missing; write one of "),
-        ("labels: [no, yes]", "range: [0, 5]", "labels: a sentence_classification task takes"),
-        ("text: review, ", "", "columns: 'text' is missing; sentence_classification needs text, label."),
-        ("text: review", "text_b: x, text: review", "columns: 'text_b' does not fit sentence_classification"),
-        ("format: tsv", "format: conll", "format: sentence_classification is not read from conll"),
-        ("format: tsv", "format: tsv\nmetric: acuracy", "Unknown metric of sentence_classification 'acuracy'. Did you"),
-        (
-            "format: tsv",
-            "format: tsv\nmetric: pearson",
-            "Choose from: accuracy, average_precision, balanced_accuracy, f1,",
-        ),
-        ("name: reviews", "name: My Reviews", "name: 'My Reviews' must be lower-case letters"),
-        ("name: reviews", "name: sst2", "'sst2' is the name of a built-in task"),
-        ("[no, yes]", "[no, yes", "is not YAML"),
-        ("format: tsv", "format: tsv\nformat: csv", "'format' is given twice"),
-        ("text: review", "text: review, text: verdict", "'text' is given twice"),
-    ],
-)
-def test_every_mistake_is_one_line_that_names_it(tmp_path, old, new, wanted):
-    assert old in SENTENCES
-    assert wanted in problem(tmp_path, SENTENCES.replace(old, new), **GOOD)
-
-
 PARTS = {"files": Splits, "columns": Columns, "splits": Splits, "hub": Hub, "hub.splits": HubSplits}
 KEYS = (*UserTask.model_fields, *(f"{place}.{key}" for place, model in PARTS.items() for key in model.model_fields))
 NEEDED = {"splits": {"train": "a", "dev": "b"}, "hub": {"id": "a/b", "revision": "0" * 40}}
@@ -256,6 +228,11 @@ def test_a_missing_task_file_and_a_text_that_is_no_mapping(tmp_path):
     with pytest.raises(ValueError, match=r"none\.yaml is missing"):
         tasks.get(str(tmp_path / "none.yaml"))
     assert "is not a mapping of keys to values" in problem(tmp_path, "- a\n- b\n")
+    twice = ("format: tsv\n", "format: tsv\nformat: csv\n"), ("text: review", "text: review, text: verdict")
+    for old, new in (("[no, yes]", "[no, yes"), *twice):
+        message = problem(tmp_path, SENTENCES.replace(old, new), **GOOD)
+        assert "is not YAML" in message
+        assert ("is given twice" in message) == (old != "[no, yes]")
 
 
 def test_broken_json_names_its_line(tmp_path):
