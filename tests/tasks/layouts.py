@@ -13,7 +13,6 @@ from meltpoint.tests.tasks.sentence_layouts import (
     NESTED,
     NEWSGROUPS,
     SEMICOLONS,
-    TREC,
     Layout,
     json_lines,
 )
@@ -253,7 +252,7 @@ labels: {1: "1 star", 2: "2 stars", 3: "3 stars", 4: "4 stars", 5: "5 stars"}
 
 LAYOUTS = {
     "imdb": IMDB, "newsgroups": NEWSGROUPS, "snli": SNLI,
-    "ontonotes": ONTONOTES, "kaggle": KAGGLE, "semicolons": SEMICOLONS, "nested": NESTED, "trec": TREC,
+    "ontonotes": ONTONOTES, "kaggle": KAGGLE, "semicolons": SEMICOLONS, "nested": NESTED,
     "split_column": SPLIT_COLUMN,
     "politeness": POLITENESS, "goemotions": GOEMOTIONS, "goemotions_columns": GOEMOTIONS_COLUMNS, "topics": TOPICS,
     "stars": STARS,
