@@ -19,7 +19,7 @@ Target = Literal["label", "labels", "grade", "score", "tags", "classes"]
 range, a tag for each word that marks spans, or a class for each word; `adapters/objectives/` has a loss for each."""
 
 INPUT_COLUMNS: dict[Input, tuple[str, ...]] = {"sentence": ("text",), "pair": ("text_a", "text_b"), "words": ("words",)}
-TAGS, LABEL = "tags", "label"
+WORDS, TAGS, LABEL = "words", "tags", "label"
 GROUP, DOCUMENT = "group", "document"
 """The key of an example's group in `columns`, for every kind, and the value of this key for column files."""
 

@@ -306,14 +306,12 @@ def records(
     first = next(rows, None)
     if first is None:
         raise empty(path)
+    if columns is None:
+        _check_separator(path, *first, separator)
     if header:
-        if columns is None:
-            _check_separator(path, *first, separator)
         wanted, columns, widths = columns or (), [name or str(at) for at, name in enumerate(first[1])], ()
     else:
-        if columns is None:
-            _check_separator(path, *first, separator)
-            columns = [str(position) for position in range(len(first[1]))]
+        columns = [str(position) for position in range(len(first[1]))] if columns is None else columns
         wanted, rows = columns, chain([first], rows)
     positions: dict[str, int] = {}
     for position, column in enumerate(columns):

@@ -6,9 +6,10 @@ import math
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from meltpoint.tasks.core.files import parse_json
-from meltpoint.tasks.core.kinds import GROUP, LABEL
+from meltpoint.tasks.core.kinds import GROUP, LABEL, TAGS, WORDS
 from meltpoint.tasks.core.readers import (
     Record,
     data_bytes,
@@ -49,7 +50,11 @@ def read_records(path: Path, layout: Layout) -> Iterable[Record]:
         return (_renamed(row, names) for row in _table(path, layout))
     if layout.format == "folders":
         return _text_files(path, layout)
-    return (as_record(path, line, row, names, layout) for line, row in numbered_rows(path, layout))
+    if layout.format == "jsonl":
+        rows = json_rows(path, enumerate(read_lines(path, encoding=layout.encoding), 1))
+    else:
+        rows = parquet_rows(path, list(names.values()))
+    return (as_record(path, line, row, names, layout) for line, row in rows)
 
 
 def _table(path: Path, layout: Layout) -> list[Record]:
@@ -91,13 +96,6 @@ def _text_files(folder: Path, layout: Layout) -> Iterator[Record]:
                 yield Record(path, 1, [text, place.name], positions)
 
 
-def numbered_rows(path: Path, layout: Layout) -> Iterator[tuple[int, Row]]:
-    """The rows of a jsonl or parquet file: (line or row number from 1, column → value)."""
-    if layout.format == "jsonl":
-        return json_rows(path, enumerate(read_lines(path, encoding=layout.encoding), 1))
-    return parquet_rows(path, list(cell_names(layout).values()))
-
-
 def json_rows(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Row]]:
     """The objects of a jsonl file's numbered lines; blank lines are left out.
 
@@ -119,12 +117,15 @@ def json_rows(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[in
 def as_record(path: Path, line: int, row: Row, names: Mapping[str, str], layout: Layout) -> Record:
     """The record of a row with named columns; `names` comes from `cell_names`."""
     takes_null = layout.empty != "refuse"
-    cells = [
-        label_list(path, line, row, column)
-        if name == LABEL and layout.of_kind.has_labels
-        else cell_text(path, line, row, column, takes_null=takes_null or name == GROUP, is_label=name == LABEL)
-        for name, column in names.items()
-    ]
+    cells: list[str] = []
+    for name, column in names.items():
+        if name in (WORDS, TAGS):
+            cells.append(_listed(path, line, row, column, takes_numbers=name == TAGS, takes_null=takes_null))
+        elif name == LABEL and layout.of_kind.has_labels:
+            cells.append(_labels(path, line, row, column))
+        else:
+            is_label, may_lack = name == LABEL, takes_null or name == GROUP
+            cells.append(cell_text(path, line, row, column, takes_null=may_lack, is_label=is_label))
     return Record(path, line, cells, {name: position for position, name in enumerate(names)})
 
 
@@ -178,31 +179,47 @@ def scalar_text(value: object) -> str | None:
     return value if isinstance(value, str) else str(value) if isinstance(value, int) else None
 
 
-class LabelList(str):
-    """A cell that is a list of labels.
+class ListCell(str):
+    """A cell that is a list: of labels, words or tags.
 
     Attributes:
-        parts: the labels as spelled.
+        parts: its items as spelled.
     """
 
     parts: tuple[str, ...]
 
-    def __new__(cls, parts: Sequence[str]) -> LabelList:
-        """The labels as a text, with commas between them."""
+    def __new__(cls, parts: Sequence[str]) -> ListCell:
+        """The items as a text, with commas between them."""
         made = super().__new__(cls, ", ".join(parts))
         made.parts = tuple(parts)
         return made
 
 
-def label_list(path: Path, line: int, row: Row, column: str) -> str:
-    """A list of labels; empty for null; or a text with several labels, as in tables.
+def parts_of(record: Record, name: str) -> tuple[str, ...]:
+    """The items of a cell that is a list."""
+    cell = record.cell(name)
+    assert isinstance(cell, ListCell)
+    return cell.parts
 
-    Raises:
-        ValueError: it is none of these.
-    """
+
+def _labels(path: Path, line: int, row: Row, column: str) -> str:
+    """A list of labels; empty for null; or a text with several labels, as in tables."""
     value = value_at(path, line, row, column)
     if value is None:
-        return LabelList(())
+        return ListCell(())
     if not isinstance(value, list):
         return cell_text(path, line, row, column)
-    return LabelList([cell_text(path, line, {column: part}, column) for part in value])
+    return ListCell([cell_text(path, line, {column: part}, column) for part in value])
+
+
+def _listed(path: Path, line: int, row: Row, column: str, *, takes_numbers: bool, takes_null: bool) -> ListCell:
+    """A list of words, or of tags, which may be numbers; with `takes_null`, it may be empty or null."""
+    value = value_at(path, line, row, column)
+    parts: list[Any] = value if isinstance(value, list) else [] if value is None and takes_null else [None]
+    if takes_numbers:
+        parts = [str(part) if type(part) is int else part for part in parts]
+    if not all(isinstance(part, str) and part for part in parts) or not (parts or takes_null):
+        raise ValueError(
+            f"{path}, line {line}, field '{column}': not a list of words. Write a non-empty list of texts."
+        )
+    return ListCell(parts)

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
 from meltpoint.tasks.core.files import matching
-from meltpoint.tasks.core.kinds import GROUP, LABEL
+from meltpoint.tasks.core.kinds import GROUP, LABEL, TAGS, WORDS
 from meltpoint.tasks.core.readers import Record
-from meltpoint.tasks.core.rows import (
-    SPLIT,
-    LabelList,
-    as_record,
-    cell_names,
-    cell_text,
-    cells_of,
-    numbered_rows,
-    read_records,
-    value_at,
-)
+from meltpoint.tasks.core.rows import SPLIT, ListCell, as_record, cell_names, cells_of, parts_of, read_records
 from meltpoint.tasks.core.streams import ClassName, Row, with_class_names
 from meltpoint.tasks.core.task import Example, Label, ReadExamples
 from meltpoint.tasks.core.user_layout import Layout, UserSplit
@@ -46,10 +36,11 @@ def read_user_files(folder: Path, split: UserSplit, layout: Layout) -> list[Exam
     left_out: LeftOut = Counter()
     if layout.format == "conll":
         return _conll(paths, layout)
-    if layout.of_kind.labels_words:
-        examples = list(_tagged_rows(paths, split, layout, left_out))
-    else:
-        examples = list(_labelled_rows(paths, split, layout, left_out))
+    examples: list[Example] = []
+    for position, record in enumerate(chain.from_iterable(read_records(path, layout) for path in paths)):
+        if not split.values or _belongs(record, split):
+            example = _example(str(position), record, layout, left_out)
+            examples += [] if example is None else [example]
     if not examples:
         raise ValueError(f"{paths[0]} gives no example of this split. Check the split's name and the skipped rows.")
     return ReadExamples(examples, notes_of(left_out))
@@ -94,16 +85,6 @@ def conll_layout(layout: Layout) -> ConllLayout:
     return ConllLayout(word, tag, None, layout.tag_scheme if layout.of_kind.has_spans else None, layout.encoding)
 
 
-def _labelled_rows(paths: Iterable[Path], split: UserSplit, layout: Layout, left_out: LeftOut) -> Iterator[Example]:
-    records = chain.from_iterable(read_records(path, layout) for path in paths)
-    for position, record in enumerate(records):
-        if split.values and not _belongs(record, split):
-            continue
-        example = labelled_example(str(position), record, layout, left_out)
-        if example is not None:
-            yield example
-
-
 def _belongs(record: Record, split: UserSplit) -> bool:
     value = record.cell(SPLIT)
     if value not in split.values and value not in split.other_values:
@@ -112,12 +93,10 @@ def _belongs(record: Record, split: UserSplit) -> bool:
     return value in split.values
 
 
-def labelled_example(name: str, record: Record, layout: Layout, left_out: LeftOut) -> Example | None:
-    """The example of a row with one or two texts and a class or a score; None, and counted, if it is left out.
-
-    Raises:
-        ValueError: an empty text that is neither skipped nor kept, or an unknown label.
-    """
+def _example(name: str, record: Record, layout: Layout, left_out: LeftOut) -> Example | None:
+    """The example of a row; None, and counted, if it is left out."""
+    if layout.of_kind.labels_words:
+        return _tagged(name, record, layout, left_out)
     skipped = next((one for one in label_spellings(record, layout) if one in layout.skip_labels), None)
     if skipped is not None:
         left_out[f"the label '{skipped}'"] += 1
@@ -165,7 +144,7 @@ def label_spellings(record: Record, layout: Layout) -> Sequence[str]:
     if len(columns) > 1:
         return [column for column in columns if _is_set(record, f"{LABEL}: {column}")]
     cell = record.cell(LABEL)
-    if isinstance(cell, LabelList):
+    if isinstance(cell, ListCell):
         return cell.parts
     if not layout.of_kind.has_labels:
         return [cell]
@@ -202,61 +181,28 @@ def _class(record: Record, column: str, labels: Mapping[str, int]) -> int:
     return record.label(column, labels)
 
 
-def _tagged_rows(paths: Iterable[Path], split: UserSplit, layout: Layout, left_out: LeftOut) -> Iterator[Example]:
-    position = -1
-    for path in paths:
-        for line, row in numbered_rows(path, layout):
-            position += 1
-            if split.values:
-                value = cell_text(path, line, row, layout.split_column)
-                if not _belongs(Record(path, line, [value], {SPLIT: 0}), split):
-                    continue
-            example = tagged_example(str(position), path, line, row, layout, left_out)
-            if example is not None:
-                yield example
-
-
-def tagged_example(name: str, path: Path, line: int, row: Row, layout: Layout, left_out: LeftOut) -> Example | None:
-    """The example of a row with a list of words and a list of tags; None, and counted, if it is left out."""
-    words_column, tags_column = (layout.named[key][0] for key in ("words", "tags"))
-    if layout.empty == "skip" and value_at(path, line, row, words_column) in ([], None):
+def _tagged(name: str, record: Record, layout: Layout, left_out: LeftOut) -> Example | None:
+    """The example of a row with a list of words and a list of tags; None, and counted, if it has no words."""
+    words, cells = parts_of(record, WORDS), parts_of(record, TAGS)
+    where, column = f"{record.path}, line {record.line}", layout.named[TAGS][0]
+    if not words:
         left_out["no words"] += 1
         return None
-    tokens = _list(path, line, row, words_column)
-    cells = _list(path, line, row, tags_column, takes_numbers=True)
-    if len(tokens) != len(cells):
-        raise ValueError(
-            f"{path}, line {line}: {some(len(tokens), 'word')} but {some(len(cells), 'tag')}. Give one tag per word."
-        )
+    if len(words) != len(cells):
+        raise ValueError(f"{where}: {some(len(words), 'word')} but {some(len(cells), 'tag')}. Give one tag per word.")
     try:
         tags = cells if layout.tag_scheme == "iob1" else to_iob2(cells, layout.tag_scheme)
     except ValueError as error:
-        raise ValueError(f"{path}, line {line}, field '{tags_column}': {error}") from None
-    ids = [_class(Record(path, line, [tag], {tags_column: 0}), tags_column, layout.label_ids) for tag in tags]
+        raise ValueError(f"{where}, field '{column}': {error}") from None
+    ids = [_class(Record(record.path, record.line, [tag], {column: 0}), column, layout.label_ids) for tag in tags]
     if layout.tag_scheme == "iob1":
         ids = [layout.label_ids[tag] for tag in to_iob2(cells, "iob1")]
-    column = layout.named.get(GROUP)
-    cell = [cell_text(path, line, row, column[0], takes_null=True)] if column else []
-    group = group_of(Record(path, line, cell, {GROUP: 0}), layout)
-    return Example(name, words=tuple(tokens), label=tuple(ids), group=group)
+    return Example(name, words=words, label=tuple(ids), group=group_of(record, layout))
 
 
 def hub_example(row: Row, position: int, names: tuple[str, ...], *, place: Path, layout: Layout) -> Example | None:
     """The example of a row of the hub (see `HubSource.example`); None if it is left out."""
     key = layout.named[layout.of_kind.label_column][0]
     named = with_class_names(row, {key: names} if names else {})
-    if layout.of_kind.labels_words:
-        return tagged_example(str(position), place, position + 1, named, layout, Counter())
     record = as_record(place, position + 1, named, cell_names(layout), layout)
-    return labelled_example(str(position), record, layout, Counter())
-
-
-def _list(path: Path, line: int, row: Row, column: str, *, takes_numbers: bool = False) -> list[str]:
-    value = value_at(path, line, row, column)
-    if takes_numbers and isinstance(value, list):
-        value = [str(part) if type(part) is int else part for part in value]
-    if not isinstance(value, list) or not value or not all(isinstance(part, str) and part for part in value):
-        raise ValueError(
-            f"{path}, line {line}, field '{column}': not a list of words. Write a non-empty list of texts."
-        )
-    return value
+    return _example(str(position), record, layout, Counter())

@@ -15,7 +15,6 @@ from meltpoint.tasks.core.files import MOST_YAML_BYTES, TextLoader, expanded, pa
 from meltpoint.tasks.core.kinds import GROUP
 from meltpoint.tasks.core.readers import read_text
 from meltpoint.tasks.core.rows import cell_names
-from meltpoint.tasks.core.scoring import default
 from meltpoint.tasks.core.task import SPLITS, HubSource, Split, Task
 from meltpoint.tasks.core.user_formats import conll_layout, hub_example, read_user_files
 from meltpoint.tasks.core.user_keys import Hub, HubSplits, Splits, UserTask
@@ -82,7 +81,7 @@ def _task(user_task: UserTask, folder: Path) -> Task:
     return Task(
         name=user_task.name,
         kind=user_task.kind,
-        metric=user_task.metric or default(user_task.kind),
+        metric=user_task.metric or user_task.of_kind.metrics[0],
         folder="" if user_task.hub else str(folder),
         readers={split: partial(read_user_files, split=files, layout=user_task) for split, files in splits.items()},
         files={split: _names(files, user_task) for split, files in splits.items()},

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from meltpoint.tasks.core import conll
 from meltpoint.tasks.core.conll import read_columns
-from meltpoint.tasks.core.files import exists, is_file, is_folder, regular, without_suffix
-from meltpoint.tasks.core.kinds import LABEL
-from meltpoint.tasks.core.readers import Record
-from meltpoint.tasks.core.rows import SPLIT, numbered_rows, read_records, value_at
+from meltpoint.tasks.core.files import is_file, is_folder, without_suffix
+from meltpoint.tasks.core.kinds import TAGS, WORDS
+from meltpoint.tasks.core.rows import SPLIT, parts_of, read_records
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.core.user_formats import check_documents, conll_layout, group_of, joined_text, label_spellings
 from meltpoint.tasks.core.user_layout import Layout
@@ -64,8 +63,6 @@ def _places(path: Path) -> Iterator[Place]:
     if is_file(path):
         yield Place(path, _split_of(path))
         return
-    if exists(path) and not is_folder(path):
-        regular(path)
     if not is_folder(path):
         raise ValueError(f"{path} is missing. Name the files of your data, such as train.csv and dev.csv.")
     if _has_classes(path):
@@ -193,24 +190,16 @@ def counted_rows(path: Path, layout: Layout) -> Iterator[Counted]:
     """
     if layout.format == "conll":
         yield from _conll_rows(path, layout)
-    elif layout.of_kind.labels_words:
-        words, tags = (layout.named[key][0] for key in ("words", "tags"))
-        for line, row in numbered_rows(path, layout):
-            split = str(value_at(path, line, row, layout.split_column)) if layout.split_column else ""
-            yield split, tuple(_items(value_at(path, line, row, words))), _items(value_at(path, line, row, tags))
-    else:
-        for record in read_records(path, layout):
+        return
+    for record in read_records(path, layout):
+        split = record.cell(SPLIT) if layout.split_column else ""
+        group_of(record, layout)  # refuses an empty group
+        if layout.of_kind.labels_words:
+            yield split, parts_of(record, WORDS), list(parts_of(record, TAGS))
+        else:
+            spelled = label_spellings(record, layout)
             texts = tuple(joined_text(record, key, layout) for key in layout.texts)
-            group_of(record, layout)  # refuses an empty group
-            yield record.cell(SPLIT) if layout.split_column else "", texts, _label(record, layout)
-
-
-def _label(record: Record, layout: Layout) -> str | list[str]:
-    return list(label_spellings(record, layout)) if layout.of_kind.has_labels else record.cell(LABEL)
-
-
-def _items(value: object) -> list[str]:
-    return [part if isinstance(part, str) else str(part) for part in value] if isinstance(value, list) else []
+            yield split, texts, list(spelled) if layout.of_kind.has_labels else spelled[0]
 
 
 def _conll_rows(path: Path, layout: Layout) -> Iterator[Counted]:

@@ -55,19 +55,6 @@ def test_the_hubs_rows_of_other_genres_are_left_out():
     assert not slate.elsewhere
 
 
-@pytest.mark.parametrize(
-    ("word", "part"),
-    [
-        ("mnli:slat", r"^Unknown genre of mnli 'slat'\. Did you mean slate\?.*travel\.$"),
-        ("mnli:", r"^Unknown genre of mnli ''"),
-        ("mnli:slate+slate", r"names a genre twice; name each once\.$"),
-    ],
-)
-def test_a_genre_that_is_not_one_is_refused(word, part):
-    with pytest.raises(ValueError, match=part):
-        tasks.get(word)
-
-
 def test_the_real_genres_have_their_published_dev_sizes(real):
     sizes = {genre: len(real(f"mnli:{genre}").dev) for genre in GENRES}
     assert sizes == {"fiction": 1973, "government": 1945, "slate": 1955, "telephone": 1966, "travel": 1976}
@@ -256,13 +243,10 @@ def test_the_name_of_a_variant_is_a_word_of_the_command_line_and_fit_for_a_file_
 @pytest.mark.parametrize(
     ("word", "part"),
     [
-        (
-            "yahoo:sport+health",
-            r"^Unknown class of yahoo 'sport'\. Did you mean sports\? Choose from: business_finance, ",
-        ),
-        ("yahoo:sports,health", r"^Unknown class of yahoo 'sports,health'"),
-        ("yahoo:sports+", r"^Unknown class of yahoo ''"),
+        ("yahoo:sport+health", r"^Unknown class of yahoo 'sport'\. Did you mean sports\?"),
         ("yahoo:", r"^Unknown class of yahoo ''"),
+        ("mnli:slat", r"^Unknown genre of mnli 'slat'\. Did you mean slate\?.*travel\.$"),
+        ("mnli:slate+slate", r"names a genre twice; name each once\.$"),
         ("yahoo:sports", r"^yahoo:sports is one class; name two or more"),
         ("yahoo:sports+health+sports", r"names a class twice; name each once\.$"),
     ],
