@@ -46,10 +46,6 @@ class Layout:
         task.write_text(self.yaml, encoding="utf-8")
         return str(task)
 
-    def yaml_lines(self) -> int:
-        """The number of lines of the task file."""
-        return len(self.yaml.strip().splitlines())
-
 
 def json_lines(*rows: object) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()

@@ -12,9 +12,6 @@ from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tests.tasks.layouts import LAYOUTS
 
-MOST_LINES = 9
-"""The most lines of a task file here."""
-
 
 def shown(task, examples):
     """The examples as a layout states them: texts or words, with the label's name, the score, or the tags."""
@@ -48,4 +45,3 @@ def test_a_task_file_alone_reads_a_data_set_as_it_is_published(name, tmp_path):
         opened = open_test(spec)
         assert opened.labelled
         assert not {example.texts for example in opened.examples} & {example.texts for example in data.train}
-    assert layout.yaml_lines() <= MOST_LINES

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -182,23 +180,3 @@ def test_a_mistake_in_data_is_one_line_with_the_file_the_place_and_the_remedy(na
     text = message(tmp_path, task, files)
     for part in (place, *wanted):
         assert part in text
-
-
-def test_a_mistake_is_answered_before_an_encoder_or_torch_is_imported(tmp_path):
-    (tmp_path / "train.csv").write_text(TRAIN + "x,godo\n", encoding="utf-8")
-    (tmp_path / "dev.csv").write_text(DEV, encoding="utf-8")
-    (tmp_path / "task.yaml").write_text(TASK, encoding="utf-8")
-    words = [
-        "plan", "--name", "n", "--encoder", "minilm", "--mode", "fine_tuning", "--task", str(tmp_path / "task.yaml"),
-        "--storage", str(tmp_path / "runs"),
-    ]  # fmt: skip
-    code = (
-        "import sys\nfrom typer.testing import CliRunner\nfrom meltpoint.launch import app\n"
-        f"done = CliRunner().invoke(app, {words!r})\nprint(done.exit_code, done.stderr.strip())\n"
-        "print(*[name for name in ('torch', 'transformers', 'ray') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
-    answer, imported = done.stdout.split("\n")[:2]
-    assert answer.startswith("2 meltpoint: ")
-    assert "train.csv, line 6, field 2 (label): Unknown label 'godo'. Did you mean good" in answer
-    assert imported == ""

@@ -20,7 +20,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from meltpoint import tasks
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.locked import open_test
-from meltpoint.tasks.core.sources import check, class_id, load_hub_split, parquet_files
+from meltpoint.tasks.core.sources import check, class_id, load_hub_split
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, PinnedFiles
 
@@ -180,15 +180,6 @@ def test_one_split_opens_no_other_splits_file(tmp_path):
         (tmp_path / f"data/{split}-00000-of-00001.parquet").write_bytes(b"not parquet: reading this would fail")
     (example,) = load_hub_split(mirror(tasks.get("stsb").hub, tmp_path), "train")
     assert example.texts == ("train", "b")
-
-
-def test_files_on_the_hub_are_named_with_their_pinned_revision():
-    assert parquet_files(tasks.get("conll2003").hub, "dev") == (
-        "hf://datasets/lhoestq/conll2003@19edcb426bfd625c275c17b9a99b2239243f4377/data/validation-*.parquet"
-    )
-    revision = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
-    wanted = f"hf://datasets/nyu-mll/glue@{revision}/mrpc/train-*.parquet"
-    assert parquet_files(tasks.get("mrpc").hub, "train") == wanted
 
 
 def test_missing_files_and_no_network_are_one_line_with_the_remedy(tmp_path):

@@ -200,18 +200,6 @@ def test_a_table_with_another_separator_is_answered_with_the_one_it_seems_to_hav
         assert part in message
 
 
-@pytest.mark.parametrize("levels", [200, 5_000])
-def test_a_task_file_nested_too_deep_is_one_line(tmp_path, levels):
-    message = problem(tmp_path, SENTENCES.replace("[no, yes]", "[" * levels + "]" * levels), **GOOD)
-    assert message.startswith(str(tmp_path / "task.yaml"))
-    assert len(message) < 400
-    rows = lines({"q": "a", "a": "b", "ok": True})
-    deep = rows + '{"q": ' + "[" * levels + "]" * levels + "}\n"
-    message = problem(tmp_path, PAIRS, train__jsonl=deep, dev__jsonl=rows, test__jsonl=rows)
-    assert "train.jsonl, line 2" in message
-    assert len(message) < 900
-
-
 def test_labels_of_sequences_are_iob2_names(tmp_path):
     for labels, wanted in (("[O, GENE]", "'GENE' is not an IOB2 name"), ("[O, I-GENE]", "I-GENE also needs B-GENE")):
         assert wanted in problem(tmp_path, TAGS.replace("[O, B-GENE, I-GENE]", labels), train__conll="a O\n")
