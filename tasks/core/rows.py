@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -48,6 +49,8 @@ def read_records(path: Path, layout: Layout) -> Iterable[Record]:
     names = cell_names(layout)
     if layout.format in TABLES:
         return (_renamed(row, names) for row in _table(path, layout))
+    if layout.format == "lines":
+        return _matches(path, layout, names)
     if layout.format == "folders":
         return _text_files(path, layout)
     if layout.format == "jsonl":
@@ -75,6 +78,20 @@ def _position(row: Record, column: str) -> int:
     if column not in row.positions and column.isdecimal() and int(column) < len(row.fields):
         return int(column)
     return position_of(row.path, column, row.positions)
+
+
+def _matches(path: Path, layout: Layout, names: Mapping[str, str]) -> Iterator[Record]:
+    pattern = re.compile(layout.pattern or "")
+    positions = {name: number for number, name in enumerate(names)}
+    for number, line in enumerate(read_lines(path, encoding=layout.encoding), 1):
+        match = pattern.fullmatch(line)
+        if layout.empty == "skip" and not line.strip():
+            yield Record(path, number, [""] * len(names), positions)
+        elif match is None:
+            fault = f"{line[:60]!r} does not match the pattern. Correct the line or the pattern."
+            raise ValueError(f"{path}, line {number}: {fault}")
+        else:
+            yield Record(path, number, [match[column] or "" for column in names.values()], positions)
 
 
 def _text_files(folder: Path, layout: Layout) -> Iterator[Record]:

@@ -58,6 +58,7 @@ class UserTask(Layout):
         delimiter: the character between two cells; by default a tab (tsv) or a comma (csv).
         quoting: True if cells may be in quotes; by default true for csv, false for tsv.
         encoding: the encoding of the text files.
+        pattern: the regular expression of a line, with named groups, for `format: lines`.
         empty: the treatment of rows that have an empty text.
         labels: (spelling in the files, name) in id order; IOB2 names for sequence labelling.
         class_weights: label → its weight in the loss of settings with `class_weights: task`; 1 for the others.
@@ -181,7 +182,9 @@ class UserTask(Layout):
         needed, given = self.of_kind.columns, self.named
         for name in set(given).difference({*needed, GROUP}):
             raise ValueError(f"columns: '{name}' does not fit {self.kind}, which takes {', '.join(needed)}.")
-        if self.format == "folders" and self.columns.model_fields_set:
+        if self.format == "lines":
+            self._check_pattern()
+        elif self.format == "folders" and self.columns.model_fields_set:
             raise ValueError("columns: a folder of files has none; its label is the folder's name. Remove columns.")
         labels = self.columns.label or ()
         if len(labels) > 1 and not self.of_kind.has_labels:
@@ -205,6 +208,19 @@ class UserTask(Layout):
             if name != GROUP and not re.fullmatch(r"-?\d+", columns[0]):
                 raise ValueError(f"columns: {name} of a conll file is a position counted from 0, not '{columns[0]}'.")
 
+    def _check_pattern(self) -> None:
+        if self.pattern is None:
+            raise ValueError(f"pattern is missing; {WANTED['pattern']}.")
+        try:
+            groups = re.compile(self.pattern).groupindex
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"pattern: not a regular expression ({error}). See docs/tasks.md for one.") from None
+        wanted = [*(name for names in self.named.values() for name in names), *filter(None, [self.split_column])]
+        lacking = next((name for name in wanted if name not in groups), None)
+        if lacking is not None:
+            has = ", ".join(groups) or "none"
+            raise ValueError(f"pattern: the group '{lacking}' is missing (it has: {has}). Write (?P<{lacking}>.+).")
+
     def _check_metrics(self) -> None:
         labels = self.label_names()
         for key, names in (("metric", filter(None, [self.metric])), ("also", self.also)):
@@ -219,7 +235,8 @@ class UserTask(Layout):
 
 ONLY_FOR: Mapping[str, tuple[str, ...]] = {
     "delimiter": TABLES,
-    "split_column": (*TABLES, *TYPED),
+    "pattern": ("lines",),
+    "split_column": (*TABLES, "lines", *TYPED),
     "encoding": TEXTUAL,
 }
 """Key → the formats that it applies to; it is refused for other formats, where it has no effect."""

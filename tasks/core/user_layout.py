@@ -15,12 +15,12 @@ from meltpoint.tasks.core.conll import TagScheme
 from meltpoint.tasks.core.kinds import LABEL, TaskKind
 from meltpoint.tasks.core.task import KINDS
 
-Format = Literal["tsv", "csv", "jsonl", "parquet", "conll", "folders"]
+Format = Literal["tsv", "csv", "jsonl", "parquet", "conll", "lines", "folders"]
 TABLES = ("tsv", "csv")
 """Formats of rows whose cells are separated by a delimiter."""
 TYPED = ("jsonl", "parquet")
 """Formats whose columns have names and whose cells may be numbers and lists."""
-TEXTUAL = ("tsv", "csv", "jsonl", "conll", "folders")
+TEXTUAL = ("tsv", "csv", "jsonl", "conll", "lines", "folders")
 """Formats of text files, which have an encoding."""
 
 EmptyTexts = Literal["refuse", "skip", "keep"]
@@ -47,6 +47,7 @@ WANTED = {
     "delimiter": 'write one character, as in delimiter: ";"',
     "quoting": "write true, false or none",
     "encoding": f"write the name of an encoding, as in encoding: latin-1 ({', '.join(ENCODINGS)})",
+    "pattern": r"write a regular expression with named groups, as in pattern: '(?P<label>\w+) (?P<text>.+)'",
     "empty": f"write one of {', '.join(get_args(EmptyTexts))}",
     "labels": "write a list of words, as in labels: [bad, good], or a mapping, as in labels: {1: bad, 2: good}",
     "class_weights": "write each label with its weight, as in class_weights: {rare: 5}",
@@ -143,6 +144,7 @@ class Layout(Strict):
     delimiter: Character | None = None
     quoting: Annotated[bool, BeforeValidator(lambda value: "false" if value == "none" else value)] | None = None
     encoding: Annotated[str, BeforeValidator(_encoding_of)] = "utf-8"
+    pattern: str | None = None
     joiner: str = " "
     empty: EmptyTexts = "refuse"
     label_separator: Annotated[str, Field(min_length=1)] = ","
@@ -162,8 +164,8 @@ class Layout(Strict):
 
     @cached_property
     def named(self) -> dict[str, tuple[str, ...]]:
-        """Key of `columns` → its columns; the parts of a folder are named by the keys."""
-        own = {name: (name,) for name in self.of_kind.columns} if self.format == "folders" else {}
+        """Key of `columns` → its columns; the groups of a pattern and the parts of a folder are named by the keys."""
+        own = {name: (name,) for name in self.of_kind.columns} if self.format in ("lines", "folders") else {}
         return own | {key: value for key, value in self.columns.model_dump().items() if value is not None}
 
     def spellings(self) -> tuple[tuple[str, str], ...]:

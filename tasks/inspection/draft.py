@@ -33,7 +33,7 @@ from meltpoint.tasks.inspection.text_shape import NO_LABELS, is_number
 
 NO_NAMES = {"data", "text", "texts", "gold", "label", "labels", "all", "full", "set", "task"}
 """Words of a file's name that do not name a task."""
-KEYS = ("delimiter", "quoting", "header", "encoding")
+KEYS = ("delimiter", "quoting", "header", "encoding", "pattern")
 """The keys of a format, in the order of the file."""
 FEWEST = 100
 """The fewest examples to select by, and to test on, if the data has them."""
@@ -145,7 +145,7 @@ def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
     draft.keys |= {key: shape.keys[key] for key in KEYS if key in shape.keys}
     for key, remark in shape.remarks:
         draft.remark(key, remark)
-    if shape.format != "folders":
+    if shape.format not in {"lines", "folders"}:
         draft.keys["columns"] = roles.columns
     for remark in roles.remarks:
         draft.remark("columns", remark)

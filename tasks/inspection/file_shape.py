@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -25,8 +26,16 @@ from meltpoint.tasks.inspection.text_shape import (
     table_shape,
 )
 
+PATTERNS = (
+    r"__label__(?P<label>\S+) (?P<text>.+)",
+    r"(?P<label>[A-Za-z]+):\S+ (?P<text>.+)",
+    r"(?P<label>\S+) (?P<text>.+)",
+)
+"""Patterns of lines with a label: fastText's, TREC's coarse classes, and a first word that repeats (SST's 0 and 1)."""
 MOST_ROWS = 20_000
 """The rows of a parquet file that a sample is taken from."""
+MOST_LINE_LABELS = 50
+"""The largest number of different first words that count as labels."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +102,16 @@ def _of_text(path: Path, text: str) -> FileShape:
         others = len({*range(conll.width)} - {conll.word_column, conll.tag_column % max(1, conll.width)})
         remark = (f"the tags could also be another column of 0 to {conll.width - 1}",) if others else ()
         return FileShape("conll", {}, roles=Roles(conll.kind, columns, "", remark, "", conll.scheme or ""))
-    table = table_shape(text)
+    pattern = _pattern(text, PATTERNS[:2])
+    table = None if pattern else table_shape(text)
     if table is not None:
         return _of_table(path, text, table)
     separator = {".csv": ",", ".tsv": "\t"}.get(without_suffix(path).suffix.lower())
-    fault = _fault(path, text, separator) if separator else ""
-    raise ValueError(fault or f"{path} is no table and no tagged words. Write one example a row, as csv, tsv or jsonl.")
+    if separator is not None and (fault := _fault(path, text, separator)):
+        raise ValueError(fault)
+    pattern = pattern or _pattern(text, PATTERNS[2:]) or "(?P<text>.+)"
+    rows = [match.groupdict() for line in _lines(text) if (match := re.fullmatch(pattern, line))]
+    return FileShape("lines", {"pattern": pattern}, tuple(rows[0]) if rows else (), rows)
 
 
 def _of_table(path: Path, text: str, table: TableShape) -> FileShape:
@@ -131,6 +144,22 @@ def _fault(path: Path, text: str, separator: str) -> str:
     except ValueError as error:
         return str(error)
     return ""
+
+
+def _lines(text: str) -> list[str]:
+    return [line.removesuffix("\r") for line in spread(text.split("\n")) if line.strip()]
+
+
+def _pattern(text: str, patterns: Sequence[str]) -> str | None:
+    """The first pattern that all lines match, with few labels; a plain first word is a label only if it repeats."""
+    lines = _lines(text)
+    for pattern in patterns:
+        matches = [re.fullmatch(pattern, line) for line in lines]
+        labels = Counter(match["label"] for match in matches if match is not None)
+        repeats = pattern != PATTERNS[-1] or len(labels) <= len(lines) / 2
+        if all(matches) and 2 <= len(labels) <= MOST_LINE_LABELS and repeats:
+            return pattern
+    return None
 
 
 def _json_rows(path: Path, text: str) -> Iterable[tuple[int, Row]]:

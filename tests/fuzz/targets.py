@@ -120,6 +120,7 @@ def safetensors_header(rng: random.Random, data: bytes, pool: Sequence[bytes]) -
 
 TEXTS = (("a warm film", "good"), ("a dull film", "bad"), ("lovely, quiet, long", "good"), ("poor and cold", "bad"))
 HEAD = "name: reviews\nkind: sentence_classification\nlabels: [bad, good]\ncolumns: {text: text, label: label}\n"
+LINE_HEAD = HEAD.replace("columns: {text: text, label: label}\n", "")
 PAIRS = "name: pairs\nkind: pair_regression\nrange: [0, 5]\ncolumns: {text_a: a, text_b: b, label: score}\n"
 TAGS = "name: genes\nkind: sequence_labelling\nlabels: [O, B-X, I-X]\n"
 
@@ -159,6 +160,7 @@ def data_targets() -> list[Target]:
     lines = "\n".join(json.dumps({"a": text, "b": "x", "score": 2.5}) for text, _ in TEXTS).encode()
     conll = b"-DOCSTART- O\n\nShe B-X\nsleeps I-X\n. O\n\nNo O\n"
     tsv = _rows("\t")
+    lines_of_text = "\n".join(f"{label} {text}" for text, label in TEXTS).encode()
     task = (HEAD + _files("tsv") + "metric: accuracy\nheader: true\nquoting: false\ndescription: a task\n").encode()
     return [
         Target("task_yaml", {"task.yaml": task, "data.tsv": tsv}, read_task, {"task.yaml": yaml_tree},
@@ -166,6 +168,7 @@ def data_targets() -> list[Target]:
         _user_task("tsv", HEAD, tsv, table("\t")), _user_task("csv", HEAD, _rows(","), table(",")),
         _user_task("jsonl", PAIRS, lines, json_lines), _user_task("conll", TAGS, conll, table(" ")),
         _user_task("parquet", HEAD, _parquet(), parquet_table),
+        _user_task("lines", f"{LINE_HEAD}pattern: '(?P<label>\\w+) (?P<text>.+)'\n", lines_of_text, table(" ")),
     ]  # fmt: skip
 
 

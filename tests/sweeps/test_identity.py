@@ -123,6 +123,10 @@ BASES |= {
     "carved": {**BASES["sentence"], "files": {"train": "a.tsv"}, "dev_from": "train[-2:]"},
     "joined": {**BASES["sentence"], "columns": {"text": ["other", "second"], "label": "label"}},
     "three": {**BASES["sentence"]},
+    "lines": {
+        "name": "mine", "kind": "sentence_classification", "files": {"train": "a.txt", "dev": "a.txt"},
+        "format": "lines", "pattern": "(?P<label>bad|good) (?P<text>.+)", "labels": ["bad", "good"],
+    },
 }  # fmt: skip
 BASES["several"] = {**BASES["sentence"], "kind": "multi_label_classification"}
 SAME_EXAMPLES = "the same examples, whatever file or format they were read from"
@@ -170,6 +174,7 @@ YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
     "joiner": [("joined", " | ", CHANGES), ("sentence", " | ", "nothing is joined")],
     "delimiter": [("sentence", ";", REFUSED), ("sentence", r"\t", "what a tsv file has where the task names none")],
     "encoding": [("sentence", "latin-1", SAME_EXAMPLES), ("sentence", "utf-16", REFUSED)],
+    "pattern": [("lines", "(?P<label>bad|good) -(?P<text>.+)", CHANGES), ("sentence", "(?P<text>.+)", REFUSED)],
     "empty": [("sentence", "skip", "no text is empty here"), ("sentence", "keep", "no text is empty here")],
     "class_weights": [("sentence", {"bad": 3}, CHANGES), ("sentence", {"x": 3}, REFUSED), ("pair", {"x": 1}, REFUSED)],
     "label_separator": [("sentence", ";", REFUSED), ("several", "|", SAME_EXAMPLES)],
@@ -193,6 +198,7 @@ def data(tmp_path_factory) -> Path:
     (folder / "b.tsv").write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
     (folder / "c.tsv").write_text("\n".join([*lines, lines[1]]) + "\n", encoding="utf-8")
     (folder / "a.conll").write_text(WORDS, encoding="utf-8")
+    (folder / "a.txt").write_text("bad -meal\ngood -film\nbad -x y\n", encoding="utf-8")
     return folder
 
 

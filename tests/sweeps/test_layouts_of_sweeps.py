@@ -12,6 +12,7 @@ from meltpoint.tests.tasks.layouts import LAYOUTS
 
 STATED = {
     "imdb": "dev = 34 % of train, stratified, seed 0", "snli": "dev: 2 rows with the label '-' left out",
+    "trec": "dev = train[-2:]",
 }  # fmt: skip
 """What a table has to state of a data set, beside its scores."""
 

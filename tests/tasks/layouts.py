@@ -13,6 +13,7 @@ from meltpoint.tests.tasks.sentence_layouts import (
     NESTED,
     NEWSGROUPS,
     SEMICOLONS,
+    TREC,
     Layout,
     json_lines,
 )
@@ -252,7 +253,7 @@ labels: {1: "1 star", 2: "2 stars", 3: "3 stars", 4: "4 stars", 5: "5 stars"}
 
 LAYOUTS = {
     "imdb": IMDB, "newsgroups": NEWSGROUPS, "snli": SNLI,
-    "ontonotes": ONTONOTES, "kaggle": KAGGLE, "semicolons": SEMICOLONS, "nested": NESTED,
+    "ontonotes": ONTONOTES, "kaggle": KAGGLE, "semicolons": SEMICOLONS, "nested": NESTED, "trec": TREC,
     "split_column": SPLIT_COLUMN,
     "politeness": POLITENESS, "goemotions": GOEMOTIONS, "goemotions_columns": GOEMOTIONS_COLUMNS, "topics": TOPICS,
     "stars": STARS,

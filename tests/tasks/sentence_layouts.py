@@ -201,3 +201,28 @@ labels: {1: bad, 2: bad, 4: good, 5: good}
     asked=("reviews.jsonl.gz",),
     guessed={"format": "jsonl", "columns": {"text": "reviews.0.body", "label": "meta.stars"}},
 )  # fmt: skip
+
+TREC = Layout(
+    files={
+        "train_5500.label": (
+            "DESC:manner How did serfdom develop ?\nHUM:ind Who was Ren\xe9 : a : man ?\n"
+            "LOC:city What is `` the '' capital ?\nHUM:gr Which team won ?\n"
+        ).encode("latin-1"),
+        "TREC_10.label": b"LOC:other Where is it ?\n",
+    },
+    yaml=r"""
+name: trec
+kind: sentence_classification
+files: {train: train_5500.label, test: TREC_10.label}
+dev_from: train[-2:]
+format: lines
+encoding: latin-1
+pattern: '(?P<label>[A-Z]+):\S+ (?P<text>.+)'
+labels: [DESC, HUM, LOC]
+""".lstrip(),
+    train=[(("How did serfdom develop ?",), "DESC"), (("Who was René : a : man ?",), "HUM")],
+    dev=[(("What is `` the '' capital ?",), "LOC"), (("Which team won ?",), "HUM")],
+    notes=("dev = train[-2:]",),
+    asked=("train_5500.label", "TREC_10.label"),
+    guessed={"kind": "sentence_classification", "format": "lines", "encoding": "cp1252"},
+)

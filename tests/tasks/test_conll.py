@@ -311,6 +311,7 @@ def test_new_task_takes_tags_without_prefixes_for_classes_of_words(tmp_path, nam
     [
         ("train.tsv", "text\tlabel\na fine film\tgood\n\na dull one\tbad\nso so\tbad\n"),
         ("train.csv", "text,label\na fine film,good\na dull one,bad\na meal,bad\n"),
+        ("train.txt", "good a fine film\nbad a dull one\nbad so\n\ngood very well\n"),
     ],
 )
 def test_new_task_takes_no_table_for_words(tmp_path, name, text):

@@ -20,6 +20,7 @@ labels: [bad, good]
 """
 TRAIN = "review,verdict\nfine,good\npoor,bad\ncold,bad\nwarm,good\n"
 DEV = "review,verdict\nso so,bad\n"
+LINES = TASK.replace("format: csv", "format: lines").replace("columns: {text: review, label: verdict}", "PATTERN")
 NEEDED = "name: x\nkind: sentence_classification\nlabels: [bad, good]\ncolumns: {text: review, label: verdict}\n"
 SPLITS = "file: train.csv\nsplit_column: s\nsplits: {train: tr, dev: de}"
 FOLDERS = (
@@ -67,7 +68,7 @@ IN_TASK = {
     ),
     "a delimiter of two characters": ("format:", "delimiter: '||'\nformat:", "delimiter is '||'; write one character"),
     "an unknown word for empty": ("format:", "empty: skp\nformat:", "Unknown empty 'skp'. Did you mean skip"),
-    "an encoding of parquet": ("format: csv", "encoding: latin-1\nformat: parquet", "encoding: only for format tsv"),
+    "a pattern for csv": ("format:", "pattern: '(.*)'\nformat:", "pattern: only for format lines, not for csv"),
     "a skipped label that is a label": (
         "format:", "skip_labels: [bad]\nformat:", "'bad' is also in labels. Name it",
     ),
@@ -81,6 +82,13 @@ IN_TASK = {
     ),
     "a split column alone": (
         "files: {train: train.csv, dev: dev.csv}", "file: train.csv", "file, split_column and splits go together; see",
+    ),
+    "no pattern": (TASK, LINES.replace("PATTERN\n", ""), "pattern is missing; write a regular expression"),
+    "a pattern without a group": (
+        TASK, LINES.replace("PATTERN", "pattern: '(?P<text>.+)'"), "the group 'label' is missing (it has: text). Write",
+    ),
+    "a pattern that is none": (
+        TASK, LINES.replace("PATTERN", "pattern: '(?P<text>.+'"), "pattern: not a regular expression (missing )",
     ),
     "folders of pairs": (
         TASK, TASK.replace("csv\n", "folders\n").replace("sentence_c", "pair_c"),
@@ -122,6 +130,10 @@ IN_DATA = {
     "parts that share examples": (
         TASK.replace(", dev: dev.csv}", "}\ndev_from: train[-2:]\ntest_from: train[1:3]"), {}, "dev_from train[-2:]",
         "shares examples with the other part. Choose other ends",
+    ),
+    "a line that the pattern does not match": (
+        LINES.replace("PATTERN", r"pattern: '(?P<label>\w+): (?P<text>.+)'"),
+        {"train.csv": "good: a\nbad b\n"}, "train.csv, line 2", "'bad b' does not match the pattern. Correct the line",
     ),
     "an archive of two files": (
         TASK.replace("train.csv", "train.csv.gz"), {"train.csv.gz": gzip.compress(TRAIN.encode())[:-9]},

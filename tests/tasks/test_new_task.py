@@ -105,7 +105,7 @@ def test_a_damaged_file_of_utf_8_is_said_to_be_one(tmp_path):
         ({"train.json": '[{"a": 1}]'}, "train.json is one JSON list. Write one object per line"),
         ({"train.jsonl": '{"a": "x"}\n{"a"\n'}, "train.jsonl, line 2: not JSON"),
         ({"train.jsonl": '{"a": 1}\n{"a": 2}\n'}, "train.jsonl (jsonl): no column of texts among a."),
-        ({"train.txt": "one text here\nand another\n"}, "train.txt is no table and no tagged words."),
+        ({"train.txt": "one text here\nand another\n"}, "train.txt (lines): no column of labels among text."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_guessed_is_one_line_that_names_the_file(tmp_path, files, wanted):

@@ -205,6 +205,7 @@ def test_a_dataset_of_the_hub_at_a_revision_is_read_from_its_parquet_files(tmp_p
 AUTHORED = [{"text": f"t{n}", "label": ("bad", "good")[n % 2], "author": n // 2} for n in range(6)]
 TAGGED = [{"words": ["a", f"t{n}"], "tags": ["O", "B-X"], "author": n // 2} for n in range(6)]
 IN_DOCUMENTS = "-DOCSTART- O\n\n" + "-DOCSTART- O\n\n".join("a O\nt B-X\n\n" * 2 for _ in range(3))
+LINES_OF = "".join(f"{row['author']} {row['label']} {row['text']}\n" for row in AUTHORED)
 
 
 @pytest.mark.parametrize(
@@ -214,6 +215,7 @@ IN_DOCUMENTS = "-DOCSTART- O\n\n" + "-DOCSTART- O\n\n".join("a O\nt B-X\n\n" * 2
         ("tsv", AUTHORED, "{text: text, label: label, group: author}"),
         ("jsonl", AUTHORED, "{text: text, label: label, group: author}"),
         ("parquet", AUTHORED, "{text: text, label: label, group: author}"),
+        ("lines", LINES_OF, "{group: author}\npattern: (?P<author>\\d+) (?P<label>\\w+) (?P<text>.+)"),
         ("jsonl", TAGGED, "{words: words, tags: tags, group: author}"),
         ("parquet", TAGGED, "{words: words, tags: tags, group: author}"),
         ("conll", IN_DOCUMENTS, "{words: 0, tags: 1, group: document}"),
