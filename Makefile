@@ -63,7 +63,6 @@ BENCH := --trials 2 --repeats 1 --task demo_sentiment --max-train-examples 200
 bench: install ## the benchmarks in their short version; their figures mean little
 	$(BIN)/python -m meltpoint.benchmarks.against_trainer $(BENCH)
 	$(BIN)/python -m meltpoint.benchmarks.against_trainer $(BENCH) --mode fine_tuning --group-by-length
-	-$(BIN)/python -m meltpoint.benchmarks.many_trials --trials 100 --seconds 0.2 --workers 2
 
 # The same inputs each time with the same SEED; JOBS processes at once.
 SEED ?= 0

@@ -14,27 +14,15 @@ from pathlib import Path
 from meltpoint.benchmarks.job import Answer, Job, add_arguments, dev_only, job_of
 from meltpoint.benchmarks.timing import Comparison, Finished, Measurement, alternate, run_timed, show
 
-MIB = 2**20
 
-
-def compare(job: Job, repeats: int, with_test: bool = False) -> Comparison:
-    """Run both sides alternately.
-
-    Args:
-        job: the data and the settings of both sides.
-        repeats: alternating runs of each side.
-        with_test: True if Meltpoint also scores the task's test split, which the Trainer never does.
-    """
+def compare(job: Job, repeats: int) -> Comparison:
+    """Run both sides alternately."""
     size = "all" if job.max_train_examples is None else str(job.max_train_examples)
     claim = f"{len(job.learning_rates)} trials, {job.mode}, {job.task} ({size} training examples), {job.epochs} epochs"
     rival = "Trainer with length grouping" if job.group_by_length else "Trainer"
-    if with_test:
-        return alternate(claim, rival, lambda: meltpoint_side(job), lambda: rival_side(job), repeats)
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
         same = dev_only(job, Path(folder))
-        return alternate(
-            claim, rival, lambda: meltpoint_side(same), lambda: rival_side(same), repeats
-        )  # fmt: skip
+        return alternate(claim, rival, lambda: meltpoint_side(same), lambda: rival_side(same), repeats)
 
 
 def meltpoint_side(job: Job) -> Measurement:
@@ -90,7 +78,7 @@ def rival_side(job: Job) -> Measurement:
 
 
 def measurement(finished: Finished, answer: Answer) -> Measurement:
-    """The figures of one run: its phases, its memory, and the mean of its dev scores with the standard error."""
+    """The figures of one run: its phases, and the mean of its dev scores with the standard error."""
     scores = list(answer.dev.values())
     error = statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else 0.0
     return Measurement(
@@ -99,8 +87,6 @@ def measurement(finished: Finished, answer: Answer) -> Measurement:
             "start-up, s": answer.first_began - finished.began,
             "trials, s": answer.last_ended - answer.first_began,
             "after the last trial, s": finished.began + finished.seconds - answer.last_ended,
-            "processor time, s": finished.cpu_seconds,
-            "peak memory, MiB": finished.peak_bytes / MIB,
             "dev, mean over the settings": statistics.mean(scores),
             "dev, standard error": error,
             "dev, best": max(scores),
@@ -112,13 +98,10 @@ def main() -> None:
     """Run the comparison."""
     parser = argparse.ArgumentParser(prog="against_trainer", description=__doc__)
     add_arguments(parser)
-    parser.add_argument("--group-by-length", action="store_true", help="the Trainer groups its batches by length")
-    parser.add_argument("--with-test", action="store_true", help="Meltpoint also scores its best setting on test")
     options = parser.parse_args()
     if find_spec("accelerate") is None:
         parser.error("the Trainer needs the package accelerate; install it with pip install -e '.[dev]'.")
-    comparison = compare(job_of(options), options.repeats, options.with_test)
-    show(comparison, options.json)
+    show(compare(job_of(options), options.repeats), options.json)
 
 
 if __name__ == "__main__":

@@ -92,33 +92,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, default=16, help="number of settings, the same for both sides")
     parser.add_argument("--repeats", type=int, default=5, help="alternating runs of each side")
     parser.add_argument("--epochs", type=int, default=2)
-    add_data_arguments(parser, "sst2", 1000)
+    parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--task", default="sst2")
+    parser.add_argument("--data-dir", type=Path, help="as for `meltpoint sweep`; default: the hub's data")
+    parser.add_argument("--max-train-examples", type=int, default=1000)
+    parser.add_argument("--group-by-length", action="store_true", help="the Trainer groups its batches by length")
     parser.add_argument("--slots", type=int, default=os.cpu_count() or 1, help="concurrent trials, with one CPU each")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")
 
 
-def add_data_arguments(parser: argparse.ArgumentParser, task: str, max_train_examples: int | None = None) -> None:
-    """Add the options for the encoder and the data, with defaults."""
-    parser.add_argument("--encoder", default="minilm")
-    parser.add_argument("--task", default=task)
-    parser.add_argument("--data-dir", type=Path, help="as for `meltpoint sweep`; default: the hub's data")
-    parser.add_argument("--max-train-examples", type=int, default=max_train_examples)
-
-
-def data_of(options: argparse.Namespace) -> DataSpec:
-    """Build the data specification from the options, with an absolute path."""
-    folder = str(options.data_dir.absolute()) if options.data_dir else None
-    return DataSpec(options.task, folder, options.max_train_examples)
-
-
 def job_of(options: argparse.Namespace) -> Job:
     """Build the job from the options."""
-    data = data_of(options)
     return Job(
-        encoder=options.encoder, mode=options.mode, task=data.task, data_dir=data.data_dir,
-        max_train_examples=data.max_train_examples, epochs=options.epochs, slots=options.slots,
-        learning_rates=learning_rates(options.mode, options.trials),
-        group_by_length=getattr(options, "group_by_length", False),
+        encoder=options.encoder, mode=options.mode, task=options.task, max_train_examples=options.max_train_examples,
+        data_dir=str(options.data_dir.absolute()) if options.data_dir else None, epochs=options.epochs,
+        slots=options.slots, learning_rates=learning_rates(options.mode, options.trials),
+        group_by_length=options.group_by_length,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from meltpoint.tasks.core.readers import read_table
 from meltpoint.tasks.core.sources import text_row
-from meltpoint.tasks.core.task import Example, HubSource, Task
+from meltpoint.tasks.core.task import Example, Task, glue
 
 LABELS = ("unacceptable", "acceptable")
 
@@ -51,14 +51,7 @@ TASK = Task(
         "test": ("test.tsv",),
     },
     labels=LABELS,
-    hub=HubSource(
-        id="nyu-mll/glue",
-        revision="bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
-        config="cola",
-        splits={"train": "train", "dev": "validation", "test": "test"},
-        example=partial(text_row, texts=("sentence",), labels=LABELS, id_column="idx"),
-        pattern="{config}/{split}-*.parquet",
-    ),
+    hub=glue("cola", partial(text_row, texts=("sentence",), labels=LABELS, id_column="idx")),
     test_labels="hidden",
     description="is a sentence acceptable English? GLUE hides the test labels",
 )

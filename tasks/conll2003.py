@@ -7,9 +7,11 @@ from pathlib import Path
 
 from meltpoint.tasks.core.conll import ConllLayout, read_conll
 from meltpoint.tasks.core.sources import tagged_row
-from meltpoint.tasks.core.task import Example, HubSource, Task
+from meltpoint.tasks.core.task import Example, HubSource, Split, Task
 
 LABELS = ("O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC")
+
+FILES: dict[Split, str] = {"train": "eng.train", "dev": "eng.testa", "test": "eng.testb"}
 
 LAYOUT = ConllLayout(word=0, tag=3, width=4, scheme="iob1")
 
@@ -23,12 +25,8 @@ TASK = Task(
     kind="sequence_labelling",
     metric="span_f1",
     folder="conll2003",
-    readers={
-        "train": partial(_read, name="eng.train"),
-        "dev": partial(_read, name="eng.testa"),
-        "test": partial(_read, name="eng.testb"),
-    },
-    files={"train": ("eng.train",), "dev": ("eng.testa",), "test": ("eng.testb",)},
+    readers={split: partial(_read, name=name) for split, name in FILES.items()},
+    files={split: (name,) for split, name in FILES.items()},
     labels=LABELS,
     # The hub's copy has no -DOCSTART- lines, so its examples have no group.
     hub=HubSource(

@@ -14,7 +14,7 @@ from pathlib import Path
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.readers import first_present, read_table
 from meltpoint.tasks.core.sources import HubRow, text_row
-from meltpoint.tasks.core.task import Example, HubSource, Split, Task
+from meltpoint.tasks.core.task import Example, HubSource, Split, Task, glue
 
 LABELS = ("entailment", "neutral", "contradiction")
 
@@ -76,13 +76,10 @@ TASK = Task(
         pattern="data/{split}-*.parquet",
         columns=("pairID", "premise", "hypothesis", "genre", "label"),
         elsewhere={
-            "test": HubSource(
-                id="nyu-mll/glue",
-                revision="bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
-                config="mnli",
-                splits={"test": "test_matched"},
-                example=partial(text_row, texts=("premise", "hypothesis"), labels=LABELS, id_column="idx"),
-                pattern="{config}/{split}-*.parquet",
+            "test": glue(
+                "mnli",
+                partial(text_row, texts=("premise", "hypothesis"), labels=LABELS, id_column="idx"),
+                {"test": "test_matched"},
             )
         },
     ),

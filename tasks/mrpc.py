@@ -10,7 +10,7 @@ from pathlib import Path
 
 from meltpoint.tasks.core.readers import first_present, read_table
 from meltpoint.tasks.core.sources import text_row
-from meltpoint.tasks.core.task import Example, HubSource, Task
+from meltpoint.tasks.core.task import Example, Task, glue
 
 LABELS = ("not_equivalent", "equivalent")
 
@@ -53,14 +53,8 @@ TASK = Task(
     readers={"train": _train, "dev": _dev, "test": _test},
     files={"train": (TRAIN, DEV), "dev": (DEV,), "test": ("msr_paraphrase_test.txt",)},
     labels=LABELS,
-    hub=HubSource(
-        id="nyu-mll/glue",
-        revision="bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
-        config="mrpc",
-        splits={"train": "train", "dev": "validation", "test": "test"},  # the only GLUE test with its labels
-        example=partial(text_row, texts=("sentence1", "sentence2"), labels=LABELS, id_column="idx"),
-        pattern="{config}/{split}-*.parquet",
-    ),
+    # The only GLUE test with its labels.
+    hub=glue("mrpc", partial(text_row, texts=("sentence1", "sentence2"), labels=LABELS, id_column="idx")),
     test_examples=1725,
     description="do two news sentences say the same? GLUE's split",
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from meltpoint.tasks.core.readers import Record, read_table
 from meltpoint.tasks.core.sources import HubRow, text_row
-from meltpoint.tasks.core.task import SPLITS, Example, HubSource, Split, Task
+from meltpoint.tasks.core.task import SPLITS, Example, Split, Task, glue
 
 LABELS = ("not_duplicate", "duplicate")
 
@@ -77,14 +77,7 @@ TASK = Task(
     },
     files={"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)},
     labels=LABELS,
-    hub=HubSource(
-        id="nyu-mll/glue",
-        revision="bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
-        config="qqp",
-        splits={"train": "train", "dev": "validation", "test": "test"},
-        example=_hub_row,
-        pattern="{config}/{split}-*.parquet",
-    ),
+    hub=glue("qqp", _hub_row),
     test_labels="hidden",
     description="do two questions of Quora ask the same? GLUE hides the test labels",
 )

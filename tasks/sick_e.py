@@ -57,11 +57,7 @@ TASK = Task(
     kind="pair_classification",
     metric="accuracy",
     folder="sick",
-    readers={
-        "train": partial(read_sick, split="train", field="entailment"),
-        "dev": partial(read_sick, split="dev", field="entailment"),
-        "test": partial(read_sick, split="test", field="entailment"),
-    },
+    readers={split: partial(read_sick, split=split, field="entailment") for split in FILES},
     files=FILES,
     labels=LABELS,
     pinned=PINNED,

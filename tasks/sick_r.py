@@ -12,11 +12,7 @@ TASK = Task(
     kind="pair_regression",
     metric="pearson",
     folder="sick",
-    readers={
-        "train": partial(read_sick, split="train", field="relatedness"),
-        "dev": partial(read_sick, split="dev", field="relatedness"),
-        "test": partial(read_sick, split="test", field="relatedness"),
-    },
+    readers={split: partial(read_sick, split=split, field="relatedness") for split in FILES},
     files=FILES,
     label_range=LABEL_RANGE,
     pinned=PINNED,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from meltpoint.tasks.core.readers import read_table
 from meltpoint.tasks.core.sources import text_row
-from meltpoint.tasks.core.task import Example, HubSource, Task
+from meltpoint.tasks.core.task import Example, Task, glue
 from meltpoint.tasks.sst2 import DEV_READER, LABELS, PINNED, TEST_READER
 
 
@@ -28,14 +28,7 @@ TASK = Task(
     readers={"train": _read, "dev": DEV_READER, "test": TEST_READER},
     files={"train": ("glue/train.tsv",), "dev": ("stsa.binary.dev",), "test": ("stsa.binary.test",)},
     labels=LABELS,
-    hub=HubSource(
-        id="nyu-mll/glue",
-        revision="bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c",
-        config="sst2",
-        splits={"train": "train"},
-        example=partial(text_row, texts=("sentence",), labels=LABELS, id_column="idx"),
-        pattern="{config}/{split}-*.parquet",
-    ),
+    hub=glue("sst2", partial(text_row, texts=("sentence",), labels=LABELS, id_column="idx"), {"train": "train"}),
     pinned=PINNED,
     tokenised=True,
     test_examples=1821,

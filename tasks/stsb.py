@@ -7,9 +7,11 @@ from pathlib import Path
 
 from meltpoint.tasks.core.readers import read_table
 from meltpoint.tasks.core.sources import score_row
-from meltpoint.tasks.core.task import Example, HubSource, Task
+from meltpoint.tasks.core.task import Example, HubSource, Split, Task
 
 LABEL_RANGE = (0.0, 5.0)
+
+FILES: dict[Split, str] = {"train": "sts-train.csv", "dev": "sts-dev.csv", "test": "sts-test.csv"}
 
 
 def _read(folder: Path, name: str) -> list[Example]:
@@ -32,12 +34,8 @@ TASK = Task(
     kind="pair_regression",
     metric="pearson",
     folder="stsb",
-    readers={
-        "train": partial(_read, name="sts-train.csv"),
-        "dev": partial(_read, name="sts-dev.csv"),
-        "test": partial(_read, name="sts-test.csv"),
-    },
-    files={"train": ("sts-train.csv",), "dev": ("sts-dev.csv",), "test": ("sts-test.csv",)},
+    readers={split: partial(_read, name=name) for split, name in FILES.items()},
+    files={split: (name,) for split, name in FILES.items()},
     label_range=LABEL_RANGE,
     # GLUE's copy hides the test scores; this one has them, all scores divided by 5.
     hub=HubSource(

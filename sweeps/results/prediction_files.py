@@ -64,7 +64,7 @@ def read_pieces(path: Path, rows: int, layout: ConllLayout | None = None) -> Ite
     if form == "txt":
         return _framed(({TEXT: line} for line in stream_lines(path)), rows)
     if form == "jsonl":
-        return _framed((row for _, row in json_rows(path, stream_lines(path))), rows)
+        return _framed((row for _, row in json_rows(path, enumerate(stream_lines(path), 1))), rows)
     return _read_table(path, rows, is_tsv=form == "tsv")
 
 

@@ -78,19 +78,6 @@ def _position(end: str, count: int) -> int | None:
     return count * percent // 100 if percent >= 0 else -(count * -percent // 100) or count
 
 
-def parse_slice(text: str, asked_by: str = TEST_FROM) -> Slice:
-    """Parse `train[-1000:]`, `dev[:400]`, `train[100:200]` or `train[:10%]`.
-
-    Raises:
-        ValueError: any other form.
-    """
-    match = _FORM.fullmatch(text.replace(" ", ""))
-    if not match or (match[2] is None and match[3] is None):
-        raise ValueError(f"{asked_by} '{text}' is not a slice of train or dev. Write train[-1000:] or dev[:400].")
-    split: Literal["train", "dev"] = "train" if match[1] == "train" else "dev"
-    return Slice(match[0], split, match[2] or "", match[3] or "", asked_by)
-
-
 KEYS = ("from", "fraction", "fold", "of", "seed", "stratified")
 FORMS = "train[-500:], train[:10%], {from: train, fraction: 0.1, seed: 0} or {from: train, fold: 0, of: 5, seed: 0}"
 
@@ -207,10 +194,8 @@ def parse_cut(written: object, asked_by: str = TEST_FROM) -> Cut:
             written = parse_yaml(written, TextLoader)
         except yaml.YAMLError:
             raise _no_form(written, asked_by) from None
-    if isinstance(written, str):
-        if "[" not in written:
-            raise _no_form(written, asked_by)
-        return parse_slice(written, asked_by)
+    if isinstance(written, str) and (match := _FORM.fullmatch(written.replace(" ", ""))) and (match[2] or match[3]):
+        return Slice(match[0], SPLITS[match[1]], match[2] or "", match[3] or "", asked_by)
     if not isinstance(written, Mapping):
         raise _no_form(written, asked_by)
     for key in written:
@@ -224,40 +209,25 @@ def _no_form(written: object, asked_by: str) -> ValueError:
 
 
 def _draw(keys: Mapping[str, object], asked_by: str) -> Draw:
-    if keys.get("from") not in {"train", "dev"}:
-        raise ValueError(f"{asked_by}: from is {keys.get('from')!r}; write from: train, or from: dev.")
-    split: Literal["train", "dev"] = "train" if keys["from"] == "train" else "dev"
-    if ("fraction" in keys) == ("fold" in keys) or ("fold" in keys) != ("of" in keys):
+    try:
+        split, stratified = SPLITS[keys.get("from")], TRUTH[keys.get("stratified")]
+        fraction = float(str(keys["fraction"])) if "fraction" in keys else None
+        seed, fold, of = (int(str(keys[key])) if key in keys else None for key in ("seed", "fold", "of"))
+    except (KeyError, ValueError, TypeError):
+        raise _no_form(dict(keys), asked_by) from None
+    if (fraction is None) == (fold is None) or (fold is None) != (of is None) or (seed or 0) < 0:
         raise _no_form(dict(keys), asked_by)
-    fraction = _number(keys, "fraction", asked_by)
     if fraction is not None and not 0 < fraction < 1:
         raise ValueError(f"{asked_by}: fraction is {fraction:g}; write a number between 0 and 1, as in fraction: 0.1.")
-    seed, fold, of = (_whole(keys, key, asked_by) for key in ("seed", "fold", "of"))
-    if fold is not None and not (of or 0) > fold:
-        raise ValueError(f"{asked_by}: there is no fold {fold} of {of}. Write fold: 0 to fold: {(of or 1) - 1}.")
-    if of is not None and of < 2:
-        raise ValueError(f"{asked_by}: of is {of}; write a whole number of at least 2, as in of: 5.")
-    stratified = keys.get("stratified")
-    if stratified not in (None, "true", "false", True, False):
-        raise ValueError(f"{asked_by}: stratified is {stratified!r}; write true or false.")
-    is_stratified = None if stratified is None else stratified in ("true", True)
-    return Draw(split, seed or 0, is_stratified, fraction, fold, of, asked_by)
-
-
-def _number(keys: Mapping[str, object], key: str, asked_by: str) -> float | None:
-    try:
-        return float(str(keys[key])) if key in keys else None
-    except ValueError:
+    if fold is not None and of is not None and not (0 <= fold < of and of > 1):
         raise ValueError(
-            f"{asked_by}: {key} is {str(keys[key])[:60]!r}; write a number, as in fraction: 0.1."
-        ) from None
+            f"{asked_by}: there is no fold {fold} of {of}. Write fold: 0 to fold: {of - 1}, of at least 2."
+        )
+    return Draw(split, seed or 0, stratified, fraction, fold, of, asked_by)
 
 
-def _whole(keys: Mapping[str, object], key: str, asked_by: str) -> int | None:
-    text = str(keys.get(key, "0"))
-    if not text.isdecimal() or len(text) > 9:
-        raise ValueError(f"{asked_by}: {key} is {text[:60]!r}; write a whole number from 0, as in {key}: 0.")
-    return int(text) if key in keys else None
+SPLITS: Mapping[object, Literal["train", "dev"]] = {"train": "train", "dev": "dev"}
+TRUTH: Mapping[object, bool | None] = {None: None, "true": True, "false": False, True: True, False: False}
 
 
 def carve(cut: Cut, examples: list[Example]) -> tuple[list[Example], list[Example]]:

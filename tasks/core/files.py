@@ -1,8 +1,7 @@
 """Safe reading of files that other people may have written: paths, size limits, JSON, YAML, compressed data.
 
-The limits are far above ordinary files and far below a machine's memory; a file beyond one is refused with one line.
-A few compressed kilobytes can unpack to gigabytes, so unpacked data is bounded by the limit of the file's kind and,
-beyond 64 MiB, by `MOST_GROWTH` times the packed size.
+The limits are far above ordinary files and far below a machine's memory; a file beyond one, packed or unpacked, is
+refused with one line.
 """
 
 from __future__ import annotations
@@ -254,8 +253,6 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-MOST_GROWTH = 100
-"""The largest number of unpacked bytes per packed byte: text shrinks 2 to 20 times, tables up to 50 times."""
 PIECE_BYTES = 2**20
 
 DAMAGED = (EOFError, OSError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
@@ -285,19 +282,13 @@ def read_data_bytes(path: Path, most_bytes: int = MOST_DATA_BYTES) -> bytes:
     """
     if not is_compressed(path):
         return read_bytes(path, most_bytes)
-    packed = path.stat().st_size
-    limit = min(most_bytes, max(MOST_DOCUMENT_BYTES, MOST_GROWTH * packed))
-    pieces: list[bytes] = []
+    unpacked = bytearray()
     with _opened(path) as file:
-        for piece in iter(lambda: file.read(PIECE_BYTES), b""):
-            pieces.append(piece)
-            limit -= len(piece)
-            if limit < 0:
-                raise ValueError(
-                    f"{path} unpacks to more than the limit for its {packed:,} bytes. "
-                    "Unpack it, and name the unpacked file."
-                )
-    return b"".join(pieces)
+        while piece := file.read(PIECE_BYTES):
+            unpacked += piece
+            if len(unpacked) > most_bytes:
+                raise ValueError(f"{path} unpacks to more than {_size(most_bytes)}, the limit. Split it or shorten it.")
+    return bytes(unpacked)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ Target = Literal["label", "labels", "grade", "score", "tags", "classes"]
 range, a tag for each word that marks spans, or a class for each word; `adapters/objectives/` has a loss for each."""
 
 INPUT_COLUMNS: dict[Input, tuple[str, ...]] = {"sentence": ("text",), "pair": ("text_a", "text_b"), "words": ("words",)}
-TAGS, LABEL = "tags", "label"
+WORDS, TAGS, LABEL = "words", "tags", "label"
 GROUP, DOCUMENT = "group", "document"
 """The key of an example's group in `columns`, for every kind, and the value of this key for column files."""
 
@@ -112,68 +112,46 @@ BUILT_IN: dict[str, TaskKind] = {
     for kind in (
         # Emotions, topics, toxicity.
         TaskKind(
-            name="multi_label_classification",
-            input="sentence",
-            target="labels",
-            metrics=("micro_f1", "macro_f1", "average_precision", "subset_accuracy"),
-            summary="any number of labels of one text",
+            "multi_label_classification",
+            "sentence",
+            "labels",
+            ("micro_f1", "macro_f1", "average_precision", "subset_accuracy"),
+            "any number of labels of one text",
         ),
         # Stars, grades, levels of difficulty.
         TaskKind(
-            name="ordinal_classification",
-            input="sentence",
-            target="grade",
-            metrics=("quadratic_kappa", "accuracy", "mae", "spearman", "macro_f1"),
-            summary="one of several ordered classes of one text",
+            "ordinal_classification",
+            "sentence",
+            "grade",
+            ("quadratic_kappa", "accuracy", "mae", "spearman", "macro_f1"),
+            "one of several ordered classes of one text",
         ),
         # Entailment, paraphrase.
-        TaskKind(
-            name="pair_classification",
-            input="pair",
-            target="label",
-            metrics=("accuracy", "f1", "macro_f1"),
-            summary="one class of two texts",
-        ),
+        TaskKind("pair_classification", "pair", "label", ("accuracy", "f1", "macro_f1"), "one class of two texts"),
         # Similarity, relatedness.
-        TaskKind(
-            name="pair_regression",
-            input="pair",
-            target="score",
-            metrics=("pearson", "spearman"),
-            summary="one number, in a range, of two texts",
-        ),
+        TaskKind("pair_regression", "pair", "score", ("pearson", "spearman"), "one number, in a range, of two texts"),
         # Sentiment, topics, acceptability.
         TaskKind(
-            name="sentence_classification",
-            input="sentence",
-            target="label",
-            metrics=("accuracy", "f1", "macro_f1"),
-            summary="one class of one text",
+            "sentence_classification", "sentence", "label", ("accuracy", "f1", "macro_f1"), "one class of one text"
         ),
         # Politeness, readability, a price.
         TaskKind(
-            name="sentence_regression",
-            input="sentence",
-            target="score",
-            metrics=("pearson", "spearman", "mse", "mae"),
-            summary="one number, in a range, of one text",
+            "sentence_regression",
+            "sentence",
+            "score",
+            ("pearson", "spearman", "mse", "mae"),
+            "one number, in a range, of one text",
         ),
         # Named entities and other spans, in IOB2.
         TaskKind(
-            name="sequence_labelling",
-            input="words",
-            target="tags",
-            metrics=("span_f1", "span_precision", "span_recall", "word_accuracy"),
-            summary="spans of a sentence, as a tag for each word",
+            "sequence_labelling",
+            "words",
+            "tags",
+            ("span_f1", "span_precision", "span_recall", "word_accuracy"),
+            "spans of a sentence, as a tag for each word",
         ),
         # Parts of speech, morphology, languages of words: classes that do not form spans.
-        TaskKind(
-            name="word_tagging",
-            input="words",
-            target="classes",
-            metrics=("word_accuracy",),
-            summary="a class for each word of a sentence",
-        ),
+        TaskKind("word_tagging", "words", "classes", ("word_accuracy",), "a class for each word of a sentence"),
     )
 }
 

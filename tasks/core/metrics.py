@@ -84,19 +84,6 @@ def correlation(left: Floats, right: Floats) -> float:
     return float(np.clip(float(centred[0] @ centred[1]) / (lengths[0] * lengths[1]), -1.0, 1.0))
 
 
-def ranks(values: Floats) -> Floats:
-    """Ranks from 1; ties get the mean of their ranks.
-
-    Args:
-        values: (examples,) float64.
-    """
-    import numpy as np
-
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    mean_ranks: Floats = np.cumsum(counts) - (counts - 1) / 2
-    return mean_ranks[places]
-
-
 def floats(values: Sequence[object]) -> Floats:
     """Values as an array of float64."""
     import numpy as np
@@ -267,7 +254,9 @@ def pearson(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) 
 
 def spearman(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
     """Spearman's correlation: Pearson's of the ranks; ties get their mean rank; 0 if either side is constant."""
-    return correlation(ranks(floats(gold)), ranks(floats(predicted)))
+    from scipy.stats import rankdata  # takes a second to import
+
+    return correlation(rankdata(floats(gold)), rankdata(floats(predicted)))
 
 
 def average_precision(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> float:

@@ -205,9 +205,9 @@ def shown(number: float) -> str:
 
 def read_table(
     path: Path, columns: Sequence[str] | None, *, header: bool, widths: Collection[int] = (), separator: str = "\t",
-    damaged: bool = False, broken_rows: bool = False, encoding: str | None = None,
+    quoted: bool = False, damaged: bool = False, broken_rows: bool = False, encoding: str | None = None,
 ) -> list[Record]:  # fmt: skip
-    """Read the rows of a file that separates cells by one character, without quoting.
+    """Read the rows of a file that separates cells by one character.
 
     Args:
         path: the file.
@@ -216,6 +216,7 @@ def read_table(
         header: True if the first line names the columns.
         widths: further allowed numbers of cells per row, if there is no header.
         separator: the character between two cells.
+        quoted: True if cells may be in quotes and contain separators and line ends (RFC 4180).
         damaged: see `read_text`.
         encoding: see `read_text`.
         broken_rows: True if a row with fewer cells than the first continues on the next line (a line break in a text).
@@ -223,6 +224,9 @@ def read_table(
     Raises:
         ValueError: the file cannot be read, lacks a column, has no rows, or a row has a wrong number of cells.
     """
+    if quoted:
+        text = io.StringIO(read_text(path, encoding=encoding), newline="")
+        return list(records(path, csv_rows(path, text, separator), columns, header, widths, separator))
     lines = read_lines(path, damaged=damaged, encoding=encoding)
     numbered = ((number, line.split(separator)) for number, line in enumerate(lines, 1))
     rows = _joined(numbered) if broken_rows else numbered
@@ -243,21 +247,7 @@ def _joined(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[s
         yield line, cells
 
 
-def read_csv(
-    path: Path, columns: Sequence[str] | None, *, header: bool, widths: Collection[int] = (), separator: str = ",",
-    quote: str = '"', encoding: str | None = None,
-) -> list[Record]:  # fmt: skip
-    """Read a file whose cells may be in quotes and contain separators and line ends (RFC 4180).
-
-    See `read_table` for arguments and errors; `quote` is the character around a cell.
-    """
-    rows = csv_rows(path, io.StringIO(read_text(path, encoding=encoding), newline=""), separator, quote)
-    return list(records(path, rows, columns, header, widths, separator))
-
-
-def csv_rows(
-    path: Path, lines: Iterable[str], separator: str = ",", quote: str = '"'
-) -> Iterator[tuple[int, list[str]]]:  # fmt: skip
+def csv_rows(path: Path, lines: Iterable[str], separator: str = ",") -> Iterator[tuple[int, list[str]]]:
     """The rows of a csv file: (number of the last line, cells); lines without cells are left out.
 
     `lines` keep their ends and are split at each `\\n`, `\\r\\n` and lone `\\r`.
@@ -272,11 +262,11 @@ def csv_rows(
             taken.append(line)
             yield line
 
-    reader = csv.reader(taking(), delimiter=separator, quotechar=quote, strict=True)
+    reader = csv.reader(taking(), delimiter=separator, strict=True)
     try:
         for row in reader:
-            may_be_spaced = any(cell[:1].isspace() and cell.lstrip()[:1] == quote for cell in row)
-            spaced = _space_before_quote(taken, row, separator, quote) if may_be_spaced else None
+            may_be_spaced = any(cell[:1].isspace() and cell.lstrip()[:1] == '"' for cell in row)
+            spaced = _space_before_quote(taken, row, separator) if may_be_spaced else None
             if spaced is not None:
                 remedy = "Remove the space, or put the whole cell in quotes and double those inside it."
                 where = f"{path}, line {reader.line_num}, field {spaced + 1}"
@@ -290,11 +280,11 @@ def csv_rows(
         raise ValueError(f"{path}, line {start}: broken row ({error}). {remedy}") from None
 
 
-def _space_before_quote(lines: Sequence[str], row: Sequence[str], separator: str, quote: str) -> int | None:
+def _space_before_quote(lines: Sequence[str], row: Sequence[str], separator: str) -> int | None:
     """The first cell of a row with a space before its quote: it changes if such spaces are skipped."""
     blanks = {ord(blank): " " for blank in "\t\u00a0" if blank != separator}
     plain = [line.translate(blanks) for line in lines]
-    again = next(csv.reader(plain, delimiter=separator, quotechar=quote, skipinitialspace=separator != " "))
+    again = next(csv.reader(plain, delimiter=separator, skipinitialspace=separator != " "))
     pairs = enumerate(zip(row, again, strict=False))
     return next((at for at, (one, two) in pairs if one.translate(blanks).lstrip(" ") != two.lstrip(" ")), None)
 
@@ -316,14 +306,12 @@ def records(
     first = next(rows, None)
     if first is None:
         raise empty(path)
+    if columns is None:
+        _check_separator(path, *first, separator)
     if header:
-        if columns is None:
-            _check_separator(path, *first, separator)
         wanted, columns, widths = columns or (), [name or str(at) for at, name in enumerate(first[1])], ()
     else:
-        if columns is None:
-            _check_separator(path, *first, separator)
-            columns = [str(position) for position in range(len(first[1]))]
+        columns = [str(position) for position in range(len(first[1]))] if columns is None else columns
         wanted, rows = columns, chain([first], rows)
     positions: dict[str, int] = {}
     for position, column in enumerate(columns):

@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 import math
+import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from meltpoint.tasks.core.files import parse_json
-from meltpoint.tasks.core.kinds import GROUP, LABEL
+from meltpoint.tasks.core.kinds import GROUP, LABEL, TAGS, WORDS
 from meltpoint.tasks.core.readers import (
     Record,
     data_bytes,
     decoded,
     no_column,
     position_of,
-    read_csv,
     read_lines,
     read_table,
     shown,
 )
-from meltpoint.tasks.core.streams import Row, dataset_rows, parquet_rows
-from meltpoint.tasks.core.user_layout import TABLES, UserFileLayout, compiled, matched
+from meltpoint.tasks.core.streams import Row, parquet_rows
+from meltpoint.tasks.core.user_layout import TABLES, Layout
 
 SPLIT = "split"
 """The name of the cell with the split of a row."""
 
 
-def cell_names(layout: UserFileLayout) -> dict[str, str]:
-    """The name of each cell of a record → its column in the file.
+def cells_of(key: str, layout: Layout) -> dict[str, str]:
+    """The names of a key's cells → their columns; a text of several columns has a cell for each: `text: title`."""
+    columns = layout.named.get(key, (key,))
+    return {key: columns[0]} if len(columns) == 1 else {f"{key}: {column}": column for column in columns}
 
-    A text of several columns has a cell for each: `text: title`, `text: body`.
-    """
-    named: dict[str, str] = {}
-    for key, columns in layout.columns.items():
-        named |= {key if len(columns) == 1 else f"{key}: {column}": column for column in columns}
+
+def cell_names(layout: Layout) -> dict[str, str]:
+    """The name of each cell of a record → its column in the file."""
+    named = {cell: column for key in layout.named for cell, column in cells_of(key, layout).items()}
     return named | ({SPLIT: layout.split_column} if layout.split_column else {})
 
 
-def read_records(path: Path, layout: UserFileLayout) -> Iterable[Record]:
+def read_records(path: Path, layout: Layout) -> Iterable[Record]:
     """The rows of one file.
 
     Raises:
@@ -53,14 +53,19 @@ def read_records(path: Path, layout: UserFileLayout) -> Iterable[Record]:
         return _matches(path, layout, names)
     if layout.format == "folders":
         return _text_files(path, layout)
-    return (as_record(path, line, row, names, layout) for line, row in numbered_rows(path, layout))
+    if layout.format == "jsonl":
+        rows = json_rows(path, enumerate(read_lines(path, encoding=layout.encoding), 1))
+    else:
+        rows = parquet_rows(path, list(names.values()))
+    return (as_record(path, line, row, names, layout) for line, row in rows)
 
 
-def _table(path: Path, layout: UserFileLayout) -> list[Record]:
-    read = partial(read_csv, quote=layout.quotechar) if layout.quoting else read_table
-    return read(
-        path, None, header=layout.header, widths=layout.widths, separator=layout.delimiter, encoding=layout.encoding
-    )
+def _table(path: Path, layout: Layout) -> list[Record]:
+    is_csv = layout.format == "csv"
+    return read_table(
+        path, None, header=layout.header, separator=layout.delimiter or ("," if is_csv else "\t"),
+        quoted=is_csv if layout.quoting is None else layout.quoting, encoding=layout.encoding,
+    )  # fmt: skip
 
 
 def _renamed(row: Record, names: Mapping[str, str]) -> Record:
@@ -75,18 +80,21 @@ def _position(row: Record, column: str) -> int:
     return position_of(row.path, column, row.positions)
 
 
-def _matches(path: Path, layout: UserFileLayout, names: Mapping[str, str]) -> Iterator[Record]:
-    pattern = compiled(layout.pattern)
+def _matches(path: Path, layout: Layout, names: Mapping[str, str]) -> Iterator[Record]:
+    pattern = re.compile(layout.pattern or "")
     positions = {name: number for number, name in enumerate(names)}
     for number, line in enumerate(read_lines(path, encoding=layout.encoding), 1):
+        match = pattern.fullmatch(line)
         if layout.empty == "skip" and not line.strip():
             yield Record(path, number, [""] * len(names), positions)
-            continue
-        groups = matched(pattern, line, f"{path}, line {number}")
-        yield Record(path, number, [groups[column] or "" for column in names.values()], positions)
+        elif match is None:
+            fault = f"{line[:60]!r} does not match the pattern. Correct the line or the pattern."
+            raise ValueError(f"{path}, line {number}: {fault}")
+        else:
+            yield Record(path, number, [match[column] or "" for column in names.values()], positions)
 
 
-def _text_files(folder: Path, layout: UserFileLayout) -> Iterator[Record]:
+def _text_files(folder: Path, layout: Layout) -> Iterator[Record]:
     """The files of a folder's subfolders: the subfolder's name is the label, the file's contents are the text."""
     try:
         classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
@@ -105,43 +113,36 @@ def _text_files(folder: Path, layout: UserFileLayout) -> Iterator[Record]:
                 yield Record(path, 1, [text, place.name], positions)
 
 
-def numbered_rows(path: Path, layout: UserFileLayout) -> Iterator[tuple[int, Row]]:
-    """The rows of a jsonl or parquet file or a `datasets` folder: (line or row number from 1, column → value)."""
-    if layout.format == "jsonl":
-        return json_rows(path, read_lines(path, encoding=layout.encoding))
-    columns = list(cell_names(layout).values())
-    return parquet_rows(path, columns) if layout.format == "parquet" else dataset_rows(path, columns)
-
-
-def json_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, Row]]:
-    """The objects of a jsonl file's lines; blank lines are left out."""
-    return ((number, json_row(path, number, line)) for number, line in enumerate(lines, 1) if line.strip())
-
-
-def json_row(path: Path, number: int, line: str) -> Row:
-    """The object of one line.
+def json_rows(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, Row]]:
+    """The objects of a jsonl file's numbered lines; blank lines are left out.
 
     Raises:
-        ValueError: it is not a JSON object, or has a key twice; the file and the line are named.
+        ValueError: a line is not a JSON object, or has a key twice; the file and the line are named.
     """
-    try:
-        row = parse_json(line, unique_keys=True)
-    except ValueError as error:
-        raise ValueError(f"{path}, line {number}: {error}. Write one object of plain fields per line.") from None
-    if not isinstance(row, dict):
-        raise ValueError(f"{path}, line {number}: not a JSON object. Write one object per line.")
-    return row
+    for number, line in lines:
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line, unique_keys=True)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}. Write one object of plain fields per line.") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {number}: not a JSON object. Write one object per line.")
+        yield number, row
 
 
-def as_record(path: Path, line: int, row: Row, names: Mapping[str, str], layout: UserFileLayout) -> Record:
+def as_record(path: Path, line: int, row: Row, names: Mapping[str, str], layout: Layout) -> Record:
     """The record of a row with named columns; `names` comes from `cell_names`."""
     takes_null = layout.empty != "refuse"
-    cells = [
-        label_list(path, line, row, column)
-        if name == LABEL and layout.of_kind.has_labels
-        else cell_text(path, line, row, column, takes_null=takes_null or name == GROUP, is_label=name == LABEL)
-        for name, column in names.items()
-    ]
+    cells: list[str] = []
+    for name, column in names.items():
+        if name in (WORDS, TAGS):
+            cells.append(_listed(path, line, row, column, takes_numbers=name == TAGS, takes_null=takes_null))
+        elif name == LABEL and layout.of_kind.has_labels:
+            cells.append(_labels(path, line, row, column))
+        else:
+            is_label, may_lack = name == LABEL, takes_null or name == GROUP
+            cells.append(cell_text(path, line, row, column, takes_null=may_lack, is_label=is_label))
     return Record(path, line, cells, {name: position for position, name in enumerate(names)})
 
 
@@ -195,55 +196,47 @@ def scalar_text(value: object) -> str | None:
     return value if isinstance(value, str) else str(value) if isinstance(value, int) else None
 
 
-class LabelList(str):
-    """A cell that is a list of labels.
+class ListCell(str):
+    """A cell that is a list: of labels, words or tags.
 
     Attributes:
-        parts: the labels as spelled.
+        parts: its items as spelled.
     """
 
     parts: tuple[str, ...]
 
-    def __new__(cls, parts: Sequence[str]) -> LabelList:
-        """The labels as a text, with commas between them."""
+    def __new__(cls, parts: Sequence[str]) -> ListCell:
+        """The items as a text, with commas between them."""
         made = super().__new__(cls, ", ".join(parts))
         made.parts = tuple(parts)
         return made
 
 
-def label_list(path: Path, line: int, row: Row, column: str) -> str:
-    """A list of labels; empty for null; or a text with several labels, as in tables.
+def parts_of(record: Record, name: str) -> tuple[str, ...]:
+    """The items of a cell that is a list."""
+    cell = record.cell(name)
+    assert isinstance(cell, ListCell)
+    return cell.parts
 
-    Raises:
-        ValueError: it is none of these.
-    """
+
+def _labels(path: Path, line: int, row: Row, column: str) -> str:
+    """A list of labels; empty for null; or a text with several labels, as in tables."""
     value = value_at(path, line, row, column)
     if value is None:
-        return LabelList(())
+        return ListCell(())
     if not isinstance(value, list):
         return cell_text(path, line, row, column)
-    return LabelList([cell_text(path, line, {column: part}, column) for part in value])
+    return ListCell([cell_text(path, line, {column: part}, column) for part in value])
 
 
-def with_labels(records: Iterable[Record], path: Path, encoding: str) -> Iterator[tuple[Record, Record]]:
-    """Each record with its label's record, from the same line of another file.
-
-    Raises:
-        ValueError: the files have different numbers of rows.
-    """
-    labels = read_lines(path, encoding=encoding)
-    position = -1
-    for position, record in enumerate(records):
-        if position >= len(labels):
-            break
-        yield record, Record(path, position + 1, [labels[position]], {LABEL: 0})
-    if position + 1 != len(labels):
-        more, rows = ("more", position + 1) if position < len(labels) - 1 else ("fewer", f"more than {len(labels)}")
+def _listed(path: Path, line: int, row: Row, column: str, *, takes_numbers: bool, takes_null: bool) -> ListCell:
+    """A list of words, or of tags, which may be numbers; with `takes_null`, it may be empty or null."""
+    value = value_at(path, line, row, column)
+    parts: list[Any] = value if isinstance(value, list) else [] if value is None and takes_null else [None]
+    if takes_numbers:
+        parts = [str(part) if type(part) is int else part for part in parts]
+    if not all(isinstance(part, str) and part for part in parts) or not (parts or takes_null):
         raise ValueError(
-            f"{path} has {more} lines ({len(labels)}) than there are rows of text ({rows}). Write one label per line."
+            f"{path}, line {line}, field '{column}': not a list of words. Write a non-empty list of texts."
         )
-
-
-def chained(paths: Iterable[Path], read: Callable[[Path], Iterable[Record]]) -> Iterator[Record]:
-    """The records of several files, one after another."""
-    return chain.from_iterable(map(read, paths))
+    return ListCell(parts)

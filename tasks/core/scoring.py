@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, cast
 
-from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import METRICS, Prediction, is_lower_better
-from meltpoint.tasks.core.task import Kind, Label, Task
+from meltpoint.tasks.core.task import Label, Task
 from meltpoint.tasks.core.wording import some
 
 Probabilities = Sequence[Sequence[float]]
@@ -51,11 +50,6 @@ def reported(task: Task) -> list[str]:
     """The metrics that are reported for a task: F1 of the positive class of two, otherwise the mean over classes."""
     fitting = [name for name in task.of_kind.metrics if METRICS[name].fits(task)]
     return [name for name in fitting if name != "macro_f1" or "f1" not in fitting]
-
-
-def default(kind: Kind) -> str:
-    """The metric of a user's task file without `metric:`."""
-    return kinds.get(kind).metrics[0]
 
 
 def needs_probabilities(task: Task) -> bool:

@@ -18,7 +18,7 @@ from typing import Literal, cast, get_args
 from meltpoint import tasks
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.carving import parse_cut
-from meltpoint.tasks.core.files import exists, expanded, is_file, is_folder, matching, regular
+from meltpoint.tasks.core.files import expanded, is_file, is_folder, matching
 from meltpoint.tasks.core.readers import first_present
 from meltpoint.tasks.core.task import DataSpec, Example, HubSource, Label, ReadExamples, Split, Task
 from meltpoint.tasks.core.wording import some
@@ -219,11 +219,16 @@ def find(spec: DataSpec) -> Task:
     Raises:
         ValueError: an unknown task, or a missing folder.
     """
+    return _located(spec)[0]
+
+
+def _located(spec: DataSpec) -> tuple[Task, Path | None]:
+    """The task, and the folder with its original files; None if they are downloaded, or the hub is read."""
     task = tasks.get(spec.task)
     folder = _folder(task, spec)
     if task.sample is not None and _missing(task, folder, "train") and not _missing(task.sample, folder, "train"):
-        return task.sample
-    return task
+        return task.sample, folder
+    return task, folder
 
 
 def read_split(spec: DataSpec, split: OpenSplit) -> list[Example]:
@@ -243,8 +248,8 @@ def read_locked_split(spec: DataSpec) -> list[Example]:
     Raises:
         ValueError: the task has no test split, or the source is missing or broken.
     """
-    task = find(spec)
-    if _test_state(task, _folder(task, spec)) == "absent":
+    task, folder = _located(spec)
+    if _test_state(task, folder) == "absent":
         raise ValueError(_no_split(task, "test"))
     return _read(spec, "test")
 
@@ -259,12 +264,11 @@ def check(spec: DataSpec) -> TestState:
     Raises:
         ValueError: an unknown task, a missing folder or file, or a `test_from` that is not part of train or dev.
     """
-    task = find(spec)
+    task, folder = _located(spec)
     sizes = {"--max-train-examples": spec.max_train_examples, "--max-dev-examples": spec.max_dev_examples}
     for option, size in sizes.items():
         if isinstance(size, int) and size < 1:
             raise ValueError(f"{option} is {size}; it takes a whole number of at least 1.")
-    folder = _folder(task, spec)
     for split in ("train", "dev"):
         missing = _missing(task, folder, split)
         if missing:
@@ -284,8 +288,7 @@ def open_bytes(spec: DataSpec) -> int:
     Raises:
         ValueError: an unknown task, or a missing folder.
     """
-    task = find(spec)
-    folder = _folder(task, spec)
+    task, folder = _located(spec)
     names = {name for split in ("train", "dev") for name in task.files.get(split, ())}
     if folder is None or any(name.endswith("/") for name in names):
         return 0
@@ -304,7 +307,6 @@ def _test_state(task: Task, folder: Path | None) -> TestState:
 
 
 def _folder(task: Task, spec: DataSpec) -> Path | None:
-    """The folder with the task's original files; None if they are downloaded, or the hub is read."""
     if task.generated:
         return Path()
     if Path(task.folder).is_absolute():
@@ -339,14 +341,11 @@ def _missing_file(folder: Path, names: str) -> Path | None:
 
 
 def _absent_file(path: Path, task: Task) -> ValueError:
-    if exists(path) and not is_folder(path):
-        regular(path)
     return ValueError(f"{path} is missing; {task.name} needs it. Put the original file there.")
 
 
 def _read(spec: DataSpec, split: Split) -> list[Example]:
-    task = find(spec)
-    folder = _folder(task, spec)
+    task, folder = _located(spec)
     if folder is not None:
         if split not in task.readers:
             raise ValueError(_no_split(task, split))

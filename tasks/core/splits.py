@@ -8,10 +8,10 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
-from meltpoint.tasks.core.carving import Cut, Draw, carve, carve_train, parse_cut
+from meltpoint.tasks.core.carving import Carved, Cut, Draw, carve, carve_train, parse_cut
 from meltpoint.tasks.core.kinds import TaskKind
 from meltpoint.tasks.core.sources import find, read_split
 from meltpoint.tasks.core.task import DataSpec, Example, ReadExamples, Task, TrainingData
@@ -35,31 +35,20 @@ def load_training_data(spec: DataSpec) -> TrainingData:
         ValueError: the data is missing or broken, or the specification does not fit it.
     """
     task = find(spec)
-    notes = list(task.notes)
-    parts = _carved(spec, task)
-    notes += parts.notes
+    parts, all_dev, carved_notes = _carved(spec, task)
+    notes = [*task.notes, *carved_notes]
     if parts.test is None and task.test_labels == "hidden":
         notes.append("test labels hidden")
     train = _sampled(parts.train, spec.max_train_examples, "training example", notes)
-    dev = _dev_sample(parts.dev, spec.max_dev_examples, len(train), notes)
+    dev = _dev_sample(all_dev, spec.max_dev_examples, len(train), notes)
     return TrainingData(
         task, train, dev, fingerprint(task, train, dev), tuple(notes),
-        _documents(task, parts.train, train), _documents(task, parts.dev, dev), parts.dev,
+        _documents(task, parts.train, train), _documents(task, all_dev, dev), all_dev,
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """Train and dev, the carved test, and remarks for the tables."""
-
-    train: list[Example]
-    dev: list[Example]
-    test: list[Example] | None
-    notes: tuple[str, ...]
-
-
-def _carved(spec: DataSpec, task: Task) -> _Parts:
-    """Train and dev without the examples that are carved off as test."""
+def _carved(spec: DataSpec, task: Task) -> tuple[Carved, list[Example], list[str]]:
+    """Train with what is carved off it (dev, test), dev, and remarks for the tables."""
     dev_cut, test_cut = cuts(spec, task)
     train = read_split(spec, "train")
     notes = left_out("train", train)
@@ -75,7 +64,7 @@ def _carved(spec: DataSpec, task: Task) -> _Parts:
         notes.append(f"test = {test_cut.note(train if test_cut.split == 'train' else dev)}")
         if test_cut.split == "dev":
             dev, test = carve(test_cut, dev)
-    return _Parts(of_train.train, dev, test, tuple(notes))
+    return Carved(of_train.train, dev, test), dev, notes
 
 
 def carved_test(spec: DataSpec, task: Task) -> tuple[list[Example], list[str]]:
@@ -89,9 +78,9 @@ def carved_test(spec: DataSpec, task: Task) -> tuple[list[Example], list[str]]:
     if test_cut.split == "dev" and dev_cut is None:
         dev = read_split(spec, "dev")
         return carve(test_cut, dev)[1], [f"test = {test_cut.note(dev)}"]
-    parts = _carved(spec, task)
+    parts, _, notes = _carved(spec, task)
     assert parts.test is not None
-    return parts.test, [note for note in parts.notes if note.startswith("test = ")]
+    return parts.test, [note for note in notes if note.startswith("test = ")]
 
 
 def cuts(spec: DataSpec, task: Task) -> tuple[Cut | None, Cut | None]:

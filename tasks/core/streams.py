@@ -1,7 +1,7 @@
-"""Files that are read row by row: large text files, parquet files, and folders that `datasets` saved.
+"""Files that are read row by row: large text files, and parquet files.
 
-Text files give the rows of `readers`, without the whole text in memory. Class numbers of parquet files and saved
-datasets become the names of their classes.
+Text files give the rows of `readers`, without the whole text in memory. Class numbers of parquet files become
+the names of their classes.
 """
 
 from __future__ import annotations
@@ -116,43 +116,6 @@ def parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[in
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a readable parquet file ({error}). Write it again.") from None
     yield from _table_rows(path, table)
-
-
-def dataset_rows(place: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
-    """The rows of one split in a folder that `datasets` saved, or in a folder of arrow or parquet files.
-
-    A parquet file is also accepted. See `parquet_rows` for arguments and errors.
-    """
-    if place.suffix == ".parquet":
-        yield from parquet_rows(place, columns)
-        return
-    if (place / "dataset_dict.json").is_file():
-        splits = ", ".join(sorted(path.name for path in place.iterdir() if path.is_dir()))
-        raise ValueError(f"{place} holds several splits ({splits}). Name one: files: {{train: {place.name}/train}}.")
-    shards = sorted(place.glob("*.arrow")) or sorted(place.glob("*.parquet"))
-    if not shards:
-        raise ValueError(f"{place} holds no arrow or parquet file. Name the folder of one split of a saved dataset.")
-    count = 0
-    for shard in shards:
-        read = parquet_rows if shard.suffix == ".parquet" else _arrow_rows
-        for _, row in read(shard, columns):
-            count += 1
-            yield count, row
-
-
-def _arrow_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
-    """The rows of an arrow stream (as `save_to_disk` writes) or an arrow file."""
-    import pyarrow
-
-    try:
-        with pyarrow.OSFile(str(regular(path))) as file:
-            opened = pyarrow.ipc.open_file if file.read(6) == b"ARROW1" else pyarrow.ipc.open_stream
-            file.seek(0)
-            table = opened(file).read_all()
-    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a readable arrow file ({error}). Write it again.") from None
-    roots = _roots(path, columns, table.schema.names)
-    yield from _table_rows(path, table if roots is None else table.select(roots))
 
 
 def _table_rows(path: Path, table: pyarrow.Table) -> Iterator[tuple[int, Row]]:

@@ -49,6 +49,10 @@ class ReadExamples(list[Example]):
         self.notes = tuple(notes)
 
 
+RowReader = Callable[[Mapping[str, object], int, tuple[str, ...]], Example | None]
+"""See `HubSource.example`."""
+
+
 @dataclass(frozen=True)
 class HubSource:
     """A task's parquet files on the Hugging Face hub, and the meaning of their columns.
@@ -72,12 +76,19 @@ class HubSource:
     revision: str
     config: str | None
     splits: Mapping[Split, str]
-    example: Callable[[Mapping[str, object], int, tuple[str, ...]], Example | None]
+    example: RowReader
     label_column: str = "label"
     pattern: str = "{config}/{split}/*.parquet"
     columns: tuple[str, ...] = ()
     elsewhere: Mapping[Split, HubSource] = field(default_factory=dict)
     counts_left_out: bool = False
+
+
+def glue(config: str, example: RowReader, splits: Mapping[Split, str] | None = None) -> HubSource:
+    """A task's files in GLUE's copy on the hub; by default with all splits."""
+    every: dict[Split, str] = {"train": "train", "dev": "validation", "test": "test"}
+    revision = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
+    return HubSource("nyu-mll/glue", revision, config, splits or every, example, pattern="{config}/{split}-*.parquet")
 
 
 @dataclass(frozen=True)

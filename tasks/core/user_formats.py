@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
 from meltpoint.tasks.core.files import matching
-from meltpoint.tasks.core.kinds import GROUP, LABEL
+from meltpoint.tasks.core.kinds import GROUP, LABEL, TAGS, WORDS
 from meltpoint.tasks.core.readers import Record
-from meltpoint.tasks.core.rows import (
-    SPLIT,
-    LabelList,
-    as_record,
-    cell_names,
-    cell_text,
-    chained,
-    numbered_rows,
-    read_records,
-    value_at,
-    with_labels,
-)
+from meltpoint.tasks.core.rows import SPLIT, ListCell, as_record, cell_names, cells_of, parts_of, read_records
 from meltpoint.tasks.core.streams import ClassName, Row, with_class_names
-from meltpoint.tasks.core.task import Example, ReadExamples
-from meltpoint.tasks.core.user_layout import UserFileLayout, UserSplit
+from meltpoint.tasks.core.task import Example, Label, ReadExamples
+from meltpoint.tasks.core.user_layout import Layout, UserSplit
 from meltpoint.tasks.core.wording import some
 
 LeftOut = Counter[str]
@@ -35,7 +24,7 @@ LeftOut = Counter[str]
 EMPTY, KEPT = "an empty text", "an empty text kept"
 
 
-def read_user_files(folder: Path, split: UserSplit, layout: UserFileLayout) -> list[Example]:
+def read_user_files(folder: Path, split: UserSplit, layout: Layout) -> list[Example]:
     """Read the examples of one split.
 
     Raises:
@@ -47,10 +36,11 @@ def read_user_files(folder: Path, split: UserSplit, layout: UserFileLayout) -> l
     left_out: LeftOut = Counter()
     if layout.format == "conll":
         return _conll(paths, layout)
-    if layout.of_kind.labels_words:
-        examples = list(_tagged_rows(paths, split, layout, left_out))
-    else:
-        examples = list(_labelled_rows(folder, paths, split, layout, left_out))
+    examples: list[Example] = []
+    for position, record in enumerate(chain.from_iterable(read_records(path, layout) for path in paths)):
+        if not split.values or _belongs(record, split):
+            example = _example(str(position), record, layout, left_out)
+            examples += [] if example is None else [example]
     if not examples:
         raise ValueError(f"{paths[0]} gives no example of this split. Check the split's name and the skipped rows.")
     return ReadExamples(examples, notes_of(left_out))
@@ -62,8 +52,8 @@ def notes_of(left_out: LeftOut) -> list[str]:
     return [note if why == KEPT else f"{note} left out" for why, note in notes.items()]
 
 
-def _conll(paths: list[Path], layout: UserFileLayout) -> ReadExamples:
-    files = [read_conll(path, layout.labels, conll_layout(layout)) for path in paths]
+def _conll(paths: list[Path], layout: Layout) -> ReadExamples:
+    files = [read_conll(path, layout.label_ids, conll_layout(layout)) for path in paths]
     for path, examples in zip(paths, files, strict=True):
         check_documents(path, (one.group for one in examples), layout)
     if len(files) == 1:
@@ -79,35 +69,20 @@ def _conll(paths: list[Path], layout: UserFileLayout) -> ReadExamples:
     return ReadExamples(joined, notes)
 
 
-def check_documents(path: Path, documents: Iterable[object], layout: UserFileLayout) -> None:
+def check_documents(path: Path, documents: Iterable[object], layout: Layout) -> None:
     """Check that a column file marks its documents, if they are the groups.
 
     Raises:
         ValueError: the file marks no document.
     """
-    if GROUP in layout.columns and not any(documents):
+    if GROUP in layout.named and not any(documents):
         raise ValueError(f"{path} has no -DOCSTART- and no # newdoc. Mark its documents, or remove columns.group.")
 
 
-def conll_layout(layout: UserFileLayout) -> ConllLayout:
+def conll_layout(layout: Layout) -> ConllLayout:
     """The columns of a user's column file; by default the first has the words and the last has the tags."""
-    word, tag = (int(layout.columns.get(name, default)[0]) for name, default in (("words", ("0",)), ("tags", ("-1",))))
+    word, tag = (int(layout.named.get(name, default)[0]) for name, default in (("words", ("0",)), ("tags", ("-1",))))
     return ConllLayout(word, tag, None, layout.tag_scheme if layout.of_kind.has_spans else None, layout.encoding)
-
-
-def _labelled_rows(
-    folder: Path, paths: Iterable[Path], split: UserSplit, layout: UserFileLayout, left_out: LeftOut
-) -> Iterator[Example]:
-    records: Iterable[Record] = chained(paths, partial(read_records, layout=layout))
-    pairs: Iterable[tuple[Record, Record]] = ((record, record) for record in records)
-    if split.label_file is not None:
-        pairs = with_labels(records, folder / split.label_file, layout.encoding)
-    for position, (record, label) in enumerate(pairs):
-        if split.values and not _belongs(record, split):
-            continue
-        example = labelled_example(str(position), record, label, layout, left_out)
-        if example is not None:
-            yield example
 
 
 def _belongs(record: Record, split: UserSplit) -> bool:
@@ -118,41 +93,40 @@ def _belongs(record: Record, split: UserSplit) -> bool:
     return value in split.values
 
 
-def labelled_example(
-    name: str, record: Record, label: Record, layout: UserFileLayout, left_out: LeftOut
-) -> Example | None:
-    """The example of a row with one or two texts and a class or a score; None, and counted, if it is left out.
-
-    Raises:
-        ValueError: an empty text that is neither skipped nor kept, or an unknown label.
-    """
-    skipped = next((one for one in label_spellings(label, layout) if one in layout.skip_labels), None)
+def _example(name: str, record: Record, layout: Layout, left_out: LeftOut) -> Example | None:
+    """The example of a row; None, and counted, if it is left out."""
+    if layout.of_kind.labels_words:
+        return _tagged(name, record, layout, left_out)
+    skipped = next((one for one in label_spellings(record, layout) if one in layout.skip_labels), None)
     if skipped is not None:
         left_out[f"the label '{skipped}'"] += 1
         return None
-    texts = tuple(joined_text(record, key, layout) for key in layout.texts())
-    if not all(texts):
+    texts = {key: joined_text(record, key, layout) for key in layout.texts}
+    empty = next((key for key, text in texts.items() if not text), None)
+    if empty is not None:
         if layout.empty == "refuse":
-            cell = next(_cells(key, layout)[0] for key, text in zip(layout.texts(), texts, strict=True) if not text)
-            raise record.problem(cell, "the text is empty. Fill it in, remove the row, or write empty: skip, or keep.")
+            remedy = "Fill it in, remove the row, or write empty: skip, or keep."
+            raise record.problem(next(iter(cells_of(empty, layout))), f"the text is empty. {remedy}")
         left_out[EMPTY if layout.empty == "skip" else KEPT] += 1
         if layout.empty == "skip":
             return None
-    group = group_of(record, layout)
-    if layout.label_range is not None:
-        return Example(name, texts, label=label.score(LABEL, layout.label_range), group=group)
-    if layout.of_kind.has_labels:
-        return Example(name, texts, label=_indicators(label, layout), group=group)
-    return Example(name, texts, label=_class(label, LABEL, layout.labels), group=group)
+    found: Label
+    if layout.range is not None:
+        found = record.score(LABEL, layout.range)
+    elif layout.of_kind.has_labels:
+        found = _indicators(record, layout)
+    else:
+        found = _class(record, LABEL, layout.label_ids)
+    return Example(name, tuple(texts.values()), label=found, group=group_of(record, layout))
 
 
-def group_of(record: Record, layout: UserFileLayout) -> str:
+def group_of(record: Record, layout: Layout) -> str:
     """The group of an example; "" if the task has none.
 
     Raises:
         ValueError: its cell is empty.
     """
-    if GROUP not in layout.columns:
+    if GROUP not in layout.named:
         return ""
     group = record.cell(GROUP).strip()
     if not group:
@@ -160,17 +134,17 @@ def group_of(record: Record, layout: UserFileLayout) -> str:
     return group
 
 
-def label_spellings(record: Record, layout: UserFileLayout) -> Sequence[str]:
+def label_spellings(record: Record, layout: Layout) -> Sequence[str]:
     """The labels of a row as spelled: one label, or several in a list, in one cell, or in one column of 0 or 1 each.
 
     Raises:
         ValueError: a column of a label holds neither 0 nor 1.
     """
-    columns = layout.columns.get(LABEL, (LABEL,))
+    columns = layout.named.get(LABEL, (LABEL,))
     if len(columns) > 1:
         return [column for column in columns if _is_set(record, f"{LABEL}: {column}")]
     cell = record.cell(LABEL)
-    if isinstance(cell, LabelList):
+    if isinstance(cell, ListCell):
         return cell.parts
     if not layout.of_kind.has_labels:
         return [cell]
@@ -184,24 +158,18 @@ def _is_set(record: Record, column: str) -> bool:
     return found
 
 
-def _indicators(record: Record, layout: UserFileLayout) -> tuple[int, ...]:
+def _indicators(record: Record, layout: Layout) -> tuple[int, ...]:
     """0 or 1 for each label."""
     names, having = record.positions, set()
     for spelling in label_spellings(record, layout):
         own = record if LABEL not in names else Record(record.path, record.line, [spelling], {LABEL: 0})
-        having.add(layout.labels[spelling] if LABEL not in names else _class(own, LABEL, layout.labels))
-    return tuple(int(label in having) for label in range(len(set(layout.labels.values()))))
+        having.add(layout.label_ids[spelling] if LABEL not in names else _class(own, LABEL, layout.label_ids))
+    return tuple(int(label in having) for label in range(len(set(layout.label_ids.values()))))
 
 
-def _cells(key: str, layout: UserFileLayout) -> list[str]:
-    """The names of a text's cells; see `rows.cell_names`."""
-    columns = layout.columns.get(key, (key,))
-    return [key] if len(columns) == 1 else [f"{key}: {column}" for column in columns]
-
-
-def joined_text(record: Record, key: str, layout: UserFileLayout) -> str:
+def joined_text(record: Record, key: str, layout: Layout) -> str:
     """A text: its column without surrounding spaces, or its columns joined, without empty ones."""
-    cells = [record.cell(name).strip(" ") for name in _cells(key, layout)]
+    cells = [record.cell(name).strip(" ") for name in cells_of(key, layout)]
     return cells[0] if len(cells) == 1 else layout.joiner.join(cell for cell in cells if cell)
 
 
@@ -213,69 +181,28 @@ def _class(record: Record, column: str, labels: Mapping[str, int]) -> int:
     return record.label(column, labels)
 
 
-def _tagged_rows(
-    paths: Iterable[Path], split: UserSplit, layout: UserFileLayout, left_out: LeftOut
-) -> Iterator[Example]:
-    position = -1
-    for path in paths:
-        for line, row in numbered_rows(path, layout):
-            position += 1
-            if split.values:
-                value = cell_text(path, line, row, layout.split_column)
-                if not _belongs(Record(path, line, [value], {SPLIT: 0}), split):
-                    continue
-            example = tagged_example(str(position), path, line, row, layout, left_out)
-            if example is not None:
-                yield example
-
-
-def tagged_example(
-    name: str, path: Path, line: int, row: Row, layout: UserFileLayout, left_out: LeftOut
-) -> Example | None:
-    """The example of a row with a list of words and a list of tags; None, and counted, if it is left out."""
-    words_column, tags_column = (layout.columns[key][0] for key in ("words", "tags"))
-    if layout.empty == "skip" and value_at(path, line, row, words_column) in ([], None):
+def _tagged(name: str, record: Record, layout: Layout, left_out: LeftOut) -> Example | None:
+    """The example of a row with a list of words and a list of tags; None, and counted, if it has no words."""
+    words, cells = parts_of(record, WORDS), parts_of(record, TAGS)
+    where, column = f"{record.path}, line {record.line}", layout.named[TAGS][0]
+    if not words:
         left_out["no words"] += 1
         return None
-    tokens = _list(path, line, row, words_column)
-    cells = _list(path, line, row, tags_column, takes_numbers=True)
-    if len(tokens) != len(cells):
-        raise ValueError(
-            f"{path}, line {line}: {some(len(tokens), 'word')} but {some(len(cells), 'tag')}. Give one tag per word."
-        )
+    if len(words) != len(cells):
+        raise ValueError(f"{where}: {some(len(words), 'word')} but {some(len(cells), 'tag')}. Give one tag per word.")
     try:
         tags = cells if layout.tag_scheme == "iob1" else to_iob2(cells, layout.tag_scheme)
     except ValueError as error:
-        raise ValueError(f"{path}, line {line}, field '{tags_column}': {error}") from None
-    ids = [_class(Record(path, line, [tag], {tags_column: 0}), tags_column, layout.labels) for tag in tags]
+        raise ValueError(f"{where}, field '{column}': {error}") from None
+    ids = [_class(Record(record.path, record.line, [tag], {column: 0}), column, layout.label_ids) for tag in tags]
     if layout.tag_scheme == "iob1":
-        ids = [layout.labels[tag] for tag in to_iob2(cells, "iob1")]
-    column = layout.columns.get(GROUP)
-    cell = [cell_text(path, line, row, column[0], takes_null=True)] if column else []
-    group = group_of(Record(path, line, cell, {GROUP: 0}), layout)
-    return Example(name, words=tuple(tokens), label=tuple(ids), group=group)
+        ids = [layout.label_ids[tag] for tag in to_iob2(cells, "iob1")]
+    return Example(name, words=words, label=tuple(ids), group=group_of(record, layout))
 
 
-def hub_example(
-    row: Row, position: int, names: tuple[str, ...], *, place: Path, layout: UserFileLayout
-) -> Example | None:
+def hub_example(row: Row, position: int, names: tuple[str, ...], *, place: Path, layout: Layout) -> Example | None:
     """The example of a row of the hub (see `HubSource.example`); None if it is left out."""
-    key = layout.columns[layout.of_kind.label_column][0]
+    key = layout.named[layout.of_kind.label_column][0]
     named = with_class_names(row, {key: names} if names else {})
-    if layout.of_kind.labels_words:
-        return tagged_example(str(position), place, position + 1, named, layout, Counter())
     record = as_record(place, position + 1, named, cell_names(layout), layout)
-    return labelled_example(str(position), record, record, layout, Counter())
-
-
-def _list(path: Path, line: int, row: Row, column: str, *, takes_numbers: bool = False) -> list[str]:
-    value = value_at(path, line, row, column)
-    if takes_numbers and isinstance(value, list):
-        value = [str(part) if type(part) is int else part for part in value]
-    if not isinstance(value, list) or not value or not all(isinstance(part, str) and part for part in value):
-        raise _no_list(path, line, column)
-    return value
-
-
-def _no_list(path: Path, line: int, column: str) -> ValueError:
-    return ValueError(f"{path}, line {line}, field '{column}': not a list of words. Write a non-empty list of texts.")
+    return _example(str(position), record, layout, Counter())

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.conll import TagScheme
 from meltpoint.tasks.core.files import MOST_YAML_BYTES, TextLoader, expanded, parse_yaml
-from meltpoint.tasks.core.kinds import GROUP, LABEL
+from meltpoint.tasks.core.kinds import GROUP
 from meltpoint.tasks.core.readers import read_text
 from meltpoint.tasks.core.rows import cell_names
-from meltpoint.tasks.core.scoring import default
 from meltpoint.tasks.core.task import SPLITS, HubSource, Split, Task
 from meltpoint.tasks.core.user_formats import conll_layout, hub_example, read_user_files
-from meltpoint.tasks.core.user_keys import Columns, Files, Hub, LabelFiles, SplitNames, UserTask
-from meltpoint.tasks.core.user_layout import WANTED, EmptyTexts, Format, UserFileLayout, UserSplit
+from meltpoint.tasks.core.user_keys import Hub, HubSplits, Splits, UserTask
+from meltpoint.tasks.core.user_layout import WANTED, Columns, Layout, UserSplit
 from meltpoint.tasks.core.wording import first_mistake
 
 
@@ -36,7 +34,6 @@ def read_task_file(file: str, taken: Iterable[str] = ()) -> Task:
     """
     path = expanded(file).resolve()
     document = _parse(path)
-    _refuse_unknown(path, document)
     try:
         user_task = UserTask.model_validate(document)
     except ValidationError as error:
@@ -57,123 +54,68 @@ def _parse(path: Path) -> Mapping[str, object]:
     return document
 
 
-def _refuse_unknown(path: Path, document: Mapping[str, object]) -> None:
-    places = (
-        ("", UserTask), ("files", Files), ("columns", Columns), ("label_files", LabelFiles), ("splits", SplitNames),
-        ("hub", Hub),
-    )  # fmt: skip
-    for place, model in places:
-        part = document.get(place) if place else document
-        for key in part if isinstance(part, dict) else ():
-            if key not in model.model_fields:
-                what = f"key in {place}" if place else "key"
-                raise ValueError(f"{path}: {registry.unknown(str(key), what, model.model_fields)}")
-
-
 def _first_line(error: ValidationError, document: Mapping[str, object]) -> str:
-    first = error.errors(include_url=False, include_context=True)[0]
-    key = ".".join(map(str, first["loc"]))
+    errors = error.errors(include_url=False)
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    *outer, key = map(str, first["loc"] or ("",))
+    place = ".".join(outer)
+    if first["type"] == "extra_forbidden":
+        return str(registry.unknown(key, f"key in {place}" if place else "key", PARTS[place].model_fields))
     if first["type"] == "literal_error" and isinstance(first["input"], str):
-        known = get_args(CHOICES[key])
+        known = re.findall(r"'(\w+)'", first["ctx"]["expected"])
         return f"{key}: {registry.unknown(first['input'], key, known)}"
     return first_mistake(error, document, WANTED)
 
 
-CHOICES = {"format": Format, "empty": EmptyTexts, "tag_scheme": TagScheme}
-"""Key → the type that lists its choices."""
+PARTS: Mapping[str, type[BaseModel]] = {
+    "": UserTask, "files": Splits, "columns": Columns, "splits": Splits, "hub": Hub, "hub.splits": HubSplits,
+}  # fmt: skip
+"""Key of a task file, dotted if nested → its model; "" for the whole file."""
 
 
 def _task(user_task: UserTask, folder: Path) -> Task:
-    layout = _layout(user_task)
     splits = _splits(user_task)
-    hub = _hub_source(user_task.hub, layout) if user_task.hub else None
-    scheme = user_task.tag_scheme
-    columns = conll_layout(layout) if user_task.format == "conll" else None
+    scheme, weights = user_task.tag_scheme, user_task.class_weights
+    columns = conll_layout(user_task) if user_task.format == "conll" else None
+    labels = user_task.label_names()
     return Task(
         name=user_task.name,
         kind=user_task.kind,
-        metric=user_task.metric or default(user_task.kind),
-        folder="" if hub else str(folder),
-        readers={split: partial(read_user_files, split=files, layout=layout) for split, files in splits.items()},
-        files={split: _names(files, layout) for split, files in splits.items()},
-        labels=user_task.label_names(),
+        metric=user_task.metric or user_task.of_kind.metrics[0],
+        folder="" if user_task.hub else str(folder),
+        readers={split: partial(read_user_files, split=files, layout=user_task) for split, files in splits.items()},
+        files={split: _names(files, user_task) for split, files in splits.items()},
+        labels=labels,
         label_range=user_task.range,
-        hub=hub,
+        hub=_hub_source(user_task.hub, user_task) if user_task.hub else None,
         tokenised=user_task.tokenised,
         description=user_task.description,
         dev_from=user_task.dev_from,
         test_from=user_task.test_from,
         beside=user_task.also,
-        class_weights=_weights(user_task),
+        class_weights=tuple(weights.get(name, 1.0) for name in labels) if weights else (),
         notes=() if scheme == "iob2" else (f"tags are {scheme} in the files, converted to IOB2",),
         conll_columns=None if columns is None else (columns.word, columns.tag),
-        is_grouped=GROUP in layout.columns,
+        is_grouped=GROUP in user_task.named,
     )
-
-
-def _weights(user_task: UserTask) -> tuple[float, ...]:
-    """A weight per label, if the task file has weights."""
-    given = user_task.class_weights
-    return tuple(given.get(name, 1.0) for name in user_task.label_names()) if given else ()
-
-
-def _layout(user_task: UserTask) -> UserFileLayout:
-    quoting = user_task.format == "csv" if user_task.quoting is None else user_task.quoting
-    columns = user_task.columns.given()
-    if user_task.format in {"lines", "folders"}:
-        columns = {name: (name,) for name in _needed(user_task)} | columns
-    return UserFileLayout(
-        kind=user_task.kind,
-        format=user_task.format or "parquet",
-        columns=columns,
-        labels=user_task.label_ids(),
-        label_range=user_task.range,
-        header=user_task.header,
-        quoting=quoting,
-        quotechar=user_task.quotechar,
-        delimiter=user_task.delimiter or ("," if user_task.format == "csv" else "\t"),
-        widths=user_task.widths,
-        encoding=user_task.encoding,
-        pattern=user_task.pattern or "",
-        joiner=user_task.joiner,
-        empty=user_task.empty,
-        label_separator=user_task.label_separator,
-        skip_labels=frozenset(user_task.skip_labels),
-        split_column=user_task.split_column or "",
-        tag_scheme=user_task.tag_scheme,
-    )
-
-
-def _needed(user_task: UserTask) -> tuple[str, ...]:
-    return tuple(name for name in user_task.of_kind.columns if name != LABEL or user_task.label_files is None)
 
 
 def _splits(user_task: UserTask) -> dict[Split, UserSplit]:
     """The files of each split; empty for a dataset on the hub."""
-    found: dict[Split, UserSplit] = {}
-    labels = user_task.label_files
-    if user_task.files is not None:
-        for split in SPLITS:
-            names = getattr(user_task.files, split)
-            if names is not None:
-                found[split] = UserSplit(names, getattr(labels, split) if labels else None)
-    elif user_task.file is not None and user_task.splits is not None:
-        values = {split: names for split in SPLITS if (names := getattr(user_task.splits, split)) is not None}
-        every = tuple(value for names in values.values() for value in names)
-        label_file = labels.train if labels else None
-        for split, names in values.items():
-            found[split] = UserSplit((user_task.file,), label_file, names, every)
-    return found
+    named = user_task.splits or user_task.files
+    values = {split: names for split in SPLITS if (names := getattr(named, split, None)) is not None}
+    if user_task.file is None:
+        return {split: UserSplit(names) for split, names in values.items()}
+    every = tuple(value for names in values.values() for value in names)
+    return {split: UserSplit((user_task.file,), names, every) for split, names in values.items()}
 
 
-def _names(split: UserSplit, layout: UserFileLayout) -> tuple[str, ...]:
+def _names(split: UserSplit, layout: Layout) -> tuple[str, ...]:
     """The names of a split's files, for the check that they exist: a folder's name ends with `/`."""
-    is_folder = layout.format in {"folders", "datasets"}
-    names = tuple(f"{name.rstrip('/')}/" if is_folder else name for name in split.names)
-    return names if split.label_file is None else (*names, split.label_file)
+    return tuple(f"{name.rstrip('/')}/" if layout.format == "folders" else name for name in split.names)
 
 
-def _hub_source(hub: Hub, layout: UserFileLayout) -> HubSource:
+def _hub_source(hub: Hub, layout: Layout) -> HubSource:
     default = "{config}/{split}/*.parquet" if hub.revision.startswith("refs/") else "{config}/{split}-*.parquet"
     pattern = hub.pattern or (default if hub.config or hub.revision.startswith("refs/") else "data/{split}-*.parquet")
     columns = tuple(dict.fromkeys(column.partition(".")[0] for column in cell_names(layout).values()))
@@ -183,7 +125,7 @@ def _hub_source(hub: Hub, layout: UserFileLayout) -> HubSource:
         config=hub.config,
         splits={split: name for split in SPLITS if (name := getattr(hub.splits, split)) is not None},
         example=partial(hub_example, place=Path(hub.id), layout=layout),
-        label_column=layout.columns[layout.of_kind.label_column][0],
+        label_column=layout.named[layout.of_kind.label_column][0],
         pattern=pattern,
         columns=columns,
         counts_left_out=True,

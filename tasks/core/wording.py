@@ -64,9 +64,14 @@ def first_mistake(
     parts = [str(part) for part in (first["loc"] if place is None else place)]
     key = next(key for key in (".".join(parts[:end]) for end in range(len(parts), -1, -1)) if key in wanted)
     exists, value = _value(document, key)
+    remedy = wanted[key]
+    for part in parts[key.count(".") + 1 :] if key else ():
+        if not isinstance(value, Mapping) or (part not in value and first["type"] != "missing"):
+            break
+        key, exists, value = f"{key}.{part}", part in value, value.get(part)
     if not exists:
-        return f"{key} is missing; {wanted[key]}."
-    return f"{key} is {shown(value)}; {wanted[key]}." if key else f"{shown(value)}: {wanted[key]}."
+        return f"{key} is missing; {remedy}."
+    return f"{key} is {shown(value)}; {remedy}." if key else f"{shown(value)}: {remedy}."
 
 
 def shown(value: object) -> str:

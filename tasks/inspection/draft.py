@@ -16,7 +16,7 @@ from meltpoint.tasks.core.files import without_suffix
 from meltpoint.tasks.core.kinds import DOCUMENT, GROUP, LABEL
 from meltpoint.tasks.core.readers import shown
 from meltpoint.tasks.core.task import SPLITS, Kind, Split
-from meltpoint.tasks.core.user_layout import UserFileLayout
+from meltpoint.tasks.core.user_layout import Layout
 from meltpoint.tasks.core.wording import some
 from meltpoint.tasks.inspection.file_shape import FileShape, shape_of
 from meltpoint.tasks.inspection.roles import GUESS, Asked, Roles, roles_of
@@ -33,6 +33,8 @@ from meltpoint.tasks.inspection.text_shape import NO_LABELS, is_number
 
 NO_NAMES = {"data", "text", "texts", "gold", "label", "labels", "all", "full", "set", "task"}
 """Words of a file's name that do not name a task."""
+KEYS = ("delimiter", "quoting", "header", "encoding", "pattern")
+"""The keys of a format, in the order of the file."""
 FEWEST = 100
 """The fewest examples to select by, and to test on, if the data has them."""
 
@@ -72,19 +74,17 @@ def draft_of(
     Raises:
         ValueError: a file is missing, in an unknown format, or without texts or labels.
     """
-    labels: dict[Split, Path] = {}
     remarks: list[str] = []
     if given:
-        split_places = {split: [Place(path, "file", split)] for split, path in given.items()}
+        split_places = {split: [Place(path, split)] for split, path in given.items()}
     else:
-        labels, places = _label_files(places_of(paths))
-        split_places, remarks = by_split(places)
+        split_places, remarks = by_split(places_of(paths))
     first = split_places["train"][0]
     shape = shape_of(first)
-    roles = _roles(first, shape, asked, has_label_file=bool(labels))
+    roles = _roles(first, shape, asked)
     draft = Draft()
     draft.keys |= {"name": _name(named, first), "kind": roles.kind}
-    _add_files(draft, split_places, labels, roles, relative_to)
+    _add_files(draft, split_places, roles, relative_to)
     _add_format(draft, shape, roles)
     if asked.group:
         columns = draft.keys.get("columns", {})
@@ -92,56 +92,31 @@ def draft_of(
         draft.keys["columns"] = {**columns, GROUP: asked.group}
     for remark in remarks:
         draft.remark("files", remark)
-    layout = _layout(draft, shape, roles)
-    _count(draft, split_places, labels, layout)
+    _count(draft, split_places, _layout(draft))
     _add_labels(draft, roles.kind)
     _add_parts(draft, carves_test=bool(given))
     return draft
 
 
-def _label_files(places: Sequence[Place]) -> tuple[dict[Split, Path], list[Place]]:
-    """The files of labels among places (`train.gold.txt`, `val_labels.txt`), by split, and the other places."""
-    found = {
-        place.split: place.path
-        for place in places
-        if place.form == "file" and place.split and re.search(r"(?<![a-z])(gold|labels?)(?![a-z])", place.path.stem)
-        and place.path.suffix == ".txt"
-    }  # fmt: skip
-    others = [place for place in places if place.path not in found.values()]
-    is_complete = found and all(place.split in found for place in others)
-    return (found, others) if is_complete else ({}, list(places))
-
-
-def _roles(place: Place, shape: FileShape, asked: Asked, *, has_label_file: bool) -> Roles:
-    if shape.format == "folders":
-        if asked.group:
-            raise ValueError(f"{place.path} is a folder of files and has no column '{asked.group}'; leave --group out.")
-        return Roles("sentence_classification", {})
-    if shape.roles is not None:
-        if asked:
-            raise ValueError(
-                f"{place.path} has columns of words and tags, which are detected automatically; leave --text, --label "
-                "and --kind out, or write a task file (docs/tasks.md)."
-            )
-        if asked.group not in ("", DOCUMENT):
-            raise ValueError(
-                f"{place.path} has no column '{asked.group}'; the groups of a column file are its documents: --group "
-                f"{DOCUMENT}."
-            )
-        return shape.roles
-    names, rows = list(shape.names), list(shape.rows)
-    if has_label_file:
-        # Placeholder labels suffice to find the texts.
-        names, rows = [*names, LABEL], [{**row, LABEL: str(number % 2)} for number, row in enumerate(rows)]
-    try:
-        return roles_of(names, rows, asked)
-    except ValueError as error:
-        raise ValueError(f"{place.path} ({shape.format}): {error}") from None
+def _roles(place: Place, shape: FileShape, asked: Asked) -> Roles:
+    if shape.roles is None:
+        try:
+            return roles_of(shape.names, shape.rows, asked)
+        except ValueError as error:
+            raise ValueError(f"{place.path} ({shape.format}): {error}") from None
+    of_documents = shape.format == "conll" and asked.group == DOCUMENT
+    if asked or (asked.group and not of_documents):
+        groups = f"its groups are its documents: --group {DOCUMENT}" if shape.format == "conll" else "it has no groups"
+        raise ValueError(
+            f"{place.path} has no named columns, and {groups}. Leave --text, --label and --kind out, or write a task "
+            "file (docs/tasks.md)."
+        )
+    return shape.roles
 
 
 def _name(named: str, place: Place) -> str:
     """A task's name: its task file's, else a data file's, else the folder's if data files only name the split."""
-    stem = without_suffix(place.path).stem if place.form == "file" else place.path.name
+    stem = place.path.name if place.is_folder else without_suffix(place.path).stem
     for text in (named, stem, *(parent.name for parent in place.path.absolute().parents)):
         words = re.split(r"[^a-z0-9]+", text.lower())
         words = [word for word in words if word and word not in SPLIT_WORDS and word not in NO_NAMES]
@@ -151,38 +126,27 @@ def _name(named: str, place: Place) -> str:
     return "my_task"
 
 
-def _add_files(
-    draft: Draft, places: Mapping[Split, Sequence[Place]], labels: Mapping[Split, Path], roles: Roles,
-    relative_to: Path,
-) -> None:  # fmt: skip
+def _add_files(draft: Draft, places: Mapping[Split, Sequence[Place]], roles: Roles, relative_to: Path) -> None:
     def written(path: Path) -> str:
         return Path(os.path.relpath(path, relative_to)).as_posix()
 
     if roles.split_column:
         only = places["train"][0]
-        draft.keys |= {"file": written(only.path), "split_column": roles.split_column}
+        draft.keys |= {"file": written(only.path), "split_column": roles.split_column, "splits": {}}
         if sum(map(len, places.values())) > 1:
             draft.remark("file", "the other files are not read, because this one has a column of splits")
         return
     names = {split: [written(place.path) for place in some_places] for split, some_places in places.items()}
     draft.keys["files"] = {split: one[0] if len(one) == 1 else one for split, one in names.items()}
-    if labels:
-        draft.keys["label_files"] = {split: written(labels[split]) for split in names}
 
 
 def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
-    keys = dict(shape.keys)
     draft.keys["format"] = shape.format
-    for key in ("delimiter", "quoting", "header", "widths", "encoding", "pattern"):
-        if key in keys:
-            draft.keys[key] = keys[key]
+    draft.keys |= {key: shape.keys[key] for key in KEYS if key in shape.keys}
     for key, remark in shape.remarks:
         draft.remark(key, remark)
-    columns = {key: value for key, value in roles.columns.items() if key != LABEL or "label_files" not in draft.keys}
-    if shape.format == "conll":
-        draft.keys["columns"] = keys["columns"]
-    elif shape.format not in {"lines", "folders"}:
-        draft.keys["columns"] = columns
+    if shape.format not in {"lines", "folders"}:
+        draft.keys["columns"] = roles.columns
     for remark in roles.remarks:
         draft.remark("columns", remark)
     if roles.tag_scheme:
@@ -191,93 +155,58 @@ def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
         draft.remark("tag_scheme", f"the tags are {roles.tag_scheme} in the files, converted to IOB2")
     if roles.label_separator not in ("", ","):
         draft.keys["label_separator"] = roles.label_separator
-    if any(isinstance(value, list) for key, value in columns.items() if key != LABEL):
+    if any(isinstance(value, list) for key, value in roles.columns.items() if key != LABEL):
         draft.keys["joiner"] = " "
 
 
-def _layout(draft: Draft, shape: FileShape, roles: Roles) -> UserFileLayout:
-    columns = draft.keys.get("columns") or {key: key for key in ("text", LABEL)}
+def _layout(draft: Draft) -> Layout:
+    """The layout of the files as drafted; rows with an empty text are counted, too."""
+    keys = {key: value for key, value in draft.keys.items() if key in Layout.model_fields}
+    columns = keys.get("columns", {})
     assert isinstance(columns, Mapping)
-    named = {key: tuple(value) if isinstance(value, list) else (str(value),) for key, value in columns.items()}
-    if "label_files" in draft.keys:
-        named.pop(LABEL, None)
-    quoting = draft.keys.get("quoting", shape.format == "csv")
-    return UserFileLayout(
-        kind=roles.kind,
-        format=shape.format,
-        columns=named,
-        header=draft.keys.get("header") is not False,
-        quoting=quoting is True,
-        delimiter=str(draft.keys.get("delimiter") or ("," if shape.format == "csv" else "\t")),
-        widths=tuple(shape.keys.get("widths", ())),  # type: ignore[arg-type]
-        encoding=str(draft.keys.get("encoding", "utf-8")),
-        pattern=str(draft.keys.get("pattern", "")),
-        empty="skip",
-        label_separator=roles.label_separator or ",",
-        split_column=roles.split_column,
-    )
+    texts = {key: value if isinstance(value, list) else str(value) for key, value in columns.items()}
+    return Layout.model_validate({**keys, "columns": texts, "empty": "skip"})
 
 
-def _count(
-    draft: Draft, places: Mapping[Split, Sequence[Place]], labels: Mapping[Split, Path], layout: UserFileLayout
-) -> None:
+def _count(draft: Draft, places: Mapping[Split, Sequence[Place]], layout: Layout) -> None:
     is_tagged = layout.of_kind.labels_words
     for split, some_places in places.items():
         counts = SplitCounts()
         for place in some_places:
             try:
-                for value, texts, label in counted_rows(place.path, layout, labels.get(split)):
+                for value, texts, label in counted_rows(place.path, layout):
                     if layout.split_column:
                         _add_to_value(draft, value, texts, label)
                     else:
                         counts.add(texts, label, is_tagged=is_tagged)
             except ValueError as error:
                 draft.remark("", f"NOT YET RIGHT: {error}")
-        if split == "test" and not counts.examples and "" in draft.remarks:
-            _leave_out_test(draft)
+        if split == "test" and not counts.examples and "" in draft.remarks:  # most of them lack labels
+            files = draft.keys["files"]
+            assert isinstance(files, dict)
+            fault = f"{files.pop('test')}: {draft.remarks[''].pop()}"
+            draft.remark("files", f"left out, because it cannot be read like train: {fault}")
         elif not layout.split_column:
             draft.counts[split] = counts
     if layout.split_column:
-        _add_splits(draft)
-
-
-def _leave_out_test(draft: Draft) -> None:
-    """Remove test files that cannot be read from a draft; most of them lack labels."""
-    files = draft.keys["files"]
-    assert isinstance(files, dict)
-    names = files.pop("test", None)
-    draft.remark("files", f"left out, because it cannot be read like train: {names}: {draft.remarks[''].pop()}")
+        draft.counts = {split: draft.counts[split] for split in SPLITS if split in draft.counts}
 
 
 def _add_to_value(draft: Draft, value: str, texts: tuple[str, ...], label: str | list[str]) -> None:
     """Count a row of a file that has all splits."""
-    split = split_word(value)
+    split, names = split_word(value), draft.keys["splits"]
+    assert isinstance(names, dict)
     if split is None:
         draft.remark("splits", f"'{value}' is not a known split; its rows are refused")
         return
-    names = draft.keys.setdefault("splits", {})
-    assert isinstance(names, dict)
     names.setdefault(split, value)
-    counts = draft.counts.setdefault(split, SplitCounts())
-    counts.add(texts, label, is_tagged=kinds.get(str(draft.keys["kind"])).labels_words)
-
-
-def _add_splits(draft: Draft) -> None:
-    """Sort the splits, and put them after the split column."""
-    names = draft.keys.pop("splits", {})
-    assert isinstance(names, dict)
-    keys: dict[str, object] = {}
-    for key, value in draft.keys.items():
-        keys[key] = value
-        if key == "split_column":
-            keys["splits"] = {split: names[split] for split in SPLITS if split in names}
-    draft.keys = keys
-    draft.counts = {split: draft.counts[split] for split in SPLITS if split in draft.counts}
+    is_tagged = kinds.get(str(draft.keys["kind"])).labels_words
+    draft.counts.setdefault(split, SplitCounts()).add(texts, label, is_tagged=is_tagged)
 
 
 def _add_labels(draft: Draft, kind: Kind) -> None:
     """Add the labels of train and dev in order, or the range of the scores, and the treatment of unlabelled rows."""
-    seen: Counter[str] = Counter()
+    columns, seen = draft.keys.get("columns"), Counter[str]()
     for split in ("train", "dev"):
         seen += draft.counts[split].labels if split in draft.counts else Counter()
     if kinds.get(kind).is_regression:
@@ -287,7 +216,7 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
         draft.remark(
             "range", f"the scores of train and dev go from {shown(low)} to {shown(high)}; write the scale's ends"
         )
-    elif _has_label_columns(draft):
+    elif isinstance(columns, Mapping) and isinstance(columns.get(LABEL), list):
         pass  # the columns are the labels
     elif kinds.get(kind).has_spans:
         draft.keys["labels"] = _tags(seen, str(draft.keys.get("tag_scheme", "iob2")))
@@ -307,12 +236,8 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
             draft.remark("skip_labels", f"{some(sum(seen[one] for one in hidden), 'row')} without a label")
     if any(counts.empty for counts in draft.counts.values()):
         draft.keys["empty"] = "skip"
-        draft.remark("empty", f"rows with an empty text: {_by_split(draft, 'empty')}; other choices: refuse, keep")
-
-
-def _has_label_columns(draft: Draft) -> bool:
-    columns = draft.keys.get("columns")
-    return isinstance(columns, Mapping) and isinstance(columns.get(LABEL), list)
+        empty = ", ".join(f"{split} {counts.empty}" for split, counts in draft.counts.items())
+        draft.remark("empty", f"rows with an empty text: {empty}; other choices: refuse, keep")
 
 
 def _label_order(label: str) -> tuple[bool, float, str]:
@@ -324,10 +249,6 @@ def _tags(seen: Mapping[str, int], scheme: str) -> list[str]:
     found = re.compile(r"\(([^()*]+)") if scheme == "brackets" else re.compile(r"[BIESLU]-(.+)")
     types = sorted({match[1] for tag in seen if (match := found.match(tag))})
     return ["O", *(f"{prefix}-{one}" for one in types for prefix in "BI")]
-
-
-def _by_split(draft: Draft, field_name: str) -> str:
-    return ", ".join(f"{split} {getattr(counts, field_name)}" for split, counts in draft.counts.items())
 
 
 def _add_parts(draft: Draft, *, carves_test: bool) -> None:

@@ -12,14 +12,13 @@ from pathlib import Path
 
 from meltpoint.tasks.core.conll import SUFFIXES
 from meltpoint.tasks.core.files import without_suffix
-from meltpoint.tasks.core.readers import csv_rows, data_bytes, decoded, records, text_of, with_line_feeds
-from meltpoint.tasks.core.rows import json_row
-from meltpoint.tasks.core.streams import Row, dataset_rows, is_in_quotes
+from meltpoint.tasks.core.readers import csv_rows, data_bytes, records, text_of, with_line_feeds
+from meltpoint.tasks.core.rows import json_rows
+from meltpoint.tasks.core.streams import Row, is_in_quotes, parquet_rows
 from meltpoint.tasks.core.wording import some
 from meltpoint.tasks.inspection.roles import Roles
 from meltpoint.tasks.inspection.splits import Place
 from meltpoint.tasks.inspection.text_shape import (
-    ConllShape,
     TableShape,
     conll_shape,
     encoding_of,
@@ -34,7 +33,7 @@ PATTERNS = (
 )
 """Patterns of lines with a label: fastText's, TREC's coarse classes, and a first word that repeats (SST's 0 and 1)."""
 MOST_ROWS = 20_000
-"""The rows of a parquet file or saved dataset that a sample is taken from."""
+"""The rows of a parquet file that a sample is taken from."""
 MOST_LINE_LABELS = 50
 """The largest number of different first words that count as labels."""
 
@@ -66,61 +65,43 @@ def shape_of(place: Place) -> FileShape:
     Raises:
         ValueError: it cannot be read, or its format is unknown.
     """
-    if place.form == "folders":
-        return _of_folders(place.path)
-    suffix = without_suffix(place.path).suffix.lower()
-    if place.form == "datasets" or suffix == ".parquet":
-        form = "datasets" if place.form == "datasets" else "parquet"
-        return _of_rows(form, {}, spread(list(islice(dataset_rows(place.path, None), MOST_ROWS))))
-    data = data_bytes(place.path)
-    encoding = encoding_of(data)
-    text = with_line_feeds(text_of(place.path, data, encoding))
-    shape = _of_text(place.path, text)
-    keys = shape.keys if encoding == "utf-8" else {"encoding": encoding, **shape.keys}
-    doubts = [("encoding", doubt) for doubt in _doubt(text, data, encoding)]
-    return replace(shape, keys=keys, remarks=(*shape.remarks, *doubts))
-
-
-def _doubt(text: str, data: bytes, encoding: str) -> list[str]:
-    """Remarks if the encoding is a guess: the first words with letters outside ASCII."""
+    path, suffix = place.path, without_suffix(place.path).suffix.lower()
+    if suffix == ".parquet":
+        return _of_rows("parquet", spread(list(islice(parquet_rows(path, None), MOST_ROWS))))
+    if place.is_folder:
+        files = [one for one in sorted(path.glob("*/*")) if one.is_file() and not one.name.startswith(".")]
+        found = {encoding_of(data_bytes(one)): one for one in files}
+        encoding = next((name for name in ("utf-16", "latin-1", "cp1252") if name in found), "utf-8")
+        data, shape = data_bytes(found[encoding]), FileShape("folders", {}, roles=Roles("sentence_classification", {}))
+    else:
+        data = data_bytes(path)
+        encoding = encoding_of(data)
+        shape = _of_text(path, with_line_feeds(text_of(path, data, encoding)))
     if encoding == "utf-8":
-        return []
-    return [*_is_damaged(data), *_odd_words(text)]
+        return shape
+    remarks = (*shape.remarks, ("encoding", _doubt(data, encoding)))
+    return replace(shape, keys={"encoding": encoding, **shape.keys}, remarks=remarks)
 
 
-def _is_damaged(data: bytes) -> list[str]:
-    """A remark on a file that is UTF-8 except for some bytes; another encoding would give wrong letters."""
+def _doubt(data: bytes, encoding: str) -> str:
+    """A remark on an encoding that is a guess; most bytes of a damaged UTF-8 file still are UTF-8."""
     text = data.decode("utf-8", "replace")
     wrong = text.count("\ufffd")
-    right = sum(not character.isascii() for character in text) - wrong
-    if right <= wrong:
-        return []
-    return [f"the file is UTF-8 except for {some(wrong, 'byte')}: it seems damaged; repair it, and remove encoding"]
-
-
-def _odd_words(text: str) -> list[str]:
-    words = dict.fromkeys(re.findall(r"\w*[^\W\x00-\x7f]\w*", text))
-    return [f"the encoding is a guess; are these words right? {', '.join(list(words)[:4])}"] if words else []
-
-
-def _of_folders(folder: Path) -> FileShape:
-    files = [path for place in sorted(folder.iterdir()) if place.is_dir() for path in sorted(place.iterdir())]
-    encodings = Counter(encoding_of(data_bytes(path)) for path in files if path.is_file())
-    encoding = next((name for name in ("utf-16", "latin-1", "cp1252") if name in encodings), "utf-8")
-    if encoding == "utf-8":
-        return FileShape("folders", {})
-    odd = next(path for path in files if path.is_file() and encoding_of(data_bytes(path)) == encoding)
-    doubts = _odd_words(decoded(odd, data_bytes(odd), encoding))
-    return FileShape("folders", {"encoding": encoding}, remarks=tuple(("encoding", doubt) for doubt in doubts))
+    if sum(not character.isascii() for character in text) > 2 * wrong:
+        return f"the file is UTF-8 except for {some(wrong, 'byte')}: it seems damaged; repair it, and remove encoding"
+    words = dict.fromkeys(re.findall(r"\w*[^\W\x00-\x7f]\w*", data.decode(encoding, "replace")))
+    return f"the encoding is a guess; are these words right? {', '.join(list(words)[:4])}"
 
 
 def _of_text(path: Path, text: str) -> FileShape:
     if text.lstrip()[:1] in "[{" and without_suffix(path).suffix.lower() in {".json", ".jsonl", ".ndjson"}:
-        return _of_rows("jsonl", {}, _json_rows(path, text))
+        return _of_rows("jsonl", _json_rows(path, text))
     conll = conll_shape(text, is_named=without_suffix(path).suffix.lower() in SUFFIXES)
     if conll is not None:
         columns = {"words": conll.word_column, "tags": conll.tag_column}
-        return FileShape("conll", {"columns": columns}, roles=_roles(conll))
+        others = len({*range(conll.width)} - {conll.word_column, conll.tag_column % max(1, conll.width)})
+        remark = (f"the tags could also be another column of 0 to {conll.width - 1}",) if others else ()
+        return FileShape("conll", {}, roles=Roles(conll.kind, columns, "", remark, "", conll.scheme or ""))
     pattern = _pattern(text, PATTERNS[:2])
     table = None if pattern else table_shape(text)
     if table is not None:
@@ -131,12 +112,6 @@ def _of_text(path: Path, text: str) -> FileShape:
     pattern = pattern or _pattern(text, PATTERNS[2:]) or "(?P<text>.+)"
     rows = [match.groupdict() for line in _lines(text) if (match := re.fullmatch(pattern, line))]
     return FileShape("lines", {"pattern": pattern}, tuple(rows[0]) if rows else (), rows)
-
-
-def _roles(conll: ConllShape) -> Roles:
-    others = [str(column) for column in range(conll.width) if column not in (conll.word_column, conll.tag_column)]
-    remark = f"the tags could also be another column of 0 to {conll.width - 1}" if len(others) > 1 else ""
-    return Roles(conll.kind, {}, remarks=(remark,) if remark else (), tag_scheme=conll.scheme or "")
 
 
 def _of_table(path: Path, text: str, table: TableShape) -> FileShape:
@@ -152,8 +127,6 @@ def _of_table(path: Path, text: str, table: TableShape) -> FileShape:
         has_quotes = any(is_in_quotes(cell) for row in table.rows for cell in row)
         if form == "csv" and has_quotes and (fault := _fault(path, text, table.delimiter)):
             remarks.append(("quoting", f"NOT YET RIGHT, cells keep their quotes: {fault}"))
-    if table.widths:
-        keys["widths"] = list(table.widths)
     if table.named_twice:
         remarks.append(("columns", f"two columns are named '{table.named_twice}'; numbers, from 0, tell them apart"))
     rows = [dict(zip(table.names, row, strict=True)) for row in table.rows]
@@ -192,16 +165,13 @@ def _pattern(text: str, patterns: Sequence[str]) -> str | None:
 def _json_rows(path: Path, text: str) -> Iterable[tuple[int, Row]]:
     if text.lstrip().startswith("["):
         raise ValueError(f"{path} is one JSON list. Write one object per line (JSON lines).")
-    for number, line in spread(list(enumerate(text.split("\n"), 1))):
-        if not line.strip():
-            continue
-        yield number, json_row(path, number, line)
+    yield from json_rows(path, spread(list(enumerate(text.split("\n"), 1))))
 
 
-def _of_rows(form: str, keys: Mapping[str, object], rows: Iterable[tuple[int, Row]]) -> FileShape:
+def _of_rows(form: str, rows: Iterable[tuple[int, Row]]) -> FileShape:
     flat = [flattened(row) for _, row in rows]
     names = tuple(dict.fromkeys(name for row in flat for name in row))
-    return FileShape(form, keys, names, flat)
+    return FileShape(form, {}, names, flat)
 
 
 def flattened(row: Row, prefix: str = "") -> dict[str, object]:

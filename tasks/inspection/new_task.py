@@ -16,7 +16,7 @@ from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.files import is_file
 from meltpoint.tasks.core.kinds import GROUP, LABEL
 from meltpoint.tasks.core.task import Split
-from meltpoint.tasks.core.wording import counted, some
+from meltpoint.tasks.core.wording import counted, printable, some
 from meltpoint.tasks.inspection.draft import Draft, draft_of
 from meltpoint.tasks.inspection.roles import Asked
 from meltpoint.tasks.inspection.splits import SplitCounts, shared_texts
@@ -44,29 +44,14 @@ def yaml_text(draft: Draft, asked: Sequence[str]) -> str:
         lines += [f"# {remark}" for remark in draft.remarks.get(key, ())]
         lines += _key(key, value)
     lines += ["", *(f"# {line}" for line in findings(draft))]
-    return "\n".join(one_line(line) if line.startswith("#") else line for line in lines) + "\n"
-
-
-def one_line(text: str) -> str:
-    """A comment on one line, without characters that YAML does not print."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    return "\n".join(printable(line) if line.startswith("#") else line for line in lines) + "\n"
 
 
 def _key(key: str, value: object) -> list[str]:
     """A key with its value in YAML: lists and mappings in braces, on several lines if they are long."""
-    text = yaml.safe_dump(_plain(value), default_flow_style=True, width=WIDTH, allow_unicode=True, sort_keys=False)
+    text = yaml.safe_dump(value, default_flow_style=True, width=WIDTH, allow_unicode=True, sort_keys=False)
     value_lines = text.removesuffix("\n").removesuffix("\n...").split("\n")
     return [f"{key}: {value_lines[0]}", *(f"  {line}" for line in value_lines[1:])]
-
-
-def _plain(value: object) -> object:
-    """A value with whole numbers as numbers, which need no quotes; a task file reads both the same."""
-    if isinstance(value, Mapping):
-        return {_plain(key): _plain(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    is_whole = isinstance(value, str) and value.isascii() and value.isdecimal() and str(int(value)) == value
-    return int(value) if is_whole and len(str(value)) < 10 else value  # type: ignore[call-overload]
 
 
 def findings(draft: Draft) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
+from typing import Any
 
 from meltpoint.tasks.core.kinds import LABEL
 from meltpoint.tasks.core.registry import unknown
@@ -49,7 +50,7 @@ class Roles:
     """
 
     kind: Kind
-    columns: Mapping[str, str | list[str]]
+    columns: Mapping[str, int | str | list[str]]
     split_column: str = ""
     remarks: tuple[str, ...] = field(default=())
     label_separator: str = ""
@@ -155,24 +156,19 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
     unread = [column.name for column in columns if column not in texts and column is not label]
     remarks = [f"columns that are not read: {', '.join(unread)}"] if unread else []
     if len(texts) == 2 and not asked.texts and not _is_named_pair(*texts):
-        numbers = ", ".join(column.name for column in texts)
-        as_one = f"one text is kind: sentence_classification and columns: {{text: [{numbers}], label: {label.name}}}"
-        as_two = f"a pair is kind: pair_classification and columns: {{text_a: {texts[0].name}, text_b: {texts[1].name}"
-        remarks.append(f"two columns of texts; {as_one}" if is_pair else f"two columns of texts; {as_two}, …}}")
-    several = label.name == listed_labels or (not is_pair and _separator(label.values) != "")
-    kind = "multi_label_classification" if several and not is_pair else _kind(label, is_pair=is_pair)
-    kind, several = asked.kind or kind, (several and not asked.kind) or asked.kind.startswith("multi_label")
-    separator = _separator(label.values) if several and not listed_labels else ""
-    return Roles(kind, keys, split, tuple(remarks), separator)
-
-
-def _kind(label: Column, *, is_pair: bool) -> Kind:
+        first, second = texts[0].name, texts[1].name
+        as_one = f"one text is kind: sentence_classification and columns: {{text: [{first}, {second}], …}}"
+        as_two = f"a pair is kind: pair_classification and columns: {{text_a: {first}, text_b: {second}, …}}"
+        remarks.append(f"two columns of texts; {as_one if is_pair else as_two}")
+    separator = "" if is_pair or listed_labels else _separator(label.values)
+    several = not is_pair and (label.name == listed_labels or separator != "")
     is_score = label.is_numeric and (
         label.distinct > 20 or any("." in value and not value.endswith((".0", ".")) for value in label.values)
     )
-    if is_score:
-        return "pair_regression" if is_pair else "sentence_regression"
-    return "pair_classification" if is_pair else "sentence_classification"
+    target = "regression" if is_score else "classification"
+    guessed = "multi_label_classification" if several else f"{'pair' if is_pair else 'sentence'}_{target}"
+    kind = asked.kind or guessed
+    return Roles(kind, keys, split, tuple(remarks), separator if kind.startswith("multi_label") else "")
 
 
 def _text(value: object) -> str:
@@ -190,22 +186,18 @@ def _is_scalar(name: str, rows: Sequence[Row]) -> bool:
 def _tagged(names: Sequence[str], rows: Sequence[Row]) -> Roles | None:
     """The roles of a column of lists of words and one of tags, of equal lengths; None without such columns."""
     lists = [name for name in names if all(isinstance(row.get(name), list) for row in rows) and rows]
-    words = [name for name in lists if all(isinstance(part, str) for row in rows for part in row[name])]  # type: ignore[attr-defined]
-    words.sort(key=lambda name: name.lower() not in WORDS_NAMES)
-    for word in words:
-        fitting = [
-            name
-            for name in lists
-            if name != word and all(len(row[name]) == len(row[word]) for row in rows)  # type: ignore[arg-type]
-        ]
-        fitting.sort(key=lambda name: name.lower() not in TAGS_NAMES)
-        if fitting:
-            tags: list[list[object]] = [row[fitting[0]] for row in rows]  # type: ignore[misc]
-            columns = {"words": word, "tags": fitting[0]}
-            texts = [[str(tag) for tag in sentence] for sentence in tags]
-            if all(isinstance(tag, str) and not TAG.fullmatch(tag) for sentence in tags for tag in sentence):
-                return Roles("word_tagging", columns)
-            return Roles("sequence_labelling", columns, tag_scheme=scheme_of(texts))
+    values: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in lists}
+    words = [name for name in lists if all(isinstance(part, str) for sentence in values[name] for part in sentence)]
+    for word in sorted(words, key=lambda name: name.lower() not in WORDS_NAMES):
+        lengths = list(map(len, values[word]))
+        fitting = [name for name in lists if name != word and list(map(len, values[name])) == lengths]
+        if not fitting:
+            continue
+        column = min(fitting, key=lambda name: name.lower() not in TAGS_NAMES)
+        columns, tags = {"words": word, "tags": column}, values[column]
+        if all(isinstance(tag, str) and not TAG.fullmatch(tag) for sentence in tags for tag in sentence):
+            return Roles("word_tagging", columns)
+        return Roles("sequence_labelling", columns, tag_scheme=scheme_of([list(map(str, one)) for one in tags]))
     return None
 
 

@@ -7,17 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from meltpoint.tasks.core import conll
 from meltpoint.tasks.core.conll import read_columns
-from meltpoint.tasks.core.files import exists, is_file, is_folder, regular, without_suffix
-from meltpoint.tasks.core.kinds import LABEL
-from meltpoint.tasks.core.readers import Record
-from meltpoint.tasks.core.rows import SPLIT, numbered_rows, read_records, value_at, with_labels
+from meltpoint.tasks.core.files import is_file, is_folder, without_suffix
+from meltpoint.tasks.core.kinds import TAGS, WORDS
+from meltpoint.tasks.core.rows import SPLIT, parts_of, read_records
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.core.user_formats import check_documents, conll_layout, group_of, joined_text, label_spellings
-from meltpoint.tasks.core.user_layout import UserFileLayout
+from meltpoint.tasks.core.user_layout import Layout
 
 SPLIT_WORDS: dict[str, Split] = {
     **dict.fromkeys(("train", "training", "trn"), "train"),
@@ -29,8 +27,6 @@ SPLIT_WORDS: dict[str, Split] = {
 SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".label", *conll.SUFFIXES)
 """Suffixes of the files that are read from a folder; a file that you name may have any suffix."""
 
-PlaceForm = Literal["file", "folders", "datasets"]
-
 
 @dataclass(frozen=True)
 class Place:
@@ -38,13 +34,13 @@ class Place:
 
     Attributes:
         path: the file or folder.
-        form: a file, a folder of folders of texts, or a folder of a saved dataset.
         split: the split in its name; None if there is none.
+        is_folder: True for a folder of folders of texts.
     """
 
     path: Path
-    form: PlaceForm
     split: Split | None
+    is_folder: bool = False
 
 
 def split_word(name: str) -> Split | None:
@@ -65,19 +61,16 @@ def places_of(paths: Sequence[Path]) -> list[Place]:
 
 def _places(path: Path) -> Iterator[Place]:
     if is_file(path):
-        yield Place(path, "file", _split_of(path))
+        yield Place(path, _split_of(path))
         return
-    if exists(path) and not is_folder(path):
-        regular(path)
     if not is_folder(path):
         raise ValueError(f"{path} is missing. Name the files of your data, such as train.csv and dev.csv.")
-    form = _form(path)
-    if form is not None:
-        yield Place(path, form, _split_of(path))
+    if _has_classes(path):
+        yield Place(path, _split_of(path), is_folder=True)
         return
     inside = sorted(one for one in path.iterdir() if not one.name.startswith("."))
-    splits = [one for one in inside if one.is_dir() and split_word(one.name) and _form(one)]
-    files = sorted(one for one in path.rglob("*") if one.is_file() and without_suffix(one).suffix.lower() in SUFFIXES)
+    splits = [one for one in inside if one.is_dir() and split_word(one.name) and _has_classes(one)]
+    files = sorted(one for one in path.rglob("*") if one.is_file() and _suffix(one) in SUFFIXES)
     if not splits and not files:
         raise ValueError(
             f"{path} holds no files of examples. Name the files themselves, such as {path.name}/train.csv."
@@ -86,27 +79,20 @@ def _places(path: Path) -> Iterator[Place]:
         yield from _places(one)
 
 
-def _form(folder: Path) -> PlaceForm | None:
-    """The form of a folder that holds one split; None for another folder."""
-    if (folder / "dataset_dict.json").is_file():
-        return None
-    if (folder / "state.json").is_file() or any(folder.glob("*.arrow")):
-        return "datasets"
+def _has_classes(folder: Path) -> bool:
+    """True if a folder holds one split, as a folder of texts for each class."""
     folders = [one for one in folder.iterdir() if one.is_dir() and not one.name.startswith(".")]
-    has_splits = any(split_word(one.name) for one in folders)
-    return "folders" if folders and not has_splits and all(_holds_files(one) for one in folders) else None
+    return bool(folders) and all(not split_word(one.name) and _holds_texts(one) for one in folders)
 
 
-def _holds_files(folder: Path) -> bool:
+def _holds_texts(folder: Path) -> bool:
     """True if each file of a folder may be a text."""
     files = [one for one in folder.iterdir() if one.is_file() and not one.name.startswith(".")]
-    return bool(files) and all(without_suffix(one).suffix.lower() in {".txt", *_no_table(one)} for one in files)
+    return bool(files) and all(_suffix(one) == ".txt" or _suffix(one) not in SUFFIXES for one in files)
 
 
-def _no_table(path: Path) -> set[str]:
-    """The file's suffix, unless it is one of tables or tagged words."""
-    suffix = without_suffix(path).suffix.lower()
-    return set() if suffix in SUFFIXES else {suffix}
+def _suffix(path: Path) -> str:
+    return without_suffix(path).suffix.lower()
 
 
 def _split_of(path: Path) -> Split | None:
@@ -196,7 +182,7 @@ class SplitCounts:
         return 0
 
 
-def counted_rows(path: Path, layout: UserFileLayout, label_file: Path | None = None) -> Iterator[Counted]:
+def counted_rows(path: Path, layout: Layout) -> Iterator[Counted]:
     """The rows of a file, for counting.
 
     Raises:
@@ -204,29 +190,19 @@ def counted_rows(path: Path, layout: UserFileLayout, label_file: Path | None = N
     """
     if layout.format == "conll":
         yield from _conll_rows(path, layout)
-    elif layout.of_kind.labels_words:
-        words, tags = (layout.columns[key][0] for key in ("words", "tags"))
-        for line, row in numbered_rows(path, layout):
-            split = str(value_at(path, line, row, layout.split_column)) if layout.split_column else ""
-            yield split, tuple(_items(value_at(path, line, row, words))), _items(value_at(path, line, row, tags))
-    else:
-        records = read_records(path, layout)
-        pairs = with_labels(records, label_file, layout.encoding) if label_file else ((one, one) for one in records)
-        for record, label in pairs:
-            texts = tuple(joined_text(record, key, layout) for key in layout.texts())
-            group_of(record, layout)  # refuses an empty group
-            yield record.cell(SPLIT) if layout.split_column else "", texts, _label(label, layout)
+        return
+    for record in read_records(path, layout):
+        split = record.cell(SPLIT) if layout.split_column else ""
+        group_of(record, layout)  # refuses an empty group
+        if layout.of_kind.labels_words:
+            yield split, parts_of(record, WORDS), list(parts_of(record, TAGS))
+        else:
+            spelled = label_spellings(record, layout)
+            texts = tuple(joined_text(record, key, layout) for key in layout.texts)
+            yield split, texts, list(spelled) if layout.of_kind.has_labels else spelled[0]
 
 
-def _label(record: Record, layout: UserFileLayout) -> str | list[str]:
-    return list(label_spellings(record, layout)) if layout.of_kind.has_labels else record.cell(LABEL)
-
-
-def _items(value: object) -> list[str]:
-    return [part if isinstance(part, str) else str(part) for part in value] if isinstance(value, list) else []
-
-
-def _conll_rows(path: Path, layout: UserFileLayout) -> Iterator[Counted]:
+def _conll_rows(path: Path, layout: Layout) -> Iterator[Counted]:
     shape = conll_layout(layout)
     sentences = read_columns(path, shape).sentences
     check_documents(path, (one.document for one in sentences), layout)

@@ -151,8 +151,6 @@ Item = TypeVar("Item")
 SAMPLE_ROWS = 500
 """The number of rows that the shape is guessed from."""
 DELIMITERS = ("\t", ",", ";", "|")
-MOST_WIDTHS = 3
-"""The largest number of different row lengths of a tsv file whose rows have extra cells."""
 LEAST_CONSISTENT = 0.95
 """The smallest share of a table's rows with the most common number of cells."""
 
@@ -167,7 +165,6 @@ class TableShape:
         has_header: True if the first line names the columns.
         names: the columns' names; a number for a column without a unique name.
         rows: rows from the whole file.
-        widths: the lengths of the other rows.
         named_twice: the first name that several columns share, or "".
     """
 
@@ -176,7 +173,6 @@ class TableShape:
     has_header: bool
     names: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    widths: tuple[int, ...] = ()
     named_twice: str = ""
 
 
@@ -215,13 +211,8 @@ def spread(items: Sequence[Item], count: int = SAMPLE_ROWS) -> Sequence[Item]:
 def _whole(text: str, shape: TableShape) -> TableShape:
     """The shape with rows from the whole file, if all of it has this shape."""
     rows = _quoted_rows(text, shape.delimiter, None) if shape.is_quoted else _plain_rows(text, shape.delimiter, None)
-    widths = Counter(map(len, rows))
-    others = tuple(sorted(width for width in widths if width != len(shape.names)))
     kept = [tuple(row) for row in rows[int(shape.has_header) :] if len(row) == len(shape.names)]
-    if not kept:
-        return shape
-    is_ragged = others and min(others) > len(shape.names) and not shape.has_header
-    return replace(shape, rows=tuple(spread(kept)), widths=others if is_ragged else ())
+    return replace(shape, rows=tuple(spread(kept))) if kept else shape
 
 
 def _shape(text: str, delimiter: str, is_quoted: bool) -> TableShape | None:
@@ -229,9 +220,7 @@ def _shape(text: str, delimiter: str, is_quoted: bool) -> TableShape | None:
     if not rows:
         return None
     width, count = Counter(map(len, rows)).most_common(1)[0]
-    # Rows of a tsv file may have extra cells (STS-B's have two).
-    is_ragged = delimiter == "\t" and min(map(len, rows)) == width and len(set(map(len, rows))) <= MOST_WIDTHS
-    if width < 2 or (count < LEAST_CONSISTENT * len(rows) and not is_ragged):
+    if width < 2 or count < LEAST_CONSISTENT * len(rows):
         return None
     names = tuple(str(number) for number in range(width))
     return TableShape(delimiter, is_quoted, False, names, tuple(tuple(row) for row in rows if len(row) == width))

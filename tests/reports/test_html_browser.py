@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from meltpoint.benchmarks import large_ledger
-from meltpoint.benchmarks.page_pictures import PRINTED_PIXELS, Browser, browser, missing
 from meltpoint.reports.html.page import html
 from meltpoint.reports.report import report
 from meltpoint.reports.results import results_of
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.tests.fixed_comparer import FixedComparer
+from meltpoint.tests.reports.browser import PRINTED_PIXELS, Browser, browser, missing
 from meltpoint.tests.reports.conftest import epoch
 from meltpoint.tests.reports.stored_sweeps import SETTING, MakeCell, MakeSweep, searched, store_sweep
 

@@ -23,7 +23,8 @@ from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.task import DataSpec, Example, Task
-from meltpoint.tasks.core.user_keys import Columns, Files, Hub, LabelFiles, SplitNames, UserTask
+from meltpoint.tasks.core.user_keys import Hub, Splits, UserTask
+from meltpoint.tasks.core.user_layout import Columns
 
 CHANGES, REFUSED = "changes", "refused"
 
@@ -121,12 +122,7 @@ BASES |= {
     },
     "carved": {**BASES["sentence"], "files": {"train": "a.tsv"}, "dev_from": "train[-2:]"},
     "joined": {**BASES["sentence"], "columns": {"text": ["other", "second"], "label": "label"}},
-    "quoted": {**BASES["sentence"], "quoting": "true"},
     "three": {**BASES["sentence"]},
-    "labels": {
-        **BASES["sentence"], "files": {"train": "a.tsv", "dev": "a.tsv"}, "columns": {"text": "other"},
-        "label_files": {"train": "good.txt", "dev": "good.txt"},
-    },
     "lines": {
         "name": "mine", "kind": "sentence_classification", "files": {"train": "a.txt", "dev": "a.txt"},
         "format": "lines", "pattern": "(?P<label>bad|good) (?P<text>.+)", "labels": ["bad", "good"],
@@ -176,12 +172,7 @@ YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
     "dev_from": [("carved", "train[-3:]", CHANGES), ("carved", {"from": "train", "fold": 0, "of": 2}, CHANGES)],
     "test_from": [("carved", "train[:2]", CHANGES), ("sentence", "train[:2]", REFUSED)],
     "joiner": [("joined", " | ", CHANGES), ("sentence", " | ", "nothing is joined")],
-    "label_files.train": [("labels", "bad.txt", CHANGES)],
-    "label_files.dev": [("labels", "bad.txt", CHANGES)],
-    "label_files.test": [("labels", "good.txt", REFUSED)],
     "delimiter": [("sentence", ";", REFUSED), ("sentence", r"\t", "what a tsv file has where the task names none")],
-    "quotechar": [("quoted", "'", CHANGES)],
-    "widths": [("sentence", [9], REFUSED), ("lines", [9], REFUSED)],
     "encoding": [("sentence", "latin-1", SAME_EXAMPLES), ("sentence", "utf-16", REFUSED)],
     "pattern": [("lines", "(?P<label>bad|good) -(?P<text>.+)", CHANGES), ("sentence", "(?P<text>.+)", REFUSED)],
     "empty": [("sentence", "skip", "no text is empty here"), ("sentence", "keep", "no text is empty here")],
@@ -192,7 +183,7 @@ YAML_TABLE: dict[str, list[tuple[str, object, str]]] = {
 
 
 def test_the_table_has_every_key_of_a_task_file():
-    models = {"files": Files, "columns": Columns, "label_files": LabelFiles, "splits": SplitNames, "hub": Hub}
+    models = {"files": Splits, "columns": Columns, "splits": Splits, "hub": Hub}
     parts = {f"{key}.{part}" for key, model in models.items() for part in model.model_fields}
     assert set(YAML_TABLE) == (set(UserTask.model_fields) - set(models)) | parts
 
@@ -208,8 +199,6 @@ def data(tmp_path_factory) -> Path:
     (folder / "c.tsv").write_text("\n".join([*lines, lines[1]]) + "\n", encoding="utf-8")
     (folder / "a.conll").write_text(WORDS, encoding="utf-8")
     (folder / "a.txt").write_text("bad -meal\ngood -film\nbad -x y\n", encoding="utf-8")
-    for label in ("good", "bad"):
-        (folder / f"{label}.txt").write_text(f"{label}\n" * len(ROWS), encoding="utf-8")
     return folder
 
 

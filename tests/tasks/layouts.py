@@ -8,14 +8,12 @@ from __future__ import annotations
 import lzma
 
 from meltpoint.tests.tasks.sentence_layouts import (
-    AMAZON,
     IMDB,
     KAGGLE,
     NESTED,
     NEWSGROUPS,
     SEMICOLONS,
     TREC,
-    TWEETS,
     Layout,
     json_lines,
 )
@@ -62,36 +60,6 @@ skip_labels: ["-"]
         "columns": {"text_a": "sentence1", "text_b": "sentence2", "label": "gold_label"},
     },
 )  # fmt: skip
-
-WIC = Layout(
-    files={
-        "WiC_dataset/train/train.data.txt": (
-            b"carry\tV\t2-1\tYou must carry your camping gear .\tSound carries well over water .\n"
-            b'go\tV\t2-6\tMessages must "go through channels .\tDo you think the sofa will go through ?\n'
-        ),
-        "WiC_dataset/train/train.gold.txt": b"F\nT\n",
-        "WiC_dataset/dev/dev.data.txt": b"board\tN\t2-2\tRoom and board .\tHe nailed boards across the windows .\n",
-        "WiC_dataset/dev/dev.gold.txt": b"F\n",
-    },
-    yaml="""\
-name: wic
-kind: pair_classification
-files: {train: WiC_dataset/train/train.data.txt, dev: WiC_dataset/dev/dev.data.txt}
-label_files: {train: WiC_dataset/train/train.gold.txt, dev: WiC_dataset/dev/dev.gold.txt}
-format: tsv
-header: false
-columns: {text_a: [0, 3], text_b: [0, 4]}
-joiner: ": "
-labels: {F: different, T: same}
-""",
-    train=[
-        (("carry: You must carry your camping gear .", "carry: Sound carries well over water ."), "different"),
-        (('go: Messages must "go through channels .', "go: Do you think the sofa will go through ?"), "same"),
-    ],
-    dev=[(("board: Room and board .", "board: He nailed boards across the windows ."), "different")],
-    asked=("WiC_dataset",),
-    guessed={"format": "tsv", "header": "false"},
-)
 
 
 def _onto(document: str, *words: tuple[str, str]) -> bytes:
@@ -148,34 +116,6 @@ range: [0, 1]
     asked=("all.csv.xz",),
     guessed={"split_column": "split", "splits": {"train": "training", "dev": "validation", "test": "test"}},
 )
-
-STSB = Layout(
-    files={
-        "sts-train.csv": (
-            b"main-captions\tMSRvid\t2012test\t0001\t5.000\tA plane is \"taking off.\tAn air plane is taking off.\n"
-            b"main-news\tx\t2015\t0002\t0.500\tHe spoke.\tShe ran away.\thttp://a.example/1\thttp://b.example/2\n"
-            b"main-news\tx\t2015\t0003\t2.25\tA vote is due.\tThe vote was held.\n"
-        ),
-        "sts-dev.csv": b"main-news\tx\t2015\t0004\t1.0\tOne more.\tAnd another one.\n",
-    },
-    yaml="""\
-name: sts
-kind: pair_regression
-files: {train: sts-train.csv, dev: sts-dev.csv}
-format: tsv
-header: false
-widths: [9]
-columns: {text_a: 5, text_b: 6, label: 4}
-range: [0, 5]
-""",
-    train=[
-        (('A plane is "taking off.', "An air plane is taking off."), 5.0), (("He spoke.", "She ran away."), 0.5),
-        (("A vote is due.", "The vote was held."), 2.25),
-    ],
-    dev=[(("One more.", "And another one."), 1.0)],
-    asked=("sts-train.csv", "sts-dev.csv"),
-    guessed={"kind": "pair_regression", "format": "tsv", "columns": {"text_a": "5", "text_b": "6", "label": "4"}},
-)  # fmt: skip
 
 POLITENESS = Layout(
     files={
@@ -312,9 +252,9 @@ labels: {1: "1 star", 2: "2 stars", 3: "3 stars", 4: "4 stars", 5: "5 stars"}
 )  # fmt: skip
 
 LAYOUTS = {
-    "imdb": IMDB, "amazon_polarity": AMAZON, "newsgroups": NEWSGROUPS, "snli": SNLI, "wic": WIC,
+    "imdb": IMDB, "newsgroups": NEWSGROUPS, "snli": SNLI,
     "ontonotes": ONTONOTES, "kaggle": KAGGLE, "semicolons": SEMICOLONS, "nested": NESTED, "trec": TREC,
-    "tweets": TWEETS, "split_column": SPLIT_COLUMN, "stsb": STSB,
+    "split_column": SPLIT_COLUMN,
     "politeness": POLITENESS, "goemotions": GOEMOTIONS, "goemotions_columns": GOEMOTIONS_COLUMNS, "topics": TOPICS,
     "stars": STARS,
 }  # fmt: skip

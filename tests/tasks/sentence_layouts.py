@@ -46,10 +46,6 @@ class Layout:
         task.write_text(self.yaml, encoding="utf-8")
         return str(task)
 
-    def yaml_lines(self) -> int:
-        """The number of lines of the task file."""
-        return len(self.yaml.strip().splitlines())
-
 
 def json_lines(*rows: object) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
@@ -94,37 +90,6 @@ skip_labels: [unsup]
     guessed={"format": "folders", "labels": ["neg", "pos"], "skip_labels": ["unsup"]},
 )  # fmt: skip
 
-AMAZON = Layout(
-    files={
-        "train.csv": (
-            b'"2","Great CD","My ""old"" copy, still good.\\nBuy it, it plays well."\n"1","","Broke, twice"\n'
-            b'"2","Five stars; really","Works\nas said on the box, and is quick to set up"\n"1","No","Late and torn"\n'
-        ),
-        "test.csv": b'"1","a","b"\n',
-    },
-    yaml="""\
-name: amazon_polarity
-kind: sentence_classification
-files: {train: train.csv, test: test.csv}
-dev_from: train[-2:]
-format: csv
-header: false
-columns: {label: 0, text: [1, 2]}
-joiner: ". "
-labels: {1: negative, 2: positive}
-""",
-    train=[
-        ((r'Great CD. My "old" copy, still good.\nBuy it, it plays well.',), "positive"),
-        (("Broke, twice",), "negative"),
-    ],
-    dev=[
-        (("Five stars; really. Works\nas said on the box, and is quick to set up",), "positive"),
-        (("No. Late and torn",), "negative"),
-    ],
-    notes=("dev = train[-2:]",),
-    asked=("train.csv", "test.csv"),
-    guessed={"format": "csv", "header": "false", "columns": {"text": ["1", "2"], "label": "0"}},
-)
 
 NEWSGROUPS = Layout(
     files={
@@ -260,26 +225,4 @@ labels: [DESC, HUM, LOC]
     notes=("dev = train[-2:]",),
     asked=("train_5500.label", "TREC_10.label"),
     guessed={"kind": "sentence_classification", "format": "lines", "encoding": "cp1252"},
-)
-
-TWEETS = Layout(
-    files={
-        "irony/train_text.txt": "@user great 😒 thanks \nA plain day\nlove Mondays\n".encode(),
-        "irony/train_labels.txt": b"1\n0\n1\n",
-        "irony/val_text.txt": b"I see\nso fun to wait\n",
-        "irony/val_labels.txt": b"0\n1\n",
-    },
-    yaml="""\
-name: irony
-kind: sentence_classification
-files: {train: irony/train_text.txt, dev: irony/val_text.txt}
-label_files: {train: irony/train_labels.txt, dev: irony/val_labels.txt}
-format: lines
-pattern: '(?P<text>.*)'
-labels: {0: literal, 1: irony}
-""",
-    train=[(("@user great 😒 thanks",), "irony"), (("A plain day",), "literal"), (("love Mondays",), "irony")],
-    dev=[(("I see",), "literal"), (("so fun to wait",), "irony")],
-    asked=("irony",),
-    guessed={"label_files": {"train": "irony/train_labels.txt", "dev": "irony/val_labels.txt"}},
 )

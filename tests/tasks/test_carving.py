@@ -116,14 +116,13 @@ def test_only_classes_are_stratified():
 @pytest.mark.parametrize(
     ("written", "wanted"),
     [
-        *((text, "is not a slice of train or dev") for text in ("test[:10]", "train[10]", "train[::2]", "train[a:b]")),
-        ("{from: test, fold: 0, of: 2}", "from is 'test'; write"),
-        ("{fraction: 0.1}", "from is None; write from: train"), ("{from: train}", "is not a part of train or dev"),
-        ("{from: train, fraction: 0.1, fold: 0, of: 5}", "is not a part"), ("{from: train, fold: 0}", "is not a part"),
-        ("{from: train, fold: 0, of: 1}", "of is 1; write a whole number of at least 2"),
-        ("{from: train, fraction: x}", "fraction is 'x'; write a number"), ("{from", "is not a part of train or dev"),
-        ("{from: train, fraction: 0.1, seed: -1}", "seed is '-1'; write a whole number"),
-        ("{from: train, fraction: 0.1, stratified: maybe}", "stratified is 'maybe'; write true or false"),
+        *((text, "is not a part of train or dev") for text in (
+            "test[:10]", "train[10]", "train[::2]", "train[a:b]", "train[:]", "{from: test, fold: 0, of: 2}", "{from",
+            "{from: train}", "{from: train, fraction: 0.1, fold: 0, of: 5}", "{from: train, fold: 0}",
+            "{from: train, fraction: x}", "{from: train, fraction: 0.1, seed: -1}", "{from: [train], fraction: 0.1}",
+            "{from: train, fraction: 0.1, stratified: maybe}",
+        )),
+        ("{from: train, fold: 0, of: 1}", "there is no fold 0 of 1"),
         ("{from: train, fraction: nan}", "fraction is nan; write a number between 0 and 1"),
         ("train", "Write train[-500:], train[:10%], {from: train, fraction: 0.1, seed: 0} or"),
     ],
@@ -173,15 +172,6 @@ def test_the_option_goes_before_the_task_file(tmp_path):
     assert data.notes[-1] == "test = dev[:50%]"
     assert (len(data.train), len(data.dev), len(opened.examples)) == (32, 4, 4)
     assert not {one.id for one in opened.examples} & {one.id for one in data.train + data.dev}
-
-
-def test_what_is_carved_is_part_of_the_fingerprint(tmp_path):
-    prints = set()
-    for cut in ("train[-8:]", "{from: train, fraction: 0.2, seed: 1}", "{from: train, fraction: 0.2, seed: 2}",
-                "{from: train, fold: 0, of: 5}", "{from: train, fold: 1, of: 5}"):  # fmt: skip
-        text = TASK.replace("{from: train, fraction: 0.2, seed: 1}", cut)
-        prints.add(load_training_data(DataSpec(task_file(tmp_path, text))).fingerprint)
-    assert len(prints) == 5
 
 
 AUTHORS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=4, max_size=60)

@@ -260,13 +260,6 @@ def test_the_entities_of_any_tags_are_seqevals_before_and_after_the_conversion(s
 
 
 @pytest.mark.parametrize(
-    ("tags", "wanted"), [("U-PER B-PER I-PER L-PER O", "B-PER B-PER I-PER I-PER O"), ("L-PER L-PER", "B-PER B-PER")]
-)
-def test_bilou_becomes_iob2(tags, wanted):
-    assert to_iob2(tags.split(), "bilou") == wanted.split()
-
-
-@pytest.mark.parametrize(
     ("data", "scheme"),
     [("Ann S-PER\nran O\n", "bioes"), ("Ann U-PER\nran O\n", "bilou"), ("Ann I-PER\nBob B-PER\n", "iob1")],
 )

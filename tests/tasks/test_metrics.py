@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from dataclasses import replace
-from random import Random
 
 import numpy as np
 import pytest
@@ -16,15 +14,11 @@ from seqeval.metrics import classification_report, f1_score, precision_score, re
 from sklearn import metrics as sk
 
 from meltpoint.tasks.core import metrics
-from meltpoint.tasks.core.metrics import METRICS, gain, is_lower_better, spans, split_labels
+from meltpoint.tasks.core.metrics import METRICS, gain, spans, split_labels
 from meltpoint.tasks.core.scoring import (
-    axis_name,
     difference_text,
-    scale,
     score,
-    score_text,
     scores_text,
-    unit_text,
     value,
 )
 from meltpoint.tasks.core.task import Task
@@ -73,18 +67,6 @@ def test_span_scores_equal_seqeval(sentences):
 def test_an_i_tag_starts_a_span_where_its_type_changes():
     tags = [NER.index(name) for name in ("I-PER", "I-LOC", "I-LOC", "B-LOC", "O", "I-PER")]
     assert spans(tags, split_labels(NER)) == [(0, 1, "PER"), (1, 3, "LOC"), (3, 4, "LOC"), (5, 6, "PER")]
-
-
-def test_a_dev_set_of_3250_sentences_is_scored_within_0_3_seconds():
-    random = Random(0)
-    gold = [[random.choice((0, 0, 0, 1, 2, 3, 4)) for _ in range(16)] for _ in range(3_250)]
-    predicted = [[tag if random.random() < 0.9 else 0 for tag in tags] for tags in gold]
-    seconds = []
-    for _ in range(3):
-        start = time.process_time()
-        score(ENTITIES, gold, predicted)
-        seconds.append(time.process_time() - start)
-    assert min(seconds) < 0.3
 
 
 classes = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
@@ -173,17 +155,6 @@ def test_what_cannot_be_scored_is_refused(what, gold, predicted, match):
         score(what, gold, predicted)
 
 
-def test_the_tasks_own_metric_comes_first():
-    assert list(score(JUDGED, [0, 1], [0, 1])) == ["matthews", "accuracy", "f1"]
-    assert score(ENTITIES, [(1, 2, 0)], [[1, 2, 0]]) == {
-        "span_f1": 1.0,
-        "span_precision": 1.0,
-        "span_recall": 1.0,
-        "word_accuracy": 1.0,
-    }
-    assert all(isinstance(value, float) for value in score(PAIRS, [0, 1], np.array([0, 1]).tolist()).values())
-
-
 # --- metrics by scikit-learn, SciPy and seqeval ---
 
 FOUR = task("sentence_classification", "accuracy", ("a", "b", "c", "d"))
@@ -250,23 +221,6 @@ def test_the_spans_of_one_type_equal_seqevals_report(sentences):
         assert found == pytest.approx([own["f1-score"], own["precision"], own["recall"]])
 
 
-def test_metrics_beside_are_computed_after_those_of_the_kind():
-    what = replace(PAIRS, beside=("matthews", "roc_auc", "f1"))
-    found = score(what, [0, 1], [0, 1], [[0.9, 0.1], [0.2, 0.8]])
-    assert list(found) == ["accuracy", "f1", "matthews", "roc_auc"]
-
-
-@pytest.mark.parametrize("name", ["accuracy.PER", "no_metric", ""])
-def test_a_name_that_is_no_metric_is_in_no_table(name):
-    assert name not in METRICS
-
-
-def test_a_metric_of_ones_own_is_one_entry(monkeypatch):
-    own = replace(METRICS["accuracy"], name="share_right")
-    monkeypatch.setitem(metrics.BUILT_IN, "share_right", own)
-    assert score(task("pair_classification", "share_right", ("no", "yes")), [0, 1], [0, 0])["share_right"] == 0.5
-
-
 @pytest.mark.parametrize(
     ("metric", "mean", "deviation", "text"),
     [
@@ -290,15 +244,3 @@ def test_a_mean_over_seeds_is_shown_in_the_unit_of_its_metric(metric, mean, devi
 )  # fmt: skip
 def test_a_difference_has_its_sign_unless_it_rounds_to_zero(metric, difference, text):
     assert difference_text(difference, metric) == text
-
-
-@given(st.floats(-1, 1), st.sampled_from(sorted(METRICS)))
-def test_what_is_shown_is_the_score_times_its_scale(score: float, metric: str):
-    shown = float(score_text(score, metric).replace("−", "-"))
-    assert shown == pytest.approx(scale(metric) * score, abs=0.051 if scale(metric) > 1 else 0.00051)
-
-
-@pytest.mark.parametrize("metric", sorted(METRICS))
-def test_axes_and_units_tell_points_of_100_from_errors(metric: str):
-    assert ("×100" in axis_name(metric)) == (scale(metric) == 100.0) == (not is_lower_better(metric))
-    assert ("100" in unit_text(metric)) == (not is_lower_better(metric))

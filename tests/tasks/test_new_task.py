@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-import datasets
 import pandas
 import pytest
 import yaml
@@ -22,7 +19,7 @@ from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tasks.inspection.new_task import keep, new_task, split_sizes, tuned_draft
 from meltpoint.tasks.inspection.roles import GUESS, Asked
 from meltpoint.tasks.inspection.splits import split_word
-from meltpoint.tasks.inspection.text_shape import conll_shape, encoding_of, table_shape
+from meltpoint.tasks.inspection.text_shape import encoding_of, table_shape
 from meltpoint.tests.tasks.layouts import LAYOUTS
 
 
@@ -90,7 +87,7 @@ def test_a_file_sorted_by_class_or_alternating_shows_all_its_classes(tmp_path):
     for label in (lambda number: "ab"[number >= 3000], lambda number: "ab"[number % 2]):
         text = written(tmp_path, train__tsv=rows(6000, label)).text
         (tmp_path / "out.yaml").unlink()
-        assert "columns: {text: 1, label: 2}\nlabels: [a, b]\n" in text
+        assert "columns: {text: '1', label: '2'}\nlabels: [a, b]\n" in text
 
 
 def test_a_damaged_file_of_utf_8_is_said_to_be_one(tmp_path):
@@ -98,12 +95,6 @@ def test_a_damaged_file_of_utf_8_is_said_to_be_one(tmp_path):
     (tmp_path / "train.tsv").write_bytes(data)
     text = new_task([str(tmp_path / "train.tsv")]).text
     assert "# the file is UTF-8 except for 1 byte: it seems damaged" in text
-
-
-def test_a_broken_row_is_said_and_the_rest_is_written(tmp_path):
-    text = written(tmp_path, train__tsv=HEADER + rows(40) + "1\t2\n", dev__tsv=HEADER + rows(4)).text
-    assert "# NOT YET RIGHT: " in text
-    assert "train.tsv, line 42: 2 fields, not 3." in text
 
 
 @pytest.mark.parametrize(
@@ -160,38 +151,6 @@ def test_json_has_the_keys_the_counts_and_the_remarks(tmp_path):
     assert document["remarks"]["columns"] == ["columns that are not read: id"]
 
 
-def test_a_hundred_thousand_rows_take_some_processor_seconds_and_no_torch(tmp_path):
-    (tmp_path / "train.tsv").write_text(HEADER + rows(100_000), encoding="utf-8")
-    code = (
-        "import resource, sys, meltpoint.launch\n"
-        "from meltpoint.tasks.inspection.new_task import new_task\n"
-        f"new_task([{str(tmp_path / 'train.tsv')!r}])\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_utime)\n"
-        "print(*[name for name in ('torch', 'transformers', 'ray', 'datasets', 'sklearn') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
-    seconds, imported = done.stdout.split("\n")[:2]
-    assert imported == ""
-    assert float(seconds) < 15, "1.5 to 4.6 s on an idle machine; reading all rows for each row takes minutes"
-
-
-def test_a_saved_dataset_and_its_shards(tmp_path, monkeypatch):
-    features = datasets.Features({
-        "tokens": datasets.List(datasets.Value("string")),
-        "ner_tags": datasets.List(datasets.ClassLabel(names=["O", "B-X", "I-X"])),
-    })  # fmt: skip
-    made = {"tokens": [["a", "b"], ["c"], ["d"]], "ner_tags": [[1, 2], [0], [0]]}
-    one = datasets.Dataset.from_dict(made, features=features)
-    datasets.DatasetDict({"train": one, "validation": one.shuffle(seed=1)}).save_to_disk(tmp_path / "corpus")
-    monkeypatch.chdir(tmp_path)
-    new_task(["corpus"], Path("out.yaml"))
-    data = load_training_data(DataSpec("out.yaml"))
-    assert data.task.kind == "sequence_labelling"
-    assert data.task.labels == ("O", "B-X", "I-X")
-    assert [(e.words, e.label) for e in data.train] == [(("a", "b"), (1, 2)), (("c",), (0,)), (("d",), (0,))]
-    assert {e.words for e in data.dev} == {e.words for e in data.train}
-
-
 @given(st.lists(st.tuples(st.text("ab, ;\"'é\n\t", min_size=1), st.sampled_from("xy")), min_size=4, max_size=9))
 def test_a_quoted_table_is_read_back_whatever_its_cells_hold(cells):
     import csv
@@ -236,18 +195,6 @@ def test_the_split_that_a_name_says(name, split):
 )  # fmt: skip
 def test_the_encoding_of_bytes(data, encoding):
     assert encoding_of(data) == encoding
-
-
-@pytest.mark.parametrize(
-    ("text", "scheme"),
-    [
-        ("a B-X\nb I-X\n\nc O\n", "iob2"), ("a I-X\nb O\n", "iob1"), ("a S-X\nb B-Y\nc E-Y\n", "bioes"),
-        ("a,b\nc,d\n", None), ("one word\nanother word\n", None),
-    ],
-)  # fmt: skip
-def test_the_scheme_of_tags(text, scheme):
-    shape = conll_shape(text)
-    assert (shape and shape.scheme) == scheme
 
 
 # --- `tune`: nobody looks at the draft ---
@@ -318,7 +265,7 @@ def test_groups_of_a_column_file_are_its_documents(tmp_path):
     (tmp_path / "train.conll").write_text(sentences * 30, encoding="utf-8")
     draft = tuned_draft({"train": tmp_path / "train.conll"}, "", Asked(group="document"))
     assert draft.keys["columns"] == {"words": 0, "tags": -1, "group": "document"}
-    with pytest.raises(ValueError, match=r"train\.conll has no column 'author'; .* its documents: --group document\."):
+    with pytest.raises(ValueError, match=r"has no named columns, and its groups are its documents: --group doc"):
         tuned_draft({"train": tmp_path / "train.conll"}, "", Asked(group="author"))
     (tmp_path / "train.conll").write_text(sentences.partition("\n\n")[2] * 30, encoding="utf-8")
     with pytest.raises(ValueError, match=r"train\.conll has no -DOCSTART- and no # newdoc\. Mark its documents, or"):
@@ -338,7 +285,7 @@ def test_a_folder_of_files_has_no_groups(tmp_path):
     for label in ("bad", "good"):
         (tmp_path / "train" / label).mkdir(parents=True)
         (tmp_path / "train" / label / "1.txt").write_text("a film", encoding="utf-8")
-    with pytest.raises(ValueError, match="folder of files and has no column 'author'; leave --group out"):
+    with pytest.raises(ValueError, match="has no named columns, and it has no groups"):
         new_task([str(tmp_path / "train")], group="author")
 
 

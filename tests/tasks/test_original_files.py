@@ -13,7 +13,6 @@ from meltpoint.sweeps.command_line.spec_from_options import split_at_commas
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks import get
 from meltpoint.tasks.core.locked import open_test, write_glue_submission
-from meltpoint.tasks.core.scoring import score
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
@@ -40,17 +39,6 @@ def test_a_genre_is_trained_and_scored_on_its_own_examples_which_keep_their_ids(
     assert slate.fingerprint != whole.fingerprint
 
 
-def test_all_genres_together_are_the_whole_task(release):
-    whole, every = (load_training_data(DataSpec(w, str(release))) for w in ("mnli", f"mnli:{'+'.join(GENRES)}"))
-    assert (every.train, every.dev, every.fingerprint) == (whole.train, whole.dev, whole.fingerprint)
-
-
-def test_the_order_of_genres_does_not_matter_and_the_name_fits_a_file():
-    one, other = tasks.get("mnli:travel+fiction"), tasks.get("mnli:fiction+travel")
-    assert one.name == other.name == "mnli:fiction+travel"
-    assert cell_name("minilm", "fine_tuning", one.name) == "minilm.fine_tuning.mnli_fiction_travel"
-
-
 def test_a_genre_has_no_test_because_the_server_scores_all_of_them_together(release):
     (release / "mnli" / "test_matched.tsv").write_text("index\tgenre\tsentence1\tsentence2\n0\tslate\ta\tb\n")
     assert check(DataSpec("mnli", str(release))) == "hidden"
@@ -65,28 +53,6 @@ def test_the_hubs_rows_of_other_genres_are_left_out():
     assert travel.example(row, 0, LABELS) is None
     assert "test" not in slate.splits
     assert not slate.elsewhere
-
-
-@pytest.mark.parametrize(
-    ("word", "part"),
-    [
-        ("mnli:slat", r"^Unknown genre of mnli 'slat'\. Did you mean slate\?.*travel\.$"),
-        ("mnli:", r"^Unknown genre of mnli ''"),
-        ("mnli:slate+slate", r"names a genre twice; name each once\.$"),
-    ],
-)
-def test_a_genre_that_is_not_one_is_refused(word, part):
-    with pytest.raises(ValueError, match=part):
-        tasks.get(word)
-
-
-def test_a_file_without_the_genre_is_refused(release):
-    train = release / "mnli" / "train.tsv"
-    train.write_text(
-        "\n".join(line for line in train.read_text(encoding="utf-8").splitlines() if "slate" not in line) + "\n"
-    )
-    with pytest.raises(ValueError, match=r"train\.tsv has no example of slate; put the original file there\."):
-        load_training_data(DataSpec("mnli:slate", str(release)))
 
 
 def test_the_real_genres_have_their_published_dev_sizes(real):
@@ -147,12 +113,6 @@ def test_glues_test_is_hidden_and_predictions_on_it_become_the_servers_file(glue
     assert (path.name, path.read_text(encoding="utf-8")) == ("QQP.tsv", "index\tprediction\n0\t1\n1\t0\n")
 
 
-def test_f1_of_duplicates_stands_beside_accuracy(glue):
-    task = load_training_data(DataSpec("qqp", str(glue))).task
-    # Three predicted duplicates, of which two are right, and two gold ones: precision 2/3, recall 1.
-    assert score(task, [1, 0, 1, 0], [1, 1, 1, 0]) == {"accuracy": 0.75, "f1": pytest.approx(0.8)}
-
-
 def test_the_sample_is_split_by_the_last_digit_of_the_id_and_its_test_has_labels(sample):
     spec = DataSpec("qqp", str(sample))
     data, opened = load_training_data(spec), open_test(spec)
@@ -165,52 +125,10 @@ def test_the_sample_is_split_by_the_last_digit_of_the_id_and_its_test_has_labels
     )
 
 
-def test_a_character_that_lost_a_byte_is_marked_in_the_sample(sample):
-    dev = load_training_data(DataSpec("qqp", str(sample))).dev
-    assert dev[1].texts == ("costs \ufffd500?", "How much?")
-
-
 def test_glues_files_are_read_where_both_lie_there(glue):
     (glue / "qqp" / "sample.tsv").write_text("\n".join(SAMPLE), encoding="utf-8")
     assert len(load_training_data(DataSpec("qqp", str(glue))).dev) == 1
     assert check(DataSpec("qqp", str(glue))) == "hidden"
-
-
-def test_a_folder_without_either_asks_for_glues_file(tmp_path):
-    (tmp_path / "qqp").mkdir()
-    with pytest.raises(ValueError, match=r"train\.tsv is missing; qqp needs it"):
-        check(DataSpec("qqp", str(tmp_path)))
-
-
-@pytest.mark.parametrize(
-    ("file", "row", "part"),
-    [
-        ("sample.tsv", "2\ta?\tb?\t5", r"line 6, field 1 \(label\): Unknown label '2'"),
-        ("sample.tsv", "1\ta?\tb?\tx5", r"line 6, field 4 \(id\): 'x5' is not a number"),
-        ("sample.tsv", "1\t \tb?\t50", r"line 6, field 2 \(question1\): the text is empty"),
-        ("sample.tsv", "1\ta?\tb?", "line 6: 3 fields, not 4"),
-    ],
-)
-def test_a_broken_row_of_the_sample_is_named(sample, file, row, part):
-    path = sample / "qqp" / file
-    path.write_bytes(path.read_bytes() + row.encode() + b"\n")
-    with pytest.raises(ValueError, match=part):
-        load_training_data(DataSpec("qqp", str(sample)))
-
-
-@pytest.mark.parametrize(
-    ("row", "part"),
-    [
-        ("7\t1\t2\ta?\tb?\tyes", r"line 7, field 6 \(is_duplicate\): Unknown label 'yes'"),
-        ("7\t1\t2\ta?\tb?", "line 7: 5 fields, not 6"),
-        ("7\t1\t2\ta?\n8\t1\t2\ta?\tb?\t0", "line 8: 9 fields, not 6"),
-    ],
-)
-def test_a_broken_row_of_glues_file_is_named(glue, row, part):
-    path = glue / "qqp" / "train.tsv"
-    path.write_text(path.read_text(encoding="utf-8") + row + "\n")
-    with pytest.raises(ValueError, match=part):
-        load_training_data(DataSpec("qqp", str(glue)))
 
 
 SICK_HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
@@ -241,27 +159,10 @@ def test_entailment_reads_the_judgment_and_relatedness_the_score_of_the_same_pai
     assert [e.id for e in entailment.train] == ["1", "2"]
 
 
-def test_a_lone_quotation_mark_is_text(data_dir):
-    assert load_training_data(DataSpec("sick_e", str(data_dir))).dev[0].texts[0] == 'A boy "waves'
-
-
 def test_the_test_file_may_end_its_lines_with_crlf(data_dir):
     (example,) = open_test(DataSpec("sick_e", str(data_dir))).examples
     assert example.texts == ("The sea is calm", "The sea is rough")
     assert get("sick_e").labels[example.label] == "contradiction"
-
-
-@pytest.mark.parametrize(
-    ("row", "part"),
-    [("9\ta\tb\t7.5\tNEUTRAL", "7.5"), ("9\ta\tb\t2.5\tMAYBE", "MAYBE"), ("9\ta\tb\t2.5", "line 4")],
-)
-def test_a_broken_row_is_named_with_its_line(data_dir, row, part):
-    path = data_dir / "sick" / "SICK_train.txt"
-    path.write_text(path.read_text(encoding="utf-8") + row + "\n")
-    task = "sick_r" if part == "7.5" else "sick_e"
-    with pytest.raises(ValueError, match=r"SICK_train\.txt.*line 4") as caught:
-        load_training_data(DataSpec(task, str(data_dir)))
-    assert part in str(caught.value)
 
 
 YAHOO_ROWS = 556  # four times 139: four rows of dev
@@ -326,15 +227,6 @@ def test_some_classes_are_those_rows_alone_with_ids_of_their_own_order(yahoo_rel
     assert data.fingerprint != whole.fingerprint
 
 
-@pytest.mark.parametrize("run", [1, 556])
-def test_each_class_has_its_share_of_dev_in_a_sorted_file_and_in_one_that_takes_classes_in_turn(run, tmp_path):
-    rows = [[str(place // run % 10 + 1), "title", "content", "answer"] for place in range(5560)]
-    write(tmp_path / "yahoo" / "train.csv", rows)
-    write(tmp_path / "yahoo" / "test.csv", rows[:10])
-    dev = load_training_data(DataSpec("yahoo", str(tmp_path))).dev
-    assert [sum(e.label == label for e in dev) for label in range(10)] == [4] * 10
-
-
 def test_the_order_of_the_words_does_not_matter_and_all_ten_are_the_whole_task():
     names = {tasks.get(f"yahoo:{'+'.join(three)}").name for three in permutations(("sports", "health", CLASSES[0]))}
     assert names == {"yahoo:society_culture+health+sports"}
@@ -351,13 +243,10 @@ def test_the_name_of_a_variant_is_a_word_of_the_command_line_and_fit_for_a_file_
 @pytest.mark.parametrize(
     ("word", "part"),
     [
-        (
-            "yahoo:sport+health",
-            r"^Unknown class of yahoo 'sport'\. Did you mean sports\? Choose from: business_finance, ",
-        ),
-        ("yahoo:sports,health", r"^Unknown class of yahoo 'sports,health'"),
-        ("yahoo:sports+", r"^Unknown class of yahoo ''"),
+        ("yahoo:sport+health", r"^Unknown class of yahoo 'sport'\. Did you mean sports\?"),
         ("yahoo:", r"^Unknown class of yahoo ''"),
+        ("mnli:slat", r"^Unknown genre of mnli 'slat'\. Did you mean slate\?.*travel\.$"),
+        ("mnli:slate+slate", r"names a genre twice; name each once\.$"),
         ("yahoo:sports", r"^yahoo:sports is one class; name two or more"),
         ("yahoo:sports+health+sports", r"names a class twice; name each once\.$"),
     ],
@@ -382,24 +271,3 @@ def test_the_sample_is_read_where_only_it_is_there_with_every_11th_row_as_dev(ya
 def test_a_class_that_the_sample_lacks_is_named_with_the_way_out(yahoo_sample):
     with pytest.raises(ValueError, match=r"has no example of sports\. Name classes .*\(yahoo:society_culture\+science"):
         load_training_data(DataSpec("yahoo:society_culture+sports", str(yahoo_sample)))
-
-
-@pytest.mark.parametrize(
-    ("bad", "part"),
-    [
-        (["11", "a", "b", "c"], r"line 557, field 1 \(class\): Unknown label '11'"),
-        (["0", "a", "b", "c"], r"line 557, field 1 \(class\): Unknown label '0'"),
-        (["1", "", " ", ""], r"line 557, field 2 \(title\): title, content and answer are empty"),
-        (["1", "a", "b"], "line 557: 3 fields, not 4"),
-    ],
-)
-def test_a_broken_row_of_the_release_is_named(yahoo_release, bad, part):
-    write(yahoo_release / "yahoo" / "train.csv", [*(row(place) for place in range(YAHOO_ROWS)), bad])
-    with pytest.raises(ValueError, match=part):
-        load_training_data(DataSpec("yahoo", str(yahoo_release)))
-
-
-def test_a_missing_test_file_stops_before_anything_is_read(yahoo_release):
-    (yahoo_release / "yahoo" / "test.csv").unlink()
-    with pytest.raises(ValueError, match=r"test\.csv is missing; yahoo:health\+sports needs it"):
-        check(DataSpec("yahoo:sports+health", str(yahoo_release)))

@@ -20,7 +20,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from meltpoint import tasks
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.locked import open_test
-from meltpoint.tasks.core.sources import check, class_id, load_hub_split, parquet_files
+from meltpoint.tasks.core.sources import check, class_id, load_hub_split
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, PinnedFiles
 
@@ -127,16 +127,8 @@ TOPICS = [
 def test_yahoo_on_the_hub_gives_the_rows_of_the_classes_and_every_139th_row_as_dev(tmp_path):
     features = {"id": NUMBER, "topic": ClassLabel(names=TOPICS)}
     features |= dict.fromkeys(("question_title", "question_content", "best_answer"), TEXT)
-    rows = [
-        {
-            "id": place,
-            "topic": place % 10,
-            "question_title": f"q{place}",
-            "question_content": "",
-            "best_answer": "a\\nb",
-        }
-        for place in range(300)
-    ]
+    columns = {"question_content": "", "best_answer": "a\\nb"}
+    rows = [{"id": place, "topic": place % 10, "question_title": f"q{place}", **columns} for place in range(300)]
     for part, some in enumerate((rows[:150], rows[150:])):  # train has two files on the hub
         write(tmp_path, f"yahoo_answers_topics/train-0000{part}-of-00002.parquet", some, features)
     write(tmp_path, "yahoo_answers_topics/test-00000-of-00001.parquet", rows[:20], features)
@@ -147,11 +139,7 @@ def test_yahoo_on_the_hub_gives_the_rows_of_the_classes_and_every_139th_row_as_d
     assert [e.id for e in train] == [str(n) for n in range(300) if n % 10 in (7, 8) and n not in (138, 277)]
     assert [e.id for e in test] == ["7", "8", "17", "18"]
     assert train[0].texts == ("q7 a\nb",)
-    assert [task.labels[e.label] for e in (train[0], *dev)] == [
-        "entertainment_music",
-        "family_relationships",
-        "entertainment_music",
-    ]
+    assert [task.labels[e.label][:6] for e in (train[0], *dev)] == ["entert", "family", "entert"]
     every = mirror(tasks.get("yahoo").hub, tmp_path)
     assert [e.label for e in load_hub_split(every, "test")] == [*range(10), *range(10)]
 
@@ -194,15 +182,6 @@ def test_one_split_opens_no_other_splits_file(tmp_path):
     assert example.texts == ("train", "b")
 
 
-def test_files_on_the_hub_are_named_with_their_pinned_revision():
-    assert parquet_files(tasks.get("conll2003").hub, "dev") == (
-        "hf://datasets/lhoestq/conll2003@19edcb426bfd625c275c17b9a99b2239243f4377/data/validation-*.parquet"
-    )
-    revision = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
-    wanted = f"hf://datasets/nyu-mll/glue@{revision}/mrpc/train-*.parquet"
-    assert parquet_files(tasks.get("mrpc").hub, "train") == wanted
-
-
 def test_missing_files_and_no_network_are_one_line_with_the_remedy(tmp_path):
     source = tasks.get("mrpc").hub
     for one in (mirror(source, tmp_path), source):  # the tests run offline
@@ -224,10 +203,6 @@ def test_labels_that_the_task_lacks_are_refused():
         class_id(2, (), ("a", "b"))
     with pytest.raises(ValueError, match="Unknown label 'c'"):
         class_id(0, ("c",), ("a", "b"))
-
-
-def test_local_files_need_no_datasets_library():
-    assert "datasets" not in vars(sources)  # imported lazily: the import takes a second in every worker
 
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
@@ -330,13 +305,6 @@ def test_a_name_that_is_quoted_in_the_address_is_found(served, monkeypatch):
     assert server.asked[0] == "/data/train%E5%89%AF%E6%9C%AC.txt"
 
 
-def test_the_phrases_of_glue_have_the_dev_and_test_of_the_sentences():
-    sentences, phrases = tasks.get("sst2"), tasks.get("sst2_phrases")
-    assert phrases.pinned == sentences.pinned
-    assert phrases.hub is not None
-    assert set(phrases.hub.splits) == {"train"}
-
-
 @pytest.mark.parametrize("name", ["sst2", "sst2_subtrees"])
 def test_the_pinned_files_are_the_original_ones(name):
     task = tasks.get(name)
@@ -346,15 +314,3 @@ def test_the_pinned_files_are_the_original_ones(name):
     assert task.pinned is not None
     for file, sha256 in task.pinned.sha256.items():
         assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == sha256, file
-
-
-def test_a_file_may_have_another_name_in_the_repository(tmp_path, monkeypatch):
-    names = ("trees/train.txt", "trees/dev.txt", "trees/test.txt")
-    content = b"(3 (2 a) (4 film))\n"
-    (tmp_path / "copy.txt").write_bytes(content)
-    sha256 = hashlib.sha256(content).hexdigest()
-    pinned = PinnedFiles(str(tmp_path), dict.fromkeys(names, sha256), dict.fromkeys(names, "copy.txt"))
-    task = dataclasses.replace(tasks.get("sst2_subtrees"), pinned=pinned)
-    monkeypatch.setattr(tasks, "get", lambda name: task)
-    train = load_training_data(DataSpec("sst2_subtrees")).train
-    assert [(e.texts, e.label) for e in train] == [(("film",), 1), (("a film",), 1)]
