@@ -190,33 +190,15 @@ def front(shown: Browser, page: Path) -> bytes:
     return shown.picture(WIDTH, 0, int(end) - 20)
 
 
-def plots(shown: Browser, page: Path, cell: int) -> bytes:
-    """A picture of a cell's hyperparameters: importance, parallel coordinates, and each value against the score."""
-    shown.show(page, WIDTH)
-    shown.open_all(WIDTH)
-    top, bottom = shown.run(
-        """
-        const node = document.getElementById(arguments[0]);
-        const places = [...node.querySelectorAll("h4")].map((head) => head.getBoundingClientRect().top + scrollY);
-        const at = [...node.querySelectorAll("h4")].findIndex((head) => head.textContent === "Hyperparameters");
-        return [places[at], places[at + 1]];
-        """,
-        f"cell-{cell}",
-    )
-    return shown.picture(WIDTH, int(top) - 10, int(bottom - top))
-
-
 def main() -> None:
     """Take the pictures."""
     parser = argparse.ArgumentParser(prog="page_pictures", description=__doc__)
     parser.add_argument("page", type=Path, help="a page of `report --format html`")
     parser.add_argument("out", type=Path, help="the folder of the pictures")
-    parser.add_argument("--cell", type=int, default=0, help="index of the cell whose plots are pictured, from 0")
     options = parser.parse_args()
     with browser() as shown:
         save(terminal(shown, options.page.parent), options.out / "demo.png")
         save(front(shown, options.page), options.out / "report.png")
-        save(plots(shown, options.page, options.cell), options.out / "report_cell.png")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The front of the page as values: recommendations with their bars, warnings, the ❄/🔥 table, and the charts.
 
-The charts are tuning curves with their bands, the history of each search, and score against cost.
+The charts are the history of each search, and score against cost.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from meltpoint.reports.formats import marks, p_text, title
 from meltpoint.reports.notes import FOLDED
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.cost import Point, pareto, trade_offs
-from meltpoint.reports.statistics.tuning_curves import LEVELS, MOST_TRIALS, CellCurve, CurvePoint, cell_curve
 from meltpoint.reports.table_values import Delta, EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.ledger.ledger import TASK
 from meltpoint.sweeps.results.cost import spread_text
@@ -31,13 +28,6 @@ from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import gain, limits
 from meltpoint.tasks.core.scoring import axis_name, in_points, scale, score_text
 from meltpoint.tasks.core.wording import some
-
-LINE_POINTS = 60
-"""Points of a line; the curve is a step function of the number of trials."""
-MOST_NAMED = 4
-"""The number of cells from which notes count them instead of naming them."""
-MOST_SIMULATED = 64
-"""The page uses at most this many random trials, the first ones: their bands take 3 seconds, bands of 256 a minute."""
 
 
 @dataclass(frozen=True)
@@ -53,30 +43,6 @@ class Chart:
     title: str
     data: dict[str, Any]
     text: str
-
-
-def tuning_charts(summary: SweepSummary) -> tuple[list[Chart], list[str]]:
-    """A chart of tuning curves for each task, and a note for each cell without a curve or with omissions."""
-    charts: dict[tuple[str, str], list[CellCurve]] = {}
-    notes: dict[str, list[str]] = {}
-    for cell in summary.cells:
-        name = ".".join(cell.header.key)
-        if not cell.search:
-            notes.setdefault("no curve: no trial has ended", []).append(name)
-            continue
-        curve = cell_curve(cell, MOST_SIMULATED)
-        lines = [*(curve.valid_words, *curve.notes)]
-        if curve.trials.left_out:
-            lines.append(f"`meltpoint analyse {summary.name} tuning_curves` counts up to {MOST_TRIALS} of them")
-        for line in lines:
-            notes.setdefault(line, []).append(name)
-        if curve.curve is not None:
-            charts.setdefault((cell.header.task, cell.header.metric), []).append(curve)
-    several = len({cell.header.encoder for cell in summary.cells}) > 1
-    return [_tuning_chart(task, metric, found, several) for (task, metric), found in charts.items()], [
-        f"{', '.join(names) if len(names) < MOST_NAMED else some(len(names), 'cell')}: {line}."
-        for line, names in notes.items()
-    ]  # fmt: skip
 
 
 def ends(metric: str) -> list[float | None]:
@@ -126,32 +92,6 @@ def _running_best(cell: CellSummary) -> list[tuple[int, float]]:
 def _name(cell: CellSummary, several: bool) -> str:
     head = cell.header
     return " ".join(part for part in (head.encoder if several else "", title(head.mode), head.variant) if part)
-
-
-def _tuning_chart(task: str, metric: str, curves: Sequence[CellCurve], several: bool) -> Chart:
-    lines = [_line(one, several) for one in curves]
-    text = "; ".join(f"{line['name']}: {line['points'][0][1]:.1f} with 1 trial, {line['points'][-1][1]:.1f} with "
-                     f"{line['points'][-1][0]:.0f}" for line in lines)  # fmt: skip
-    data = {"lines": lines, "x": "random trials", "y": f"dev {axis_name(metric)}", "limits": ends(metric)}
-    return Chart(f"{task} ({metric})", data, f"Median best dev score: {text}.")
-
-
-def _line(one: CellCurve, several: bool) -> dict[str, Any]:
-    assert one.curve is not None
-    shown = one.curve.at([float(k) for k in np.geomspace(1.0, one.curve.end, LINE_POINTS)])
-    head = one.header
-    name = " ".join(part for part in (head.encoder if several else "", title(head.mode), head.variant) if part)
-    return {
-        "name": name, "mode": head.mode,
-        "points": [[round(point.trials, 4), round(scale(one.header.metric) * point.median, 4)] for point in shown],
-        "bands": [_band(shown, place, scale(one.header.metric)) for place in range(len(LEVELS))],
-    }  # fmt: skip
-
-
-def _band(shown: Sequence[CurvePoint], place: int, factor: float) -> list[list[float]]:
-    """(trials, low, high) of the points within the band's valid range."""
-    inside = [(point.trials, band) for point in shown if (band := point.bands[place]) is not None]
-    return [[round(trials, 4), round(factor * low, 4), round(factor * high, 4)] for trials, (low, high) in inside]
 
 
 def cost_charts(cells: Sequence[CellSummary]) -> list[Chart]:

@@ -15,9 +15,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from meltpoint.reports.findings import GAIN_HEADS, gain_rows, without_defaults
-from meltpoint.reports.formats import duration, marks, percent
-from meltpoint.reports.html.cell_sections import CellSection, cell_section
-from meltpoint.reports.html.errors import Disagreements, disagreements
+from meltpoint.reports.formats import duration, marks
+from meltpoint.reports.html.cell_sections import MOST_ROWS, CellSection, cell_section
 from meltpoint.reports.html.front import (
     Card,
     Chart,
@@ -26,10 +25,8 @@ from meltpoint.reports.html.front import (
     cost_charts,
     front_tables,
     history_charts,
-    tuning_charts,
     warnings_by_kind,
 )
-from meltpoint.reports.html.trials import MOST_ROWS
 from meltpoint.reports.notes import notes
 from meltpoint.reports.report_json import finite
 from meltpoint.reports.results import SweepResults, ran_nowhere
@@ -51,8 +48,7 @@ class Page:
 
     Attributes:
         warnings: (headline, lines) of each kind.
-        tuning, history, cost: the charts of the front.
-        curve_notes: the valid ranges of the cells' tuning curves, or the reason why there is none.
+        history, cost: the charts of the front.
         data: the input of the scripts: the cells' trials and the charts' points.
     """
 
@@ -60,31 +56,27 @@ class Page:
     cards: list[Card]
     tables: list[FrontTable]
     warnings: list[tuple[str, list[str]]]
-    tuning: list[Chart]
     history: list[Chart]
     cost: list[Chart]
-    curve_notes: list[str]
     cells: list[CellSection]
-    disagreements: list[Disagreements]
 
     @property
     def data(self) -> dict[str, Any]:
         """The object that the page's scripts read."""
         return {
-            "tuning": [chart.data for chart in self.tuning], "cost": [chart.data for chart in self.cost],
-            "history": [chart.data for chart in self.history], "cells": [cell.as_json() for cell in self.cells],
+            "cost": [chart.data for chart in self.cost], "history": [chart.data for chart in self.history],
+            "cells": [cell.data for cell in self.cells],
         }  # fmt: skip
 
 
 def page_of(results: SweepResults) -> Page:
     """The contents of a sweep's page, also while it is running."""
     summary = results.summary
-    tuning, curve_notes = tuning_charts(summary)
     shares = row_shares([len(cell.search) for cell in summary.cells])
     cells = [cell_section(cell, summary, share) for cell, share in zip(summary.cells, shares, strict=True)]
     return Page(
-        results, cards(results), front_tables(results), warnings_by_kind(summary), tuning, history_charts(summary),
-        cost_charts(summary.cells), curve_notes, cells, disagreements(summary),
+        results, cards(results), front_tables(results), warnings_by_kind(summary), history_charts(summary),
+        cost_charts(summary.cells), cells,
     )  # fmt: skip
 
 
@@ -137,7 +129,6 @@ def _environment() -> Environment:
         "prose": prose,
         "breakable": breakable,
         "many": many,
-        "percent": percent,
         "marks": lambda number: marks([number]),
     }
     return made

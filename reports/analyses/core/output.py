@@ -139,50 +139,31 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1)))
 PANEL_INCHES, DOTS_PER_INCH, ACROSS = (3.2, 2.5), 200, 4
 
 
-SHADES = (0.14, 0.26)
-"""Opacity of the bands, from the widest to the narrowest; they overlap."""
-
-
-@dataclass(frozen=True)
-class Shade:
-    """A band between two lines over `x`; it may end before the line that it belongs to."""
-
-    x: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-
-
 @dataclass(frozen=True)
 class Line:
     """A line of a panel; lines with the same label have the same colour in every panel.
 
     Attributes:
         label: its label in the legend.
-        y: one value per layer, from layer 0, or per number of `x`.
+        y: one value per layer, from layer 0.
         error: half the length of the error bar at each value, or None.
         is_reference: True for a reference line, drawn thin and grey, without markers.
-        x: the horizontal positions; None for the layers 0, 1, …
-        shades: its bands, the widest first; a line with bands has no markers.
     """
 
     label: str
     y: tuple[float, ...]
     error: tuple[float, ...] | None = None
     is_reference: bool = False
-    x: tuple[float, ...] | None = None
-    shades: tuple[Shade, ...] = ()
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes; `y_range` None fits the range to the lines."""
+    """One set of axes over layers; `y_range` None fits the range to the lines."""
 
     title: str
     y_name: str
     lines: tuple[Line, ...]
     y_range: tuple[float, float] | None = None
-    x_name: str = "layer"
-    has_log_x: bool = False
 
 
 def in_rows(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
@@ -216,31 +197,23 @@ def draw(rows: Sequence[Sequence[Panel]], form: str) -> bytes:
 
 
 def _draw_panel(panel: Panel, axes: Any, labels: Sequence[str]) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+    from matplotlib.ticker import MaxNLocator
 
     axes.set_title(panel.title)
-    axes.set_xlabel(panel.x_name)
+    axes.set_xlabel("layer")
     axes.set_ylabel(panel.y_name)
-    if panel.has_log_x:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))  # most span less than a power of ten
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_locator(NullLocator())
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.y_range is not None:
         axes.set_ylim(panel.y_range)
     axes.grid(visible=True, linewidth=0.4, color="0.88")
     axes.spines[["top", "right"]].set_visible(False)
     for line in panel.lines:
-        places = range(len(line.y)) if line.x is None else line.x
+        places = range(len(line.y))
         if line.is_reference:
             axes.plot(places, line.y, color="0.45", linewidth=0.9, linestyle=(0, (1, 1)), label=line.label)
             continue
         number = labels.index(line.label) % len(COLOURS)
-        for shade, opacity in zip(line.shades, SHADES, strict=False):
-            axes.fill_between(shade.x, shade.low, shade.high, color=COLOURS[number], alpha=opacity, linewidth=0)
         axes.errorbar(
             places, line.y, yerr=line.error, label=line.label, color=COLOURS[number], linewidth=1.3, markersize=3.5,
-            marker="" if line.shades else MARKERS[number], linestyle=DASHES[number], capsize=2, elinewidth=0.8,
+            marker=MARKERS[number], linestyle=DASHES[number], capsize=2, elinewidth=0.8,
         )  # fmt: skip
