@@ -151,7 +151,4 @@ def _row(
     return encoder_name, task, stage, layer, bits, worst, first_pass, mean, deviation, measured.excess, most
 
 
-ANALYSIS = Analysis(
-    NAME, "figure 2: mutual information of each layer's states and the labels (EDGE), with checks", run,
-    frozenset({"model"}),
-)  # fmt: skip
+ANALYSIS = Analysis(NAME, "figure 2: mutual information of each layer's states and the labels (EDGE), with checks", run)

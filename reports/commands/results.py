@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 def status(
     name: Annotated[str | None, typer.Argument(help="The sweep's name; every sweep of the storage otherwise.")] = None,
     storage: Storage = "runs", address: JobAddress = None, as_json: AsJson = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh until the sweep ends.")] = False,
 ) -> None:  # fmt: skip
     """Show each cell's trials by state, best dev score and finals, and the job of a submitted sweep."""
     if name is None:
@@ -46,11 +45,6 @@ def status(
         return
     if address is not None or (ADDRESS in os.environ and not is_here(name, storage)):
         status_of_job(name, storage, address, as_json, read_view)
-        return
-    if watch and not as_json:
-        from meltpoint.reports.status_view import watch as follow
-
-        follow(lambda: read_view(name, storage), Screen())
         return
     summary = read_view(name, storage)
     if as_json:
@@ -192,8 +186,7 @@ def ensemble(
 def analyse(
     name: NameArgument, analysis: AnalysesArgument,
     encoder: Encoders = None, task: Tasks = None,
-    model: Annotated[Path | None, typer.Option(help="A fine-tuned finalist's folder (`export --model`).")] = None,
-    corpus: Annotated[Path | None, typer.Option(help="A text file to compare the tasks' words with.")] = None,
+    corpus: Annotated[Path | None, typer.Option(help="genres: a text file to compare their words with.")] = None,
     data_dir: DataDir = None, max_train_examples: MaxTrainExamples = None,
     out: Annotated[Path | None, typer.Option(help="Output folder; the sweep's analyses/ otherwise.")] = None,
     formats: Annotated[list[str] | None, typer.Option("--format", help="md, csv, tex, svg, png; else all.")] = None,
@@ -206,7 +199,7 @@ def analyse(
 
     written = run(
         name, split_at_commas(analysis), readable_storage(storage), encoders=encoder_names(encoder or ()),
-        tasks=task_names(task or ()), model=model, corpus=corpus,
+        tasks=task_names(task or ()), corpus=corpus,
         data_dir=str(data_dir.absolute()) if data_dir else None, max_train_examples=max_train_examples, out=out,
         formats=split_at_commas(formats or ()), tell=lambda line: tell(line, err=True),
     )  # fmt: skip
@@ -270,12 +263,6 @@ def train(
     talk = Screen(stderr=True)
     where = str(data_dir.absolute()) if data_dir else None
     done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk), out, transformers)
-    if out is not None:
-        from meltpoint.reports.cell_card import trained_card
-        from meltpoint.sweeps.results.export import CARD
-        from meltpoint.sweeps.storage.files import write
-
-        write(out / CARD, trained_card(done, "transformers" if transformers else "model"))
     if as_json:
         print_json(done.as_json())
     else:

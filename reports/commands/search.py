@@ -170,7 +170,7 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
         end_now(outcome.exit_status)
 
     with stoppable(), _cluster(spec, resources) as cluster:  # Ray starts while Python imports the rest
-        from meltpoint.reports.cell_card import cell_card
+        from meltpoint.reports.model_card import cell_card
         from meltpoint.reports.report import kept_files
         from meltpoint.reports.results import results_of
         from meltpoint.sweeps.driver.run import Writers

@@ -21,7 +21,13 @@ from meltpoint.reports.statistics.finals_scores import (
     UnreadableError,
     scores_by_seed,
 )
-from meltpoint.reports.statistics.hierarchical_bootstrap import Replicates, Side, estimate, of_models
+from meltpoint.reports.statistics.hierarchical_bootstrap import (
+    Replicates,
+    Side,
+    of_models,
+    probability_better,
+    unpaired,
+)
 from meltpoint.reports.statistics.resampling import holm
 from meltpoint.reports.statistics.sample_sizes import Design, Needs
 from meltpoint.reports.statistics.seed_variance import Prior, failed, prior_of, welch
@@ -175,6 +181,7 @@ class Comparer:
         self.folder, self.resamples, self.margin, self.cells = folder, resamples, margin, cells
         self._priors: dict[tuple[Split, str], Prior] = {}
         self._stored = StoredScores(folder, resamples)
+        self._known: dict[tuple[object, ...], Comparison] = {}
 
     def compare(
         self, upper: CellSummary, lower: CellSummary, split: Split = "test", metric: str = ""
@@ -192,12 +199,14 @@ class Comparer:
         return self._compared(FinalsScores(cell), FinalsScores(cell, of_default=True), split, metric)
 
     def _compared(self, upper: FinalsScores, lower: FinalsScores, split: Split, metric: str) -> Comparison | None:
-        own: tuple[Split, ...] = ("test", "dev") if split == "test" else ("dev",)
         name = metric or upper.cell.header.metric
-        for chosen in own:
+        for chosen in ("test", "dev") if split == "test" else ("dev",):
             scores = [scores_by_seed(one.finals, chosen, name) for one in (upper, lower)]
             if all(scores):
-                return self._on(chosen, name, upper, lower, scores)
+                key = (*(one.key for one in (upper, lower)), chosen, name)
+                if key not in self._known:
+                    self._known[key] = self._on(chosen, name, upper, lower, scores)
+                return self._known[key]
         return None
 
     def _on(
@@ -240,13 +249,16 @@ class Comparer:
                 replace(known, reason=ONE_SEED, seeds_error=error, seeds_freedom=freedom,
                         examples_error=float(models.deviations.std())), 1,
             )  # fmt: skip
-        found = estimate(sides[0], sides[1], units)
-        worse = behind if gain(plain.metric, found.delta) > 0 else ahead
-        behind_other = _behind(found.replicates, plain.metric, self.margin)
+        found = unpaired(sides[0], sides[1], units)
+        low, high = found.interval()
+        worse = behind if gain(plain.metric, found.centre) > 0 else ahead
+        behind_other = _behind(found, plain.metric, self.margin)
+        higher = probability_better(ahead.resampled, behind.resampled)
         compared = replace(
-            known, low=found.low, high=found.high, p=min(1.0, found.p + prior.all_failed(len(worse.seeds))),
-            probability_better=_probability_better(plain.metric, found.probability_better),
-            seeds_error=found.seeds_error, seeds_freedom=found.freedom, examples_error=found.examples_error,
+            known, low=low, high=high, p=min(1.0, found.p() + prior.all_failed(len(worse.seeds))),
+            probability_better=1.0 - higher if is_lower_better(plain.metric) else higher,  # ties count half
+            seeds_error=max(found.scale, found.least_scale), seeds_freedom=found.freedom,
+            examples_error=float(found.deviations.std()),
             upper_behind=_unless_failed(behind_other[0], prior, len(behind.seeds)),
             lower_behind=_unless_failed(behind_other[1], prior, len(ahead.seeds)),
         )  # fmt: skip
@@ -352,8 +364,3 @@ def _with_needs(one: Comparison, factor: float) -> Comparison:
     needs = design.needs(ALPHA / factor, 2 if one.is_claimed else one.seeds + 1)
     seeds = min(needs.seeds or one.seeds, one.seeds) if one.is_claimed else needs.seeds
     return replace(one, needed_seeds=seeds, needed_examples=needs.examples, with_seeds=needs.with_seeds)
-
-
-def _probability_better(metric: str, higher: float) -> float:
-    """P(A > B): for an error, the probability that A is lower; ties count half, so it is the complement."""
-    return 1.0 - higher if is_lower_better(metric) else higher

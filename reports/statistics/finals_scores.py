@@ -18,7 +18,7 @@ from meltpoint.reports.formats import percent, title
 from meltpoint.reports.statistics.example_statistics import scorer
 from meltpoint.reports.statistics.resampling import resampled, units_of
 from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path, read_scored
-from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
@@ -51,6 +51,11 @@ class FinalsScores:
     def finals(self) -> list[TrialRecord]:
         """The finished finals, by seed."""
         return self.cell.default_finals if self.of_default else self.cell.finals
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Its identity."""
+        return self.cell.header.key, self.of_default, tuple(final.id for final in self.finals)
 
 
 def scores_by_seed(finals: Sequence[TrialRecord], split: Split, metric: str) -> dict[int, float]:
@@ -96,7 +101,7 @@ class StoredScores:
     def __init__(self, folder: StoragePath | None, resamples: int) -> None:
         self.folder, self.resamples = folder, resamples
         self._read: dict[StoragePath, ScoredExamples | Problem] = {}
-        self._scores: dict[tuple[CellKey, bool, tuple[str, ...], Split, str], ResampledScores | Problem] = {}
+        self._scores: dict[tuple[object, ...], ResampledScores | Problem] = {}
 
     def scores(self, finals: FinalsScores, split: Split, metric: str) -> ResampledScores:
         """The scores of a cell's finals; there is at least one with a recorded score.
@@ -104,9 +109,7 @@ class StoredScores:
         Raises:
             Problem: predictions are missing, damaged, or do not give the recorded scores.
         """
-        ids = tuple(final.id for final in finals.finals)
-        key = (finals.cell.header.key, finals.of_default, ids, split, metric)
-        return _once(self._scores, key, lambda: self._computed(finals, split, metric))
+        return _once(self._scores, (finals.key, split, metric), lambda: self._computed(finals, split, metric))
 
     def _computed(self, finals: FinalsScores, split: Split, metric: str) -> ResampledScores:
         recorded = scores_by_seed(finals.finals, split, metric)

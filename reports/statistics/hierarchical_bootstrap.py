@@ -51,18 +51,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meltpoint.reports.statistics.example_statistics import scorer
 from meltpoint.reports.statistics.finals_scores import (
     FinalsScores,
     Problem,
     ResampledScores,
     Split,
     StoredScores,
-    check_score,
 )
-from meltpoint.reports.statistics.resampling import resampled
 from meltpoint.reports.statistics.seed_variance import SeedVariance, welch
-from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.tasks.core.metrics import Floats, is_lower_better
 
@@ -92,49 +88,13 @@ class Side:
         return len(self.observed)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A difference with its uncertainty.
-
-    Attributes:
-        delta: the difference of the means over the seeds, D.
-        low, high: the 95 % interval.
-        p: two-sided p-value of "no difference"; never 0.
-        seeds_error: standard error of the seed part, or the least one if that is larger.
-        freedom: degrees of freedom of the seed part.
-        examples_error: standard deviation of the example part.
-        probability_better: P(A > B) (`probability_better`).
-        replicates: the distribution behind them.
-    """
-
-    delta: float
-    low: float
-    high: float
-    p: float
-    seeds_error: float
-    freedom: float
-    examples_error: float
-    probability_better: float
-    replicates: Replicates
-
-
-def estimate(upper: Side, lower: Side, units: int) -> Estimate:
-    """The difference of two cells, upper − lower, over seeds and examples.
+def unpaired(upper: Side, lower: Side, units: int) -> Replicates:
+    """The difference of two cells, upper − lower: D with its seed part, and the example part of each resample.
 
     Args:
         upper, lower: on the same resamples, two seeds or more each.
         units: independent examples of the split, N: groups, if examples belong to groups.
     """
-    found = unpaired(upper, lower, units)
-    low, high = found.interval()
-    better = probability_better(upper.resampled, lower.resampled)
-    seeds_error = max(found.scale, found.least_scale)
-    examples_error = float(found.deviations.std())
-    return Estimate(found.centre, low, high, found.p(), seeds_error, found.freedom, examples_error, better, found)
-
-
-def unpaired(upper: Side, lower: Side, units: int) -> Replicates:
-    """D with its seed part, and the example part of each resample; arguments as for `estimate`."""
     correction = units / max(1, units - 1)
     sides = (upper, lower)
     own = [side.resampled - side.observed for side in sides]
@@ -153,7 +113,7 @@ def of_models(upper: float, lower: float, upper_resampled: Floats, lower_resampl
     Args:
         upper, lower: their scores.
         upper_resampled, lower_resampled: on the same resamples, (resamples,).
-        units: as for `estimate`.
+        units: as for `unpaired`.
     """
     correction = units / max(1, units - 1)
     deviations = (upper_resampled - upper) - (lower_resampled - lower)
@@ -314,24 +274,6 @@ def mean_interval(cell: CellSummary, stored: StoredScores, split: Split) -> Mean
         return MeanInterval(over.mean, over.std, None, None, over.count, None, str(problem))
     low, high = _within_scale(*_bounds(found), cell.header.metric)
     return MeanInterval(over.mean, over.std, low, high, over.count, found.examples)
-
-
-def run_interval(run: ScoredExamples, metric: str, observed: float, name: str) -> MeanInterval:
-    """The score of one training run on a split, with the bootstrap's interval over its examples.
-
-    Args:
-        run: its predictions.
-        observed: its score by the metric.
-        name: of the split; it seeds the resamples (`resampled`).
-    """
-    try:
-        check_score(run, metric, observed, "the kept model")
-    except Problem as problem:
-        return MeanInterval(observed, None, None, None, 1, run.count, str(problem))
-    scores = resampled(scorer(metric, [run]), run.count, RESAMPLES, name, run.groups)[:, 0]
-    low, high = np.quantile(scores, (TAIL, 1 - TAIL))
-    low, high = _within_scale(float(low), float(high), metric)
-    return MeanInterval(observed, None, low, high, 1, run.count)
 
 
 def _within_scale(low: float, high: float, metric: str) -> tuple[float, float]:

@@ -6,19 +6,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from huggingface_hub import ModelCard
 from scipy import stats
 
-from meltpoint.reports.cell_card import cell_card
-from meltpoint.reports.model_card import usage
+from meltpoint.reports.model_card import cell_card, usage
 from meltpoint.reports.report import markdown
 from meltpoint.reports.results import results_of
 from meltpoint.reports.statistics.finals_scores import StoredScores
-from meltpoint.reports.statistics.hierarchical_bootstrap import MeanInterval, mean_interval, run_interval
-from meltpoint.sweeps.ledger.predictions import ScoredExamples
+from meltpoint.reports.statistics.hierarchical_bootstrap import MeanInterval, mean_interval
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.tasks.core import kinds
 from meltpoint.tests.reports.stored_sweeps import store_sweep
@@ -133,19 +130,6 @@ def test_the_interval_of_one_seed_is_about_the_binomial_one(one_seed: SweepSumma
     assert found.low == pytest.approx(found.mean - half, abs=0.01)
     assert found.high == pytest.approx(found.mean + half, abs=0.01)
     assert found.covers == "examples alone: one seed"
-
-
-def test_the_interval_of_one_training_run_is_about_the_binomial_one() -> None:
-    gold, right = np.arange(300, dtype=np.int32) % 2, np.arange(300) < 240
-    run = ScoredExamples(
-        "sentence_classification", ("no", "yes"), gold, np.where(right, gold, 1 - gold), np.ones(300, int)
-    )
-    found = run_interval(run, "accuracy", 0.8, "made up dev")
-    half = 1.96 * math.sqrt(0.8 * 0.2 / 300)
-    assert (found.mean, found.examples, found.covers) == (0.8, 300, "examples alone: one seed")
-    assert (found.low, found.high) == pytest.approx((0.8 - half, 0.8 + half), abs=0.01)
-    other = run_interval(run, "accuracy", 0.9, "made up dev")
-    assert (other.low, other.reason) == (None, "the predictions of the kept model do not give its recorded score")
 
 
 def test_the_interval_of_several_seeds_is_wider_than_that_of_the_seeds_alone(summary: SweepSummary) -> None:

@@ -284,7 +284,7 @@ def test_a_plan_has_a_column_of_default_finals_where_there_are_any() -> None:
     assert "…" not in text
     joined = " ".join(text.split())
     assert "192 search trials + 60 finals + up to 60 default finals, 12 of each answered by their" in joined
-    assert "finals defaults answered" in joined
+    assert "finals defaults done" in joined
     assert "defaults" not in shown(show_plan, Plan([Planned("minilm", "fine_tuning", "sst2")]))
 
 

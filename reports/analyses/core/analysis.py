@@ -28,7 +28,6 @@ class AnalysisOptions:
         sweep: a sweep's results, or None without a sweep.
         ledger: that sweep's ledger.
         encoders, tasks: the given names; empty for all of the sweep.
-        model: an exported folder whose encoder is used as the fine-tuned one.
         corpus: a text file with the encoder's pretraining data, or a sample of it.
         data_dir, max_train_examples: as in a sweep; None for the sweep's values.
         out: the output folder.
@@ -41,7 +40,6 @@ class AnalysisOptions:
     out: Path
     encoders: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
-    model: Path | None = None
     corpus: Path | None = None
     data_dir: str | None = None
     max_train_examples: int | None = None
@@ -128,13 +126,11 @@ class Analysis:
         name: its module name, which is its name on the command line.
         summary: a one-line description.
         run: (options) → the written files.
-        reads: which of `model` and `corpus` it reads; an option that no chosen analysis reads is refused.
     """
 
     name: str
     summary: str
     run: Callable[[AnalysisOptions], list[Path]]
-    reads: frozenset[str] = frozenset()
 
 
 def write_table(table: AnalysisTable, options: AnalysisOptions) -> list[Path]:
