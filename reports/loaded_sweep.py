@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from meltpoint.reports.formats import searched_names
 from meltpoint.reports.recommendation import Recommendation
-from meltpoint.reports.table_values import EncoderBlock, TableEntry
-from meltpoint.reports.trial_view import RankedCell, best_json, chosen_cells, dev_gain, ranked_cells
+from meltpoint.reports.trial_view import RankedCell, best_json, cell_figures, chosen_cells, dev_gain, ranked_cells
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
@@ -156,9 +155,14 @@ class LoadedSweep:
         """The ❄/🔥 table: rows (encoder, mode), one column per task, texts as `meltpoint report` prints them."""
         import pandas
 
-        rows: dict[tuple[str, str], dict[str, str]] = {}
-        for block in self._results.table.blocks:
-            rows |= _block_rows(block)
+        rows = {
+            (block.encoder, row.title): {
+                f"{task} ({metric})" if metric else task: entry.label
+                for (task, metric), entry in zip(block.tasks, row.entries, strict=True)
+            }
+            for block in self._results.table.blocks
+            for row in (*block.modes, *block.ensembles, *block.differences)
+        }
         index = pandas.MultiIndex.from_tuples(list(rows), names=["encoder", "mode"])
         return pandas.DataFrame(list(rows.values()), index=index)
 
@@ -199,15 +203,8 @@ class LoadedSweep:
 
 
 def _cell_row(cell: CellSummary) -> dict[str, Any]:
-    head = cell.header
-    return {
-        "encoder": head.encoder, "mode": head.mode, "task": head.task, "variant": head.variant, "head": head.head,
-        "metric": head.metric, "trials_finished": cell.counts["finished"], "trials_planned": cell.counts["planned"],
-        "best_dev": cell.best and cell.best.dev, "best_trial": cell.best and cell.best.id, "seeds": len(cell.finals),
-        "dev_mean": cell.dev and cell.dev.mean, "dev_std": cell.dev and cell.dev.std,
-        "test_mean": cell.test and cell.test.mean, "test_std": cell.test and cell.test.std,
-        "train_seconds": cell.seconds,
-    }  # fmt: skip
+    counts = {f"trials_{state}": cell.counts[state] for state in ("finished", "planned")}
+    return {**cell_figures(cell), **counts, "seeds": len(cell.finals)}
 
 
 def _board_row(ranked: RankedCell, record: TrialRecord) -> dict[str, Any]:
@@ -231,13 +228,3 @@ def _trial_row(record: TrialRecord, searched: list[str]) -> dict[str, Any]:
         "best_epoch": record.best_epoch, "epochs_run": record.epoch_count, "seconds": record.seconds,
         **{name: record.setting.get(name) for name in searched},
     }  # fmt: skip
-
-
-def _block_rows(block: EncoderBlock) -> dict[tuple[str, str], dict[str, str]]:
-    columns = [f"{task} ({metric})" if metric else task for task, metric in block.tasks]
-    every = (*block.modes, *block.ensembles, *block.differences)
-    return {(block.encoder, row.title): _texts(columns, row.entries) for row in every}
-
-
-def _texts(columns: list[str], entries: tuple[TableEntry, ...]) -> dict[str, str]:
-    return {column: entry.label for column, entry in zip(columns, entries, strict=True)}

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import yaml
 
 from meltpoint.adapters import encoders
 from meltpoint.reports.formats import markdown_text, title
-from meltpoint.reports.statistics.finals_scores import Split, StoredScores
-from meltpoint.reports.statistics.hierarchical_bootstrap import RESAMPLES, MeanInterval, mean_interval
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.cost import NOTHING
+from meltpoint.sweeps.results.cost import NOTHING, spread_text
 from meltpoint.sweeps.results.export import Form
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core import kinds
-from meltpoint.tasks.core.scoring import axis_name, score_text, scores_text
+from meltpoint.tasks.core.scoring import axis_name, score_text
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tasks.core.wording import counted, some
 
@@ -109,7 +106,6 @@ class _Card:
 
     Attributes:
         final: the exported finalist.
-        found: split → its mean over seeds with the interval; a split without scores is absent.
     """
 
     summary: SweepSummary
@@ -117,13 +113,12 @@ class _Card:
     form: Form
     final: TrialRecord
     encoder: EncoderFacts
-    found: Mapping[Split, MeanInterval]
 
     @property
-    def own(self) -> dict[Split, float]:
+    def own(self) -> dict[str, float]:
         """Split → the score of the model in the folder, if it has one."""
         scores = {"dev": self.final.dev, "test": (self.final.test or {}).get(self.final.metric)}
-        return {split: score for split in self.found if (score := scores[split]) is not None}
+        return {split: score for split, score in scores.items() if score is not None}
 
     def text(self) -> str:
         """The `README.md`."""
@@ -172,18 +167,15 @@ class _Card:
 
     def _score_rows(self) -> Iterator[str]:
         metric = self.final.metric
-        yield "| split | examples | mean over seeds, 95 % interval | this model |\n| --- | ---: | ---: | ---: |"
-        for split, one in self.found.items():
-            examples = self.cell.header.dev_examples if one.examples is None and split == "dev" else one.examples
-            own = score_text(self.own[split], metric) if split in self.own else NOTHING
-            yield f"| {split} | {NOTHING if examples is None else examples} | {in_words(one, metric)} | {own} |"
+        yield "| split | mean over seeds | this model |\n| --- | ---: | ---: |"
+        for split, over in (("dev", self.cell.dev), ("test", self.cell.test)):
+            if over is not None:
+                own = score_text(self.own[split], metric) if split in self.own else NOTHING
+                yield f"| {split} | {spread_text(over, metric)} | {own} |"
 
     def _score_notes(self) -> Iterator[str]:
         final = self.final
-        known = [one for one in self.found.values() if one.low is not None]
-        if known:
-            yield f"The interval covers {known[0].covers}; ± is the standard deviation over seeds."
-        yield from (f"No interval on {split}: {one.reason}." for split, one in self.found.items() if one.low is None)
+        yield f"± is the standard deviation over {some(len(self.cell.finals), 'seed')}."
         opened = (
             "Test was opened afterwards, once per finalist." if final.test_fingerprint else "Nothing else is scored."
         )
@@ -211,7 +203,7 @@ class _Card:
     def _limits(self) -> Iterator[str]:
         final = self.final
         yield ONLY_THERE
-        if "test" not in self.found:
+        if self.cell.test is None:
             yield "It has no score on test: the labels are hidden, or test was not scored."
         pieces = final.setting.get("max_pieces")
         limit = "the encoder's maximum length" if pieces is None else f"{pieces} subword tokens"
@@ -248,18 +240,8 @@ def cell_card(summary: SweepSummary, cell: CellSummary, form: Form) -> str | Non
     """The card of a cell's exported finalist; None if the cell has no finalist to export."""
     if cell.kept is None:
         return None
-    stored, splits = StoredScores(summary.folder, RESAMPLES), get_args(Split)
-    found = {split: one for split in splits if (one := mean_interval(cell, stored, split)) is not None}
     encoder = EncoderFacts.of(summary.spec.named_encoder(cell.header.encoder), cell.header.kind)
-    return _Card(summary, cell, form, cell.kept, encoder, found).text()
-
-
-def in_words(one: MeanInterval, metric: str) -> str:
-    """A mean ± deviation with its interval, if they are known."""
-    bounds = ""
-    if one.low is not None and one.high is not None:
-        bounds = f" [{score_text(one.low, metric)}, {score_text(one.high, metric)}]"
-    return f"{scores_text(one.mean, one.std, metric)}{bounds}"
+    return _Card(summary, cell, form, cell.kept, encoder).text()
 
 
 def _bullets(lines: Iterable[str]) -> str:

@@ -186,12 +186,6 @@ def results_of(
     return SweepResults(summary, table, paper, shown.notes, gains, advice)
 
 
-def asked_forms(model: bool, transformers: bool, onnx: bool) -> list[Form]:
-    """The forms that the options of `export` request."""
-    asked: dict[Form, bool] = {"model": model, "transformers": transformers, "onnx": onnx}
-    return [form for form, is_asked in asked.items() if is_asked]
-
-
 def export_recommended(ledger: Ledger, known: Recommendation, summary: SweepSummary) -> StoragePath:
     """Write the recommended finalist of a task into the sweep's folder, where `predict NAME` finds it.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 
 from rich.console import Console
@@ -12,17 +11,14 @@ from meltpoint.reports.layout import say, say_lines, show_rows
 from meltpoint.reports.notes import code_notes, growth_notes, searched_again, warning_notes
 from meltpoint.sweeps.ledger.driver_notes import RunningTrials
 from meltpoint.sweeps.ledger.records import strays_in_words
-from meltpoint.sweeps.results.cost import NOTHING, TimeLeft, best_dev_text, spread_text
+from meltpoint.sweeps.results.cost import TimeLeft, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import openings_in_words
-from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import some
 
 MOST_ERRORS = 20
-"""If more trials of a cell failed, trials with the same cause share a line."""
-SHOWN = 3
-"""The number of trials that such a line names."""
+"""Most failed trials of a cell that have a line."""
 RUNNING_SHOWN = 8
 """Most running trials that have a line."""
 
@@ -63,13 +59,11 @@ def show_status(summary: SweepSummary, console: Console) -> None:
 
 def _row(cell: CellSummary, summary: SweepSummary) -> dict[str, object]:
     head, counts = cell.header, cell.counts
-    has_defaults = any(one.default_seeds for one in summary.cells)
     return {
         "mode": title(head.mode), "task": head.task, "variant": head.variant,
         "done": f"{counts['finished']}/{counts['planned']}", "others": _others(cell),
         "best dev": best_dev_text(cell.best),
-        "finals": _scores(cell, len(cell.finals), summary.seeds_of(cell), cell.dev, cell.test),
-        "default": _defaults(cell) if has_defaults else "",
+        "finals": _finals(cell, summary.seeds_of(cell)),
     }  # fmt: skip
 
 
@@ -94,20 +88,10 @@ def time_left_in_words(left: TimeLeft) -> str:
 
 
 def error_lines(cell: CellSummary) -> list[str]:
-    """The errors of a cell: a line per failed trial, or per cause if many trials failed."""
-    name = ".".join(cell.header.key)
-    if len(cell.errors) <= MOST_ERRORS:
-        return [f"✗ {name} {' '.join(error.split())}" for error in cell.errors]
-    trials: dict[str, list[str]] = {}
-    for error in cell.errors:
-        trial, _, cause = error.partition(": ")
-        trials.setdefault(" ".join(cause.split()), []).append(trial)
-    return [f"✗ {name} {some(len(ids), 'trial')} ({_first(ids)}): {cause}" for cause, ids in trials.items()]
-
-
-def _first(ids: Sequence[str]) -> str:
-    """The first of some trials' identities."""
-    return ", ".join(ids[:SHOWN]) + (", …" if len(ids) > SHOWN else "")
+    """A line for each failed trial of a cell, and the number of those beyond `MOST_ERRORS`."""
+    name, more = ".".join(cell.header.key), len(cell.errors) - MOST_ERRORS
+    lines = [f"✗ {name} {' '.join(error.split())}" for error in cell.errors[:MOST_ERRORS]]
+    return [*lines, *([f"✗ {name} {some(more, 'more error')}"] if more > 0 else [])]
 
 
 def _others(cell: CellSummary) -> str:
@@ -116,15 +100,6 @@ def _others(cell: CellSummary) -> str:
     return ", ".join(f"{cell.counts[state]} {name}" for state, name in names.items() if cell.counts[state])
 
 
-def _defaults(cell: CellSummary) -> str:
-    """The finals of the published setting; none of its own if it is the best setting."""
-    if not cell.default_seeds:
-        return "is the best" if cell.default_finals else NOTHING
-    return _scores(cell, len(cell.default_finals), cell.default_seeds, cell.default_dev, cell.default_test)
-
-
-def _scores(cell: CellSummary, count: int, planned: int, dev: Spread | None, test: Spread | None) -> str:
-    if dev is None:
-        return f"0/{planned}"
-    split, over = ("test", test) if test else ("dev", dev)
-    return f"{count}/{planned}, {split} {spread_text(over, cell.header.metric)}"
+def _finals(cell: CellSummary, planned: int) -> str:
+    split, over = ("test", cell.test) if cell.test else ("dev", cell.dev)
+    return f"{len(cell.finals)}/{planned}" + (f", {split} {spread_text(over, cell.header.metric)}" if over else "")

@@ -97,12 +97,12 @@ def logs(
     job = last_attempt(name, client.jobs(), attempt)
     if follow:
         try:
-            job = client.follow(job.name, _write)
+            job = client.follow(job.name, show)
         except KeyboardInterrupt:
             complain(f"{job.name} is still running; `meltpoint stop {name}` ends it.")
             raise typer.Exit(DONE) from None
     else:
-        _write(client.log(job.name))
+        show(client.log(job.name))
     if job.is_over:
         tell(in_words(job), err=True)
     if follow and job.status != "SUCCEEDED":
@@ -151,10 +151,6 @@ def _variables(names: list[str]) -> dict[str, str]:
         if name not in os.environ:
             raise ValueError(f"--env {name} is not set here; export it first.")
     return {name: os.environ[name] for name in names}
-
-
-def _write(text: str) -> None:
-    show(text)
 
 
 def in_words(job: Job) -> str:
@@ -223,7 +219,7 @@ def _ask_for_status(client: JobClient, name: str, job: Job, as_json: bool) -> No
         print_json({**found, "job": _as_json(job, client)})
     else:
         tell(in_words(job))
-        _write(answer.text if answer.ok else f"No table: {answer.text}")
+        show(answer.text if answer.ok else f"No table: {answer.text}")
         _say_which_counts([job] if answer.ok else [])
     if not answer.ok and job.is_over:
         raise typer.Exit(FAILED)

@@ -31,6 +31,7 @@ from meltpoint.tasks.core.files import exists, regular
 from meltpoint.tasks.core.wording import some
 
 if TYPE_CHECKING:
+    from meltpoint.sweeps.results.export import Form
     from meltpoint.sweeps.results.summary import SweepSummary
 
 
@@ -57,15 +58,15 @@ def status(
 
 def show_sweeps(storage: str, as_json: bool) -> None:
     """Print the sweeps of a storage, a row each: `status` without a name, and `list sweeps`."""
-    from meltpoint.reports.findings import sweep_rows
+    from meltpoint.reports.findings import shown_sweep, sweep_rows
     from meltpoint.reports.layout import show_rows
     from meltpoint.sweeps.storage.files import readable_storage
 
     rows = sweep_rows(readable_storage(storage))
     if as_json:
-        print_json([row.as_json() for row in rows])
+        print_json(rows)
     elif rows:
-        show_rows([row.as_row() for row in rows], Screen())
+        show_rows([*map(shown_sweep, rows)], Screen())
     else:
         tell(f"No sweep in {storage} yet; start one with `meltpoint sweep`, or name another --storage.")
 
@@ -99,16 +100,11 @@ def report(
     margin: Annotated[
         float | None, typer.Option(help="Points within which modes are level; the sweep's own otherwise.")
     ] = None,
-    dashboard: Annotated[
-        str | None, typer.Option(help="html: MLflow's address for links. Default: http://127.0.0.1:5000, as in `ui`.")
-    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="The tables as text, with every difference and the meaning of figures.")
     ] = False,
 ) -> None:  # fmt: skip
     """Report a sweep's results so far: md, csv, json, tex, or html, a page with everything."""
-    if table_format is not TableFormat.html and dashboard:
-        raise ValueError("--dashboard is only for pages; add --format html.")
     from meltpoint.reports.report import report as make
     from meltpoint.sweeps.specification.sweep_options import check_margin
     from meltpoint.sweeps.storage.files import write
@@ -123,7 +119,7 @@ def report(
         return
     for line in summary.damaged:  # a CSV file has no room for it
         tell(line, err=True)
-    text = make(summary, (table_format or TableFormat.md).value, beside, dashboard, level)
+    text = make(summary, (table_format or TableFormat.md).value, beside, level)
     if out is None:
         show(text)
         return
@@ -153,10 +149,12 @@ def export(
     target = out or ledger.folder / "exports"
     for path in export_cells(ledger, summary, target, cell, export_format.value):
         tell(path)
-    if model or transformers or onnx:
-        from meltpoint.reports.results import asked_forms, export_finalists
+    asked = {"model": model, "transformers": transformers, "onnx": onnx}
+    if any(asked.values()):
+        from meltpoint.reports.results import export_finalists
 
-        export_finalists(ledger, summary, target, cell, asked_forms(model, transformers, onnx), tell)
+        forms: list[Form] = [form for form, is_asked in asked.items() if is_asked]  # type: ignore[misc]
+        export_finalists(ledger, summary, target, cell, forms, tell)
 
 
 @exit_on_error(goes_on=True)

@@ -24,22 +24,11 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Seed:
-    """A final: its setting (best or published), seed, dev and test as shown, its time, and its run in MLflow."""
-
-    setting: str
-    seed: int
-    dev: str
-    test: str
-    seconds: str
-    run: str
-
-
-@dataclass(frozen=True)
 class CellSection:
     """Everything that the page shows of a cell.
 
     Attributes:
+        seeds: the finals: setting (best or published), seed, dev and test as shown, seconds, and run in MLflow.
         yaml: the best setting as a space with this one point, for `--space FILE`; "" if there is none (`missing`).
         confusion: the heads, then one row per gold class; empty if there is no matrix.
         note: the sentence about trials that the table leaves out, or "".
@@ -50,7 +39,7 @@ class CellSection:
     headline: str
     facts: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
-    seeds: tuple[Seed, ...]
+    seeds: list[dict[str, Any]]
     yaml: str
     missing: str
     classes: list[list[str]]
@@ -77,7 +66,7 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> Ce
     )
     return CellSection(
         name, _headline(cell), tuple(_facts(cell, summary)),
-        tuple(one.text for one in cell_guards(cell, summary.baselines.get(head.task))), tuple(_seeds(cell)), yaml,
+        tuple(one.text for one in cell_guards(cell, summary.baselines.get(head.task))), _seeds(cell), yaml,
         missing, [] if scores is None else class_rows(scores), [] if scores is None else confusion_rows(scores),
         "" if len(shown) == len(ranked) else note,
         {"title": name, "task": head.task, "scale": scale(head.metric), "rows": _columns(shown, searched_names(head))},
@@ -106,18 +95,17 @@ def _facts(cell: CellSummary, summary: SweepSummary) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _seeds(cell: CellSummary) -> list[Seed]:
+def _seeds(cell: CellSummary) -> list[dict[str, Any]]:
     same = bool(cell.finals and cell.default_finals) and cell.default_finals[0].setting == cell.finals[0].setting
     finals = [_seed(final, "best", cell.header.metric) for final in cell.finals]
     return finals + ([] if same else [_seed(one, "published", cell.header.metric) for one in cell.default_finals])
 
 
-def _seed(final: TrialRecord, setting: str, metric: str) -> Seed:
-    test = (final.test or {}).get(metric)
-    return Seed(
-        setting, final.seed, NOTHING if final.dev is None else score_text(final.dev, metric),
-        NOTHING if test is None else score_text(test, metric), duration(final.seconds), final.mlflow_run_id or "",
-    )  # fmt: skip
+def _seed(final: TrialRecord, setting: str, metric: str) -> dict[str, Any]:
+    scores = {"dev": final.dev, "test": (final.test or {}).get(metric)}
+    shown = {split: NOTHING if score is None else score_text(score, metric) for split, score in scores.items()}
+    about = {"setting": setting, "seed": final.seed, "seconds": duration(final.seconds), "run": final.mlflow_run_id}
+    return {**about, **shown}
 
 
 def best_setting(cell: CellSummary, summary: SweepSummary) -> tuple[str, str]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from meltpoint.reports.formats import marks, p_text, title
-from meltpoint.reports.notes import FOLDED
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.cost import Point, pareto, trade_offs
@@ -21,7 +20,6 @@ from meltpoint.reports.table_values import Delta, EncoderBlock, TableEntry, Tabl
 from meltpoint.sweeps.ledger.ledger import TASK
 from meltpoint.sweeps.results.cost import spread_text
 from meltpoint.sweeps.results.export import KEPT
-from meltpoint.sweeps.results.guards import Kind, guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core import kinds
@@ -130,10 +128,6 @@ def _cost_chart(task: str, metric: str, groups: list[dict[str, Any]]) -> Chart:
 BASELINE = "baseline"
 EXAMPLES = {"sentence": '"a text"', "pair": '("a text", "another text")', "words": '["Words", "of", "a", "sentence"]'}
 """Input of a kind of task → an argument of `predict`, as Python code."""
-WARNINGS: dict[str, str] = {
-    "data": "the data cannot tell close settings apart, or are faulty",
-    **{kind: words for kind, (words, _) in FOLDED.items()},
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -291,21 +285,6 @@ def use_of(known: Recommendation, summary: SweepSummary) -> tuple[str, str]:
         commands = f"{shlex.join(export)}\n{shlex.join(['meltpoint', 'predict', folder, new])}"
     python = f'import meltpoint as mp\nmodel = mp.load_model("{folder}")\nprint(model.predict([{example}]))'
     return commands, python
-
-
-def warnings_by_kind(summary: SweepSummary) -> list[tuple[str, list[str]]]:
-    """A headline for each kind of warning, with its lines; equal warnings of several cells share one."""
-    found: dict[Kind, dict[str, list[str]]] = {}
-    for guard in guards(summary):
-        name = guard.cell[2] if guard.kind == "data" else cell_name(*guard.cell)
-        found.setdefault(guard.kind, {}).setdefault(guard.text, []).append(name)
-    grouped = []
-    for kind, texts in found.items():
-        names = list(dict.fromkeys(name for each in texts.values() for name in each))
-        noun = "task" if kind == "data" else "cell"
-        lines = [f"{', '.join(dict.fromkeys(each))}: {text}." for text, each in texts.items()]
-        grouped.append((f"{some(len(names), noun)}: {WARNINGS[kind]}", lines))
-    return grouped
 
 
 def front_tables(results: SweepResults) -> list[FrontTable]:

@@ -148,16 +148,16 @@ class Comparison:
     def words(self) -> str:
         """The conclusion in plain words: `fine-tuning is better`, or the sizes with which it could be told."""
         sides = (
-            (sample_sizes.TUNED, sample_sizes.PUBLISHED)
+            ("tuning", "the published setting")
             if self.about_tuning
             else sample_sizes.cell_names(self.upper, self.lower)
         )
         if self.is_claimed:
-            return sample_sizes.better(*(sides if self.gain > 0 else sides[::-1]))
+            return " is better than ".join(sides if self.gain > 0 else sides[::-1])
         if self.reason:
-            told = sample_sizes.untold(self.reason)
+            told = f"cannot be told: {self.reason}"
         elif self.p_holm is None:
-            told = sample_sizes.UNADJUSTED
+            told = "cannot be told: not adjusted for the other comparisons of its table"
         else:
             needs = Needs(self.needed_seeds, self.needed_examples, self.with_seeds)
             told = sample_sizes.not_yet(self.seeds, self.examples, needs)
@@ -241,7 +241,8 @@ class Comparer:
             Side(one.observed, one.resampled, prior.moderated(one.observed, plain.metric)) for one in (ahead, behind)
         ]
         models = _models(upper, ahead, lower, behind)
-        known = replace(plain, examples=ahead.examples, model=_model_difference(models))
+        model = ModelDifference(models.centre, *models.interval(), models.p())
+        known = replace(plain, examples=ahead.examples, model=model)
         if plain.seeds < 2:
             parts = [(side.variance.value / side.seeds, max(1.0, side.variance.freedom)) for side in sides]
             error, freedom = welch(parts)
@@ -252,15 +253,15 @@ class Comparer:
         found = unpaired(sides[0], sides[1], units)
         low, high = found.interval()
         worse = behind if gain(plain.metric, found.centre) > 0 else ahead
-        behind_other = _behind(found, plain.metric, self.margin)
+        one, other = _behind(found, plain.metric, self.margin)
         higher = probability_better(ahead.resampled, behind.resampled)
         compared = replace(
             known, low=low, high=high, p=min(1.0, found.p() + prior.all_failed(len(worse.seeds))),
             probability_better=1.0 - higher if is_lower_better(plain.metric) else higher,  # ties count half
             seeds_error=max(found.scale, found.least_scale), seeds_freedom=found.freedom,
             examples_error=float(found.deviations.std()),
-            upper_behind=_unless_failed(behind_other[0], prior, len(behind.seeds)),
-            lower_behind=_unless_failed(behind_other[1], prior, len(ahead.seeds)),
+            upper_behind=replace(one, p=one.p and min(1.0, one.p + prior.all_failed(len(behind.seeds)))),
+            lower_behind=replace(other, p=other.p and min(1.0, other.p + prior.all_failed(len(ahead.seeds)))),
         )  # fmt: skip
         return _with_needs(compared, 1)
 
@@ -298,22 +299,12 @@ def _exported(finals: FinalsScores, scores: ResampledScores) -> int:
     return scores.seeds.index(best.seed) if best is not None else 0
 
 
-def _model_difference(models: Replicates) -> ModelDifference:
-    low, high = models.interval()
-    return ModelDifference(models.centre, low, high, models.p())
-
-
 def _behind(found: Replicates, metric: str, margin: float) -> tuple[Behind, Behind]:
     """The distances of the upper and the lower cell; only for scores in points, since the margin is in points."""
     if not in_points(metric):
         return Behind(), Behind()
     low, high = found.interval(ALPHA)
     return Behind(found.below(-margin, -1), -low), Behind(found.above(margin), high)
-
-
-def _unless_failed(one: Behind, prior: Prior, others_runs: int) -> Behind:
-    """Add the chance that all runs of the other cell failed."""
-    return one if one.p is None else replace(one, p=min(1.0, one.p + prior.all_failed(others_runs)))
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:

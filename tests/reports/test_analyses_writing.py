@@ -6,8 +6,6 @@ import csv
 import io
 import random
 import re
-import struct
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +19,6 @@ from meltpoint.launch import app
 from meltpoint.reports.analyses import analyse, names
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.core.output import (
-    COLOURS,
-    DASHES,
-    MARKERS,
     AnalysisTable,
     Column,
     Line,
@@ -31,8 +26,6 @@ from meltpoint.reports.analyses.core.output import (
     Score,
     draw,
     figures,
-    in_rows,
-    latex_text,
     points,
 )
 from meltpoint.reports.analyses.core.states import STAGES, split_states, stages
@@ -97,49 +90,10 @@ def test_the_latex_is_a_table_whose_text_holds_no_command():
     assert text.count(r"\begin") == text.count(r"\end") == 2
 
 
-@pytest.mark.parametrize("sign", list("&%$#_{}~^\\"))
-def test_every_sign_of_latex_is_escaped(sign):
-    escaped = latex_text(f"a{sign}b")
-    assert escaped not in (f"a{sign}b", "ab")
-    assert escaped.startswith("a\\")
-    assert escaped.endswith("b")
-
-
-def test_a_row_of_another_width_is_a_mistake_of_the_analysis():
-    with pytest.raises(AssertionError, match="another width"):
-        AnalysisTable("t", "t", (Column("a"),), ((1, 2),))
-
-
 def test_the_same_numbers_give_the_same_bytes():
     drawn = draw(ONE, "svg")
     assert draw(ONE, "svg") == drawn
     assert draw([[Panel("one", "score", (Line("pretrained", (1.0, 2.0, 4.5)), *LINES[1:]))]], "svg") != drawn
-
-
-def test_a_row_has_at_most_four_panels_and_none_is_lost():
-    panels = [Panel(str(number), "y", LINES) for number in range(9)]
-    assert [len(row) for row in in_rows(panels)] == [4, 4, 1]
-    assert [panel for row in in_rows(panels) for panel in row] == panels
-
-
-def test_the_svg_is_one_with_every_line_in_its_own_colour():
-    drawn = ET.fromstring(draw(ONE, "svg"))
-    text = ET.tostring(drawn, encoding="unicode")
-    assert drawn.tag.endswith("svg")
-    assert all(colour.lower() in text.lower() for colour in COLOURS[:2])
-    assert not re.search(r"\d{4}-\d\d-\d\dT", text)  # a date would differ between runs
-
-
-def test_the_png_is_large_enough_for_print():
-    drawn = draw(ROWS, "png")
-    width, height = struct.unpack(">II", drawn[16:24])
-    assert drawn.startswith(b"\x89PNG\r\n")
-    assert width >= 2 * 3.2 * 200
-    assert height >= 2 * 2.5 * 200
-
-
-def test_five_lines_are_told_apart_without_colour():
-    assert len(set(MARKERS)) == len(set(map(str, DASHES))) == len(set(COLOURS)) == 5
 
 
 def test_without_an_analysis_their_names_are_listed(tmp_path):

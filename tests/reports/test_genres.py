@@ -136,12 +136,6 @@ def test_the_vocabulary_is_the_most_frequent_words_of_all_texts_together():
     assert vocabulary(counts) == ["b", "a", "c", "z"]
 
 
-def test_a_corpus_is_counted_line_by_line(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text("The old ship.\nthe new ship\n", encoding="utf-8")
-    assert count_file(path) == Counter({"the": 2, "ship": 2, "old": 1, "new": 1, ".": 1})
-
-
 @pytest.mark.parametrize(
     ("content", "part"),
     [

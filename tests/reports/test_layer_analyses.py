@@ -15,7 +15,7 @@ import transformers
 from meltpoint.adapters import encoders
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.reports.analyses import FORMATS, analyse, get, names
-from meltpoint.reports.analyses.core.edge import ContinuousSide, DiscreteSide, Edge, information
+from meltpoint.reports.analyses.core.edge import ContinuousSide, DiscreteSide, information
 from meltpoint.reports.analyses.core.states import constant, probe, split_states
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.export import order_of
@@ -192,7 +192,7 @@ def test_the_figures_numbers_are_those_of_the_finalists_own_weights(storage, tas
     dev = load_training_data(DataSpec(str(task))).dev
     labels = np.array([example.label for example in dev])
     expected = [
-        information(ContinuousSide(states, Edge()), DiscreteSide(labels, Edge()), Edge())
+        information(ContinuousSide(states), DiscreteSide(labels))
         for states in split_states(tuned, "sentence_classification", dev)
     ]
     rows = read(tmp_path, "mutual_information")

@@ -123,14 +123,6 @@ def test_the_differences_are_those_of_the_table_and_the_family_is_marked(results
     assert own["words"] == "fine-tuning is better than feature extraction"
 
 
-def test_all_pairs_of_modes_are_there(make_cell, make_sweep):
-    cells = [make_cell(mode, finals=[(0.8, mean)]) for mode, mean in zip(MODES, (0.7, 0.75, 0.8), strict=True)]
-    deltas = parsed(results_of(make_sweep(*cells, seeds=1), comparer=FixedComparer()))["deltas"]
-    assert [(one["a"], one["b"], one["in_table"], one["in_family"]) for one in deltas] == [
-        (MODES[1], MODES[0], True, True), (MODES[2], MODES[0], True, True), (MODES[2], MODES[1], True, True),
-    ]  # fmt: skip
-
-
 def test_a_score_that_is_no_number_is_null(make_cell, make_sweep, validator):
     cell = make_cell(finals=[(0.8, 0.7), (0.8, 0.7)])
     finals = [cell.finals[0].model_copy(update={"test": {"accuracy": math.nan}}), cell.finals[1]]

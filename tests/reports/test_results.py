@@ -139,17 +139,6 @@ def test_a_cell_without_them_among_others_is_named(make_cell: MakeCell, make_swe
     ]
 
 
-def test_all_formats_of_a_report_compare_each_pair_once(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    comparer = FixedComparer()
-    cells = [make_cell(mode, finals=[(0.8, mean)]) for mode, mean in zip(MODES, (0.7, 0.8, 0.9), strict=True)]
-    found = results_of(make_sweep(*cells, seeds=1), comparer=comparer)
-    asked = list(comparer.asked)
-    files_of(found)
-    html(found)
-    shown(found)
-    assert comparer.asked == asked, "rendering compares nothing"
-
-
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_intervals_are_whole_at_every_width_and_under_the_difference_where_it_is_narrow(
     width: int, make_cell: MakeCell, make_sweep: MakeSweep

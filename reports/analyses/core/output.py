@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from meltpoint.reports.formats import COLOURS, MARKERS, booktabs, latex_text, legend, markdown_text, sheet
+from meltpoint.reports.formats import booktabs, latex_text, markdown_text
 from meltpoint.sweeps.results.cost import NOTHING
 from meltpoint.tasks.core.scoring import difference_text, in_points, score_text
 
@@ -135,6 +135,9 @@ def _cell(text: str) -> str:
     return markdown_text(text).replace("|", "\\|")
 
 
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+"""Okabe & Ito 2008: distinguishable with every kind of colour vision; markers and dashes help in grey."""
+MARKERS = ("o", "s", "^", "D", "v")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)))
 PANEL_INCHES, DOTS_PER_INCH, ACROSS = (3.2, 2.5), 200, 4
 
@@ -182,15 +185,28 @@ def draw(rows: Sequence[Sequence[Panel]], form: str) -> bytes:
     width, height = PANEL_INCHES
     lines = [line for row in rows for panel in row for line in panel.lines]
     coloured = list(dict.fromkeys(line.label for line in lines if not line.is_reference))
-    with sheet(width * columns, height * len(rows) + 0.3) as figure:
+    # Without pyplot, a figure needs no display and leaves no global state; equal data give equal bytes.
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "meltpoint", "svg.fonttype": "path", "font.size": 8}):
+        figure = Figure(figsize=(width * columns, height * len(rows) + 0.3), layout="constrained")
+        FigureCanvasAgg(figure)
         places = figure.subplots(len(rows), columns, squeeze=False)
+        handles: dict[str, Any] = {}
         for row, across in zip(rows, places, strict=True):
             for panel, axes in zip_longest(row, across):
                 if panel is None:
                     axes.set_axis_off()
-                else:
-                    _draw_panel(panel, axes, coloured)
-        legend(figure, list(dict.fromkeys(line.label for line in lines)), columns=min(4, 2 * columns))
+                    continue
+                _draw_panel(panel, axes, coloured)
+                shown, names = axes.get_legend_handles_labels()
+                handles |= dict(zip(names, shown, strict=True))
+        labels = list(dict.fromkeys(line.label for line in lines))
+        across_legend = min(4, 2 * columns)
+        figure.legend([handles[label] for label in labels], labels, loc="outside lower center", ncols=across_legend,
+                      frameon=False)  # fmt: skip
         file = io.BytesIO()
         figure.savefig(file, format=form, dpi=DOTS_PER_INCH, metadata={"Date": None} if form == "svg" else None)
     return file.getvalue()
