@@ -8,7 +8,7 @@ from typing import Any
 
 from meltpoint.reports.formats import bounds_text, duration, p_text, symbol
 from meltpoint.reports.recommendation import Recommendation
-from meltpoint.reports.results import NOT_RUN, NOT_YET, SweepResults, TuningGain, ran_nowhere
+from meltpoint.reports.results import NOT_RUN, SweepResults, TuningGain, ran_nowhere
 from meltpoint.reports.table_values import Delta
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.cost import NOTHING, spread_text
@@ -17,10 +17,9 @@ from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.scoring import difference_text
 
 NO_DEFAULTS = (
-    "The published setting's finals were not run, so the gain from tuning is unknown (by default, they run only if "
+    "The published setting's finals have not run, so the gain from tuning is unknown (by default, they run only if "
     "they are under a tenth of the runs; `--default-finals` requests them)."
 )
-DEFAULTS_COME = "The published setting's finals have not run yet."
 
 DELTA_HEADS = ("encoder", "task", "Δ", "value", "95 % interval", "adjusted p", "P(A > B)", "conclusion")
 DELTA_SIDES = "lllrrrrl"
@@ -44,23 +43,20 @@ def delta_row(delta: Delta) -> list[str]:
     return [delta.encoder, delta.task, delta.title, value, bounds, p, chance, known.words]
 
 
-def delta_line(delta: Delta) -> str:
-    """`minilm sst2, Δ 🔥 − ❄: +8.2 [+6.5, +9.9], adjusted p 0.004, P(A > B) 0.98: fine-tuning is better`."""
-    encoder, task, title, value, bounds, p, chance, words = delta_row(delta)
-    parts = [value if bounds == NOTHING else f"{value} {bounds}"]
-    parts += [f"{name} {text}" for name, text in (("adjusted p", p), ("P(A > B)", chance)) if text != NOTHING]
-    return f"{encoder} {task}, {title}: {', '.join(parts)}: {words}"
-
-
 def delta_lines(results: SweepResults) -> list[str]:
-    """A line for each difference of the table."""
-    return [delta_line(delta) for delta in results.family]
+    """`minilm sst2, Δ 🔥 − ❄: +8.2 [+6.5, +9.9], adjusted p 0.004, P(A > B) 0.98: fine-tuning is better`, and so on."""
+    lines = []
+    for encoder, task, title, value, bounds, p, chance, words in map(delta_row, results.family):
+        parts = [value if bounds == NOTHING else f"{value} {bounds}"]
+        parts += [f"{name} {text}" for name, text in (("adjusted p", p), ("P(A > B)", chance)) if text != NOTHING]
+        lines.append(f"{encoder} {task}, {title}: {', '.join(parts)}: {words}")
+    return lines
 
 
 def gain_lines(results: SweepResults) -> list[str]:
     """The gains from tuning, a line for each cell; cells with the same text share one."""
     if ran_nowhere(results.gains):
-        return [without_defaults(results)] if results.gains else []
+        return [NO_DEFAULTS] if results.gains else []
     grouped: dict[str, list[str]] = {}
     for gain in results.gains:
         grouped.setdefault(gain.words, []).append(_name(gain))
@@ -72,16 +68,11 @@ def gain_rows(gains: Sequence[TuningGain]) -> list[list[str]]:
     return [[*_words_of(gain), _default_score(gain), gain.words] for gain in gains]
 
 
-def without_defaults(results: SweepResults) -> str:
-    """The sentence shown if no cell has the published setting's finals."""
-    return DEFAULTS_COME if results.summary.state == "running" else NO_DEFAULTS
-
-
 def _default_score(gain: TuningGain) -> str:
     """The published setting's score, or a dash before it has run."""
     cell = gain.cell
     over, prefix = (cell.default_test, "") if cell.default_test else (cell.default_dev, "dev ")
-    if over is None or gain.words in (NOT_RUN, NOT_YET):
+    if over is None or gain.words == NOT_RUN:
         return NOTHING
     return prefix + spread_text(over, cell.header.metric)
 

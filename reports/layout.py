@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeGuard
+from typing import cast
 
 from rich import box
 from rich.console import Console
@@ -106,15 +106,11 @@ def _show_paragraph(row: Mapping[str, object], console: Console) -> None:
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
     for key, value in others:
-        text = "\n".join(value) if _is_phrases(value) else _value(value)
+        is_phrases = isinstance(value, list) and any(isinstance(item, str) and " " in item for item in value)
+        text = "\n".join(map(str, cast(list[object], value))) if is_phrases else _value(value)
         if text:
             grid.add_row("", Text(key.replace("_", " ")), Text(text))
     console.print(grid)
-
-
-def _is_phrases(value: object) -> TypeGuard[list[str]]:
-    """True if a value is a list whose items are printed on separate lines."""
-    return isinstance(value, list) and any(isinstance(item, str) and " " in item for item in value)
 
 
 def _value(value: object) -> str:

@@ -44,8 +44,7 @@ class LoadedSweep:
         Raises:
             ValueError: there is no sweep, or one of its files is damaged.
         """
-        storage, _, name = place.rstrip("/").rpartition("/")
-        return cls(place, summarise(Ledger(sweep_folder(readable_storage(storage or "."), name))))
+        return cls(place, summarise(_ledger(place)))
 
     @property
     def name(self) -> str:
@@ -115,9 +114,7 @@ class LoadedSweep:
         if task is not None and task not in found:
             raise unknown(task, "task with a recommendation", list(found))
         known = self.recommendation if task is None else found[task]
-        storage, _, name = self.place.rstrip("/").rpartition("/")
-        ledger = Ledger(sweep_folder(readable_storage(storage or "."), name))
-        return load_folder(str(export_recommended(ledger, known, self.summary)))
+        return load_folder(str(export_recommended(_ledger(self.place), known, self.summary)))
 
     def refreshed(self) -> LoadedSweep:
         """The sweep in its current state."""
@@ -200,6 +197,11 @@ class LoadedSweep:
         more = [f"… and {len(lines) - 14} more tasks"] if len(lines) > 14 else []
         cells = some(len(self.summary.cells), "cell")
         return "\n".join([f"Sweep {self.name}, {self.state}: {cells} ({self.place})", *lines[:14], *more])
+
+
+def _ledger(place: str) -> Ledger:
+    storage, _, name = place.rstrip("/").rpartition("/")
+    return Ledger(sweep_folder(readable_storage(storage or "."), name))
 
 
 def _cell_row(cell: CellSummary) -> dict[str, Any]:

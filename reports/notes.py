@@ -203,7 +203,8 @@ def _method(summary: SweepSummary) -> Iterator[str]:
         yield f"Space: {Path(spec.space).name} in place of the shipped spaces."
     if spec.overrides:
         yield f"Set by hand: {listed(spec.overrides)}."
-    hardware = list(dict.fromkeys(_hardware(record.hardware) for record in _all_records(summary) if record.hardware))
+    records = (record for cell in summary.cells for record in _records(cell))
+    hardware = dict.fromkeys(_hardware(record.hardware) for record in records if record.hardware)
     if hardware:
         yield f"Trained on: {'; '.join(hardware)}."
     yield f"Code: meltpoint {', '.join(summary.code_versions)}."
@@ -223,8 +224,3 @@ def _hardware(hardware: HardwareRecord) -> str:
 def _records(cell: CellSummary) -> list[TrialRecord]:
     """The records behind a cell's scores."""
     return [*([cell.best] if cell.best else []), *cell.finals]
-
-
-def _all_records(summary: SweepSummary) -> Iterator[TrialRecord]:
-    for cell in summary.cells:
-        yield from _records(cell)

@@ -157,6 +157,7 @@ def _notes(summary: SweepSummary, paper: PaperTable) -> list[str]:
         "the paper itself took from elsewhere."
     ]
     notes += [f"On the paper's numbers: {note}." for note in paper.notes]
+    known = {row.encoder for row in (*paper.rows, *paper.differences)}
     for encoder, header in {cell.header.encoder: cell.header for cell in summary.cells}.items():
         original = summary.spec.stands_for(encoder)
         if not paper_encoder(summary.spec, header):
@@ -165,7 +166,7 @@ def _notes(summary: SweepSummary, paper: PaperTable) -> list[str]:
                 f"{encoder} is not the paper's {name}: its states have {header.encoder_size} numbers, not "
                 f"{RELEASED[name]}."
             )
-        elif original != encoder and original in paper.encoders() and encoder.partition(":")[0] != original:
+        elif original != encoder and original in known and encoder.partition(":")[0] != original:
             notes.append(
                 f"{encoder} stands for {original} here: the paper's numbers are from {original}, another encoder."
             )
@@ -257,11 +258,6 @@ class PaperTable(Strict):
         """The column of a task, or None."""
         fitting = (name for name, patterns in self.columns.items() if any(fnmatchcase(task, one) for one in patterns))
         return next(fitting, None)
-
-    def encoders(self) -> list[str]:
-        """The encoders of the table."""
-        rows: tuple[PaperScores, ...] = (*self.rows, *self.differences)
-        return list(dict.fromkeys(row.encoder for row in rows))
 
     def gaps(self) -> list[PaperDifference]:
         """The differences; unprinted ones are computed from the paper's two rows, if it has both."""

@@ -13,12 +13,12 @@ from meltpoint.reports.findings import (
     DELTA_SIDES,
     GAIN_HEADS,
     GAIN_SIDES,
+    NO_DEFAULTS,
     advice_lines,
     delta_lines,
     delta_row,
     gain_lines,
     gain_rows,
-    without_defaults,
 )
 from meltpoint.reports.formats import (
     booktabs,
@@ -132,7 +132,7 @@ def _findings(results: SweepResults) -> list[str]:
     if results.gains:
         rows = [[_plain(text) for text in row] for row in gain_rows(results.gains)]
         table = _table_tables(GAIN_HEADS, rows, GAIN_SIDES)
-        parts += ["## What tuning bought", without_defaults(results) if ran_nowhere(results.gains) else table]
+        parts += ["## What tuning bought", NO_DEFAULTS if ran_nowhere(results.gains) else table]
     return parts
 
 
@@ -146,12 +146,9 @@ def _block(block: EncoderBlock) -> str:
 
 
 def _matrix_row(row: TableRow) -> list[str]:
-    return [_plain(row.title), _plain(row.head), *(_shown_tables(shown, row.is_paper) for shown in row.entries)]
-
-
-def _shown_tables(shown: TableEntry, is_paper: bool) -> str:
-    around = "*" if is_paper and shown.split else ""
-    return f"{around}{shown.label}{around}{marks(shown.notes)}"
+    around = ["*" if row.is_paper and shown.split else "" for shown in row.entries]
+    texts = zip(row.entries, around, strict=True)
+    return [_plain(row.title), _plain(row.head), *(f"{a}{shown.label}{a}{marks(shown.notes)}" for shown, a in texts)]
 
 
 def _cells(summary: SweepSummary) -> str:

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from meltpoint.reports.findings import without_defaults
+from meltpoint.reports.findings import NO_DEFAULTS
 from meltpoint.reports.notes import cell_notes, notes
 from meltpoint.reports.results import SweepResults, TuningGain, ran_nowhere
 from meltpoint.reports.statistics.finals_scores import cell_class_scores
@@ -14,7 +14,7 @@ from meltpoint.reports.table_values import Delta
 from meltpoint.reports.trial_view import cell_figures, spread_figures
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.guards import cell_guards
-from meltpoint.sweeps.results.kept_results import Baseline, Ensemble
+from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.tasks.core.metrics import is_lower_better
 
@@ -31,13 +31,16 @@ def document(results: SweepResults) -> dict[str, Any]:
     """The document: cells, ensembles, comparisons and notes. Scores and differences are fractions."""
     summary = results.summary
     gains = {gain.cell.header.key: gain for gain in results.gains}
-    missing = [without_defaults(results)] if results.gains and ran_nowhere(results.gains) else []
+    missing = [NO_DEFAULTS] if results.gains and ran_nowhere(results.gains) else []
     return {
         "version": VERSION, "sweep": summary.name, "state": summary.state, "code_versions": summary.code_versions,
         "recommendations": [one.as_json() for one in results.recommendations],
         "cells": [_cell(cell, results, gains.get(cell.header.key)) for cell in summary.cells],
         "ensembles": [_ensemble(made) for made in summary.ensembles],
-        "baselines": [_baseline(known) for known in summary.baselines.values()],
+        "baselines": [
+            {"task": known.task, "metric": known.metric, "split": "dev", "scores": known.scores}
+            for known in summary.baselines.values()
+        ],
         "deltas": [_delta(delta) for delta in results.table.deltas],
         "footnotes": results.table.footnotes,
         "notes": [*missing, *results.legend, *notes(summary)],
@@ -57,10 +60,6 @@ def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> 
         "lower_is_better": is_lower_better(metric),
         "warnings": [guard.text for guard in cell_guards(cell, results.summary.baselines.get(cell.header.task))],
     }  # fmt: skip
-
-
-def _baseline(known: Baseline) -> dict[str, Any]:
-    return {"task": known.task, "metric": known.metric, "split": "dev", "scores": known.scores}
 
 
 def _tuning(gain: TuningGain | None) -> dict[str, Any] | None:

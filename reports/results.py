@@ -22,7 +22,7 @@ from meltpoint.tasks.core.scoring import difference_text
 from meltpoint.tasks.core.wording import some
 
 WON = "the published setting won the search"
-NOT_RUN, NOT_YET = "the published setting was not run", "the published setting has not run yet"
+NOT_RUN = "the published setting has not run"
 ON_DEV = " on dev, on which the winner was chosen"
 
 
@@ -41,14 +41,10 @@ class TuningGain:
     words: str
 
 
-def tuning_gains(summary: SweepSummary, comparer: Comparer) -> list[TuningGain]:
-    """The gain of every cell that has finals, on test if both settings are scored there."""
-    return [_gain(cell, summary, comparer) for cell in summary.cells if cell.finals]
-
-
-def _gain(cell: CellSummary, summary: SweepSummary, comparer: Comparer) -> TuningGain:
+def _gain(cell: CellSummary, comparer: Comparer) -> TuningGain:
+    """The gain of a cell that has finals, on test if both settings are scored there."""
     if not cell.default_finals:
-        return TuningGain(cell, None, NOT_YET if summary.state == "running" else NOT_RUN)
+        return TuningGain(cell, None, NOT_RUN)
     if [final.setting for final in cell.default_finals[:1]] == [final.setting for final in cell.finals[:1]]:
         return TuningGain(cell, None, WON)
     comparison = comparer.tuning(cell)
@@ -68,7 +64,7 @@ def gain_in_words(gain: Comparison) -> str:
 
 def ran_nowhere(gains: Sequence[TuningGain]) -> bool:
     """True if no cell has the published setting's finals."""
-    return all(gain.words in (NOT_RUN, NOT_YET) for gain in gains)
+    return all(gain.words == NOT_RUN for gain in gains)
 
 
 SPREAD_NOTE = (
@@ -180,7 +176,7 @@ def results_of(
     margin = summary.spec.margin if margin is None else margin
     comparer = comparer or Comparer(summary.folder, margin=margin, cells=summary.cells)
     shown = with_paper_numbers(summary, beside, comparer)
-    gains = tuple(tuning_gains(summary, comparer))
+    gains = tuple(_gain(cell, comparer) for cell in summary.cells if cell.finals)
     advice = recommendations(summary, shown.table.deltas, split, margin)
     table = starred(shown.table, {one.winner.cell.header.key for one in advice})
     return SweepResults(summary, table, paper, shown.notes, gains, advice)

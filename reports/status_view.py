@@ -11,7 +11,7 @@ from meltpoint.reports.layout import say, say_lines, show_rows
 from meltpoint.reports.notes import code_notes, growth_notes, searched_again, warning_notes
 from meltpoint.sweeps.ledger.driver_notes import RunningTrials
 from meltpoint.sweeps.ledger.records import strays_in_words
-from meltpoint.sweeps.results.cost import TimeLeft, best_dev_text, spread_text
+from meltpoint.sweeps.results.cost import best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import openings_in_words
 from meltpoint.tasks.core.scoring import score_text
@@ -32,7 +32,10 @@ def show_status(summary: SweepSummary, console: Console) -> None:
     suffix = f", {early} closed early" if early else ""
     say(console, f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done{suffix}.")
     if summary.time_left is not None:
-        say(console, time_left_in_words(summary.time_left))
+        left = summary.time_left
+        ended = f"the {left.trials} that ended" if left.trials > 1 else "the one that ended"
+        about = f"A{str(left)[1:]}, if trials keep taking as long as {ended}, {left.at_a_time:.2g} at a time."
+        say(console, about)
     if summary.part is not None:
         say(console, f"It may use {summary.part}.")
     if summary.running is not None:
@@ -79,12 +82,6 @@ def running_lines(running: RunningTrials) -> list[str]:
         lines.append(f"{trial.name}: {duration(seconds)}, {state}.")
     more = len(running.trials) - len(lines)
     return [*lines, *([f"{some(more, 'more trial')}."] if more > 0 else [])]
-
-
-def time_left_in_words(left: TimeLeft) -> str:
-    """`About 12 min left, if trials keep taking as long as the 40 that ended, 2 at a time.`"""
-    ended = f"the {left.trials} that ended" if left.trials > 1 else "the one that ended"
-    return f"A{str(left)[1:]}, if trials keep taking as long as {ended}, {left.at_a_time:.2g} at a time."
 
 
 def error_lines(cell: CellSummary) -> list[str]:

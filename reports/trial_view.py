@@ -17,7 +17,6 @@ from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import score_text
-from meltpoint.tasks.core.wording import some
 
 if TYPE_CHECKING:
     from meltpoint.reports.results import SweepResults
@@ -38,11 +37,6 @@ def find_trial(records: Sequence[TrialRecord], sweep: str, word: str) -> TrialRe
         found = [record for record in records if record.id.startswith(word)]
     if len(found) == 1:
         return found[0]
-    if found:
-        raise ValueError(
-            f"{some(len(found), 'trial')} of '{sweep}' begin with '{word}': {', '.join(r.id for r in found[:4])}; "
-            "type more characters."
-        )
     raise ValueError(
         f"No cell or trial '{word}' in sweep '{sweep}', or several; `meltpoint best {sweep}` lists the cells, and "
         "trial ids are the file names in its trials/."

@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from meltpoint.reports.findings import GAIN_HEADS, gain_rows, without_defaults
+from meltpoint.reports.findings import GAIN_HEADS, NO_DEFAULTS, gain_rows
 from meltpoint.reports.formats import marks
 from meltpoint.reports.html.cell_sections import MOST_ROWS, cell_section
 from meltpoint.reports.html.front import (
@@ -50,7 +50,8 @@ def html(results: SweepResults) -> str:
     style, scripts = asset("page.css"), [asset("vendor/echarts.min.js"), *map(asset, SCRIPTS)]
     text = _environment().get_template("page.html.jinja").render(
         **charts, cards=cards(results), tables=front_tables(results), warnings=folded_warnings(summary), cells=cells,
-        summary=summary, state=state_line(summary), gains=_gains(results), cost_rows=cost_rows(summary),
+        summary=summary, state=state_line(summary), gain_heads=GAIN_HEADS, gains=gain_rows(results.gains),
+        no_gains=NO_DEFAULTS if ran_nowhere(results.gains) else "", cost_rows=cost_rows(summary),
         cost_notes=cost_notes(summary), pareto_rows=pareto_rows(summary),
         footnotes=list(enumerate(results.table.footnotes, 1)), legend=results.legend, notes=notes(summary),
         dashboard=DASHBOARD, policy=policy(style, scripts), style=Markup(style), class_heads=CLASS_HEADS,
@@ -116,12 +117,3 @@ def policy(style: str, scripts: list[str]) -> str:
 
 def _source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _gains(results: SweepResults) -> dict[str, Any]:
-    """The table of gains from tuning, or the sentence in its place."""
-    if not results.gains:
-        return {"heads": (), "rows": [], "missing": "There are no finals yet."}
-    if ran_nowhere(results.gains):
-        return {"heads": (), "rows": [], "missing": without_defaults(results)}
-    return {"heads": GAIN_HEADS, "rows": gain_rows(results.gains), "missing": ""}

@@ -260,8 +260,8 @@ class Comparer:
             probability_better=1.0 - higher if is_lower_better(plain.metric) else higher,  # ties count half
             seeds_error=max(found.scale, found.least_scale), seeds_freedom=found.freedom,
             examples_error=float(found.deviations.std()),
-            upper_behind=replace(one, p=one.p and min(1.0, one.p + prior.all_failed(len(behind.seeds)))),
-            lower_behind=replace(other, p=other.p and min(1.0, other.p + prior.all_failed(len(ahead.seeds)))),
+            upper_behind=_unless_failed(one, prior.all_failed(len(behind.seeds))),
+            lower_behind=_unless_failed(other, prior.all_failed(len(ahead.seeds))),
         )  # fmt: skip
         return _with_needs(compared, 1)
 
@@ -305,6 +305,11 @@ def _behind(found: Replicates, metric: str, margin: float) -> tuple[Behind, Behi
         return Behind(), Behind()
     low, high = found.interval(ALPHA)
     return Behind(found.below(-margin, -1), -low), Behind(found.above(margin), high)
+
+
+def _unless_failed(one: Behind, chance: float) -> Behind:
+    """Add the chance that all runs of the other cell failed."""
+    return one if one.p is None else replace(one, p=min(1.0, one.p + chance))
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:

@@ -163,12 +163,8 @@ def pareto_rows(summary: SweepSummary) -> list[list[str]]:
 
 def pareto_text(points: Sequence[Point]) -> str:
     """`❄ feature_extraction 81.2 (12 s), 🔥 fine_tuning 85.3 (2 min 5 s)`: a Pareto set, the cheapest first."""
-    return ", ".join(
-        f"{cell_title(point.cell)} {score_text(point.score, point.metric)} ({seconds_text(point.cost)})"
-        for point in pareto(points)
-    )
-
-
-def cell_title(key: CellKey) -> str:
-    """The mode of a key, and its variant if it has one."""
-    return " · ".join([title(key[1]), *key[3:]])
+    shown = []
+    for point in pareto(points):
+        name = " · ".join([title(point.cell[1]), *point.cell[3:]])
+        shown.append(f"{name} {score_text(point.score, point.metric)} ({seconds_text(point.cost)})")
+    return ", ".join(shown)

@@ -134,11 +134,9 @@ def test_show_prints_a_failed_trials_error_and_cause(storage: Path) -> None:
     assert "error (memory): killed for memory" in run("show", "first", "lost", "--storage", str(storage))
 
 
-@pytest.mark.parametrize(
-    ("word", "part"), [("nothing", "No cell or trial"), ("fine", "begin with"), ("fi", "No cell or trial")]
-)
-def test_a_word_that_names_no_single_trial_is_refused(storage: Path, word: str, part: str) -> None:
-    with pytest.raises(ValueError, match=part):
+@pytest.mark.parametrize("word", ["nothing", "fine", "fi"])
+def test_a_word_that_names_no_single_trial_is_refused(storage: Path, word: str) -> None:
+    with pytest.raises(ValueError, match="No cell or trial"):
         find_trial(Ledger(storage / "first").records(), "first", word)
 
 

@@ -85,11 +85,11 @@ def test_a_difference_is_shown_only_where_both_modes_are_in_the_sweep(
     ("cell", "state", "reason"),
     [
         ({"search": (), "failed": ["nan"] * 3}, "failed", "every trial failed"),
-        ({"search": (), "planned": 4, "running": 1}, "running", "running: no trial has finished yet"),
-        ({"search": (), "planned": 4}, "stopped", "no trial finished"),
-        ({"search": (), "failed": ["nan"], "planned": 4}, "stopped", "no trial finished"),
-        ({"search": (0.8,), "planned": 4}, "running", "running: no seed of the best setting has finished yet"),
-        ({"search": (0.8,)}, "stopped", "cut off before its finals"),
+        ({"search": (), "planned": 4, "running": 1}, "running", "no trial has finished"),
+        ({"search": (), "planned": 4}, "stopped", "no trial has finished"),
+        ({"search": (), "failed": ["nan"], "planned": 4}, "stopped", "no trial has finished"),
+        ({"search": (0.8,), "planned": 4}, "running", "no final has finished"),
+        ({"search": (0.8,)}, "stopped", "no final has finished"),
     ],
 )
 def test_a_missing_cell_is_a_dash_with_the_reason_in_a_footnote(

@@ -77,7 +77,7 @@ def test_every_format_has_the_scores_and_names_what_is_missing(form: TableFormat
         )
         return
     assert NO_PREDICTIONS in text
-    assert "setting's finals were not run" in text
+    assert "setting's finals have not run" in text
     if form is not TableFormat.json:
         assert "9.0" in text, "Δ 🔥 − ❄"
         assert "standard error over seeds" in text

@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from meltpoint.adapters import encoders
 from meltpoint.adapters.files import replacing, write_atomically
 from meltpoint.reports.analyses.core.output import AnalysisTable, Panel, draw
 from meltpoint.reports.notes import code_notes
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import data_spec, word_of
-from meltpoint.tasks import get
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import DataSpec
 
@@ -55,20 +53,6 @@ class AnalysisOptions:
         if self.sweep is None:
             raise ValueError(f"The analysis '{name}' reads a sweep's results; name the sweep in place of '-'.")
         return self.sweep
-
-    def check_names(self) -> None:
-        """Refuse unknown encoders and tasks, without loading any.
-
-        Raises:
-            ValueError: an unknown name; close matches are listed.
-        """
-        if self.sweep is not None:
-            self.pairs()
-            return
-        kinds = dict.fromkeys(get(task).kind for task in self.tasks)
-        for encoder in self.encoders:
-            for kind in kinds:
-                encoders.resolve(encoder, kind)
 
     def pairs(self) -> list[tuple[str, str]]:
         """The (encoder, task) pairs to analyse: the sweep's pairs with the given names, or all pairs of the names.
