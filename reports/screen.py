@@ -23,7 +23,7 @@ from meltpoint.reports.layout import (
     width_of,
 )
 from meltpoint.reports.matrix import members_text
-from meltpoint.reports.notes import folded_warnings, task_notes, trial_notes, warning_notes
+from meltpoint.reports.notes import folded_warnings, state_line, task_notes, trial_notes, warning_notes
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.machine.services import Check
@@ -56,12 +56,7 @@ def show_summary(
         advice.stylize("bold", 0, len(line) - len(" ".join(["", *known.details])))
         console.print(advice, highlight=False)
     if not results.recommendations:
-        done = sum(cell.is_done for cell in summary.cells)
-        say(
-            console,
-            f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done.",
-            style="bold",
-        )
+        say(console, f"{summary.name}. {state_line(summary)}", style="bold")
     for block in results.table.blocks:
         say(console, "")
         _show_block(f"{summary.name} · {block.encoder}", block, console, explain)

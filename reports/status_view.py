@@ -30,27 +30,21 @@ def show_status(summary: SweepSummary, console: Console) -> None:
     done = sum(cell.is_done for cell in summary.cells)
     early = sum(cell.closed_early is not None for cell in summary.cells)
     suffix = f", {early} closed early" if early else ""
-    say(console, f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done{suffix}.")
+    said = [f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done{suffix}."]
     if summary.time_left is not None:
         left = summary.time_left
         ended = f"the {left.trials} that ended" if left.trials > 1 else "the one that ended"
-        about = f"A{str(left)[1:]}, if trials keep taking as long as {ended}, {left.at_a_time:.2g} at a time."
-        say(console, about)
-    if summary.part is not None:
-        say(console, f"It may use {summary.part}.")
-    if summary.running is not None:
-        for line in running_lines(summary.running):
-            say(console, line)
-    if summary.strays:
-        say(console, strays_in_words(summary.strays))
+        said += [f"A{str(left)[1:]}, if trials keep taking as long as {ended}, {left.at_a_time:.2g} at a time."]
+    said += [] if summary.part is None else [f"It may use {summary.part}."]
+    said += [] if summary.running is None else running_lines(summary.running)
+    said += [strays_in_words(summary.strays)] if summary.strays else []
+    for line in said:
+        say(console, line)
     for line in warning_notes(summary):
         say(console, line, style="yellow")
-    for line in code_notes(summary):
+    opened = [openings_in_words(summary.openings)] if summary.openings else []
+    for line in (*code_notes(summary), *growth_notes(summary), *opened):
         say(console, line)
-    for line in growth_notes(summary):
-        say(console, line)
-    if summary.openings:
-        say(console, openings_in_words(summary.openings))
     for cell in summary.cells:
         if cell.closed_early:
             line = f"{'.'.join(cell.header.key)}: closed after {cell.closed_early}, since {cell.closed_early.cause}"
