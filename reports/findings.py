@@ -119,9 +119,8 @@ def _row(storage: StoragePath, name: str) -> dict[str, Any]:
         "name": name, "state": state, "cells": len(cells), "cells_done": sum(cell.is_done for cell in cells),
         "trials": sum(cell.counts["finished"] for cell in cells),
         "trials_planned": sum(cell.counts["planned"] for cell in cells),
-        **{f"{part}s": list(dict.fromkeys(getattr(head, part) for head in heads)) for part in PARTS},
+        "encoders": list(dict.fromkeys(head.encoder for head in heads)),
+        "modes": list(dict.fromkeys(head.mode for head in heads)),
+        "tasks": list(dict.fromkeys(head.task for head in heads)),
         "started_at": min(starts, default=None), "seconds": sum(cell.seconds for cell in cells), "fault": fault,
     }  # fmt: skip
-
-
-PARTS = ("encoder", "mode", "task")

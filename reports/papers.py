@@ -153,8 +153,8 @@ def _decimals(score: float) -> int:
 
 def _notes(summary: SweepSummary, paper: PaperTable) -> list[str]:
     notes = [
-        f"Rows marked {MARK} are not measured here: {paper.source}; on {paper.split}. `{QUOTED}` marks numbers that "
-        "the paper itself took from elsewhere."
+        f"Rows marked {MARK} are not measured here: {paper.paper}, {paper.table}: {paper.title}; on {paper.split}. "
+        f"`{QUOTED}` marks numbers that the paper itself took from elsewhere."
     ]
     notes += [f"On the paper's numbers: {note}." for note in paper.notes]
     known = {row.encoder for row in (*paper.rows, *paper.differences)}
@@ -267,11 +267,6 @@ class PaperTable(Strict):
         of: dict[object, dict[str, float]] = {row.of: row.scores for row in self.rows if row.encoder == gap.encoder}
         upper, lower = of.get(gap.of.upper, {}), of.get(gap.of.lower, {})
         return {column: round(upper[column] - lower[column], 2) for column in upper if column in lower}
-
-    @property
-    def source(self) -> str:
-        """The reference to the table, in one line."""
-        return f"{self.paper}, {self.table}: {self.title}"
 
 
 def shipped() -> list[str]:

@@ -76,6 +76,5 @@ def analyse(
         corpus=corpus, data_dir=data_dir, max_train_examples=max_train_examples,
         formats=tuple(formats) or FORMATS, tell=tell,
     )  # fmt: skip
-    if ledger is not None:
-        options.pairs()  # unknown names are refused before torch is imported
+    options.check_names()
     return [path for analysis_name in chosen for path in get(analysis_name).run(options)]

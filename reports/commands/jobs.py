@@ -43,7 +43,6 @@ DriverCpus = Annotated[
         rich_help_panel="Where it runs",
     ),
 ]  # fmt: skip
-AttemptNumber = Annotated[int | None, typer.Option("--attempt", min=1, help="An earlier attempt; the last otherwise.")]
 
 
 @exit_on_error()
@@ -88,7 +87,7 @@ def submit(
 def logs(
     name: NameArgument, address: JobAddress = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
-    attempt: AttemptNumber = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="An earlier attempt; the last otherwise.")] = None,
 ) -> None:  # fmt: skip
     """Print the output of a submitted sweep. With -f, exit with status 1 if the job failed or was stopped."""
     from meltpoint.sweeps.jobs.client import last_attempt

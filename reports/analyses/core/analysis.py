@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 
+from meltpoint.adapters import encoders
 from meltpoint.adapters.files import replacing, write_atomically
 from meltpoint.reports.analyses.core.output import AnalysisTable, Panel, draw
 from meltpoint.reports.notes import code_notes
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import data_spec, word_of
+from meltpoint.tasks import get
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.task import DataSpec
 
@@ -54,6 +57,18 @@ class AnalysisOptions:
             raise ValueError(f"The analysis '{name}' reads a sweep's results; name the sweep in place of '-'.")
         return self.sweep
 
+    def check_names(self) -> None:
+        """Refuse unknown encoders and tasks, without loading any.
+
+        Raises:
+            ValueError: an unknown name; close matches are listed.
+        """
+        if self.sweep is not None:
+            self.pairs()
+            return
+        for encoder, task in product(self.encoders, self.tasks):
+            encoders.resolve(encoder, get(task).kind)
+
     def pairs(self) -> list[tuple[str, str]]:
         """The (encoder, task) pairs to analyse: the sweep's pairs with the given names, or all pairs of the names.
 
@@ -63,7 +78,7 @@ class AnalysisOptions:
         if self.sweep is None:
             if not (self.encoders and self.tasks):
                 raise ValueError("Without a sweep, name encoders and tasks: --encoder E --task T.")
-            return [(encoder, task) for encoder in self.encoders for task in self.tasks]
+            return list(product(self.encoders, self.tasks))
         pairs = list(dict.fromkeys((cell.header.encoder, cell.header.task) for cell in self.sweep.cells))
         for what, given, known in (
             ("encoder", self.encoders, {encoder for encoder, _ in pairs}),
