@@ -176,9 +176,7 @@ class _Card:
     def _score_notes(self) -> Iterator[str]:
         final = self.final
         yield f"± is the standard deviation over {some(len(self.cell.finals), 'seed')}."
-        opened = (
-            "Test was opened afterwards, once per finalist." if final.test_fingerprint else "Nothing else is scored."
-        )
+        opened = "Test was opened after that, once." if final.test_fingerprint else "Nothing else is scored."
         yield f"Setting, epoch and seed were chosen on dev, so the dev score is optimistic. {opened}"
         for split, scores in (("dev", final.dev_metrics), ("test", final.test or {})):
             others = [f"{name} {score_text(value, name)}" for name, value in scores.items() if name != final.metric]
@@ -213,15 +211,11 @@ class _Card:
         yield from (f"Warning: {guard.text}." for guard in cell_guards(self.cell, baseline))
         precision = final.hardware.precision if final.hardware is not None else "fp32"
         if self.form != "model" and precision != "fp32":
-            yield (
-                f"It was trained and scored in {precision}; this folder is float32: scores differ in the last digits."
-            )
+            yield f"It was scored in {precision}; this folder is float32, so scores differ in the last digits."
 
     def _licence(self) -> Iterator[str]:
         stated = self.encoder.licence
-        source = (
-            f"`{stated}`, as the encoder's own model card states" if stated else "not stated by the encoder's files"
-        )
+        source = f"`{stated}`, as its own model card states" if stated else "not stated by the encoder's files"
         yield f"The encoder's licence ({self.encoder.title}): {source}."
         yield "These weights were trained on the data named above, whose terms are unknown here and may bind them too."
 
