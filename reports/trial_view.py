@@ -208,4 +208,4 @@ def cell_figures(cell: CellSummary) -> dict[str, Any]:
 
 def spread_figures(name: str, over: Spread | None) -> dict[str, float | None]:
     """The mean and the deviation over seeds."""
-    return {f"{name}_mean": over and over.mean, f"{name}_std": over and over.std}
+    return {f"{name}_mean": over.mean if over else None, f"{name}_std": over.std if over else None}
