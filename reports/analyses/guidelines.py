@@ -22,6 +22,7 @@ from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import in_points
+from meltpoint.tasks.core.wording import some
 
 NAME = "guidelines"
 
@@ -184,7 +185,7 @@ def _kind_rows(encoder: str, kind: str, pairs: list[Pair]) -> list[tuple[Value, 
     if len(pairs) > 1:
         gains = [pair.comparison.gain for pair in pairs]
         mean, low, high = over_tasks(gains) if all(in_points(pair.comparison.metric) for pair in pairs) else NO_MEAN
-        said = f"🔥 is ahead on {sum(gain > 0 for gain in gains)} of {len(gains)} tasks"
+        said = f"🔥 is ahead on {sum(gain > 0 for gain in gains)} of {some(len(gains), 'task')}"
         rows.append((
             encoder, kind_text, WHOLE, None, None, None, mean, low, high, None, None, None, kind_advice(low, high),
             said, paper,
