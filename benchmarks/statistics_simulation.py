@@ -22,7 +22,7 @@ import numpy as np
 from meltpoint.benchmarks.simulated_finals import DIFFICULTY, KINDS, LIKING, Finals, intercept
 from meltpoint.reports.statistics.comparison import ALPHA, MARGIN
 from meltpoint.reports.statistics.example_statistics import scorer
-from meltpoint.reports.statistics.hierarchical_bootstrap import Replicates, Side, estimate, of_models, unpaired
+from meltpoint.reports.statistics.hierarchical_bootstrap import Replicates, Side, of_models, unpaired
 from meltpoint.reports.statistics.resampling import counts_of, holm
 from meltpoint.reports.statistics.seed_variance import Prior, prior_of
 from meltpoint.tasks.core.metrics import Floats
@@ -200,9 +200,9 @@ def metric_coverage(finals: Finals, repetitions: int, resamples: int, seed: int 
             scored.append((score(np.ones((1, finals.examples)))[0], again))
         prior = prior_of([observed for observed, _ in scored])
         sides = [Side(observed, again, prior.moderated(observed, finals.metric)) for observed, again in scored]
-        found = estimate(sides[0], sides[1], finals.examples)
-        hits.append(found.low <= truth <= found.high)
-        widths.append(found.high - found.low)
+        low, high = unpaired(sides[0], sides[1], finals.examples).interval()
+        hits.append(low <= truth <= high)
+        widths.append(high - low)
     return float(np.mean(hits)), float(np.mean(widths))
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from meltpoint.reports.formats import searched_names
 from meltpoint.reports.recommendation import Recommendation
-from meltpoint.reports.table_values import EncoderBlock, TableEntry
-from meltpoint.reports.trial_view import RankedCell, best_json, chosen_cells, dev_gain, ranked_cells
+from meltpoint.reports.trial_view import RankedCell, best_json, cell_figures, chosen_cells, dev_gain, ranked_cells
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
@@ -45,8 +44,7 @@ class LoadedSweep:
         Raises:
             ValueError: there is no sweep, or one of its files is damaged.
         """
-        storage, _, name = place.rstrip("/").rpartition("/")
-        return cls(place, summarise(Ledger(sweep_folder(readable_storage(storage or "."), name))))
+        return cls(place, summarise(_ledger(place)))
 
     @property
     def name(self) -> str:
@@ -116,9 +114,7 @@ class LoadedSweep:
         if task is not None and task not in found:
             raise unknown(task, "task with a recommendation", list(found))
         known = self.recommendation if task is None else found[task]
-        storage, _, name = self.place.rstrip("/").rpartition("/")
-        ledger = Ledger(sweep_folder(readable_storage(storage or "."), name))
-        return load_folder(str(export_recommended(ledger, known, self.summary)))
+        return load_folder(str(export_recommended(_ledger(self.place), known, self.summary)))
 
     def refreshed(self) -> LoadedSweep:
         """The sweep in its current state."""
@@ -156,9 +152,14 @@ class LoadedSweep:
         """The ❄/🔥 table: rows (encoder, mode), one column per task, texts as `meltpoint report` prints them."""
         import pandas
 
-        rows: dict[tuple[str, str], dict[str, str]] = {}
-        for block in self._results.table.blocks:
-            rows |= _block_rows(block)
+        rows = {
+            (block.encoder, row.title): {
+                f"{task} ({metric})" if metric else task: entry.label
+                for (task, metric), entry in zip(block.tasks, row.entries, strict=True)
+            }
+            for block in self._results.table.blocks
+            for row in (*block.modes, *block.ensembles, *block.differences)
+        }
         index = pandas.MultiIndex.from_tuples(list(rows), names=["encoder", "mode"])
         return pandas.DataFrame(list(rows.values()), index=index)
 
@@ -198,16 +199,14 @@ class LoadedSweep:
         return "\n".join([f"Sweep {self.name}, {self.state}: {cells} ({self.place})", *lines[:14], *more])
 
 
+def _ledger(place: str) -> Ledger:
+    storage, _, name = place.rstrip("/").rpartition("/")
+    return Ledger(sweep_folder(readable_storage(storage or "."), name))
+
+
 def _cell_row(cell: CellSummary) -> dict[str, Any]:
-    head = cell.header
-    return {
-        "encoder": head.encoder, "mode": head.mode, "task": head.task, "variant": head.variant, "head": head.head,
-        "metric": head.metric, "trials_finished": cell.counts["finished"], "trials_planned": cell.counts["planned"],
-        "best_dev": cell.best and cell.best.dev, "best_trial": cell.best and cell.best.id, "seeds": len(cell.finals),
-        "dev_mean": cell.dev and cell.dev.mean, "dev_std": cell.dev and cell.dev.std,
-        "test_mean": cell.test and cell.test.mean, "test_std": cell.test and cell.test.std,
-        "train_seconds": cell.seconds,
-    }  # fmt: skip
+    counts = {f"trials_{state}": cell.counts[state] for state in ("finished", "planned")}
+    return {**cell_figures(cell), **counts, "seeds": len(cell.finals)}
 
 
 def _board_row(ranked: RankedCell, record: TrialRecord) -> dict[str, Any]:
@@ -231,13 +230,3 @@ def _trial_row(record: TrialRecord, searched: list[str]) -> dict[str, Any]:
         "best_epoch": record.best_epoch, "epochs_run": record.epoch_count, "seconds": record.seconds,
         **{name: record.setting.get(name) for name in searched},
     }  # fmt: skip
-
-
-def _block_rows(block: EncoderBlock) -> dict[tuple[str, str], dict[str, str]]:
-    columns = [f"{task} ({metric})" if metric else task for task, metric in block.tasks]
-    every = (*block.modes, *block.ensembles, *block.differences)
-    return {(block.encoder, row.title): _texts(columns, row.entries) for row in every}
-
-
-def _texts(columns: list[str], entries: tuple[TableEntry, ...]) -> dict[str, str]:
-    return {column: entry.label for column, entry in zip(columns, entries, strict=True)}

@@ -36,12 +36,6 @@ from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import some
 
 
-def baseline_rows(columns: Sequence[tuple[str, str]], summary: SweepSummary) -> list[TableRow]:
-    """One row, or none if no task of the columns (task, metric) has a baseline (yet)."""
-    entries = tuple(_entry(task, metric, summary) for task, metric in columns)
-    return [TableRow("baseline", "", entries, None)] if any(entry.mean is not None for entry in entries) else []
-
-
 def _entry(task: str, metric: str, summary: SweepSummary) -> TableEntry:
     known = summary.baselines.get(task)
     if known is None or known.metric != metric:
@@ -73,12 +67,6 @@ def members_text(made: Ensemble, sweep: str) -> str:
         head = ", ".join(part for part in (member.head, member.variant) if part)
         names.append(f"{prefix}{member.encoder} {symbol(member.mode)} ({head})")
     return f"ensemble of {', '.join(names)}"
-
-
-def reservations(made: Ensemble, summary: SweepSummary) -> list[str]:
-    """Notes on an ensemble's score: its members, and whether they are out of date."""
-    stale = [] if is_current(made, summary) else [STALE]
-    return [members_text(made, summary.name), *made.notes, *stale]
 
 
 def is_current(made: Ensemble, summary: SweepSummary) -> bool:
@@ -186,7 +174,7 @@ def _show(cell: CellSummary | None, metric: str, summary: SweepSummary, wanted: 
     """A cell's score; the reasons are given in the column of its own metric."""
     is_own = cell is None or cell.header.metric == metric
     if cell is None or cell.dev is None:
-        reason = "not part of the sweep" if cell is None else missing(cell, summary)
+        reason = "not part of the sweep" if cell is None else missing(cell)
         return TableEntry(reasons=(reason,) if is_own else ())
     split: Split = "test" if cell.test and wanted == "test" else "dev"
     over = over_seeds(cell, split, metric)
@@ -194,15 +182,12 @@ def _show(cell: CellSummary | None, metric: str, summary: SweepSummary, wanted: 
     return TableEntry(spread_text(over, metric), split, over.mean, reasons) if over else TableEntry(reasons=reasons)
 
 
-def missing(cell: CellSummary, summary: SweepSummary) -> str:
+def missing(cell: CellSummary) -> str:
     """The reason why a cell has no score."""
-    counts, is_running = cell.counts, summary.state == "running"
-    if cell.best is None:
-        if counts["failed"] and counts["failed"] >= counts["planned"]:
-            return "every trial failed"
-        ended = counts["running"] + counts["missing"] == 0
-        return "running: no trial has finished yet" if is_running and not ended else "no trial finished"
-    return "running: no seed of the best setting has finished yet" if is_running else "cut off before its finals"
+    if cell.best is not None:
+        return "no final has finished"
+    failed, planned = cell.counts["failed"], cell.counts["planned"]
+    return "every trial failed" if failed and failed >= planned else "no trial has finished"
 
 
 def _reservations(cell: CellSummary, summary: SweepSummary, wanted: Split) -> list[str]:
@@ -265,11 +250,15 @@ def _with_ensembles(block: EncoderBlock, summary: SweepSummary, wanted: Split) -
         TableRow("ensemble" if place == 0 else f"ensemble {place + 1}", "", shown, None)
         for place, shown in enumerate(zip_longest(*columns, fillvalue=TableEntry()))
     ]
-    return replace(block, ensembles=(*baseline_rows(block.tasks if block.modes else (), summary), *rows))
+    entries = tuple(_entry(task, metric, summary) for task, metric in block.tasks)
+    has_baselines = bool(block.modes) and any(entry.mean is not None for entry in entries)
+    baselines = [TableRow("baseline", "", entries, None)] if has_baselines else []
+    return replace(block, ensembles=(*baselines, *rows))
 
 
 def _show_ensemble(made: Ensemble, metric: str, summary: SweepSummary, wanted: Split) -> TableEntry:
     split: Split = "test" if made.test and wanted == "test" else "dev"
     over = made.spread(split, metric)
-    reasons = tuple(reservations(made, summary)) if metric == made.metric else ()
+    stale = [] if is_current(made, summary) else [STALE]
+    reasons = (members_text(made, summary.name), *made.notes, *stale) if metric == made.metric else ()
     return TableEntry(spread_text(over, metric), split, over.mean, reasons) if over else TableEntry(reasons=reasons)

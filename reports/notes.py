@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from meltpoint.reports.formats import listed, symbol
+from meltpoint.reports.formats import duration, listed, symbol
 from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, strays_in_words
 from meltpoint.sweeps.results.guards import FEW_STEPS, Guard, guard_lines, guards
@@ -119,12 +119,12 @@ def trial_notes(summary: SweepSummary) -> list[str]:
         if losses:
             planned = some(cell.counts["planned"], "search trial")
             lines.append(f"{'.'.join(cell.header.key)}: of {planned}, {' and '.join(losses)}.")
-        if cell.failed_finals:
-            finals = some(summary.seeds_of(cell), "final")
-            lines.append(f"{'.'.join(cell.header.key)}: of {finals}, {len(cell.failed_finals)} without a result.")
-        if cell.failed_defaults:
-            finals = f"{some(cell.default_seeds, 'final')} of its published setting"
-            lines.append(f"{'.'.join(cell.header.key)}: of {finals}, {len(cell.failed_defaults)} without a result.")
+        for records, finals in (
+            (cell.failed_finals, some(summary.seeds_of(cell), "final")),
+            (cell.failed_defaults, f"{some(cell.default_seeds, 'final')} of its published setting"),
+        ):
+            if records:
+                lines.append(f"{'.'.join(cell.header.key)}: of {finals}, {len(records)} without a result.")
     return lines
 
 
@@ -144,6 +144,21 @@ def growth_notes(summary: SweepSummary) -> list[str]:
         looked = "; tests over the seeds do not account for that first look" if seeds else ""
         lines.append(f"The sweep grew on {day}{after}: {'; '.join(grown.changes)}{looked}.")
     return lines
+
+
+def state_line(summary: SweepSummary) -> str:
+    """The state of a sweep, its finished cells, and its training time."""
+    done, seconds = sum(cell.is_done for cell in summary.cells), sum(cell.seconds for cell in summary.cells)
+    cells = some(len(summary.cells), "cell")
+    return f"State: {summary.state}; {done} of {cells} done; {duration(seconds)} of training."
+
+
+def cell_notes(cell: CellSummary) -> list[str]:
+    """Changes to a cell's data and inputs, and differences of its search from others."""
+    lines = [*cell.header.notes, *(cell.best.input_notes if cell.best else ())]
+    lines += [searched_less(cell.closed_early)] if cell.closed_early else []
+    lines += [searched_again(cell.test_round)] if cell.test_round > 1 else []
+    return lines + ([mixture_in_words(cell.code_uses, cell.best)] if cell.mixes_code else [])
 
 
 def searched_less(closing: Closing) -> str:
@@ -188,7 +203,8 @@ def _method(summary: SweepSummary) -> Iterator[str]:
         yield f"Space: {Path(spec.space).name} in place of the shipped spaces."
     if spec.overrides:
         yield f"Set by hand: {listed(spec.overrides)}."
-    hardware = list(dict.fromkeys(_hardware(record.hardware) for record in _all_records(summary) if record.hardware))
+    records = (record for cell in summary.cells for record in _records(cell))
+    hardware = dict.fromkeys(_hardware(record.hardware) for record in records if record.hardware)
     if hardware:
         yield f"Trained on: {'; '.join(hardware)}."
     yield f"Code: meltpoint {', '.join(summary.code_versions)}."
@@ -208,8 +224,3 @@ def _hardware(hardware: HardwareRecord) -> str:
 def _records(cell: CellSummary) -> list[TrialRecord]:
     """The records behind a cell's scores."""
     return [*([cell.best] if cell.best else []), *cell.finals]
-
-
-def _all_records(summary: SweepSummary) -> Iterator[TrialRecord]:
-    for cell in summary.cells:
-        yield from _records(cell)

@@ -23,8 +23,6 @@ from meltpoint.reports.table_values import (
     TableRow,
     numbered,
     own_columns,
-    pair_title,
-    side_title,
 )
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.results.summary import SweepSummary
@@ -92,13 +90,13 @@ def with_paper_numbers(
     paper = paper_table_of(summary.spec, name)
     if paper is None:
         return PaperComparison(matrix(summary, comparer=comparer))
-    measured = matrix(summary, paper.split, [row.pair for row in paper.differences], comparer)
+    measured = matrix(summary, paper.split, [row.of for row in paper.differences], comparer)
     footnotes = {text: number for number, text in enumerate(measured.footnotes, 1)}
     names = {cell.header.encoder: paper_encoder(summary.spec, cell.header) for cell in summary.cells}
     of_block = [names.get(block.encoder, block.encoder) for block in measured.blocks]  # some blocks hold only ensembles
-    blocks = [_joined(block, own, paper, footnotes) for block, own in zip(measured.blocks, of_block, strict=True)]
-    blocks += [_paper_only(name, paper, footnotes) for name in paper.encoders() if name not in of_block]
-    table = Matrix(tuple(blocks), tuple(footnotes), measured.deltas)
+    pairs = zip(measured.blocks, of_block, strict=True)
+    blocks = tuple(_joined(block, own, paper, footnotes) for block, own in pairs)
+    table = Matrix(blocks, tuple(footnotes), measured.deltas)
     return PaperComparison(table, tuple(_notes(summary, paper)))
 
 
@@ -116,56 +114,24 @@ def paper_score(spec: SweepSpec, header: CellHeader, paper: PaperTable | None) -
 
 
 def _joined(block: EncoderBlock, encoder: str, paper: PaperTable, footnotes: dict[str, int]) -> EncoderBlock:
-    """An encoder's block with the paper's row below each measured row, then the paper's remaining rows."""
+    """An encoder's block with the paper's row below each measured row."""
     firsts = zip(block.tasks, own_columns(block.tasks), strict=True)
     columns = [paper.column(task) if is_own else None for (task, _), is_own in firsts]
 
     def interleaved(ours: Sequence[TableRow], theirs: Sequence[PaperRow | PaperDifference]) -> tuple[TableRow, ...]:
         rows: list[TableRow] = []
-        remaining = {_of(row): row for row in theirs if row.encoder == encoder}
+        published = {row.of: row for row in theirs if row.encoder == encoder}
         for measured in ours:
             rows.append(measured)
-            rows += _paper_rows(remaining.pop(measured.of, None), MARK, columns, paper)
-        for row in remaining.values():
-            rows += _paper_rows(row, f"{MARK}: {_title(row)}", columns, paper)
+            row = published.get(measured.of) if measured.of else None
+            if row is not None and any(column in row.scores for column in columns):
+                rows.append(
+                    TableRow(MARK, "", tuple(_shown(row, name, paper) for name in columns), row.of, is_paper=True)
+                )
         return tuple(numbered(row, footnotes) for row in rows)
 
     modes, gaps = interleaved(block.modes, paper.rows), interleaved(block.differences, paper.gaps())
     return replace(block, modes=modes, differences=gaps)
-
-
-def _paper_only(encoder: str, paper: PaperTable, footnotes: dict[str, int]) -> EncoderBlock:
-    """The paper's rows of an encoder that is not in the sweep."""
-    rows = [row for row in paper.rows if row.encoder == encoder]
-    differences = [row for row in paper.gaps() if row.encoder == encoder]
-    every: list[PaperRow | PaperDifference] = [*rows, *differences]
-    columns = [name for name in paper.columns if any(name in row.scores for row in every)]
-
-    def converted(paper_rows: Sequence[PaperRow | PaperDifference]) -> tuple[TableRow, ...]:
-        groups = (_paper_rows(row, f"{MARK}: {_title(row)}", columns, paper) for row in paper_rows)
-        return tuple(numbered(row, footnotes) for group in groups for row in group)
-
-    tasks = tuple((name, "") for name in columns)
-    return EncoderBlock(f"{encoder}, not in this sweep", tasks, converted(rows), converted(differences))
-
-
-def _of(row: PaperRow | PaperDifference) -> ModeVariant | RowPair | None:
-    """The key of a paper's row, equal to the key of the corresponding measured row."""
-    return row.side if isinstance(row, PaperRow) else row.pair
-
-
-def _title(row: PaperRow | PaperDifference) -> str:
-    return side_title(row.side) if isinstance(row, PaperRow) else pair_title(row.pair)
-
-
-def _paper_rows(
-    row: PaperRow | PaperDifference | None, title: str, columns: Sequence[str | None], paper: PaperTable
-) -> list[TableRow]:
-    """A paper's row as a row of our table; none if it has no number in these columns."""
-    if row is None or not any(column in row.scores for column in columns):
-        return []
-    shown = tuple(_shown(row, column, paper) for column in columns)
-    return [TableRow(title, "", shown, _of(row), is_paper=True)]
 
 
 def _shown(row: PaperRow | PaperDifference, column: str | None, paper: PaperTable) -> TableEntry:
@@ -187,19 +153,20 @@ def _decimals(score: float) -> int:
 
 def _notes(summary: SweepSummary, paper: PaperTable) -> list[str]:
     notes = [
-        f"Rows marked {MARK} are not measured here: {paper.source}; on {paper.split}. `{QUOTED}` marks numbers that "
-        "the paper itself took from elsewhere."
+        f"Rows marked {MARK} are not measured here: {paper.paper}, {paper.table}: {paper.title}; on {paper.split}. "
+        f"`{QUOTED}` marks numbers that the paper itself took from elsewhere."
     ]
     notes += [f"On the paper's numbers: {note}." for note in paper.notes]
+    known = {row.encoder for row in (*paper.rows, *paper.differences)}
     for encoder, header in {cell.header.encoder: cell.header for cell in summary.cells}.items():
         original = summary.spec.stands_for(encoder)
         if not paper_encoder(summary.spec, header):
             name = original.partition(":")[0]
             notes.append(
-                f"{encoder} is not the paper's {name}, whose rows are shown separately: its states have "
-                f"{header.encoder_size} numbers, not {RELEASED[name]}."
+                f"{encoder} is not the paper's {name}: its states have {header.encoder_size} numbers, not "
+                f"{RELEASED[name]}."
             )
-        elif original != encoder and original in paper.encoders() and encoder.partition(":")[0] != original:
+        elif original != encoder and original in known and encoder.partition(":")[0] != original:
             notes.append(
                 f"{encoder} stands for {original} here: the paper's numbers are from {original}, another encoder."
             )
@@ -235,19 +202,7 @@ class PaperRow(PaperScores):
     quoted: dict[str, str] = Field(default_factory=dict)
 
     @property
-    def side(self) -> ModeVariant:
-        """The corresponding row of our table."""
-        return ModeVariant(self.mode, self.variant)
-
-
-class PaperSide(Strict):
-    """One side of a difference: a row."""
-
-    mode: str
-    variant: str = ""
-
-    @property
-    def key(self) -> ModeVariant:
+    def of(self) -> ModeVariant:
         """The corresponding row of our table."""
         return ModeVariant(self.mode, self.variant)
 
@@ -255,12 +210,7 @@ class PaperSide(Strict):
 class PaperEnsemble(Strict):
     """One side of a difference: the ensemble of these rows."""
 
-    ensemble: tuple[PaperSide, ...] = Field(min_length=2)
-
-    @property
-    def key(self) -> EnsembleOf:
-        """Our corresponding ensemble."""
-        return EnsembleOf(frozenset(side.key for side in self.ensemble))
+    ensemble: tuple[ModeVariant, ...] = Field(min_length=2)
 
 
 class PaperDifference(PaperScores):
@@ -271,14 +221,16 @@ class PaperDifference(PaperScores):
     """
 
     scores: dict[str, float] = Field(default_factory=dict)
-    upper: PaperSide | PaperEnsemble
-    lower: PaperSide
+    upper: ModeVariant | PaperEnsemble
+    lower: ModeVariant
     metric: str = ""
 
     @property
-    def pair(self) -> RowPair:
+    def of(self) -> RowPair:
         """The corresponding pair of rows of our table."""
-        return RowPair(self.upper.key, self.lower.key, self.metric)
+        if isinstance(self.upper, PaperEnsemble):
+            return RowPair(EnsembleOf(frozenset(self.upper.ensemble)), self.lower, self.metric)
+        return RowPair(self.upper, self.lower, self.metric)
 
 
 class PaperTable(Strict):
@@ -307,30 +259,14 @@ class PaperTable(Strict):
         fitting = (name for name, patterns in self.columns.items() if any(fnmatchcase(task, one) for one in patterns))
         return next(fitting, None)
 
-    def encoders(self) -> list[str]:
-        """The encoders of the table."""
-        rows: tuple[PaperScores, ...] = (*self.rows, *self.differences)
-        return list(dict.fromkeys(row.encoder for row in rows))
-
     def gaps(self) -> list[PaperDifference]:
         """The differences; unprinted ones are computed from the paper's two rows, if it has both."""
         return [gap if gap.scores else gap.model_copy(update={"scores": self._gap(gap)}) for gap in self.differences]
 
     def _gap(self, gap: PaperDifference) -> dict[str, float]:
-        of: dict[ModeVariant | EnsembleOf, dict[str, float]] = {
-            row.side: row.scores for row in self.rows if row.encoder == gap.encoder
-        }
-        upper, lower = of.get(gap.upper.key, {}), of.get(gap.lower.key, {})
+        of: dict[object, dict[str, float]] = {row.of: row.scores for row in self.rows if row.encoder == gap.encoder}
+        upper, lower = of.get(gap.of.upper, {}), of.get(gap.of.lower, {})
         return {column: round(upper[column] - lower[column], 2) for column in upper if column in lower}
-
-    def row(self, encoder: str, side: ModeVariant) -> PaperRow | None:
-        """The row of an encoder's mode and variant."""
-        return next((row for row in self.rows if row.encoder == encoder and row.side == side), None)
-
-    @property
-    def source(self) -> str:
-        """The reference to the table, in one line."""
-        return f"{self.paper}, {self.table}: {self.title}"
 
 
 def shipped() -> list[str]:

@@ -30,12 +30,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-EXAMPLES = {
-    "encoder": ["bert-base", "minilm"], "mode": ["feature_extraction", "fine_tuning"], "task": "reviews.yaml",
-    "replacing": ["bert-base=minilm"], "overrides": {"epochs": 3, "dropout": {"uniform": [0.0, 0.3]}},
-    "test_from": "{from: train, fraction: 0.1, seed: 0}",
-}  # fmt: skip
-"""Examples of arguments that are tables or mappings."""
 TERMINAL_CLAIMS = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 """Variables with which a notebook's kernel claims that output goes to a terminal."""
 
@@ -113,14 +107,14 @@ def sweep(
 
 def _run_sweep(words: Sequence[str], storage: str, name: str) -> LoadedSweep:
     """Run a command that runs a sweep, and load it."""
-    last = _run([sys.executable, *PYTHON[1:], *words])
+    status, message = _run([sys.executable, *PYTHON[1:], *words])
     place = f"{storage.rstrip('/')}/{name}"
-    if last.status == BAD_INPUT:
-        raise ValueError(last.message)
-    if last.status != DONE:
+    if status == BAD_INPUT:
+        raise ValueError(message)
+    if status != DONE:
         is_there = "://" in storage or (Path(place) / "sweep.json").exists()
-        message = last.message or f"the sweep ended with status {last.status}"
-        raise SweepFailedError(message, last.status, load_sweep(place) if is_there else None)
+        message = message or f"the sweep ended with status {status}"
+        raise SweepFailedError(message, status, load_sweep(place) if is_there else None)
     return load_sweep(place)
 
 
@@ -254,11 +248,9 @@ def _value(name: str, value: Any) -> Any:
     for each in value if is_list and isinstance(value, list | tuple) else [value]:
         if isinstance(each, str | os.PathLike | bool | Number):
             continue
-        listed = "a word or a list of words" if is_list else "one word or number"
-        listed = "a dict" if name == "overrides" else listed
-        example = f", as in {name}={EXAMPLES[name]!r}" if name in EXAMPLES else ""
+        wanted = "a dict" if name == "overrides" else "a word or a list of words" if is_list else "one word or number"
         data = "; pass data to mp.tune(data), or draft a task with `meltpoint new-task train.csv --out reviews.yaml`"
-        raise ValueError(f"{name} is a {type(each).__name__}; write {listed}{example}{data if name == 'task' else ''}.")
+        raise ValueError(f"{name} is a {type(each).__name__}; write {wanted}{data if name == 'task' else ''}.")
     return value
 
 
@@ -272,27 +264,22 @@ def _yaml(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
-class _Ended:
-    """The end of a command: its status, and its last error line."""
-
-    def __init__(self) -> None:
-        self.status, self.message = 0, ""
-
-
-def _run(words: Sequence[str]) -> _Ended:
+def _run(words: Sequence[str]) -> tuple[int, str]:
     """Run a command, passing its output on line by line to this process's standard error.
 
     In a notebook, `sys.stderr` is the cell's output, which a child process cannot write to by itself.
+
+    Returns:
+        Its status, and its last error line.
     """
-    ended = _Ended()
+    message = ""
     with _process(words) as process:
         assert process.stdout is not None
         for line in process.stdout:
             show(line, err=True)
             if line.startswith("meltpoint: "):
-                ended.message = line.removeprefix("meltpoint: ").strip()
-        ended.status = process.wait()
-    return ended
+                message = line.removeprefix("meltpoint: ").strip()
+        return process.wait(), message
 
 
 def _without_terminal() -> dict[str, str]:

@@ -163,12 +163,10 @@ class Recommendation:
     def of_these_models(self) -> str:
         """The same comparison of each side's best model, over examples alone, so that one seed is enough; or ""."""
         known = None if self.comparison is None else self.comparison.model
-        if known is None or self.comparison is None or self.against is None:
+        if known is None or self.against is None:
             return ""
-        turned = self.comparison.upper != self.winner.cell.header.key
-        low, high = (-known.high, -known.low) if turned else (known.low, known.high)
-        delta = -known.delta if turned else known.delta
-        verdict = "cannot be told apart" if low <= 0 <= high else "sure" if known.p < ALPHA else "cannot be told apart"
+        delta, low, high = self._from_winner(known)
+        verdict = "sure" if known.p < ALPHA and not low <= 0 <= high else "cannot be told apart"
         interval = f"{difference_text(delta, self.metric)} {bounds_text(low, high, self.metric)}"
         pair = f"{self.name(self.winner)} − {self.name(self.against)}"
         return f"The best model of each, over examples alone: {pair} {interval}: {verdict}."
@@ -182,16 +180,14 @@ class Recommendation:
     def as_json(self) -> dict[str, Any]:
         """The object for programs; scores and differences are fractions, `delta` is winner − `against`."""
         known, winner = self.comparison, self.winner
-        sign = 1 if known is None or known.upper == winner.cell.header.key else -1
-        ends = [] if known is None or known.low is None or known.high is None else [sign * known.low, sign * known.high]
+        delta, low, high = (None, None, None) if known is None else self._from_winner(known)
         return {
             "task": self.task, "metric": self.metric, "split": self.split, "certainty": self.certainty,
             "sentence": self.sentence, "details": list(self.details), **_identity(winner),
             "score": winner.score.mean, "std": winner.score.std, "seeds": winner.score.count,
             "against": None if self.against is None else _identity(self.against),
-            "delta": None if known is None else sign * known.delta,
-            "low": min(ends, default=None), "high": max(ends, default=None),
-            "p": known and known.p_holm, "margin": self.margin, "at_most_behind": self.bound,
+            "delta": delta, "low": low, "high": high, "p": known and known.p_holm, "margin": self.margin,
+            "at_most_behind": self.bound,
             "ranking": [
                 {**_identity(one), "score": one.score.mean, "std": one.score.std, "seeds": one.score.count,
                  "train_seconds": one.seconds, "is_recommended": one.is_recommended}
@@ -212,12 +208,14 @@ class Recommendation:
         lead = self.winner.score.mean - self.against.score.mean
         words = difference_text(abs(lead), self.metric).lstrip("+")
         text = f"{words} {'above' if lead >= 0 else 'below'} {self.name(self.against)}"
-        known = self.comparison
-        if known is None or known.low is None or known.high is None:
-            return text
-        turned = known.upper != self.winner.cell.header.key
-        low, high = (-known.high, -known.low) if turned else (known.low, known.high)
-        return f"{text} {bounds_text(low, high, self.metric)}"
+        _, low, high = (None, None, None) if self.comparison is None else self._from_winner(self.comparison)
+        return text if low is None or high is None else f"{text} {bounds_text(low, high, self.metric)}"
+
+    def _from_winner(self, known: Any) -> tuple[Any, Any, Any]:
+        """A difference with its interval, if it has one, as winner − `against`."""
+        if self.comparison is None or self.comparison.upper == self.winner.cell.header.key:
+            return known.delta, known.low, known.high
+        return -known.delta, known.high and -known.high, known.low and -known.low
 
     def _at_most(self) -> str:
         assert self.against is not None

@@ -13,12 +13,12 @@ from meltpoint.reports.findings import (
     DELTA_SIDES,
     GAIN_HEADS,
     GAIN_SIDES,
+    NO_DEFAULTS,
     advice_lines,
     delta_lines,
     delta_row,
     gain_lines,
     gain_rows,
-    without_defaults,
 )
 from meltpoint.reports.formats import (
     booktabs,
@@ -32,7 +32,7 @@ from meltpoint.reports.formats import (
     trials_text,
 )
 from meltpoint.reports.matrix import members_text
-from meltpoint.reports.notes import notes, searched_again, searched_less
+from meltpoint.reports.notes import cell_notes, notes, state_line
 from meltpoint.reports.papers import paper_score
 from meltpoint.reports.report_json import document_text
 from meltpoint.reports.results import SweepResults, TuningGain, ran_nowhere, results_of
@@ -45,12 +45,12 @@ from meltpoint.reports.statistics.finals_scores import (
     confusion_rows,
 )
 from meltpoint.reports.table_values import EncoderBlock, TableEntry, TableRow
+from meltpoint.reports.trial_view import cell_figures, spread_figures
 from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.results.sweep_file import CellHeader, mixture_in_words
-from meltpoint.tasks.core.wording import some
+from meltpoint.sweeps.results.sweep_file import CellHeader
 
 
 def latex(results: SweepResults) -> str:
@@ -108,7 +108,7 @@ def files_of(results: SweepResults) -> dict[str, str]:
 def markdown(results: SweepResults) -> str:
     """The Markdown report: the ❄/🔥 table, its findings, the cells, the best settings, and the notes."""
     summary, table = results.summary, results.table
-    parts = [f"# Sweep {_plain(summary.name)}", _bullets(advice_lines(results.recommendations)), _state(summary)]
+    parts = [f"# Sweep {_plain(summary.name)}", _bullets(advice_lines(results.recommendations)), state_line(summary)]
     for block in table.blocks:
         parts += [f"## {_plain(block.encoder)}", _block(block)]
     parts.append(
@@ -132,19 +132,11 @@ def _findings(results: SweepResults) -> list[str]:
     if results.gains:
         rows = [[_plain(text) for text in row] for row in gain_rows(results.gains)]
         table = _table_tables(GAIN_HEADS, rows, GAIN_SIDES)
-        parts += ["## What tuning bought", without_defaults(results) if ran_nowhere(results.gains) else table]
+        parts += ["## What tuning bought", NO_DEFAULTS if ran_nowhere(results.gains) else table]
     return parts
 
 
 SETTINGS_NOTE = "The searched parameters only, rounded to three digits; the exported files hold every value exactly."
-
-
-def _state(summary: SweepSummary) -> str:
-    done = sum(cell.is_done for cell in summary.cells)
-    seconds = sum(cell.seconds for cell in summary.cells)
-    return (
-        f"State: {summary.state}; {done} of {some(len(summary.cells), 'cell')} done; {duration(seconds)} of training."
-    )
 
 
 def _block(block: EncoderBlock) -> str:
@@ -154,12 +146,9 @@ def _block(block: EncoderBlock) -> str:
 
 
 def _matrix_row(row: TableRow) -> list[str]:
-    return [_plain(row.title), _plain(row.head), *(_shown_tables(shown, row.is_paper) for shown in row.entries)]
-
-
-def _shown_tables(shown: TableEntry, is_paper: bool) -> str:
-    around = "*" if is_paper and shown.split else ""
-    return f"{around}{shown.label}{around}{marks(shown.notes)}"
+    around = ["*" if row.is_paper and shown.split else "" for shown in row.entries]
+    texts = zip(row.entries, around, strict=True)
+    return [_plain(row.title), _plain(row.head), *(f"{a}{shown.label}{a}{marks(shown.notes)}" for shown, a in texts)]
 
 
 def _cells(summary: SweepSummary) -> str:
@@ -184,7 +173,7 @@ def _classes(summary: SweepSummary) -> list[str]:
         rows = [[_plain(text) for text in row] for row in class_rows(scores)]
         parts += [f"### {_plain(name)}", _table_tables(CLASS_HEADS, rows, "lrrrr")]
         if matrix := [[_plain(text) for text in row] for row in confusion_rows(scores)]:
-            parts.append(_table_tables(matrix[0], matrix[1:], "l" + "r" * len(scores.labels)))
+            parts.append(_table_tables(matrix[0], matrix[1:], "l" + "r" * (len(matrix[0]) - 1)))
     return ["## Classes", CLASSES_NOTE, *parts] if parts else []
 
 
@@ -258,44 +247,23 @@ def _gain_columns(gain: TuningGain | None) -> dict[str, object]:
 def _line(cell: CellSummary, results: SweepResults) -> dict[str, object]:
     summary, head, best = results.summary, cell.header, cell.best
     published = paper_score(summary.spec, head, results.paper)
-    inputs = [note for record in ([best] if best else []) for note in record.input_notes]
-    ended = [searched_less(cell.closed_early)] if cell.closed_early else []
-    ended += [searched_again(cell.test_round)] if cell.test_round > 1 else []
-    ended += [mixture_in_words(cell.code_uses, best)] if cell.mixes_code else []
-    versions = [use.version for use in cell.code_uses] or [summary.code]
     return {
-        "sweep": summary.name, "encoder": head.encoder, "mode": head.mode, "task": head.task, "head": head.head,
-        "kind": head.kind, "metric": head.metric,
+        "sweep": summary.name, **cell_figures(cell),
         **{f"trials_{state}": number for state, number in cell.counts.items()},
-        "best_dev": best and best.dev, "best_trial": best and best.id, "best_epoch": best and best.best_epoch,
         "seeds": " ".join(str(final.seed) for final in cell.finals),
-        "dev_mean": cell.dev and cell.dev.mean, "dev_std": cell.dev and cell.dev.std,
-        "test_mean": cell.test and cell.test.mean, "test_std": cell.test and cell.test.std,
-        "default_dev_mean": cell.default_dev and cell.default_dev.mean,
-        "default_dev_std": cell.default_dev and cell.default_dev.std,
-        "default_test_mean": cell.default_test and cell.default_test.mean,
-        "default_test_std": cell.default_test and cell.default_test.std,
-        "train_examples": head.train_examples, "dev_examples": head.dev_examples, "train_seconds": cell.seconds,
-        "setting": best and json.dumps(best.setting, sort_keys=True),
-        "notes": "; ".join([*head.notes, *inputs, *ended]),
-        "data_fingerprint": head.data_fingerprint, "code_version": "; ".join(versions), "variant": head.variant,
-        "task_parameters": best and best.task_parameters,
+        "setting": best and json.dumps(best.setting, sort_keys=True), "notes": "; ".join(cell_notes(cell)),
+        "code_version": "; ".join([use.version for use in cell.code_uses] or [summary.code]),
         "paper_score": published and published.score, "paper_split": published and published.split,
         "paper_source": published and published.source, "paper_quoted": published and published.quoted,
-        "gpu_hours": cell.cost.gpu_hours, "energy_joules": cell.cost.energy_joules,
-        "peak_memory_bytes": cell.cost.peak_memory_bytes, "trained_parameters": cell.cost.trained_parameters,
-        "seconds_of_a_final": cell.cost.seconds_of_a_final,
     }  # fmt: skip
 
 
 def _ensemble_line(made: Ensemble, summary: SweepSummary) -> dict[str, object]:
-    dev, test = made.spread("dev"), made.spread("test")
     return {
         "sweep": summary.name, "encoder": "+".join(made.encoders), "mode": "ensemble", "task": made.task,
         "head": "+".join(dict.fromkeys(member.head for member in made.members)), "kind": made.kind,
         "metric": made.metric, "seeds": " ".join(str(seed) for seed in made.members[0].seeds),
-        "dev_mean": dev and dev.mean, "dev_std": dev and dev.std,
-        "test_mean": test and test.mean, "test_std": test and test.std,
+        **spread_figures("dev", made.spread("dev")), **spread_figures("test", made.spread("test")),
         "notes": "; ".join([members_text(made, summary.name), *made.notes]),
         "data_fingerprint": made.data_fingerprint, "code_version": "; ".join(made.code_versions) or summary.code,
     }  # fmt: skip
@@ -307,26 +275,22 @@ MAKERS: Mapping[str, Callable[[SweepResults], str]] = {
 """Format → the function that renders it."""
 
 
-def report(
-    summary: SweepSummary, form: str, beside: str | None = None, dashboard: str | None = None,
-    margin: float | None = None,
-) -> str:  # fmt: skip
+def report(summary: SweepSummary, form: str, beside: str | None = None, margin: float | None = None) -> str:
     """The text of `meltpoint report`.
 
     Args:
         form: `md`, `html`, `csv`, `json` or `tex`.
         beside: the paper's table to compare with; None for the one of the sweep's specification file, if any.
-        dashboard: the address of MLflow's dashboard for the links of a page; None for that of `meltpoint ui`.
         margin: of the recommendation, as a fraction; None for the sweep's own.
 
     Raises:
-        ValueError: the table is unknown, or the dashboard's address is not a web address.
+        ValueError: the table is unknown.
     """
     results = results_of(summary, beside, margin=margin)
     if form == "html":
-        from meltpoint.reports.html.page import DASHBOARD, html  # SciPy and Jinja take a second to import
+        from meltpoint.reports.html.page import html  # SciPy and Jinja take a second to import
 
-        return html(results, dashboard or DASHBOARD)
+        return html(results)
     return MAKERS[form](results)
 
 

@@ -6,17 +6,16 @@ import json
 import math
 from typing import Any
 
-from meltpoint.reports.findings import without_defaults
-from meltpoint.reports.notes import notes, searched_again, searched_less
+from meltpoint.reports.findings import NO_DEFAULTS
+from meltpoint.reports.notes import cell_notes, notes
 from meltpoint.reports.results import SweepResults, TuningGain, ran_nowhere
-from meltpoint.reports.statistics.finals_scores import cell_class_scores, class_document
+from meltpoint.reports.statistics.finals_scores import cell_class_scores
 from meltpoint.reports.table_values import Delta
+from meltpoint.reports.trial_view import cell_figures, spread_figures
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.guards import cell_guards
-from meltpoint.sweeps.results.kept_results import Baseline, Ensemble
+from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.results.sweep_file import mixture_in_words
-from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.metrics import is_lower_better
 
 VERSION = 1
@@ -32,13 +31,16 @@ def document(results: SweepResults) -> dict[str, Any]:
     """The document: cells, ensembles, comparisons and notes. Scores and differences are fractions."""
     summary = results.summary
     gains = {gain.cell.header.key: gain for gain in results.gains}
-    missing = [without_defaults(results)] if results.gains and ran_nowhere(results.gains) else []
+    missing = [NO_DEFAULTS] if results.gains and ran_nowhere(results.gains) else []
     return {
         "version": VERSION, "sweep": summary.name, "state": summary.state, "code_versions": summary.code_versions,
         "recommendations": [one.as_json() for one in results.recommendations],
         "cells": [_cell(cell, results, gains.get(cell.header.key)) for cell in summary.cells],
         "ensembles": [_ensemble(made) for made in summary.ensembles],
-        "baselines": [_baseline(known) for known in summary.baselines.values()],
+        "baselines": [
+            {"task": known.task, "metric": known.metric, "split": "dev", "scores": known.scores}
+            for known in summary.baselines.values()
+        ],
         "deltas": [_delta(delta) for delta in results.table.deltas],
         "footnotes": results.table.footnotes,
         "notes": [*missing, *results.legend, *notes(summary)],
@@ -46,43 +48,18 @@ def document(results: SweepResults) -> dict[str, Any]:
 
 
 def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> dict[str, Any]:
-    head, best = cell.header, cell.best
+    metric = cell.header.metric
     return {
-        "encoder": head.encoder, "mode": head.mode, "task": head.task, "variant": head.variant, "head": head.head,
-        "kind": head.kind, "metric": head.metric, "trials": cell.counts,
-        **_spread("dev", cell.dev), **_spread("test", cell.test),
+        **cell_figures(cell), "trials": cell.counts,
         "seeds": [final.seed for final in cell.finals], "planned_seeds": results.summary.seeds_of(cell),
         "dev_scores": [final.dev for final in cell.finals],
-        "test_scores": [(final.test or {}).get(head.metric) for final in cell.finals],
-        **_spread("default_dev", cell.default_dev), **_spread("default_test", cell.default_test),
+        "test_scores": [(final.test or {}).get(metric) for final in cell.finals],
         "default_seeds": [final.seed for final in cell.default_finals], "tuning": _tuning(gain),
-        "best_dev": best and best.dev, "best_trial": best and best.id, "best_epoch": best and best.best_epoch,
-        "setting": best and best.setting, "train_seconds": cell.seconds,
-        "task_parameters": best and best.task_parameters, "train_examples": head.train_examples,
-        "dev_examples": head.dev_examples, "data_fingerprint": head.data_fingerprint,
-        "gpu_hours": cell.cost.gpu_hours, "energy_joules": cell.cost.energy_joules,
-        "peak_memory_bytes": cell.cost.peak_memory_bytes, "trained_parameters": cell.cost.trained_parameters,
-        "seconds_of_a_final": cell.cost.seconds_of_a_final, "notes": _notes(cell),
-        "classes": class_document(cell_class_scores(cell, results.summary.folder)),
-        "lower_is_better": is_lower_better(head.metric),
-        "warnings": [guard.text for guard in cell_guards(cell, results.summary.baselines.get(head.task))],
+        "setting": cell.best and cell.best.setting, "notes": cell_notes(cell),
+        "classes": cell_class_scores(cell, results.summary.folder),
+        "lower_is_better": is_lower_better(metric),
+        "warnings": [guard.text for guard in cell_guards(cell, results.summary.baselines.get(cell.header.task))],
     }  # fmt: skip
-
-
-def _baseline(known: Baseline) -> dict[str, Any]:
-    return {"task": known.task, "metric": known.metric, "split": "dev", "scores": known.scores}
-
-
-def _spread(name: str, over: Spread | None) -> dict[str, float | None]:
-    return {f"{name}_mean": over.mean if over else None, f"{name}_std": over.std if over else None}
-
-
-def _notes(cell: CellSummary) -> list[str]:
-    """Changes to the cell's data and inputs, and differences of its search from others."""
-    lines = [*cell.header.notes, *(note for record in [cell.best] if record for note in record.input_notes)]
-    lines += [searched_less(cell.closed_early)] if cell.closed_early else []
-    lines += [searched_again(cell.test_round)] if cell.test_round > 1 else []
-    return lines + ([mixture_in_words(cell.code_uses, cell.best)] if cell.mixes_code else [])
 
 
 def _tuning(gain: TuningGain | None) -> dict[str, Any] | None:
@@ -103,7 +80,7 @@ def _ensemble(made: Ensemble) -> dict[str, Any]:
             {"sweep": one.sweep, "encoder": one.encoder, "mode": one.mode, "variant": one.variant, "head": one.head}
             for one in made.members
         ],
-        **_spread("dev", made.spread("dev")), **_spread("test", made.spread("test")), "notes": made.notes,
+        **spread_figures("dev", made.spread("dev")), **spread_figures("test", made.spread("test")), "notes": made.notes,
     }  # fmt: skip
 
 

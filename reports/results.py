@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations, groupby
 
-from meltpoint.reports.cell_card import cell_card
 from meltpoint.reports.formats import bounds_text, symbol
 from meltpoint.reports.matrix import ENSEMBLE_NOTE
+from meltpoint.reports.model_card import cell_card
 from meltpoint.reports.papers import PaperTable, paper_table_of, with_paper_numbers
 from meltpoint.reports.recommendation import Recommendation, recommendations
 from meltpoint.reports.statistics.comparison import Comparer, Comparison
-from meltpoint.reports.table_values import Delta, Matrix, Split, place_of, starred
+from meltpoint.reports.table_values import Delta, Matrix, starred
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.export import KEPT, Form, export_finalist
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
@@ -24,7 +22,7 @@ from meltpoint.tasks.core.scoring import difference_text
 from meltpoint.tasks.core.wording import some
 
 WON = "the published setting won the search"
-NOT_RUN, NOT_YET = "the published setting was not run", "the published setting has not run yet"
+NOT_RUN = "the published setting has not run"
 ON_DEV = " on dev, on which the winner was chosen"
 
 
@@ -43,14 +41,10 @@ class TuningGain:
     words: str
 
 
-def tuning_gains(summary: SweepSummary, comparer: Comparer) -> list[TuningGain]:
-    """The gain of every cell that has finals, on test if both settings are scored there."""
-    return [_gain(cell, summary, comparer) for cell in summary.cells if cell.finals]
-
-
-def _gain(cell: CellSummary, summary: SweepSummary, comparer: Comparer) -> TuningGain:
+def _gain(cell: CellSummary, comparer: Comparer) -> TuningGain:
+    """The gain of a cell that has finals, on test if both settings are scored there."""
     if not cell.default_finals:
-        return TuningGain(cell, None, NOT_YET if summary.state == "running" else NOT_RUN)
+        return TuningGain(cell, None, NOT_RUN)
     if [final.setting for final in cell.default_finals[:1]] == [final.setting for final in cell.finals[:1]]:
         return TuningGain(cell, None, WON)
     comparison = comparer.tuning(cell)
@@ -70,7 +64,7 @@ def gain_in_words(gain: Comparison) -> str:
 
 def ran_nowhere(gains: Sequence[TuningGain]) -> bool:
     """True if no cell has the published setting's finals."""
-    return all(gain.words in (NOT_RUN, NOT_YET) for gain in gains)
+    return all(gain.words == NOT_RUN for gain in gains)
 
 
 SPREAD_NOTE = (
@@ -93,28 +87,13 @@ TUNING_NOTE = (
     "not adjusted."
 )
 STAR_NOTE = "★ marks the recommended mode of each task; its sentence says how certain that is."
-ENOUGH_SEEDS = 6
-"""The fewest pairs with which an exact two-sided sign-flip test can be below 0.05: 2 / 2⁶ = 0.031."""
 
 
 def legend(summary: SweepSummary, gains: Sequence[TuningGain]) -> list[str]:
     """The notes of a sweep's table, one line each."""
     lines = [STAR_NOTE, SPREAD_NOTE, *_errors(summary), DIFFERENCE_NOTE, *searches_note(summary), HOLM_NOTE]
     lines += [TUNING_NOTE] if gains and not ran_nowhere(gains) else []
-    lines += seeds_note(summary)
     return lines + ([ENSEMBLE_NOTE] if summary.ensembles else [])
-
-
-def seeds_note(summary: SweepSummary) -> list[str]:
-    """One line that recommends more seeds, if a cell plans fewer than six."""
-    planned = [summary.seeds_of(cell) for cell in summary.cells]
-    if not planned or min(planned) >= ENOUGH_SEEDS:
-        return []
-    fewest = min(planned)
-    return [
-        f"Finals have {some(fewest, 'seed')}: six or more are recommended (--seeds 6), since an exact two-sided "
-        f"sign-flip test on {some(fewest, 'pair')} cannot go below p = {2 ** (1 - fewest):.4g}; six reach 0.031."
-    ]
 
 
 def searches_note(summary: SweepSummary) -> list[str]:
@@ -195,62 +174,12 @@ def results_of(
     paper = paper_table_of(summary.spec, beside)
     split = paper.split if paper else "test"
     margin = summary.spec.margin if margin is None else margin
-    comparer = ComparedOnce(comparer or Comparer(summary.folder, margin=margin, cells=summary.cells))
-    compare_by_task(summary, comparer, split)
+    comparer = comparer or Comparer(summary.folder, margin=margin, cells=summary.cells)
     shown = with_paper_numbers(summary, beside, comparer)
-    gains = tuple(tuning_gains(summary, comparer))
+    gains = tuple(_gain(cell, comparer) for cell in summary.cells if cell.finals)
     advice = recommendations(summary, shown.table.deltas, split, margin)
     table = starred(shown.table, {one.winner.cell.header.key for one in advice})
     return SweepResults(summary, table, paper, shown.notes, gains, advice)
-
-
-class ComparedOnce(Comparer):
-    """A comparer that remembers its comparisons: a table needs some of them twice."""
-
-    def __init__(self, inner: Comparer) -> None:
-        super().__init__(inner.folder, inner.resamples, inner.margin)
-        self._inner = inner
-        self._known: dict[tuple[CellKey, CellKey | None, Split, str], Comparison | None] = {}
-
-    def compare(
-        self, upper: CellSummary, lower: CellSummary, split: Split = "test", metric: str = ""
-    ) -> Comparison | None:
-        """As `Comparer.compare`."""
-        key = (upper.header.key, lower.header.key, split, metric)
-        if key not in self._known:
-            self._known[key] = self._inner.compare(upper, lower, split, metric)
-        return self._known[key]
-
-    def tuning(self, cell: CellSummary, split: Split = "test", metric: str = "") -> Comparison | None:
-        """As `Comparer.tuning`."""
-        key = (cell.header.key, None, split, metric)
-        if key not in self._known:
-            self._known[key] = self._inner.tuning(cell, split, metric)
-        return self._known[key]
-
-
-def compare_by_task(summary: SweepSummary, comparer: Comparer, split: Split) -> None:
-    """Run the comparisons task by task: cells of a task share their resamples, of which the comparer keeps a few.
-
-    The pairs are the table's: within one encoder, in the order of its modes.
-    """
-
-    def place(cell: CellSummary) -> tuple[str, str, str, int]:
-        return cell.header.task, cell.header.encoder, cell.header.variant, place_of(cell.header.mode)
-
-    for _, cells in groupby(sorted(summary.cells, key=place), key=lambda cell: cell.header.task):
-        own = list(cells)
-        for cell in own:
-            comparer.tuning(cell)
-        for lower, upper in combinations(own, 2):
-            if (lower.header.encoder, lower.header.variant) == (upper.header.encoder, upper.header.variant):
-                comparer.compare(upper, lower, split)
-
-
-def asked_forms(model: bool, transformers: bool, onnx: bool) -> list[Form]:
-    """The forms that the options of `export` request."""
-    asked: dict[Form, bool] = {"model": model, "transformers": transformers, "onnx": onnx}
-    return [form for form, is_asked in asked.items() if is_asked]
 
 
 def export_recommended(ledger: Ledger, known: Recommendation, summary: SweepSummary) -> StoragePath:

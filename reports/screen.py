@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -14,19 +15,15 @@ from rich.text import Text
 from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines
 from meltpoint.reports.formats import duration, listed, marks, symbol, title
 from meltpoint.reports.layout import (
-    ScreenColumn,
-    mode_column,
-    name_column,
     new_table,
     on_two_lines,
     say,
-    show_groups,
+    show_rows,
     stacked,
-    units_apart,
     width_of,
 )
 from meltpoint.reports.matrix import members_text
-from meltpoint.reports.notes import folded_warnings, task_notes, trial_notes, warning_notes
+from meltpoint.reports.notes import folded_warnings, state_line, task_notes, trial_notes, warning_notes
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.machine.services import Check
@@ -59,12 +56,7 @@ def show_summary(
         advice.stylize("bold", 0, len(line) - len(" ".join(["", *known.details])))
         console.print(advice, highlight=False)
     if not results.recommendations:
-        done = sum(cell.is_done for cell in summary.cells)
-        say(
-            console,
-            f"{summary.name}: {summary.state}, {done} of {some(len(summary.cells), 'cell')} done.",
-            style="bold",
-        )
+        say(console, f"{summary.name}. {state_line(summary)}", style="bold")
     for block in results.table.blocks:
         say(console, "")
         _show_block(f"{summary.name} · {block.encoder}", block, console, explain)
@@ -204,39 +196,35 @@ def show_plan(planned: SweepPlan, console: Console, verbose: bool = True) -> Non
     if not verbose:
         _show_short_plan(planned, console)
         return
-    columns: list[ScreenColumn[PlannedCell]] = [
-        mode_column(lambda cell: cell.mode),
-        name_column("task", lambda cell: cell.task),
-        name_column("head", lambda cell: cell.head),
-        ScreenColumn("trials", lambda cell: str(cell.search_trials), is_figure=True),
-        ScreenColumn("finals", lambda cell: str(cell.finals), is_figure=True),
-        ScreenColumn("answered", lambda cell: str(cell.answered), is_figure=True),
-        ScreenColumn(
-            "one worker",
-            lambda cell: duration(cell.estimated_seconds),
-            narrow=str,
-            further=(str, units_apart),
-            is_figure=True,
-        ),
-    ]
-    if any(cell.variant for cell in planned.cells):
-        columns.insert(2, name_column("variant", lambda cell: cell.variant))
-    if planned.defaults:
-        after = next(index for index, column in enumerate(columns) if column.heading == "finals") + 1
-        columns.insert(after, ScreenColumn("defaults", lambda cell: str(cell.defaults), is_figure=True))
-    show_groups(planned.cells, lambda cell: cell.encoder, columns, console)
-    work = planned_work(len(planned.cells), planned.search_trials, planned.finals, planned.defaults)
-    say(
-        console,
-        f"{work}; the ledger answers {planned.answered}; "
-        f"about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}.",
-    )
+    for encoder, cells in groupby(planned.cells, lambda cell: cell.encoder):
+        show_rows([_planned_row(cell, planned) for cell in cells], console, encoder, FIGURES)
+    _say_total(planned, console)
     for line in (*data_lines(planned.cells), *space_lines(planned.cells), *note_lines(planned.cells)):
         say(console, line)
     for line in dict.fromkeys(f"head {cell.head}: {cell.head_source}" for cell in planned.cells):
         say(console, line, style="dim")
     for note in (*planned.lengths, *planned.notes):
         say(console, note, style="dim")
+
+
+FIGURES = ("trials", "finals", "defaults", "done", "one worker")
+
+
+def _planned_row(cell: PlannedCell, planned: SweepPlan) -> dict[str, object]:
+    return {
+        "mode": title(cell.mode), "task": cell.task, "variant": cell.variant, "head": cell.head,
+        "trials": cell.search_trials, "finals": cell.finals, "defaults": cell.defaults if planned.defaults else "",
+        "done": cell.answered, "one worker": duration(cell.estimated_seconds),
+    }  # fmt: skip
+
+
+def _say_total(planned: SweepPlan, console: Console) -> None:
+    work = planned_work(len(planned.cells), planned.search_trials, planned.finals, planned.defaults)
+    say(
+        console,
+        f"{work}; the ledger answers {planned.answered}; "
+        f"about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}.",
+    )
 
 
 def _show_short_plan(planned: SweepPlan, console: Console) -> None:
@@ -253,12 +241,7 @@ def _show_short_plan(planned: SweepPlan, console: Console) -> None:
             duration(sum(cell.estimated_seconds for cell in own)),
         )  # fmt: skip
     console.print(table)
-    work = planned_work(len(planned.cells), planned.search_trials, planned.finals, planned.defaults)
-    say(
-        console,
-        f"{work}; the ledger answers {planned.answered}; "
-        f"about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}.",
-    )
+    _say_total(planned, console)
     lines = [*data_lines(planned.cells), *note_lines(planned.cells), *planned.lengths, *planned.notes]
     for line in lines[:4]:
         say(console, line, style="dim")

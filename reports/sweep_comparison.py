@@ -10,7 +10,6 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.reports.formats import value_text
 from meltpoint.sweeps.results.cost import spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.scoring import difference_text
@@ -34,7 +33,7 @@ class CellDifference:
     metric: str
     conditions: list[str] = field(default_factory=list)
     setting: dict[str, tuple[Value | None, Value | None]] = field(default_factory=dict)
-    split: str | None = None
+    split: str = "dev"
     a: Spread | None = None
     b: Spread | None = None
     delta: float | None = None
@@ -64,33 +63,6 @@ class SweepDifference:
         return asdict(self)
 
 
-def compare_sweeps(a: SweepSummary, b: SweepSummary) -> SweepDifference:
-    """Compare two sweeps; nothing is trained or scored."""
-    ours = {cell.header.key: cell for cell in a.cells}
-    theirs = {cell.header.key: cell for cell in b.cells}
-    asked = [line for line in b.spec.differences(a.spec) if not line.startswith("name ")]
-    return SweepDifference(
-        a.name, b.name, asked, (a.code_versions, b.code_versions),
-        [cell_name(*key) for key in ours if key not in theirs], [cell_name(*key) for key in theirs if key not in ours],
-        [_cell(cell, theirs[key]) for key, cell in ours.items() if key in theirs],
-    )  # fmt: skip
-
-
-def _cell(a: CellSummary, b: CellSummary) -> CellDifference:
-    split, of_a, of_b = _scores(a, b)
-    metric = " → ".join(dict.fromkeys((a.header.metric, b.header.metric)))
-    same = a.header.metric == b.header.metric and of_a is not None and of_b is not None
-    delta = of_b.mean - of_a.mean if same and of_a is not None and of_b is not None else None
-    conditions = list(_conditions(a.header, b.header))
-    return CellDifference(cell_name(*a.header.key), metric, conditions, _settings(a, b), split, of_a, of_b, delta)
-
-
-def _scores(a: CellSummary, b: CellSummary) -> tuple[str | None, Spread | None, Spread | None]:
-    if a.test and b.test:
-        return "test", a.test, b.test
-    return ("dev" if a.dev or b.dev else None), a.dev, b.dev
-
-
 CONDITIONS: Mapping[str, str] = {
     "head": "head", "metric": "metric", "data_fingerprint": "data", "documents_fingerprint": "documents",
     "encoder_fingerprint": "the encoder's files", "space_fingerprint": "space", "train_examples": "training examples",
@@ -99,19 +71,27 @@ CONDITIONS: Mapping[str, str] = {
 """Field of a cell's header → its name in a comparison."""
 
 
-def _conditions(a: CellHeader, b: CellHeader) -> Iterator[str]:
-    for name, word in CONDITIONS.items():
-        before, now = getattr(a, name), getattr(b, name)
-        if before != now:
-            yield f"{word}: {before} → {now}"
+def compare_sweeps(a: SweepSummary, b: SweepSummary) -> SweepDifference:
+    """Compare two sweeps; nothing is trained or scored."""
+    ours, theirs = ({cell_name(*cell.header.key): cell for cell in one.cells} for one in (a, b))
+    return SweepDifference(
+        a.name, b.name, [line for line in b.spec.differences(a.spec) if not line.startswith("name ")],
+        (a.code_versions, b.code_versions), [name for name in ours if name not in theirs],
+        [name for name in theirs if name not in ours],
+        [_cell(name, cell, theirs[name]) for name, cell in ours.items() if name in theirs],
+    )  # fmt: skip
 
 
-def _settings(a: CellSummary, b: CellSummary) -> dict[str, tuple[Value | None, Value | None]]:
-    if a.best is None or b.best is None:
-        return {}
-    before, now = a.best.setting, b.best.setting
-    names = dict.fromkeys((*before, *now))
-    return {name: (before.get(name), now.get(name)) for name in names if before.get(name) != now.get(name)}
+def _cell(name: str, a: CellSummary, b: CellSummary) -> CellDifference:
+    split = "test" if a.test and b.test else "dev"
+    of_a, of_b = (a.test, b.test) if split == "test" else (a.dev, b.dev)
+    metrics = dict.fromkeys((a.header.metric, b.header.metric))
+    delta = of_b.mean - of_a.mean if of_a and of_b and len(metrics) == 1 else None
+    facts = ((word, getattr(a.header, field), getattr(b.header, field)) for field, word in CONDITIONS.items())
+    conditions = [f"{word}: {before} → {now}" for word, before, now in facts if before != now]
+    before, now = (a.best.setting, b.best.setting) if a.best and b.best else ({}, {})
+    setting = {key: (before.get(key), now.get(key)) for key in {**before, **now} if before.get(key) != now.get(key)}
+    return CellDifference(name, " → ".join(metrics), conditions, setting, split, of_a, of_b, delta)
 
 
 def lines(found: SweepDifference) -> Iterator[str]:
@@ -124,24 +104,16 @@ def lines(found: SweepDifference) -> Iterator[str]:
         if only:
             yield f"Only in {name}: {', '.join(only)}."
     for cell in found.cells:
-        yield from _cell_lines(cell)
-
-
-def _cell_lines(cell: CellDifference) -> Iterator[str]:
-    yield f"{cell.cell}: {_scores_text(cell)}"
-    if cell.conditions:
-        yield f"  not the same: {'; '.join(cell.conditions)}"
-    if cell.setting:
-        yield "  " + ", ".join(f"{name} {_value(old)} → {_value(new)}" for name, (old, new) in cell.setting.items())
-
-
-def _scores_text(cell: CellDifference) -> str:
-    if cell.a is None or cell.b is None:
         lacking = " and ".join(name for name, over in (("a", cell.a), ("b", cell.b)) if over is None)
-        return f"no finals in {lacking} yet"
-    change = "" if cell.delta is None else f", Δ {difference_text(cell.delta, cell.metric)}"
-    return f"{cell.split} {cell.metric} {spread_text(cell.a, cell.metric)} → {spread_text(cell.b, cell.metric)}{change}"
-
-
-def _value(value: Value | None) -> str:
-    return "absent" if value is None else value_text(value)
+        change = "" if cell.delta is None else f", Δ {difference_text(cell.delta, cell.metric)}"
+        scores = (spread_text(over, cell.metric) for over in (cell.a, cell.b))
+        said = f"no finals in {lacking} yet" if lacking else f"{cell.split} {cell.metric} {' → '.join(scores)}{change}"
+        yield f"{cell.cell}: {said}"
+        if cell.conditions:
+            yield f"  not the same: {'; '.join(cell.conditions)}"
+        if cell.setting:
+            texts = {
+                name: " → ".join("absent" if one is None else value_text(one) for one in both)
+                for name, both in cell.setting.items()
+            }
+            yield "  " + ", ".join(f"{name} {text}" for name, text in texts.items())

@@ -300,7 +300,7 @@ class Contrasts:
         if plain is None:
             return TableEntry()
         reason = delta.comparison.reason if delta else ""
-        reasons = (no_interval(reason),) if reason else ()
+        reasons = (f"no interval: {reason}; a ± is the standard error over seeds",) if reason else ()
         return TableEntry(difference_over_seeds(plain.mean, plain.error, metric), plain.split, plain.mean, reasons)
 
 
@@ -310,11 +310,6 @@ def _with_interval(delta: Delta | None) -> TableEntry | None:
     if known is None or known.low is None or known.high is None:
         return None
     return TableEntry(interval_text(known.delta, known.low, known.high, known.metric), known.split, known.delta)
-
-
-def no_interval(reason: str) -> str:
-    """The footnote of a difference without an interval."""
-    return f"no interval: {reason}; a ± is the standard error over seeds"
 
 
 def place_of(mode: str) -> int:

@@ -17,7 +17,6 @@ from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import score_text
-from meltpoint.tasks.core.wording import some
 
 if TYPE_CHECKING:
     from meltpoint.reports.results import SweepResults
@@ -38,11 +37,6 @@ def find_trial(records: Sequence[TrialRecord], sweep: str, word: str) -> TrialRe
         found = [record for record in records if record.id.startswith(word)]
     if len(found) == 1:
         return found[0]
-    if found:
-        raise ValueError(
-            f"{some(len(found), 'trial')} of '{sweep}' begin with '{word}': {', '.join(r.id for r in found[:4])}; "
-            "type more characters."
-        )
     raise ValueError(
         f"No cell or trial '{word}' in sweep '{sweep}', or several; `meltpoint best {sweep}` lists the cells, and "
         "trial ids are the file names in its trials/."
@@ -174,36 +168,44 @@ def chosen_cells(results: SweepResults, cell: str | None) -> list[RankedCell]:
 
 def best_json(cells: Sequence[RankedCell]) -> list[dict[str, Any]]:
     """The document of `best --json`: a cell without a finished trial has null for its setting."""
-    return [_cell_json(cell) for cell in cells]
-
-
-def _cell_json(ranked: RankedCell) -> dict[str, Any]:
-    cell = ranked.cell
-    head, best = cell.header, cell.best
-    return {
-        "cell": cell_name(*head.key), "encoder": head.encoder, "mode": head.mode, "task": head.task,
-        "variant": head.variant, "head": head.head, "metric": head.metric, "rank": ranked.rank,
-        "recommended": ranked.is_recommended, "trial": best and best.id,
-        "setting": best and best.setting, "dev": best and best.dev, "seeds": [final.seed for final in cell.finals],
-        **_spread_json("dev", cell.dev), **_spread_json("test", cell.test),
-    }  # fmt: skip
-
-
-def _spread_json(split: str, over: Spread | None) -> dict[str, float | None]:
-    return {f"{split}_mean": over.mean if over else None, f"{split}_std": over.std if over else None}
+    return [
+        {"cell": cell_name(*one.cell.header.key), **cell_figures(one.cell), "rank": one.rank,
+         "recommended": one.is_recommended, "trial": one.cell.best and one.cell.best.id,
+         "setting": one.cell.best and one.cell.best.setting, "dev": one.cell.best and one.cell.best.dev,
+         "seeds": [final.seed for final in one.cell.finals]}
+        for one in cells
+    ]  # fmt: skip
 
 
 def best_rows(cells: Sequence[RankedCell]) -> list[dict[str, object]]:
     """One row per cell: its name, rank, scores, and the searched part of the setting."""
-    return [_cell_row(cell) for cell in cells]
+    return [
+        {
+            "cell": cell_name(*one.cell.header.key), "rank": one.label,
+            "test": spread_text(one.cell.test, one.cell.header.metric), "best dev": best_dev_text(one.cell.best),
+            "head": one.cell.header.head,
+            "setting": setting_text(one.cell.best.setting, searched_names(one.cell.header))
+            if one.cell.best else NOTHING,
+        }
+        for one in cells
+    ]  # fmt: skip
 
 
-def _cell_row(ranked: RankedCell) -> dict[str, object]:
-    cell = ranked.cell
-    best = cell.best
+def cell_figures(cell: CellSummary) -> dict[str, Any]:
+    """A cell for programs: its parts, best trial, scores over seeds (fractions), sizes and cost; None if unknown."""
+    head, best, cost = cell.header, cell.best, cell.cost
     return {
-        "cell": cell_name(*cell.header.key), "rank": ranked.label,
-        "test": spread_text(cell.test, cell.header.metric),
-        "best dev": best_dev_text(best), "head": cell.header.head,
-        "setting": NOTHING if best is None else setting_text(best.setting, searched_names(cell.header)),
+        **{name: getattr(head, name) for name in ("encoder", "mode", "task", "variant", "head", "kind", "metric")},
+        "best_dev": best and best.dev, "best_trial": best and best.id, "best_epoch": best and best.best_epoch,
+        **spread_figures("dev", cell.dev), **spread_figures("test", cell.test),
+        **spread_figures("default_dev", cell.default_dev), **spread_figures("default_test", cell.default_test),
+        "train_examples": head.train_examples, "dev_examples": head.dev_examples, "train_seconds": cell.seconds,
+        "data_fingerprint": head.data_fingerprint, "task_parameters": best and best.task_parameters,
+        "gpu_hours": cost.gpu_hours, "energy_joules": cost.energy_joules, "peak_memory_bytes": cost.peak_memory_bytes,
+        "trained_parameters": cost.trained_parameters, "seconds_of_a_final": cost.seconds_of_a_final,
     }  # fmt: skip
+
+
+def spread_figures(name: str, over: Spread | None) -> dict[str, float | None]:
+    """The mean and the deviation over seeds."""
+    return {f"{name}_mean": over.mean if over else None, f"{name}_std": over.std if over else None}

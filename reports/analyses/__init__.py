@@ -1,4 +1,4 @@
-"""The analyses, one module each: the tables and figures of Peters, Ruder & Smith 2019 (P1), costs and tuning curves.
+"""The analyses, one module each: the tables and figures of Peters, Ruder & Smith 2019 (P1), and costs.
 
 A module's name is its name in `meltpoint analyse`. Each exports `ANALYSIS`; shared code is in `core`.
 """
@@ -6,7 +6,7 @@ A module's name is its name in `meltpoint analyse`. Each exports `ANALYSIS`; sha
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from meltpoint.reports.analyses.core.analysis import FORMATS, Analysis, AnalysisOptions
@@ -39,7 +39,7 @@ def get(name: str) -> Analysis:
 
 def analyse(
     name: str, chosen: Sequence[str], storage: StoragePath, *, encoders: Sequence[str] = (), tasks: Sequence[str] = (),
-    model: Path | None = None, corpus: Path | None = None, data_dir: str | None = None,
+    corpus: Path | None = None, data_dir: str | None = None,
     max_train_examples: int | None = None, out: Path | None = None, formats: Sequence[str] = (),
     tell: Callable[[str], None] = lambda line: None,
 ) -> list[Path]:  # fmt: skip
@@ -66,8 +66,6 @@ def analyse(
     for form in formats:
         if form not in FORMATS:
             raise registry.unknown(form, "format", FORMATS)
-    if model is not None and (len(encoders), len(tasks)) != (1, 1):
-        raise ValueError("--model holds one encoder tuned on one task; name them with one --encoder and one --task.")
     ledger = None if name == NO_SWEEP else Ledger(sweep_folder(storage, name))
     target = out or (ledger.folder if ledger else storage) / "analyses"
     if not isinstance(target, Path):
@@ -75,23 +73,8 @@ def analyse(
     options = AnalysisOptions(
         sweep=summarise(ledger) if ledger else None, ledger=ledger,
         out=target, encoders=tuple(encoders), tasks=tuple(tasks),
-        model=model, corpus=corpus, data_dir=data_dir, max_train_examples=max_train_examples,
+        corpus=corpus, data_dir=data_dir, max_train_examples=max_train_examples,
         formats=tuple(formats) or FORMATS, tell=tell,
     )  # fmt: skip
     options.check_names()
-    analyses = [get(analysis_name) for analysis_name in chosen]  # after the checks, since they import torch
-    _check_read(analyses, {"model": model, "corpus": corpus})
-    return [path for analysis in analyses for path in analysis.run(options)]
-
-
-def _check_read(analyses: Sequence[Analysis], options: Mapping[str, object]) -> None:
-    """Refuse an option that none of the analyses reads.
-
-    Raises:
-        ValueError: no analysis reads an option; the message names the analyses that do.
-    """
-    for option, value in options.items():
-        if value is not None and not any(option in analysis.reads for analysis in analyses):
-            readers = [name for name in names() if option in get(name).reads]
-            chosen = ", ".join(analysis.name for analysis in analyses)
-            raise ValueError(f"--{option} is not read by {chosen}; leave it out, or run {' or '.join(readers)}.")
+    return [path for analysis_name in chosen for path in get(analysis_name).run(options)]

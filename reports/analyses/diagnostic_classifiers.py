@@ -89,6 +89,4 @@ def _data_note(data: TrainingData) -> str:
     return f"Data of {data.task.name}: {'; '.join([sizes, *data.notes])} (fingerprint {data.fingerprint})."
 
 
-ANALYSIS = Analysis(
-    NAME, "figure 1: linear models on each layer's states, pretrained against fine-tuned", run, frozenset({"model"})
-)
+ANALYSIS = Analysis(NAME, "figure 1: linear models on each layer's states, pretrained against fine-tuned", run)

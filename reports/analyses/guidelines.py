@@ -2,14 +2,14 @@
 
 Δ = 🔥 − ❄ of each encoder on each task, by the comparisons of the result tables, and its mean over the tasks of a kind.
 The advice is a mode if the adjusted p-value of Δ is below 0.05, `❄ ≈ 🔥` if the interval stays within one point of 0,
-and `cannot be told` otherwise, with the sizes that would change it. If a mode has heads of several sizes on a task, a
+and `cannot be told` otherwise. If a mode has heads of several sizes on a task, a
 second table compares many task parameters with few in the same way.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +29,7 @@ NAME = "guidelines"
 COLUMNS = (
     Column("encoder"), Column("kind"), Column("task"), Column("split"), points("❄"), points("🔥"), points("Δ", "+.1f"),
     points("low", "+.1f"), points("high", "+.1f"), figures("adjusted p", ".3f"), figures("P(🔥 > ❄)", ".2f"),
-    Column("seeds"), Column("tasks agree"), figures("sign test p", ".3f"), Column("advice"),
-    Column("what would change it"), Column("P1 says"),
+    Column("seeds"), Column("advice"), Column("in words"), Column("P1 says"),
 )  # fmt: skip
 FREEZE, TUNE, EITHER, UNKNOWN = "use ❄", "use 🔥", "❄ ≈ 🔥", "cannot be told"
 SMALL = 0.01
@@ -40,7 +39,7 @@ HEAD_COLUMNS = (
     Column("encoder"), Column("mode"), Column("task"), Column("split"), Column("few"), figures("parameters", ",d"),
     points("score"), Column("many"), figures("parameters of many", ",d"), points("score of many"), points("Δ", "+.1f"),
     points("low", "+.1f"), points("high", "+.1f"), figures("adjusted p", ".3f"), Column("seeds"), Column("advice"),
-    Column("what would change it"), Column("P1 says"),
+    Column("in words"), Column("P1 says"),
 )  # fmt: skip
 ADD, SPARE, ALIKE = "add task parameters", "add few task parameters", "few do as well as many"
 PAPER_HEADS = {FROZEN: "add many task parameters", TUNED: "add minimal task parameters"}
@@ -56,16 +55,14 @@ METHOD = (
     "❄, 🔥: the mean over the finals' seeds ×100, on test if both cells are scored there, else on dev. Δ = 🔥 − ❄; "
     "low and high bound its 95 % interval, from a paired bootstrap over seeds and examples. Adjusted p: Holm's, over "
     "all tasks of this table. Of several variants of a mode on a task, the best on dev is shown.",
-    "Advice: the better mode if its adjusted p is below 0.05 (with a note if Δ is under one point, which P1's table 2 "
-    "does not colour), `❄ ≈ 🔥` if it is not and the interval stays within one point of 0, else `cannot be told`.",
-    "`all of the kind`: the mean Δ over the tasks above it, its 95 % interval with tasks as the sample (Student's t), "
-    "and the exact sign test over tasks (this alone if a task is scored by an error); `on these tasks` if each "
-    "task is claimed and the interval over tasks still holds 0. No interval covers the search: another search might "
-    "have found another setting.",
+    "Advice: the better mode if its adjusted p is below 0.05, `❄ ≈ 🔥` if it is not and the interval stays within one "
+    "point of 0, else `cannot be told`.",
+    "`all of the kind`: the mean Δ over the tasks above it and its 95 % interval with tasks as the sample (Student's "
+    "t), which gives the advice; none if a task is scored by an error. No interval covers the search: another search "
+    "might have found another setting.",
     "P1 says: table 1 of Peters, Ruder & Smith 2019, which studied ELMo and BERT-base.",
 )
 WHOLE = "all of the kind"
-NOTHING_MORE = "another task, data set or search; more seeds would not"
 
 
 @dataclass(frozen=True)
@@ -87,74 +84,6 @@ class Pair:
     def seeds(self) -> str:
         """`5 and 5`: the seeds of `lower` and `upper`."""
         return f"{len(self.lower.finals)} and {len(self.upper.finals)}"
-
-
-MOST_TASKS = 200
-"""The largest number of tasks suggested as enough."""
-
-
-@dataclass(frozen=True)
-class TaskAgreement:
-    """The differences of several tasks, taken as a sample of tasks.
-
-    Attributes:
-        deltas: one per task, fractions; at least one.
-    """
-
-    deltas: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """The mean over tasks."""
-        return math.fsum(self.deltas) / len(self.deltas)
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Student's 95 % interval of the mean over tasks; None for one task."""
-        from scipy.stats import sem, t  # takes a second to import
-
-        if len(self.deltas) < 2:
-            return None
-        error = float(sem(self.deltas))
-        if error == 0:
-            return self.mean, self.mean
-        low, high = t.interval(1 - ALPHA, len(self.deltas) - 1, loc=self.mean, scale=error)
-        return float(low), float(high)
-
-    @property
-    def above(self) -> int:
-        """The number of tasks whose difference is above 0."""
-        return sum(delta > 0 for delta in self.deltas)
-
-    @property
-    def below(self) -> int:
-        """The number of tasks whose difference is below 0."""
-        return sum(delta < 0 for delta in self.deltas)
-
-    @property
-    def agreeing(self) -> int:
-        """The number of tasks on the majority side."""
-        return max(self.above, self.below)
-
-    @property
-    def p_sign(self) -> float:
-        """The exact two-sided sign test over the tasks with a difference; 1 if there are none."""
-        return _sign_test(self.above, self.above + self.below)
-
-    @property
-    def needed_tasks(self) -> int | None:
-        """The number of tasks at which a sign test would fall below `ALPHA`, at the same rate of agreement."""
-        share = self.agreeing / len(self.deltas)
-        if share <= 0.5:
-            return None
-        sizes = range(len(self.deltas), MOST_TASKS + 1)
-        return next((size for size in sizes if _sign_test(math.floor(share * size), size) < ALPHA), None)
-
-
-def _sign_test(above: int, count: int) -> float:
-    from scipy.stats import binomtest  # takes a second to import
-
-    return float(binomtest(above, count).pvalue) if count else 1.0
 
 
 def run(options: AnalysisOptions) -> list[Path]:
@@ -238,7 +167,7 @@ def _head_row(pair: Pair) -> tuple[Value, ...]:
     return (
         few.header.encoder, mode, few.header.task, known.split, few.header.head, few.best.task_parameters, below,
         many.header.head, many.best.task_parameters, above, *_difference(known), known.p_holm,
-        pair.seeds, verdict(known, ADD, SPARE, ALIKE), what_would_change(known), PAPER_HEADS.get(mode, "not studied"),
+        pair.seeds, verdict(known, ADD, SPARE, ALIKE), known.words, PAPER_HEADS.get(mode, "not studied"),
     )  # fmt: skip
 
 
@@ -250,19 +179,40 @@ def _kind_rows(encoder: str, kind: str, pairs: list[Pair]) -> list[tuple[Value, 
         known = pair.comparison
         rows.append((
             encoder, kind_text, pair.lower.header.task, known.split, *Score.each(pair.scores, known.metric),
-            *_difference(known), known.p_holm, known.probability_better, pair.seeds, None, None, advice(known),
-            what_would_change(known), paper,
+            *_difference(known), known.p_holm, known.probability_better, pair.seeds,
+            verdict(known, TUNE, FREEZE, EITHER), known.words, paper,
         ))  # fmt: skip
     if len(pairs) > 1:
-        comparisons = [pair.comparison for pair in pairs]
-        tasks = TaskAgreement(tuple(one.gain for one in comparisons))
-        low, high = tasks.interval or (None, None)
-        mean = (tasks.mean, low, high) if _in_one_unit(comparisons) else (None, None, None)
+        gains = [pair.comparison.gain for pair in pairs]
+        mean, low, high = over_tasks(gains) if all(in_points(pair.comparison.metric) for pair in pairs) else NO_MEAN
+        said = f"🔥 is ahead on {sum(gain > 0 for gain in gains)} of {some(len(gains), 'task')}"
         rows.append((
-            encoder, kind_text, WHOLE, None, None, None, *mean, None, None, None, agreeing(tasks),
-            tasks.p_sign, kind_advice(tasks, comparisons), what_would_change_kind(tasks), paper,
+            encoder, kind_text, WHOLE, None, None, None, mean, low, high, None, None, None, kind_advice(low, high),
+            said, paper,
         ))  # fmt: skip
     return rows
+
+
+NO_MEAN = (None, None, None)
+"""Errors of unlike tasks have unlike units, so that they have no mean."""
+
+
+def over_tasks(gains: Sequence[float]) -> tuple[float, float, float]:
+    """The mean over two tasks or more and its 95 % interval (Student's t), with tasks as the sample."""
+    from scipy.stats import sem, t  # takes a second to import
+
+    mean = math.fsum(gains) / len(gains)
+    half = float(sem(gains) * t.ppf(1 - ALPHA / 2, len(gains) - 1))
+    return mean, mean - half, mean + half
+
+
+def kind_advice(low: float | None, high: float | None) -> str:
+    """The advice for a kind of task, from the interval over its tasks."""
+    if low is None or high is None:
+        return UNKNOWN
+    if not low <= 0 <= high:
+        return TUNE if low > 0 else FREEZE
+    return EITHER if max(-low, high) <= SMALL else UNKNOWN
 
 
 def _difference(comparison: Comparison) -> tuple[Score | None, ...]:
@@ -270,71 +220,15 @@ def _difference(comparison: Comparison) -> tuple[Score | None, ...]:
     return Score.each((comparison.delta, comparison.low, comparison.high), comparison.metric)
 
 
-def _in_one_unit(comparisons: Iterable[Comparison]) -> bool:
-    """True if differences may be averaged: errors of unlike tasks have unlike units."""
-    return all(in_points(one.metric) for one in comparisons)
-
-
-def advice(comparison: Comparison) -> str:
-    """The advice that follows from the difference 🔥 − ❄ on a task."""
-    return verdict(comparison, TUNE, FREEZE, EITHER)
-
-
 def verdict(comparison: Comparison, upper: str, lower: str, alike: str) -> str:
     """The conclusion from a difference: `upper` or `lower` is better, both are `alike`, or it cannot be told."""
     if comparison.is_claimed:
-        return _better(comparison.gain, upper, lower, has_points=in_points(comparison.metric))
+        return upper if comparison.gain > 0 else lower
     if comparison.low is None or comparison.high is None:
         return UNKNOWN
     # an interval that is wide and holds 0 does not show that they are alike
     is_small = in_points(comparison.metric) and max(-comparison.low, comparison.high) <= SMALL
     return alike if is_small else UNKNOWN
-
-
-def _better(delta: float, upper: str, lower: str, has_points: bool = True) -> str:
-    better = upper if delta > 0 else lower
-    return f"{better} (by under one point)" if has_points and abs(delta) < SMALL else better
-
-
-def what_would_change(comparison: Comparison) -> str:
-    """The sizes needed for a clearer or different conclusion on a task."""
-    if comparison.is_claimed:
-        return NOTHING_MORE
-    if comparison.low is None:
-        return f"no interval: {comparison.reason}"
-    if comparison.needed_seeds is None:
-        return f"more than {some(comparison.examples, 'example')}; no number of seeds would"
-    return f"about {some(comparison.needed_seeds, 'seed')}, or more than {some(comparison.examples, 'example')}"
-
-
-def agreeing(tasks: TaskAgreement) -> str:
-    """`3 of 3 for 🔥`, or `1 of 2 each` if the modes tie."""
-    if tasks.above == tasks.below:
-        return f"{tasks.above} of {len(tasks.deltas)} each"
-    return f"{tasks.agreeing} of {len(tasks.deltas)} for {'🔥' if tasks.above > tasks.below else '❄'}"
-
-
-def kind_advice(tasks: TaskAgreement, comparisons: Sequence[Comparison]) -> str:
-    """The advice for a kind of task: from the interval over tasks, or for these tasks alone if each is claimed."""
-    has_points = _in_one_unit(comparisons)
-    low, high = (tasks.interval if has_points else None) or (-math.inf, math.inf)
-    if not low <= 0 <= high:
-        return _better(tasks.mean, TUNE, FREEZE)
-    if all(one.is_claimed for one in comparisons) and tasks.agreeing == len(comparisons):
-        return f"{_better(tasks.mean, TUNE, FREEZE, has_points)} on these tasks"
-    return EITHER if max(-low, high) <= SMALL else UNKNOWN
-
-
-def what_would_change_kind(tasks: TaskAgreement) -> str:
-    """`3 of 3 tasks agree; a sign test needs 6 tasks to reach 0.05`."""
-    found = f"{tasks.agreeing} of {some(len(tasks.deltas), 'task')} agree"
-    if tasks.p_sign < ALPHA:
-        return f"{found}; tasks of another sort"
-    needed = tasks.needed_tasks
-    if needed is None:
-        return f"{found}; at that rate no number of tasks would"
-    about = "" if tasks.agreeing == len(tasks.deltas) else "about "
-    return f"{found}; a sign test needs {about}{needed} tasks to reach {ALPHA:g}"
 
 
 def paper_advice(encoder: str, kind: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
-from meltpoint.reports.analyses.core.edge import ContinuousSide, DiscreteSide, Edge, Estimate, entropy_bits, information
+from meltpoint.reports.analyses.core.edge import ContinuousSide, DiscreteSide, Estimate, entropy_bits, information
 from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Line, Panel, Value, figures, in_rows
 from meltpoint.reports.analyses.core.states import States, load_inputs, split_states, stages
 from meltpoint.tasks.core.task import TrainingData
@@ -97,7 +97,7 @@ def _curves(
     options: AnalysisOptions, encoder_name: str, data: TrainingData
 ) -> tuple[Panel, Panel, list[tuple[Value, ...]], list[str]]:  # fmt: skip
     """The panels (estimate, excess of the first pass), rows and notes of one encoder on one task."""
-    task, edge = data.task, Edge()
+    task = data.task
     labels = np.array([example.label for example in data.dev], dtype=np.int64)
     most, rows, notes = entropy_bits(labels), [], []
     upper: list[Line] = []
@@ -106,7 +106,7 @@ def _curves(
     for stage in stages(options, encoder_name, data):
         options.tell(f"{task.name}, {encoder_name}: reading {stage.name} states")
         states = split_states(stage.encoder, task.kind, data.dev)
-        measured = [measure(layer, labels, edge) for layer in states]
+        measured = [measure(layer, labels) for layer in states]
         rows += [_row(encoder_name, task.name, stage.name, n, layer, most) for n, layer in enumerate(measured)]
         upper.append(Line(stage.name, tuple(layer.estimate.bits for layer in measured)))
         errors = tuple(2 * layer.chance[1] for layer in measured)
@@ -114,7 +114,7 @@ def _curves(
         notes.append(f"{task.name}, {stage.note}.")
         shape = states.shape
     noise = np.random.default_rng(0).standard_normal(shape[1:]).astype(np.float32)
-    checked = measure(noise, labels, edge)
+    checked = measure(noise, labels)
     rows.append(_row(encoder_name, task.name, RANDOM, None, checked, most))
     upper.append(Line(RANDOM, (checked.estimate.bits,) * shape[0], is_reference=True))
     lower.append(Line(RANDOM, (checked.excess,) * shape[0], is_reference=True))
@@ -128,18 +128,18 @@ def _curves(
     )
 
 
-def measure(states: States, labels: NDArray[np.int64], edge: Edge) -> LayerInformation:
+def measure(states: States, labels: NDArray[np.int64]) -> LayerInformation:
     """The information of one layer's states about the labels, and about shuffles of the labels.
 
     Args:
         states: (examples, dim).
         labels: (examples,).
     """
-    hashed = ContinuousSide(states.astype(np.float64), edge)
+    hashed = ContinuousSide(states.astype(np.float64))
     shuffle = np.random.default_rng(0)
     orders = [shuffle.permutation(len(labels)) for _ in range(SHUFFLES)]
-    others = tuple(information(hashed, DiscreteSide(labels[order], edge), edge) for order in orders)
-    return LayerInformation(information(hashed, DiscreteSide(labels, edge), edge), others)
+    others = tuple(information(hashed, DiscreteSide(labels[order])) for order in orders)
+    return LayerInformation(information(hashed, DiscreteSide(labels)), others)
 
 
 def _row(
@@ -151,7 +151,4 @@ def _row(
     return encoder_name, task, stage, layer, bits, worst, first_pass, mean, deviation, measured.excess, most
 
 
-ANALYSIS = Analysis(
-    NAME, "figure 2: mutual information of each layer's states and the labels (EDGE), with checks", run,
-    frozenset({"model"}),
-)  # fmt: skip
+ANALYSIS = Analysis(NAME, "figure 2: mutual information of each layer's states and the labels (EDGE), with checks", run)

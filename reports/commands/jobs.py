@@ -43,7 +43,6 @@ DriverCpus = Annotated[
         rich_help_panel="Where it runs",
     ),
 ]  # fmt: skip
-AttemptNumber = Annotated[int | None, typer.Option("--attempt", min=1, help="An earlier attempt; the last otherwise.")]
 
 
 @exit_on_error()
@@ -88,7 +87,7 @@ def submit(
 def logs(
     name: NameArgument, address: JobAddress = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
-    attempt: AttemptNumber = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="An earlier attempt; the last otherwise.")] = None,
 ) -> None:  # fmt: skip
     """Print the output of a submitted sweep. With -f, exit with status 1 if the job failed or was stopped."""
     from meltpoint.sweeps.jobs.client import last_attempt
@@ -97,12 +96,12 @@ def logs(
     job = last_attempt(name, client.jobs(), attempt)
     if follow:
         try:
-            job = client.follow(job.name, _write)
+            job = client.follow(job.name, show)
         except KeyboardInterrupt:
             complain(f"{job.name} is still running; `meltpoint stop {name}` ends it.")
             raise typer.Exit(DONE) from None
     else:
-        _write(client.log(job.name))
+        show(client.log(job.name))
     if job.is_over:
         tell(in_words(job), err=True)
     if follow and job.status != "SUCCEEDED":
@@ -151,10 +150,6 @@ def _variables(names: list[str]) -> dict[str, str]:
         if name not in os.environ:
             raise ValueError(f"--env {name} is not set here; export it first.")
     return {name: os.environ[name] for name in names}
-
-
-def _write(text: str) -> None:
-    show(text)
 
 
 def in_words(job: Job) -> str:
@@ -223,7 +218,7 @@ def _ask_for_status(client: JobClient, name: str, job: Job, as_json: bool) -> No
         print_json({**found, "job": _as_json(job, client)})
     else:
         tell(in_words(job))
-        _write(answer.text if answer.ok else f"No table: {answer.text}")
+        show(answer.text if answer.ok else f"No table: {answer.text}")
         _say_which_counts([job] if answer.ok else [])
     if not answer.ok and job.is_over:
         raise typer.Exit(FAILED)

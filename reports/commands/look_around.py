@@ -61,6 +61,7 @@ def list_names(
         show_sweeps(storage, as_json)
         return
     from meltpoint.sweeps.command_line.listing import inventory, overview, parameters_of_cell
+    from meltpoint.sweeps.storage.files import readable_storage
 
     if (encoder or task or head) and not mode:
         raise ValueError(
@@ -69,21 +70,15 @@ def list_names(
     if mode and what is not Listable.spaces:
         raise ValueError(f"--mode is for spaces, not for {what or 'nothing'}; see: list spaces --mode {mode}.")
     rows = parameters_of_cell(mode, encoder or ANY_ENCODER, task, head) if mode else inventory(what) if what else []
-    rows = rows if what else [*overview(), sweeps_row(storage)]
+    if not what:
+        names = sorted(path.parent.name for path in readable_storage(storage).glob("*/sweep.json"))
+        rows = [*overview(), {"list": "sweeps", "count": len(names), "for example": names[:2]}]
     if as_json:
         print_json(rows)
         return
     from meltpoint.reports.layout import show_rows
 
     show_rows(rows, Screen())
-
-
-def sweeps_row(storage: str) -> dict[str, object]:
-    """The row of a storage's sweeps in `list` without an argument."""
-    from meltpoint.sweeps.storage.files import readable_storage
-
-    names = sorted(path.parent.name for path in readable_storage(storage).glob("*/sweep.json"))
-    return {"list": "sweeps", "count": len(names), "for example": names[:2]}
 
 
 @exit_on_error()

@@ -31,6 +31,7 @@ from meltpoint.tasks.core.files import exists, regular
 from meltpoint.tasks.core.wording import some
 
 if TYPE_CHECKING:
+    from meltpoint.sweeps.results.export import Form
     from meltpoint.sweeps.results.summary import SweepSummary
 
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 def status(
     name: Annotated[str | None, typer.Argument(help="The sweep's name; every sweep of the storage otherwise.")] = None,
     storage: Storage = "runs", address: JobAddress = None, as_json: AsJson = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Refresh until the sweep ends.")] = False,
 ) -> None:  # fmt: skip
     """Show each cell's trials by state, best dev score and finals, and the job of a submitted sweep."""
     if name is None:
@@ -46,11 +46,6 @@ def status(
         return
     if address is not None or (ADDRESS in os.environ and not is_here(name, storage)):
         status_of_job(name, storage, address, as_json, read_view)
-        return
-    if watch and not as_json:
-        from meltpoint.reports.status_view import watch as follow
-
-        follow(lambda: read_view(name, storage), Screen())
         return
     summary = read_view(name, storage)
     if as_json:
@@ -63,15 +58,15 @@ def status(
 
 def show_sweeps(storage: str, as_json: bool) -> None:
     """Print the sweeps of a storage, a row each: `status` without a name, and `list sweeps`."""
-    from meltpoint.reports.findings import sweep_rows
+    from meltpoint.reports.findings import shown_sweep, sweep_rows
     from meltpoint.reports.layout import show_rows
     from meltpoint.sweeps.storage.files import readable_storage
 
     rows = sweep_rows(readable_storage(storage))
     if as_json:
-        print_json([row.as_json() for row in rows])
+        print_json(rows)
     elif rows:
-        show_rows([row.as_row() for row in rows], Screen())
+        show_rows([*map(shown_sweep, rows)], Screen())
     else:
         tell(f"No sweep in {storage} yet; start one with `meltpoint sweep`, or name another --storage.")
 
@@ -105,16 +100,11 @@ def report(
     margin: Annotated[
         float | None, typer.Option(help="Points within which modes are level; the sweep's own otherwise.")
     ] = None,
-    dashboard: Annotated[
-        str | None, typer.Option(help="html: MLflow's address for links. Default: http://127.0.0.1:5000, as in `ui`.")
-    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="The tables as text, with every difference and the meaning of figures.")
     ] = False,
 ) -> None:  # fmt: skip
     """Report a sweep's results so far: md, csv, json, tex, or html, a page with everything."""
-    if table_format is not TableFormat.html and dashboard:
-        raise ValueError("--dashboard is only for pages; add --format html.")
     from meltpoint.reports.report import report as make
     from meltpoint.sweeps.specification.sweep_options import check_margin
     from meltpoint.sweeps.storage.files import write
@@ -129,7 +119,7 @@ def report(
         return
     for line in summary.damaged:  # a CSV file has no room for it
         tell(line, err=True)
-    text = make(summary, (table_format or TableFormat.md).value, beside, dashboard, level)
+    text = make(summary, (table_format or TableFormat.md).value, beside, level)
     if out is None:
         show(text)
         return
@@ -159,10 +149,12 @@ def export(
     target = out or ledger.folder / "exports"
     for path in export_cells(ledger, summary, target, cell, export_format.value):
         tell(path)
-    if model or transformers or onnx:
-        from meltpoint.reports.results import asked_forms, export_finalists
+    asked = {"model": model, "transformers": transformers, "onnx": onnx}
+    if any(asked.values()):
+        from meltpoint.reports.results import export_finalists
 
-        export_finalists(ledger, summary, target, cell, asked_forms(model, transformers, onnx), tell)
+        forms: list[Form] = [form for form, is_asked in asked.items() if is_asked]  # type: ignore[misc]
+        export_finalists(ledger, summary, target, cell, forms, tell)
 
 
 @exit_on_error(goes_on=True)
@@ -192,21 +184,20 @@ def ensemble(
 def analyse(
     name: NameArgument, analysis: AnalysesArgument,
     encoder: Encoders = None, task: Tasks = None,
-    model: Annotated[Path | None, typer.Option(help="A fine-tuned finalist's folder (`export --model`).")] = None,
-    corpus: Annotated[Path | None, typer.Option(help="A text file to compare the tasks' words with.")] = None,
+    corpus: Annotated[Path | None, typer.Option(help="genres: a text file to compare their words with.")] = None,
     data_dir: DataDir = None, max_train_examples: MaxTrainExamples = None,
     out: Annotated[Path | None, typer.Option(help="Output folder; the sweep's analyses/ otherwise.")] = None,
     formats: Annotated[list[str] | None, typer.Option("--format", help="md, csv, tex, svg, png; else all.")] = None,
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """Compute the papers' tables and figures, costs and tuning curves, of a sweep or (with -) of encoders and tasks."""
+    """Compute the papers' tables and figures, and costs, of a sweep or (with -) of encoders and tasks."""
     from meltpoint.reports.analyses import analyse as run
     from meltpoint.sweeps.command_line.spec_from_options import encoder_names, split_at_commas, task_names
     from meltpoint.sweeps.storage.files import readable_storage
 
     written = run(
         name, split_at_commas(analysis), readable_storage(storage), encoders=encoder_names(encoder or ()),
-        tasks=task_names(task or ()), model=model, corpus=corpus,
+        tasks=task_names(task or ()), corpus=corpus,
         data_dir=str(data_dir.absolute()) if data_dir else None, max_train_examples=max_train_examples, out=out,
         formats=split_at_commas(formats or ()), tell=lambda line: tell(line, err=True),
     )  # fmt: skip
@@ -270,12 +261,6 @@ def train(
     talk = Screen(stderr=True)
     where = str(data_dir.absolute()) if data_dir else None
     done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk), out, transformers)
-    if out is not None:
-        from meltpoint.reports.cell_card import trained_card
-        from meltpoint.sweeps.results.export import CARD
-        from meltpoint.sweeps.storage.files import write
-
-        write(out / CARD, trained_card(done, "transformers" if transformers else "model"))
     if as_json:
         print_json(done.as_json())
     else:

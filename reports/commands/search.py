@@ -172,7 +172,7 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
         end_now(outcome.exit_status)
 
     with stoppable(), _cluster(spec, resources) as cluster:  # Ray starts while Python imports the rest
-        from meltpoint.reports.cell_card import cell_card
+        from meltpoint.reports.model_card import cell_card
         from meltpoint.reports.report import kept_files
         from meltpoint.reports.results import results_of
         from meltpoint.sweeps.driver.run import Writers
@@ -250,7 +250,6 @@ def demo(options: SweepOptions, name: Name = "demo") -> None:
     from meltpoint.sweeps.storage.files import storage_path, sweep_folder
 
     spec = demo_spec(name)
-    refuse_other(spec, options.storage)
     folder = _keep_model(_run(spec, options), sweep_folder(storage_path(options.storage), name))
     from meltpoint.adapters.exported_model import load_folder
 
@@ -276,21 +275,3 @@ def demo_spec(name: str) -> SweepSpec:
         seeds=2, overrides=("epochs=4",),
     )  # fmt: skip
     return SweepSpec(name=name, blocks=(frozen, tuned))
-
-
-def refuse_other(spec: SweepSpec, storage: str) -> None:
-    """Refuse a name that another sweep already has, such as the demo of an older version.
-
-    Raises:
-        ValueError: with both remedies.
-    """
-    from meltpoint.sweeps.ledger.ledger import Ledger
-    from meltpoint.sweeps.results.sweep_file import read_sweep
-    from meltpoint.sweeps.storage.files import storage_folder
-
-    ledger = Ledger(storage_folder(storage) / spec.name)
-    if ledger.specification.exists() and read_sweep(ledger).spec != spec:
-        raise ValueError(
-            f"{ledger.folder} holds another sweep, perhaps the demo of an older version: name this one with "
-            f"--name demo2, or remove that one with `meltpoint rm {spec.name}`."
-        )

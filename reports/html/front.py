@@ -1,6 +1,6 @@
 """The front of the page as values: recommendations with their bars, warnings, the ❄/🔥 table, and the charts.
 
-The charts are tuning curves with their bands, the history of each search, and score against cost.
+The charts are the history of each search, and score against cost.
 """
 
 from __future__ import annotations
@@ -12,32 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from meltpoint.reports.formats import marks, p_text, title
-from meltpoint.reports.notes import FOLDED
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.cost import Point, pareto, trade_offs
-from meltpoint.reports.statistics.tuning_curves import LEVELS, MOST_TRIALS, CellCurve, CurvePoint, cell_curve
 from meltpoint.reports.table_values import Delta, EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.ledger.ledger import TASK
 from meltpoint.sweeps.results.cost import spread_text
 from meltpoint.sweeps.results.export import KEPT
-from meltpoint.sweeps.results.guards import Kind, guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import gain, limits
 from meltpoint.tasks.core.scoring import axis_name, in_points, scale, score_text
 from meltpoint.tasks.core.wording import some
-
-LINE_POINTS = 60
-"""Points of a line; the curve is a step function of the number of trials."""
-MOST_NAMED = 4
-"""The number of cells from which notes count them instead of naming them."""
-MOST_SIMULATED = 64
-"""The page uses at most this many random trials, the first ones: their bands take 3 seconds, bands of 256 a minute."""
 
 
 @dataclass(frozen=True)
@@ -53,30 +41,6 @@ class Chart:
     title: str
     data: dict[str, Any]
     text: str
-
-
-def tuning_charts(summary: SweepSummary) -> tuple[list[Chart], list[str]]:
-    """A chart of tuning curves for each task, and a note for each cell without a curve or with omissions."""
-    charts: dict[tuple[str, str], list[CellCurve]] = {}
-    notes: dict[str, list[str]] = {}
-    for cell in summary.cells:
-        name = ".".join(cell.header.key)
-        if not cell.search:
-            notes.setdefault("no curve: no trial has ended", []).append(name)
-            continue
-        curve = cell_curve(cell, MOST_SIMULATED)
-        lines = [*(curve.valid_words, *curve.notes)]
-        if curve.trials.left_out:
-            lines.append(f"`meltpoint analyse {summary.name} tuning_curves` counts up to {MOST_TRIALS} of them")
-        for line in lines:
-            notes.setdefault(line, []).append(name)
-        if curve.curve is not None:
-            charts.setdefault((cell.header.task, cell.header.metric), []).append(curve)
-    several = len({cell.header.encoder for cell in summary.cells}) > 1
-    return [_tuning_chart(task, metric, found, several) for (task, metric), found in charts.items()], [
-        f"{', '.join(names) if len(names) < MOST_NAMED else some(len(names), 'cell')}: {line}."
-        for line, names in notes.items()
-    ]  # fmt: skip
 
 
 def ends(metric: str) -> list[float | None]:
@@ -128,32 +92,6 @@ def _name(cell: CellSummary, several: bool) -> str:
     return " ".join(part for part in (head.encoder if several else "", title(head.mode), head.variant) if part)
 
 
-def _tuning_chart(task: str, metric: str, curves: Sequence[CellCurve], several: bool) -> Chart:
-    lines = [_line(one, several) for one in curves]
-    text = "; ".join(f"{line['name']}: {line['points'][0][1]:.1f} with 1 trial, {line['points'][-1][1]:.1f} with "
-                     f"{line['points'][-1][0]:.0f}" for line in lines)  # fmt: skip
-    data = {"lines": lines, "x": "random trials", "y": f"dev {axis_name(metric)}", "limits": ends(metric)}
-    return Chart(f"{task} ({metric})", data, f"Median best dev score: {text}.")
-
-
-def _line(one: CellCurve, several: bool) -> dict[str, Any]:
-    assert one.curve is not None
-    shown = one.curve.at([float(k) for k in np.geomspace(1.0, one.curve.end, LINE_POINTS)])
-    head = one.header
-    name = " ".join(part for part in (head.encoder if several else "", title(head.mode), head.variant) if part)
-    return {
-        "name": name, "mode": head.mode,
-        "points": [[round(point.trials, 4), round(scale(one.header.metric) * point.median, 4)] for point in shown],
-        "bands": [_band(shown, place, scale(one.header.metric)) for place in range(len(LEVELS))],
-    }  # fmt: skip
-
-
-def _band(shown: Sequence[CurvePoint], place: int, factor: float) -> list[list[float]]:
-    """(trials, low, high) of the points within the band's valid range."""
-    inside = [(point.trials, band) for point in shown if (band := point.bands[place]) is not None]
-    return [[round(trials, 4), round(factor * low, 4), round(factor * high, 4)] for trials, (low, high) in inside]
-
-
 def cost_charts(cells: Sequence[CellSummary]) -> list[Chart]:
     """A chart of score against the seconds of one run for each task."""
     tasks: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -190,10 +128,6 @@ def _cost_chart(task: str, metric: str, groups: list[dict[str, Any]]) -> Chart:
 BASELINE = "baseline"
 EXAMPLES = {"sentence": '"a text"', "pair": '("a text", "another text")', "words": '["Words", "of", "a", "sentence"]'}
 """Input of a kind of task → an argument of `predict`, as Python code."""
-WARNINGS: dict[str, str] = {
-    "data": "the data cannot tell close settings apart, or are faulty",
-    **{kind: words for kind, (words, _) in FOLDED.items()},
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -351,21 +285,6 @@ def use_of(known: Recommendation, summary: SweepSummary) -> tuple[str, str]:
         commands = f"{shlex.join(export)}\n{shlex.join(['meltpoint', 'predict', folder, new])}"
     python = f'import meltpoint as mp\nmodel = mp.load_model("{folder}")\nprint(model.predict([{example}]))'
     return commands, python
-
-
-def warnings_by_kind(summary: SweepSummary) -> list[tuple[str, list[str]]]:
-    """A headline for each kind of warning, with its lines; equal warnings of several cells share one."""
-    found: dict[Kind, dict[str, list[str]]] = {}
-    for guard in guards(summary):
-        name = guard.cell[2] if guard.kind == "data" else cell_name(*guard.cell)
-        found.setdefault(guard.kind, {}).setdefault(guard.text, []).append(name)
-    grouped = []
-    for kind, texts in found.items():
-        names = list(dict.fromkeys(name for each in texts.values() for name in each))
-        noun = "task" if kind == "data" else "cell"
-        lines = [f"{', '.join(dict.fromkeys(each))}: {text}." for text, each in texts.items()]
-        grouped.append((f"{some(len(names), noun)}: {WARNINGS[kind]}", lines))
-    return grouped
 
 
 def front_tables(results: SweepResults) -> list[FrontTable]:

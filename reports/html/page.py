@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,78 +13,25 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from meltpoint.reports.findings import GAIN_HEADS, gain_rows, without_defaults
-from meltpoint.reports.formats import duration, marks, percent
-from meltpoint.reports.html.cell_sections import CellSection, cell_section
-from meltpoint.reports.html.errors import Disagreements, disagreements
+from meltpoint.reports.findings import GAIN_HEADS, NO_DEFAULTS, gain_rows
+from meltpoint.reports.formats import marks
+from meltpoint.reports.html.cell_sections import MOST_ROWS, cell_section
 from meltpoint.reports.html.front import (
-    Card,
-    Chart,
-    FrontTable,
     cards,
     cost_charts,
     front_tables,
     history_charts,
-    tuning_charts,
-    warnings_by_kind,
 )
-from meltpoint.reports.html.trials import MOST_ROWS
-from meltpoint.reports.notes import notes
+from meltpoint.reports.notes import folded_warnings, notes, state_line
 from meltpoint.reports.report_json import finite
 from meltpoint.reports.results import SweepResults, ran_nowhere
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows, pareto_rows
 from meltpoint.reports.statistics.finals_scores import CLASS_HEADS
-from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.tasks.core.wording import some
 
 DASHBOARD = "http://127.0.0.1:5000"
 """The address of `meltpoint ui`."""
 MOST_WHOLE = 11
 """Most columns of a table that fits on A4 without breaking words."""
-WEB_ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
-
-
-@dataclass(frozen=True)
-class Page:
-    """Everything that the page shows, before it is rendered.
-
-    Attributes:
-        warnings: (headline, lines) of each kind.
-        tuning, history, cost: the charts of the front.
-        curve_notes: the valid ranges of the cells' tuning curves, or the reason why there is none.
-        data: the input of the scripts: the cells' trials and the charts' points.
-    """
-
-    results: SweepResults
-    cards: list[Card]
-    tables: list[FrontTable]
-    warnings: list[tuple[str, list[str]]]
-    tuning: list[Chart]
-    history: list[Chart]
-    cost: list[Chart]
-    curve_notes: list[str]
-    cells: list[CellSection]
-    disagreements: list[Disagreements]
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """The object that the page's scripts read."""
-        return {
-            "tuning": [chart.data for chart in self.tuning], "cost": [chart.data for chart in self.cost],
-            "history": [chart.data for chart in self.history], "cells": [cell.as_json() for cell in self.cells],
-        }  # fmt: skip
-
-
-def page_of(results: SweepResults) -> Page:
-    """The contents of a sweep's page, also while it is running."""
-    summary = results.summary
-    tuning, curve_notes = tuning_charts(summary)
-    shares = row_shares([len(cell.search) for cell in summary.cells])
-    cells = [cell_section(cell, summary, share) for cell, share in zip(summary.cells, shares, strict=True)]
-    return Page(
-        results, cards(results), front_tables(results), warnings_by_kind(summary), tuning, history_charts(summary),
-        cost_charts(summary.cells), curve_notes, cells, disagreements(summary),
-    )  # fmt: skip
 
 
 def row_shares(counts: list[int], most: int = MOST_ROWS) -> list[int]:
@@ -94,27 +40,23 @@ def row_shares(counts: list[int], most: int = MOST_ROWS) -> list[int]:
     return counts if total <= most else [max(1, count * most // total) for count in counts]
 
 
-def html(results: SweepResults, dashboard: str = DASHBOARD) -> str:
-    """Render the page.
-
-    Args:
-        dashboard: the address of MLflow's dashboard, for links to runs.
-
-    Raises:
-        ValueError: the dashboard's address is not a web address.
-    """
-    if not WEB_ADDRESS.fullmatch(dashboard):
-        raise ValueError(f"--dashboard {dashboard}: write an address that begins with http:// or https://.")
-    page = page_of(results)
-    data = embedded(page.data | {"dashboard": dashboard.rstrip("/")})
+def html(results: SweepResults) -> str:
+    """Render the page of a sweep, also while it is running."""
+    summary = results.summary
+    shares = row_shares([len(cell.search) for cell in summary.cells])
+    cells = [cell_section(cell, summary, share) for cell, share in zip(summary.cells, shares, strict=True)]
+    charts = {"history": history_charts(summary), "cost": cost_charts(summary.cells)}
+    data = {name: [chart.data for chart in each] for name, each in charts.items()}
     style, scripts = asset("page.css"), [asset("vendor/echarts.min.js"), *map(asset, SCRIPTS)]
     text = _environment().get_template("page.html.jinja").render(
-        page=page, summary=results.summary, state=_state(results.summary),
-        gains=_gains(results), cost_rows=cost_rows(results.summary), cost_notes=cost_notes(results.summary),
-        pareto_rows=pareto_rows(results.summary), footnotes=list(enumerate(results.table.footnotes, 1)),
-        legend=results.legend, notes=notes(results.summary), dashboard=dashboard.rstrip("/"),
-        policy=policy(style, scripts), style=Markup(style),
-        class_heads=CLASS_HEADS, scripts=[Markup(script) for script in scripts], data=Markup(data),
+        **charts, cards=cards(results), tables=front_tables(results), warnings=folded_warnings(summary), cells=cells,
+        summary=summary, state=state_line(summary), gain_heads=GAIN_HEADS, gains=gain_rows(results.gains),
+        no_gains=NO_DEFAULTS if ran_nowhere(results.gains) else "", cost_rows=cost_rows(summary),
+        cost_notes=cost_notes(summary), pareto_rows=pareto_rows(summary),
+        footnotes=list(enumerate(results.table.footnotes, 1)), legend=results.legend, notes=notes(summary),
+        dashboard=DASHBOARD, policy=policy(style, scripts), style=Markup(style), class_heads=CLASS_HEADS,
+        scripts=[Markup(script) for script in scripts],
+        data=Markup(embedded({**data, "cells": [cell.data for cell in cells], "dashboard": DASHBOARD})),
     )  # fmt: skip
     return text + "\n"
 
@@ -137,7 +79,6 @@ def _environment() -> Environment:
         "prose": prose,
         "breakable": breakable,
         "many": many,
-        "percent": percent,
         "marks": lambda number: marks([number]),
     }
     return made
@@ -176,22 +117,3 @@ def policy(style: str, scripts: list[str]) -> str:
 
 def _source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _state(summary: SweepSummary) -> str:
-    done = sum(cell.is_done for cell in summary.cells)
-    seconds = sum(cell.seconds for cell in summary.cells)
-    trials = sum(len(cell.search) for cell in summary.cells)
-    return (
-        f"State: {summary.state}; {done} of {some(len(summary.cells), 'cell')} done; {some(trials, 'search trial')} "
-        f"ended; {duration(seconds)} of training."
-    )
-
-
-def _gains(results: SweepResults) -> dict[str, Any]:
-    """The table of gains from tuning, or the sentence in its place."""
-    if not results.gains:
-        return {"heads": (), "rows": [], "missing": "There are no finals yet."}
-    if ran_nowhere(results.gains):
-        return {"heads": (), "rows": [], "missing": without_defaults(results)}
-    return {"heads": GAIN_HEADS, "rows": gain_rows(results.gains), "missing": ""}

@@ -121,14 +121,12 @@ function trialTable(place, cells, dashboard) {
 
 /* The trials of all cells as columns, each with its cell, its setting as text, and its rank within its task. */
 function together(cells) {
-  const names = ["number", "id", "status", "from", "dev", "epoch", "epochs", "seconds", "run", "error"];
-  const all = Object.fromEntries([...names, "cell", "scale", "setting", "rank"].map((name) => [name, []]));
+  const names = ["number", "id", "status", "from", "dev", "epoch", "epochs", "seconds", "run", "error", "setting"];
+  const all = Object.fromEntries([...names, "cell", "scale", "rank"].map((name) => [name, []]));
   cells.forEach((cell, at) => cell.rows.id.forEach((_, row) => {
     for (const name of names) all[name].push(cell.rows[name][row]);
     all.cell.push(at);
     all.scale.push(cell.scale);
-    const values = cell.axes.map((axis, place) => [axis.name, cell.rows.settings[place][row]]);
-    all.setting.push(values.filter(([, value]) => value !== null).map(([name, value]) => `${name} ${short(value)}`).join(", "));
     all.rank.push(null);
   }));
   const tasks = Map.groupBy(all.id.keys(), (row) => cells[all.cell[row]].task);

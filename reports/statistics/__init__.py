@@ -1,1 +1,1 @@
-"""Statistics of sweeps: tests of differences, tuning curves, cost; read from the ledger, nothing is trained."""
+"""Statistics of sweeps: tests of differences, cost; read from the ledger, nothing is trained."""

@@ -21,7 +21,13 @@ from meltpoint.reports.statistics.finals_scores import (
     UnreadableError,
     scores_by_seed,
 )
-from meltpoint.reports.statistics.hierarchical_bootstrap import Replicates, Side, estimate, of_models
+from meltpoint.reports.statistics.hierarchical_bootstrap import (
+    Replicates,
+    Side,
+    of_models,
+    probability_better,
+    unpaired,
+)
 from meltpoint.reports.statistics.resampling import holm
 from meltpoint.reports.statistics.sample_sizes import Design, Needs
 from meltpoint.reports.statistics.seed_variance import Prior, failed, prior_of, welch
@@ -142,16 +148,16 @@ class Comparison:
     def words(self) -> str:
         """The conclusion in plain words: `fine-tuning is better`, or the sizes with which it could be told."""
         sides = (
-            (sample_sizes.TUNED, sample_sizes.PUBLISHED)
+            ("tuning", "the published setting")
             if self.about_tuning
             else sample_sizes.cell_names(self.upper, self.lower)
         )
         if self.is_claimed:
-            return sample_sizes.better(*(sides if self.gain > 0 else sides[::-1]))
+            return " is better than ".join(sides if self.gain > 0 else sides[::-1])
         if self.reason:
-            told = sample_sizes.untold(self.reason)
+            told = f"cannot be told: {self.reason}"
         elif self.p_holm is None:
-            told = sample_sizes.UNADJUSTED
+            told = "cannot be told: not adjusted for the other comparisons of its table"
         else:
             needs = Needs(self.needed_seeds, self.needed_examples, self.with_seeds)
             told = sample_sizes.not_yet(self.seeds, self.examples, needs)
@@ -175,6 +181,7 @@ class Comparer:
         self.folder, self.resamples, self.margin, self.cells = folder, resamples, margin, cells
         self._priors: dict[tuple[Split, str], Prior] = {}
         self._stored = StoredScores(folder, resamples)
+        self._known: dict[tuple[object, ...], Comparison] = {}
 
     def compare(
         self, upper: CellSummary, lower: CellSummary, split: Split = "test", metric: str = ""
@@ -192,12 +199,14 @@ class Comparer:
         return self._compared(FinalsScores(cell), FinalsScores(cell, of_default=True), split, metric)
 
     def _compared(self, upper: FinalsScores, lower: FinalsScores, split: Split, metric: str) -> Comparison | None:
-        own: tuple[Split, ...] = ("test", "dev") if split == "test" else ("dev",)
         name = metric or upper.cell.header.metric
-        for chosen in own:
+        for chosen in ("test", "dev") if split == "test" else ("dev",):
             scores = [scores_by_seed(one.finals, chosen, name) for one in (upper, lower)]
             if all(scores):
-                return self._on(chosen, name, upper, lower, scores)
+                key = (*(one.key for one in (upper, lower)), chosen, name)
+                if key not in self._known:
+                    self._known[key] = self._on(chosen, name, upper, lower, scores)
+                return self._known[key]
         return None
 
     def _on(
@@ -232,7 +241,8 @@ class Comparer:
             Side(one.observed, one.resampled, prior.moderated(one.observed, plain.metric)) for one in (ahead, behind)
         ]
         models = _models(upper, ahead, lower, behind)
-        known = replace(plain, examples=ahead.examples, model=_model_difference(models))
+        model = ModelDifference(models.centre, *models.interval(), models.p())
+        known = replace(plain, examples=ahead.examples, model=model)
         if plain.seeds < 2:
             parts = [(side.variance.value / side.seeds, max(1.0, side.variance.freedom)) for side in sides]
             error, freedom = welch(parts)
@@ -240,15 +250,18 @@ class Comparer:
                 replace(known, reason=ONE_SEED, seeds_error=error, seeds_freedom=freedom,
                         examples_error=float(models.deviations.std())), 1,
             )  # fmt: skip
-        found = estimate(sides[0], sides[1], units)
-        worse = behind if gain(plain.metric, found.delta) > 0 else ahead
-        behind_other = _behind(found.replicates, plain.metric, self.margin)
+        found = unpaired(sides[0], sides[1], units)
+        low, high = found.interval()
+        worse = behind if gain(plain.metric, found.centre) > 0 else ahead
+        one, other = _behind(found, plain.metric, self.margin)
+        higher = probability_better(ahead.resampled, behind.resampled)
         compared = replace(
-            known, low=found.low, high=found.high, p=min(1.0, found.p + prior.all_failed(len(worse.seeds))),
-            probability_better=_probability_better(plain.metric, found.probability_better),
-            seeds_error=found.seeds_error, seeds_freedom=found.freedom, examples_error=found.examples_error,
-            upper_behind=_unless_failed(behind_other[0], prior, len(behind.seeds)),
-            lower_behind=_unless_failed(behind_other[1], prior, len(ahead.seeds)),
+            known, low=low, high=high, p=min(1.0, found.p() + prior.all_failed(len(worse.seeds))),
+            probability_better=1.0 - higher if is_lower_better(plain.metric) else higher,  # ties count half
+            seeds_error=max(found.scale, found.least_scale), seeds_freedom=found.freedom,
+            examples_error=float(found.deviations.std()),
+            upper_behind=_unless_failed(one, prior.all_failed(len(behind.seeds))),
+            lower_behind=_unless_failed(other, prior.all_failed(len(ahead.seeds))),
         )  # fmt: skip
         return _with_needs(compared, 1)
 
@@ -286,11 +299,6 @@ def _exported(finals: FinalsScores, scores: ResampledScores) -> int:
     return scores.seeds.index(best.seed) if best is not None else 0
 
 
-def _model_difference(models: Replicates) -> ModelDifference:
-    low, high = models.interval()
-    return ModelDifference(models.centre, low, high, models.p())
-
-
 def _behind(found: Replicates, metric: str, margin: float) -> tuple[Behind, Behind]:
     """The distances of the upper and the lower cell; only for scores in points, since the margin is in points."""
     if not in_points(metric):
@@ -299,9 +307,9 @@ def _behind(found: Replicates, metric: str, margin: float) -> tuple[Behind, Behi
     return Behind(found.below(-margin, -1), -low), Behind(found.above(margin), high)
 
 
-def _unless_failed(one: Behind, prior: Prior, others_runs: int) -> Behind:
+def _unless_failed(one: Behind, chance: float) -> Behind:
     """Add the chance that all runs of the other cell failed."""
-    return one if one.p is None else replace(one, p=min(1.0, one.p + prior.all_failed(others_runs)))
+    return one if one.p is None else replace(one, p=min(1.0, one.p + chance))
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -352,8 +360,3 @@ def _with_needs(one: Comparison, factor: float) -> Comparison:
     needs = design.needs(ALPHA / factor, 2 if one.is_claimed else one.seeds + 1)
     seeds = min(needs.seeds or one.seeds, one.seeds) if one.is_claimed else needs.seeds
     return replace(one, needed_seeds=seeds, needed_examples=needs.examples, with_seeds=needs.with_seeds)
-
-
-def _probability_better(metric: str, higher: float) -> float:
-    """P(A > B): for an error, the probability that A is lower; ties count half, so it is the complement."""
-    return 1.0 - higher if is_lower_better(metric) else higher

@@ -12,7 +12,7 @@ from meltpoint.sweeps.results.cost import NOTHING, CellCost
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import score_text
-from meltpoint.tasks.core.wording import counted, some
+from meltpoint.tasks.core.wording import counted
 
 Split = Literal["dev", "test"]
 
@@ -28,7 +28,6 @@ COST_NOTE = (
     "share of a GPU. Energy: of all the cell's trials. Peak memory: the highest of any trial. One run: the best "
     "setting's epochs, the median over its finals, without set-up; with cached hidden states, without computing them."
 )
-OLDER = "Cells without peak memory ran on a version of Meltpoint that did not record it, energy or size."
 PARETO_NOTE = (
     "The Pareto set has every cell, unless another is at least as good in score and cost and better in one. It uses "
     "the means alone: if intervals overlap, other seeds may give another set."
@@ -125,19 +124,12 @@ def cost_texts(cost: CellCost) -> list[str]:
     peak, trained, run = cost.peak_memory_bytes, cost.trained_parameters, cost.seconds_of_a_final
     return [
         seconds_text(cost.search_seconds), seconds_text(cost.final_seconds),
-        f"{cost.gpu_hours:.3g}", energy_text(cost),
+        f"{cost.gpu_hours:.3g}",
+        NOTHING if cost.energy_joules is None else f"{cost.energy_joules / 1e3:.3g} kJ",
         NOTHING if peak is None else f"{peak / 1e9:.2f} GB",
         NOTHING if trained is None else counted(trained),
         NOTHING if run is None else seconds_text(run),
     ]  # fmt: skip
-
-
-def energy_text(cost: CellCost) -> str:
-    """`12.3 kJ`; a dash if a trial recorded none, with the number of such trials if others recorded some."""
-    if cost.energy_joules is not None:
-        return f"{cost.energy_joules / 1e3:.3g} kJ"
-    is_mixed = 0 < cost.energy_lacking < cost.trials
-    return f"{NOTHING} ({cost.energy_lacking} of {some(cost.trials, 'trial')} without)" if is_mixed else NOTHING
 
 
 def seconds_text(seconds: float) -> str:
@@ -159,8 +151,7 @@ def cost_notes(summary: SweepSummary) -> list[str]:
         lines.append(f"Energy by {listed(SOURCES[source] for source in sources)}, × each trial's share of it.")
     elif kinds:
         lines.append("No trial recorded its energy: the hardware has no counter, or none that is readable.")
-    is_older = any(cell.best is not None and cell.best.peak_memory_bytes is None for cell in summary.cells)
-    return [*lines, *([OLDER] if is_older else [])]
+    return lines
 
 
 def pareto_rows(summary: SweepSummary) -> list[list[str]]:
@@ -172,12 +163,8 @@ def pareto_rows(summary: SweepSummary) -> list[list[str]]:
 
 def pareto_text(points: Sequence[Point]) -> str:
     """`❄ feature_extraction 81.2 (12 s), 🔥 fine_tuning 85.3 (2 min 5 s)`: a Pareto set, the cheapest first."""
-    return ", ".join(
-        f"{cell_title(point.cell)} {score_text(point.score, point.metric)} ({seconds_text(point.cost)})"
-        for point in pareto(points)
-    )
-
-
-def cell_title(key: CellKey) -> str:
-    """The mode of a key, and its variant if it has one."""
-    return " · ".join([title(key[1]), *key[3:]])
+    shown = []
+    for point in pareto(points):
+        name = " · ".join([title(point.cell[1]), *point.cell[3:]])
+        shown.append(f"{name} {score_text(point.score, point.metric)} ({seconds_text(point.cost)})")
+    return ", ".join(shown)

@@ -59,9 +59,16 @@ def _accuracy(runs: Runs) -> Scorer:
     return lambda counts: counts @ correct / counts.sum(axis=1, keepdims=True)
 
 
-def _f1(runs: Runs) -> Scorer:
-    sums = _label_sums(runs, (1,))
-    return lambda counts: _f1_of(*sums(counts))[..., 0]
+def _by_label(
+    of_sums: Callable[[Floats, Floats, Floats], Floats], labels: Sequence[int] | None = None
+) -> Callable[[Runs], Scorer]:
+    """A metric of hits, gold and predicted of each label, each (resamples, runs, labels); None for all labels."""
+
+    def build(runs: Runs) -> Scorer:
+        sums = _label_sums(runs, range(len(runs[0].labels)) if labels is None else labels)
+        return lambda counts: of_sums(*sums(counts))
+
+    return build
 
 
 def _macro_f1(runs: Runs) -> Scorer:
@@ -71,37 +78,6 @@ def _macro_f1(runs: Runs) -> Scorer:
         hits, gold, predicted = sums(counts)
         present = (gold + predicted > 0).sum(axis=2) if runs[0].gold.ndim == 1 else len(runs[0].labels)
         mean: Floats = _f1_of(hits, gold, predicted).sum(axis=2) / present
-        return mean
-
-    return score
-
-
-def _micro_f1(runs: Runs) -> Scorer:
-    sums = _label_sums(runs, range(len(runs[0].labels)))
-
-    def score(counts: Floats) -> Floats:
-        hits, gold, predicted = (one.sum(axis=2) for one in sums(counts))
-        return _f1_of(hits, gold, predicted)
-
-    return score
-
-
-def _weighted_f1(runs: Runs) -> Scorer:
-    sums = _label_sums(runs, range(len(runs[0].labels)))
-
-    def score(counts: Floats) -> Floats:
-        hits, gold, predicted = sums(counts)
-        return _ratio((_f1_of(hits, gold, predicted) * gold).sum(axis=2), gold.sum(axis=2))
-
-    return score
-
-
-def _balanced_accuracy(runs: Runs) -> Scorer:
-    sums = _label_sums(runs, range(len(runs[0].labels)))
-
-    def score(counts: Floats) -> Floats:
-        hits, gold, _ = sums(counts)
-        mean: Floats = _ratio(hits, gold).sum(axis=2) / (gold > 0).sum(axis=2)
         return mean
 
     return score
@@ -292,19 +268,21 @@ SPAN_RATIOS: Mapping[str, Callable[[Floats, Floats, Floats], Floats]] = {
 SCORERS: Mapping[str, Callable[[Runs], Scorer]] = {
     "accuracy": _accuracy,
     "average_precision": average_precision,
-    "balanced_accuracy": _balanced_accuracy,
-    "f1": _f1,
+    "balanced_accuracy": _by_label(lambda hits, gold, _: _ratio(hits, gold).sum(axis=2) / (gold > 0).sum(axis=2)),
+    "f1": _by_label(lambda *sums: _f1_of(*sums)[..., 0], labels=(1,)),
     "macro_f1": _macro_f1,
     "mae": _error(np.abs),
     "matthews": _matthews,
-    "micro_f1": _micro_f1,
+    "micro_f1": _by_label(lambda *sums: _f1_of(*(one.sum(axis=2) for one in sums))),
     "mse": _error(np.square),
     "pearson": _pearson,
     "roc_auc": roc_auc,
     "quadratic_kappa": _quadratic_kappa,
     "spearman": _spearman,
     "subset_accuracy": _subset_accuracy,
-    "weighted_f1": _weighted_f1,
+    "weighted_f1": _by_label(
+        lambda hits, gold, predicted: _ratio((_f1_of(hits, gold, predicted) * gold).sum(axis=2), gold.sum(axis=2))
+    ),
     "word_accuracy": _word_accuracy,
     **{name: _span_scorer(ratio) for name, ratio in SPAN_RATIOS.items()},
 }

@@ -7,9 +7,9 @@ predictions are read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from meltpoint.reports.formats import percent, title
 from meltpoint.reports.statistics.example_statistics import scorer
 from meltpoint.reports.statistics.resampling import resampled, units_of
 from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path, read_scored
-from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
@@ -28,8 +28,6 @@ from meltpoint.tasks.core.metrics import Floats, span_scores, split_labels
 from meltpoint.tasks.core.task import Kind
 
 Split = Literal["dev", "test"]
-Key = TypeVar("Key")
-Found = TypeVar("Found")
 
 
 class Problem(Exception):  # noqa: N818
@@ -51,6 +49,11 @@ class FinalsScores:
     def finals(self) -> list[TrialRecord]:
         """The finished finals, by seed."""
         return self.cell.default_finals if self.of_default else self.cell.finals
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Its identity."""
+        return self.cell.header.key, self.of_default, tuple(final.id for final in self.finals)
 
 
 def scores_by_seed(finals: Sequence[TrialRecord], split: Split, metric: str) -> dict[int, float]:
@@ -95,8 +98,8 @@ class StoredScores:
 
     def __init__(self, folder: StoragePath | None, resamples: int) -> None:
         self.folder, self.resamples = folder, resamples
-        self._read: dict[StoragePath, ScoredExamples | Problem] = {}
-        self._scores: dict[tuple[CellKey, bool, tuple[str, ...], Split, str], ResampledScores | Problem] = {}
+        self._read: dict[StoragePath, ScoredExamples] = {}
+        self._scores: dict[tuple[object, ...], ResampledScores] = {}
 
     def scores(self, finals: FinalsScores, split: Split, metric: str) -> ResampledScores:
         """The scores of a cell's finals; there is at least one with a recorded score.
@@ -104,9 +107,10 @@ class StoredScores:
         Raises:
             Problem: predictions are missing, damaged, or do not give the recorded scores.
         """
-        ids = tuple(final.id for final in finals.finals)
-        key = (finals.cell.header.key, finals.of_default, ids, split, metric)
-        return _once(self._scores, key, lambda: self._computed(finals, split, metric))
+        key = (finals.key, split, metric)
+        if key not in self._scores:
+            self._scores[key] = self._computed(finals, split, metric)
+        return self._scores[key]
 
     def _computed(self, finals: FinalsScores, split: Split, metric: str) -> ResampledScores:
         recorded = scores_by_seed(finals.finals, split, metric)
@@ -132,20 +136,9 @@ class StoredScores:
         if self.folder is None:
             raise Problem("no stored predictions")
         path = predictions_path(self.folder, cell_name(*cell.header.key), final, split)
-        return _once(self._read, path, lambda: _read(path, final, cell.header.kind))
-
-
-def _once(kept: dict[Key, Found | Problem], key: Key, compute: Callable[[], Found]) -> Found:
-    """A result or its problem, computed once, on first use."""
-    if key not in kept:
-        try:
-            kept[key] = compute()
-        except Problem as problem:
-            kept[key] = problem
-    found = kept[key]
-    if isinstance(found, Problem):
-        raise found
-    return found
+        if path not in self._read:
+            self._read[path] = _read(path, final, cell.header.kind)
+        return self._read[path]
 
 
 def _read(path: StoragePath, final: TrialRecord, kind: Kind) -> ScoredExamples:
@@ -175,44 +168,13 @@ def check_score(run: ScoredExamples, metric: str, recorded: float, whose: str, t
         raise Problem(f"the predictions of {whose} do not give its recorded score")
 
 
-@dataclass(frozen=True)
-class ClassRow:
-    """The scores of one class, or of one type of span: means over the finals, fractions.
+ClassScores = dict[str, Any]
+"""The classes of a cell, as in JSON.
 
-    Attributes:
-        name: the label, or the type of span.
-        precision, recall, f1: 0 where undefined.
-        examples: number of gold examples (or spans) that have it.
-    """
-
-    name: str
-    precision: float
-    recall: float
-    f1: float
-    examples: int
-
-
-@dataclass(frozen=True)
-class ClassScores:
-    """The classes of a cell on one split.
-
-    Attributes:
-        split: "test" if it is scored there, else "dev".
-        rows: the classes, in the labels' order.
-        confusion: number of examples of each gold class (rows) predicted as each class (columns), the mean over the
-            finals; (labels, labels), or None if an example may have several labels, and for spans.
-        finals: number of finals.
-    """
-
-    split: str
-    rows: tuple[ClassRow, ...]
-    confusion: NDArray[np.float64] | None
-    finals: int
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of the rows and of the matrix."""
-        return tuple(row.name for row in self.rows)
+`split` and `finals`; `rows`, in the labels' order: `class` (a label or a type of span), the means of `precision`,
+`recall` and `f1` (0 where undefined), and the number of gold `examples`; `confusion`: gold classes × predicted classes,
+the mean over the finals, or None if an example may have several labels, and for spans.
+"""
 
 
 def cell_class_scores(cell: CellSummary, folder: StoragePath | None) -> ClassScores | None:
@@ -241,13 +203,14 @@ def class_scores(runs: Sequence[ScoredExamples], split: str) -> ClassScores:
     names = _names(runs[0], kind)
     of_runs = [_rows(run, kind, names) for run in runs]
     means = np.mean(np.array(of_runs, dtype=np.float64).reshape(len(runs), len(names), 3), axis=0)
-    rows = tuple(
-        ClassRow(name, float(precision), float(recall), float(f1), examples)
-        for name, (precision, recall, f1), examples in zip(names, means, _examples(runs[0], kind, names), strict=True)
-    )
+    names_of_parts = ("precision", "recall", "f1")
+    rows = [
+        {"class": name, **dict(zip(names_of_parts, parts, strict=True)), "examples": examples}
+        for name, parts, examples in zip(names, means.tolist(), _examples(runs[0], kind, names), strict=True)
+    ]
     counts = [confusion_counts(run, run.labels) for run in runs] if kind.target in ("label", "grade", "classes") else []
-    matrix = np.mean(counts, axis=0) if counts else None
-    return ClassScores(split, rows, matrix, len(runs))
+    confusion = np.mean(counts, axis=0).tolist() if counts else None
+    return {"split": split, "finals": len(runs), "rows": rows, "confusion": confusion}
 
 
 def _with_labels(runs: Sequence[ScoredExamples], labels: Sequence[str]) -> list[ScoredExamples]:
@@ -322,35 +285,21 @@ def class_sections(summary: SweepSummary) -> list[tuple[str, ClassScores]]:
 def _title(cell: CellSummary, scores: ClassScores) -> str:
     head = cell.header
     words = [head.encoder, title(head.mode), head.task, head.variant]
-    return f"{' '.join(word for word in words if word)}, {scores.split}"
+    return f"{' '.join(word for word in words if word)}, {scores['split']}"
 
 
 def class_rows(scores: ClassScores) -> list[list[str]]:
     """The cells under `CLASS_HEADS`."""
     return [
-        [row.name, percent(row.precision), percent(row.recall), percent(row.f1), str(row.examples)]
-        for row in scores.rows
-    ]  # fmt: skip
+        [row["class"], *(percent(row[name]) for name in ("precision", "recall", "f1")), str(row["examples"])]
+        for row in scores["rows"]
+    ]
 
 
 def confusion_rows(scores: ClassScores) -> list[list[str]]:
     """The heads, then one row per gold class; empty if there is no matrix, or it is too large to read."""
-    if scores.confusion is None or len(scores.labels) > MOST_CLASSES:
+    names = [row["class"] for row in scores["rows"]]
+    if scores["confusion"] is None or len(names) > MOST_CLASSES:
         return []
-    heads = ["gold \\ predicted", *scores.labels]
-    rows = zip(scores.labels, scores.confusion, strict=True)
-    return [heads, *([name, *(f"{count:.1f}".removesuffix(".0") for count in row)] for name, row in rows)]
-
-
-def class_document(scores: ClassScores | None) -> dict[str, Any] | None:
-    """The classes for JSON; None if there are none."""
-    if scores is None:
-        return None
-    return {
-        "split": scores.split, "finals": scores.finals,
-        "rows": [
-            {"class": r.name, "precision": r.precision, "recall": r.recall, "f1": r.f1, "examples": r.examples}
-            for r in scores.rows
-        ],
-        "confusion": None if scores.confusion is None else scores.confusion.tolist(),
-    }  # fmt: skip
+    texts = ([f"{count:.1f}".removesuffix(".0") for count in row] for row in scores["confusion"])
+    return [["gold \\ predicted", *names], *([name, *row] for name, row in zip(names, texts, strict=True))]

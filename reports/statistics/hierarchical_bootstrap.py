@@ -51,20 +51,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meltpoint.reports.statistics.example_statistics import scorer
-from meltpoint.reports.statistics.finals_scores import (
-    FinalsScores,
-    Problem,
-    ResampledScores,
-    Split,
-    StoredScores,
-    check_score,
-)
-from meltpoint.reports.statistics.resampling import resampled
 from meltpoint.reports.statistics.seed_variance import SeedVariance, welch
-from meltpoint.sweeps.ledger.predictions import ScoredExamples
-from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.tasks.core.metrics import Floats, is_lower_better
+from meltpoint.tasks.core.metrics import Floats
 
 TAIL = 0.025
 """The tail beyond a 95 % interval, on either side."""
@@ -92,49 +80,13 @@ class Side:
         return len(self.observed)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A difference with its uncertainty.
-
-    Attributes:
-        delta: the difference of the means over the seeds, D.
-        low, high: the 95 % interval.
-        p: two-sided p-value of "no difference"; never 0.
-        seeds_error: standard error of the seed part, or the least one if that is larger.
-        freedom: degrees of freedom of the seed part.
-        examples_error: standard deviation of the example part.
-        probability_better: P(A > B) (`probability_better`).
-        replicates: the distribution behind them.
-    """
-
-    delta: float
-    low: float
-    high: float
-    p: float
-    seeds_error: float
-    freedom: float
-    examples_error: float
-    probability_better: float
-    replicates: Replicates
-
-
-def estimate(upper: Side, lower: Side, units: int) -> Estimate:
-    """The difference of two cells, upper − lower, over seeds and examples.
+def unpaired(upper: Side, lower: Side, units: int) -> Replicates:
+    """The difference of two cells, upper − lower: D with its seed part, and the example part of each resample.
 
     Args:
         upper, lower: on the same resamples, two seeds or more each.
         units: independent examples of the split, N: groups, if examples belong to groups.
     """
-    found = unpaired(upper, lower, units)
-    low, high = found.interval()
-    better = probability_better(upper.resampled, lower.resampled)
-    seeds_error = max(found.scale, found.least_scale)
-    examples_error = float(found.deviations.std())
-    return Estimate(found.centre, low, high, found.p(), seeds_error, found.freedom, examples_error, better, found)
-
-
-def unpaired(upper: Side, lower: Side, units: int) -> Replicates:
-    """D with its seed part, and the example part of each resample; arguments as for `estimate`."""
     correction = units / max(1, units - 1)
     sides = (upper, lower)
     own = [side.resampled - side.observed for side in sides]
@@ -153,7 +105,7 @@ def of_models(upper: float, lower: float, upper_resampled: Floats, lower_resampl
     Args:
         upper, lower: their scores.
         upper_resampled, lower_resampled: on the same resamples, (resamples,).
-        units: as for `estimate`.
+        units: as for `unpaired`.
     """
     correction = units / max(1, units - 1)
     deviations = (upper_resampled - upper) - (lower_resampled - lower)
@@ -165,23 +117,6 @@ def _kept(together: Floats, interaction: float, correction: float) -> Floats:
     variance = correction * float(together.var())
     kept = max(0.0, variance - interaction) / variance if variance > 0 else 0.0
     return math.sqrt(correction * kept) * together
-
-
-def parts(differences: Floats, resampled: Floats, examples: int) -> Replicates:
-    """The mean of several runs with its seed part, and the example part of each resample; nothing is pooled.
-
-    Args:
-        differences: the runs' scores, (seeds,).
-        resampled: the scores on each resample, (resamples, seeds).
-        examples: N.
-    """
-    seeds = len(differences)
-    correction = examples / max(1, examples - 1)
-    deviations = resampled - differences
-    interaction = correction * float(np.mean(deviations.var(axis=1, ddof=1))) / seeds
-    seen = float(differences.var(ddof=1)) / seeds
-    kept = _kept(deviations.mean(axis=1), interaction, correction)
-    return Replicates(float(differences.mean()), math.sqrt(seen), math.sqrt(interaction), seeds - 1, kept)
 
 
 def probability_better(upper_resampled: Floats, lower_resampled: Floats) -> float:
@@ -265,81 +200,3 @@ class Replicates:
         while side * excess(outer) < 0:
             outer = self.centre + 2 * (outer - self.centre)
         return float(brentq(excess, *sorted((inner, outer)), xtol=1e-9 * reach))
-
-
-RESAMPLES = 4000
-"""Resamples of the examples in a table or a model card."""
-
-
-@dataclass(frozen=True)
-class MeanInterval:
-    """A mean score over seeds with its 95 % interval.
-
-    Attributes:
-        mean: over the seeds.
-        std: the sample standard deviation over the seeds; None for one seed.
-        low, high: of the interval; None if the stored predictions do not give one (`reason`).
-        seeds: number of finals.
-        examples: examples of the split; None if no predictions are stored.
-        reason: the reason for a missing interval, in a few words; "" if there is one.
-    """
-
-    mean: float
-    std: float | None
-    low: float | None
-    high: float | None
-    seeds: int
-    examples: int | None
-    reason: str = ""
-
-    @property
-    def covers(self) -> str:
-        """The variation that the interval covers, in words."""
-        return "seeds and examples" if self.seeds > 1 else "examples alone: one seed"
-
-
-def mean_interval(cell: CellSummary, stored: StoredScores, split: Split) -> MeanInterval | None:
-    """The score of a cell's best setting on a split, by its metric; None if no final has one.
-
-    With two seeds or more, the interval is the hierarchical bootstrap's, for the score itself in place of a difference.
-    With one seed, it is the bootstrap's over the examples, and says nothing about other seeds. It ends at the best
-    possible score: 1, or 0 for an error.
-    """
-    over = cell.dev if split == "dev" else cell.test
-    if over is None:
-        return None
-    try:
-        found = stored.scores(FinalsScores(cell), split, cell.header.metric)
-    except Problem as problem:
-        return MeanInterval(over.mean, over.std, None, None, over.count, None, str(problem))
-    low, high = _within_scale(*_bounds(found), cell.header.metric)
-    return MeanInterval(over.mean, over.std, low, high, over.count, found.examples)
-
-
-def run_interval(run: ScoredExamples, metric: str, observed: float, name: str) -> MeanInterval:
-    """The score of one training run on a split, with the bootstrap's interval over its examples.
-
-    Args:
-        run: its predictions.
-        observed: its score by the metric.
-        name: of the split; it seeds the resamples (`resampled`).
-    """
-    try:
-        check_score(run, metric, observed, "the kept model")
-    except Problem as problem:
-        return MeanInterval(observed, None, None, None, 1, run.count, str(problem))
-    scores = resampled(scorer(metric, [run]), run.count, RESAMPLES, name, run.groups)[:, 0]
-    low, high = np.quantile(scores, (TAIL, 1 - TAIL))
-    low, high = _within_scale(float(low), float(high), metric)
-    return MeanInterval(observed, None, low, high, 1, run.count)
-
-
-def _within_scale(low: float, high: float, metric: str) -> tuple[float, float]:
-    return (max(low, 0.0), high) if is_lower_better(metric) else (low, min(high, 1.0))
-
-
-def _bounds(found: ResampledScores) -> tuple[float, float]:
-    if len(found.seeds) > 1:
-        return parts(found.observed, found.resampled, found.units).interval()
-    low, high = np.quantile(found.resampled[:, 0], (TAIL, 1 - TAIL))
-    return float(low), float(high)

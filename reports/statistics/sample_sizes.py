@@ -100,8 +100,6 @@ MODES = {
     "fine_tuning": "fine-tuning",
     "stack_and_finetune": "stack-and-finetune",
 }
-TUNED, PUBLISHED = "tuning", "the published setting"
-UNADJUSTED = "cannot be told: not adjusted for the other comparisons of its table"
 
 
 def cell_names(upper: CellKey, lower: CellKey) -> tuple[str, str]:
@@ -118,16 +116,6 @@ def _name(cell: CellKey, other: CellKey) -> str:
     if encoder != other_encoder:
         words.append(f"of {encoder}" if words else encoder)
     return " ".join(words) or MODES.get(mode, mode.replace("_", " "))
-
-
-def better(first: str, second: str) -> str:
-    """`fine-tuning is better than feature extraction`."""
-    return f"{first} is better than {second}"
-
-
-def untold(reason: str) -> str:
-    """`cannot be told: one seed: …`."""
-    return f"cannot be told: {reason}"
 
 
 def not_yet(seeds: int, examples: int, needs: Needs) -> str:

@@ -99,7 +99,7 @@ AnalysesArgument = Annotated[
     typer.Argument(
         metavar="ANALYSIS…",
         show_default=False,
-        help="cost, diagnostic_classifiers, genres, guidelines, mutual_information, tuning_curves.",
+        help="cost, diagnostic_classifiers, genres, guidelines, mutual_information.",
     ),
 ]
 

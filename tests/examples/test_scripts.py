@@ -49,7 +49,6 @@ def test_the_training_job_prints_a_command_that_trains_the_setting(checkout: Pat
     words = shlex.split(command)
     assert words[:3] == ["meltpoint", "train", str(tmp_path / "jobs" / f"{cell_of(trained)}.yaml")]
     assert (tmp_path / "jobs" / f"{cell_of(trained)}.trained" / "model.safetensors").is_file()
-    assert (tmp_path / "jobs" / f"{cell_of(trained)}.trained" / "README.md").is_file()
 
 
 def test_a_sweep_that_is_not_there_is_one_line_and_status_2(checkout: Path, tmp_path: Path):

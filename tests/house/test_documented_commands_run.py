@@ -242,6 +242,6 @@ def test_a_snippet_runs(document: str, code: str, place: Path) -> None:
 
 
 def test_a_line_gets_its_places_and_sizes() -> None:
-    assert filled(("meltpoint", "status", "NAME", "--watch")) == ("meltpoint", "status", "first", "--watch")
+    assert filled(("meltpoint", "status", "NAME", "--json")) == ("meltpoint", "status", "first", "--json")
     words = filled(Line("", ("meltpoint", "sweep", "--name", "a", "…")).words)
     assert words == ("meltpoint", "sweep", "--name", "a", *SMALL, "--data-dir", "DATA")

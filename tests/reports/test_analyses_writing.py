@@ -6,8 +6,6 @@ import csv
 import io
 import random
 import re
-import struct
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +19,6 @@ from meltpoint.launch import app
 from meltpoint.reports.analyses import analyse, names
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.core.output import (
-    COLOURS,
-    DASHES,
-    MARKERS,
     AnalysisTable,
     Column,
     Line,
@@ -31,15 +26,11 @@ from meltpoint.reports.analyses.core.output import (
     Score,
     draw,
     figures,
-    in_rows,
-    latex_text,
     points,
 )
 from meltpoint.reports.analyses.core.states import STAGES, split_states, stages
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.export import export_finalist
 from meltpoint.sweeps.results.summary import summarise
-from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
 from meltpoint.tasks.core.splits import load_training_data
@@ -99,62 +90,16 @@ def test_the_latex_is_a_table_whose_text_holds_no_command():
     assert text.count(r"\begin") == text.count(r"\end") == 2
 
 
-@pytest.mark.parametrize("sign", list("&%$#_{}~^\\"))
-def test_every_sign_of_latex_is_escaped(sign):
-    escaped = latex_text(f"a{sign}b")
-    assert escaped not in (f"a{sign}b", "ab")
-    assert escaped.startswith("a\\")
-    assert escaped.endswith("b")
-
-
-def test_a_row_of_another_width_is_a_mistake_of_the_analysis():
-    with pytest.raises(AssertionError, match="another width"):
-        AnalysisTable("t", "t", (Column("a"),), ((1, 2),))
-
-
 def test_the_same_numbers_give_the_same_bytes():
     drawn = draw(ONE, "svg")
     assert draw(ONE, "svg") == drawn
     assert draw([[Panel("one", "score", (Line("pretrained", (1.0, 2.0, 4.5)), *LINES[1:]))]], "svg") != drawn
 
 
-def test_a_row_has_at_most_four_panels_and_none_is_lost():
-    panels = [Panel(str(number), "y", LINES) for number in range(9)]
-    assert [len(row) for row in in_rows(panels)] == [4, 4, 1]
-    assert [panel for row in in_rows(panels) for panel in row] == panels
-
-
-def test_the_svg_is_one_with_every_line_in_its_own_colour():
-    drawn = ET.fromstring(draw(ONE, "svg"))
-    text = ET.tostring(drawn, encoding="unicode")
-    assert drawn.tag.endswith("svg")
-    assert all(colour.lower() in text.lower() for colour in COLOURS[:2])
-    assert not re.search(r"\d{4}-\d\d-\d\dT", text)  # a date would differ between runs
-
-
-def test_the_png_is_large_enough_for_print():
-    drawn = draw(ROWS, "png")
-    width, height = struct.unpack(">II", drawn[16:24])
-    assert drawn.startswith(b"\x89PNG\r\n")
-    assert width >= 2 * 3.2 * 200
-    assert height >= 2 * 2.5 * 200
-
-
-def test_five_lines_are_told_apart_without_colour():
-    assert len(set(MARKERS)) == len(set(map(str, DASHES))) == len(set(COLOURS)) == 5
-
-
-@pytest.mark.parametrize(
-    ("asked", "option", "said"),
-    [
-        ("cost,guidelines", ["--corpus", "x.txt"], "--corpus is not read by cost, guidelines; leave it out"),
-        ("", [], "Name an analysis: cost, diagnostic_classifiers, "),
-    ],
-)
-def test_an_option_that_no_asked_analysis_reads_is_refused(tmp_path, asked, option, said):
-    result = CliRunner().invoke(app, ["analyse", "-", asked, "--storage", str(tmp_path), *option])
+def test_without_an_analysis_their_names_are_listed(tmp_path):
+    result = CliRunner().invoke(app, ["analyse", "-", "", "--storage", str(tmp_path)])
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert "Name an analysis: cost, diagnostic_classifiers, " in result.stderr
 
 
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
@@ -193,7 +138,7 @@ def read(out: Path, name: str) -> list[dict[str, str]]:
 
 
 def test_every_analysis_is_made_of_a_sweep_of_all_modes(storage, tmp_path):
-    analyse("every", names(), storage, out=tmp_path, formats=["csv", "svg"])
+    analyse("every", [name for name in names() if name != "genres"], storage, out=tmp_path, formats=["csv", "svg"])
     for name in ("diagnostic_classifiers", "mutual_information"):
         layers = [(row["stage"], row["layer"]) for row in read(tmp_path, name)]
         for stage in ("pretrained", "fine-tuned", "stacked, then fine-tuned"):
@@ -201,9 +146,6 @@ def test_every_analysis_is_made_of_a_sweep_of_all_modes(storage, tmp_path):
         assert (tmp_path / f"{name}.svg").stat().st_size > 1000
     (guideline,) = read(tmp_path, "guidelines")
     assert guideline["task"] == "mnli"
-    genres = read(tmp_path, "genres")
-    assert [row["genre"] for row in genres] == list(GENRES)
-    assert all(0.0 <= float(row[mode]) <= 1.0 for row in genres for mode in ("❄", "🔥"))
     (ratio,) = read(tmp_path, "cost_ratios")
     assert ratio["lecture"] == "~10×"
 
@@ -240,13 +182,3 @@ def test_a_finalists_states_are_those_of_its_checkpoints_float32_weights(storage
     for stage, final in kept.items():
         expected = by_transformers(ledger.checkpoint(final.id) / worker.WEIGHTS, tiny_bert, data)
         np.testing.assert_allclose(states[stage], expected, atol=5e-6)
-
-
-def test_an_exported_folder_gives_the_states_of_its_finalist(storage, data, tmp_path):
-    ledger = Ledger(storage / "every")
-    summary = summarise(ledger)
-    for cell in summary.cells[1:]:
-        stage = STAGES[cell.header.mode]
-        folder = export_finalist(ledger, summary, cell_name(*cell.header.key), tmp_path)
-        states = tuned(storage, data, sweep=None, model=folder)
-        np.testing.assert_array_equal(states[stage], tuned(storage, data)[stage])

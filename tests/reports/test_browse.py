@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import re
@@ -13,11 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
-from meltpoint.reports.status_view import watch
 from meltpoint.reports.sweep_comparison import compare_sweeps, lines
 from meltpoint.reports.trial_view import find_trial
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -137,11 +134,9 @@ def test_show_prints_a_failed_trials_error_and_cause(storage: Path) -> None:
     assert "error (memory): killed for memory" in run("show", "first", "lost", "--storage", str(storage))
 
 
-@pytest.mark.parametrize(
-    ("word", "part"), [("nothing", "No cell or trial"), ("fine", "begin with"), ("fi", "No cell or trial")]
-)
-def test_a_word_that_names_no_single_trial_is_refused(storage: Path, word: str, part: str) -> None:
-    with pytest.raises(ValueError, match=part):
+@pytest.mark.parametrize("word", ["nothing", "fine", "fi"])
+def test_a_word_that_names_no_single_trial_is_refused(storage: Path, word: str) -> None:
+    with pytest.raises(ValueError, match="No cell or trial"):
         find_trial(Ledger(storage / "first").records(), "first", word)
 
 
@@ -311,24 +306,6 @@ def test_rm_refuses_a_sweep_that_is_driven_and_weights_that_are_needed(storage: 
         driven = CliRunner().invoke(app, ["rm", "first", "--yes", "--storage", str(storage)])
     assert driven.exit_code == 2, driven.output
     assert (storage / "first" / "sweep.json").exists()
-
-
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_watched_sweep_is_shown_until_it_ends_and_a_pipe_gets_a_line_a_change(make_cell, make_sweep, is_terminal):
-    early = make_sweep(make_cell(search=(0.7,), planned=2, running=1), state="running")
-    late = make_sweep(make_cell(search=(0.7, 0.8), finals=[(0.8, 0.79), (0.8, 0.81)]))
-    looks, waits = iter([early, early, late]), []
-    out = io.StringIO()
-    console = Console(file=out, force_terminal=is_terminal, width=100)
-    assert watch(lambda: next(looks), console, waits.append) is late
-    assert len(waits) == 2
-    if is_terminal:
-        assert "first: done" in out.getvalue()
-    else:
-        assert out.getvalue().splitlines() == [
-            "first: running, 0 of 1 cell done, trials 1/2, finals 0/2, best dev 🔥 sst2 70.0",
-            "first: done, 1 of 1 cell done, trials 2/2, finals 2/2, best dev 🔥 sst2 80.0",
-        ]
 
 
 def test_a_sweep_compared_with_itself_has_no_difference(storage: Path) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.reports.analyses import analyse
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.cost import ANALYSIS, ratio_rows
 from meltpoint.reports.report import report
@@ -19,18 +17,15 @@ from meltpoint.reports.statistics.cost import (
     Point,
     cost_notes,
     cost_rows,
-    energy_text,
+    cost_texts,
     pareto,
     pareto_rows,
     seconds_text,
     trade_offs,
 )
-from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import NOTHING, CellCost
-from meltpoint.sweeps.results.summary import CellSummary, summarise
-from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.tests.tiny_parts import BAD, GOOD, TASK_YAML, write_splits
+from meltpoint.sweeps.results.summary import CellSummary
 
 ICE, FIRE, BOTH = "feature_extraction", "fine_tuning", "stack_and_finetune"
 
@@ -54,15 +49,6 @@ def test_the_pareto_set_is_what_brute_force_finds(cloud) -> None:
     assert sorted(point.cell for point in found) == sorted(point.cell for point in brute)
     assert [point.cost for point in found] == sorted(point.cost for point in found)
     assert pareto(found) == found
-
-
-@given(clouds.filter(bool))
-def test_the_cheapest_of_the_best_and_the_best_of_the_cheapest_are_in_it(cloud) -> None:
-    points = [Point((str(number),), score, cost) for number, (score, cost) in enumerate(cloud)]
-    best, cheapest = max(p.score for p in points), min(p.cost for p in points)
-    found = pareto(points)
-    assert found[-1].score == best
-    assert found[0].cost == cheapest
 
 
 def with_use(cell: CellSummary, seconds: float, **fields: object) -> CellSummary:
@@ -120,9 +106,8 @@ def test_the_report_has_a_row_a_cell_with_what_hardware_told(cells, make_sweep) 
     assert "other seeds may give another set" in section
 
 
-def test_energy_that_some_trials_lack_is_not_shown_as_if_it_were_whole(cells) -> None:
-    assert energy_text(CellCost(trials=4, energy_known_joules=5.0, energy_lacking=1)) == "– (1 of 4 trials without)"
-    assert energy_text(CellCost(trials=4, energy_lacking=4)) == NOTHING
+def test_energy_that_some_trials_lack_is_not_shown_as_if_it_were_whole() -> None:
+    assert cost_texts(CellCost(trials=4, energy_known_joules=5.0, energy_lacking=1))[3] == NOTHING
     assert (seconds_text(0.4321), seconds_text(9.94), seconds_text(75)) == ("0.43 s", "9.9 s", "1 min 15 s")
 
 
@@ -131,12 +116,6 @@ def test_peaks_that_count_earlier_trials_and_a_lack_of_counters_are_said(make_ce
     text = " ".join(cost_notes(make_sweep(told)))
     assert "since the worker began, including earlier trials" in text
     assert "No trial recorded its energy" in text
-
-
-def test_a_sweep_of_an_older_version_says_what_it_lacks(make_cell, make_sweep) -> None:
-    old, told = make_cell(ICE), with_use(make_cell(FIRE), 1.0, peak_memory_bytes=5, peak_memory_kind="process")
-    assert any("did not record it, energy or size" in note for note in cost_notes(make_sweep(old, told)))
-    assert not any("did not record it" in note for note in cost_notes(make_sweep(told)))
 
 
 def test_the_csv_has_the_cost_in_plain_numbers(cells, make_sweep) -> None:
@@ -152,41 +131,6 @@ def test_the_ratio_of_both_modes_stands_beside_the_lectures(cells, make_cell) ->
     assert [(row[1], row[3:6], row[6:9], row[9]) for row in rows] == [
         ("sst2", (2.0, 40.0, 20.0), (60.0, 60.0, 1.0), "~10×"), ("mnli", (3.0, 9.0, 3.0), (60.0, 60.0, 1.0), "~10×"),
     ], "a task of one mode has no ratio"  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def storage(tiny_bert: Path, train_sweep, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep of ❄ and 🔥 that the worker trained."""
-    folder = tmp_path_factory.mktemp("data")
-    words = (GOOD[0], "good"), (BAD[0], "bad")
-    write_splits(
-        folder,
-        {"train": 16, "dev": 8, "test": 8},
-        lambda number, _: (f"the film was {words[number % 2][0]}", words[number % 2][1]),
-    )
-    task = folder / "reviews.yaml"
-    task.write_text(TASK_YAML, encoding="utf-8")
-    spec = SweepSpec(
-        name="costly",
-        encoders=(f"hf:{tiny_bert}",),
-        modes=(ICE, FIRE),
-        tasks=(str(task),),
-        trials=1,
-        seeds=2,
-        head="linear",
-    )
-    setting = {"learning_rate": 2e-3, "epochs": 2, "batch_size": 8, "max_pieces": 16}
-    return train_sweep(tmp_path_factory.mktemp("storage"), spec, setting)
-
-
-def test_a_trained_sweep_has_a_ratio_of_cost_and_its_hardware_tells(storage, tmp_path) -> None:
-    written = analyse("costly", ["cost"], storage, out=tmp_path)
-    assert [path.name for path in written] == ["cost_ratios.md", "cost_ratios.csv", "cost_ratios.tex"]
-    (ratio,) = csv.DictReader(io.StringIO((tmp_path / "cost_ratios.csv").read_text(encoding="utf-8")))
-    assert float(ratio["🔥 ÷ ❄, one run"]) == float(ratio["🔥 one run (s)"]) / float(ratio["❄ one run (s)"]) > 0
-    ice, fire = (cell.cost for cell in summarise(Ledger(storage / "costly")).cells)
-    assert min(ice.peak_memory_bytes, fire.peak_memory_bytes) > 50 * 2**20, "Python with torch"
-    assert fire.trained_parameters > ice.trained_parameters > 0, "the encoder's are among the first"
 
 
 def test_a_sweep_of_one_mode_has_no_ratio_and_says_where_costs_are(make_cell, make_sweep, tmp_path) -> None:

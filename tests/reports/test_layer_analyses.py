@@ -15,13 +15,12 @@ import transformers
 from meltpoint.adapters import encoders
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.reports.analyses import FORMATS, analyse, get, names
-from meltpoint.reports.analyses.core.edge import ContinuousSide, DiscreteSide, Edge, information
+from meltpoint.reports.analyses.core.edge import ContinuousSide, DiscreteSide, information
 from meltpoint.reports.analyses.core.states import constant, probe, split_states
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.export import export_finalist, order_of
+from meltpoint.sweeps.results.export import order_of
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep, write_sweep
-from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.finalist_scoring import restore
@@ -193,7 +192,7 @@ def test_the_figures_numbers_are_those_of_the_finalists_own_weights(storage, tas
     dev = load_training_data(DataSpec(str(task))).dev
     labels = np.array([example.label for example in dev])
     expected = [
-        information(ContinuousSide(states, Edge()), DiscreteSide(labels, Edge()), Edge())
+        information(ContinuousSide(states), DiscreteSide(labels))
         for states in split_states(tuned, "sentence_classification", dev)
     ]
     rows = read(tmp_path, "mutual_information")
@@ -210,25 +209,6 @@ def test_the_sanity_checks_give_the_estimators_zero(storage, tmp_path):
     assert abs(float(noisy["excess"])) < 4 * float(noisy["first pass, std"])
     # Its sentences are few, so that shuffled labels fit them a little; the papers' dev sets give 0.001.
     assert max(column(rows, "pretrained", "shuffled labels")) < 0.1
-
-
-def exported(storage: Path, mode: str, out: Path) -> Path:
-    """A finalist as `meltpoint export --model` writes it."""
-    ledger = Ledger(storage / "tiny")
-    summary = summarise(ledger)
-    (key,) = [cell.header.key for cell in summary.cells if cell.header.mode == mode]
-    return export_finalist(ledger, summary, cell_name(*key), out)
-
-
-def test_an_exported_folder_gives_what_its_sweep_gives(storage, tiny_bert, task, tmp_path):
-    analyse("tiny", ["diagnostic_classifiers"], storage, out=tmp_path / "a", formats=["csv"])
-    analyse(
-        "-", ["diagnostic_classifiers"], storage, out=tmp_path / "b", formats=["csv"], encoders=[f"hf:{tiny_bert}"],
-        tasks=[str(task)], model=exported(storage, "fine_tuning", tmp_path),
-    )  # fmt: skip
-    for stage in ("pretrained", "fine-tuned"):
-        one, other = (column(read(tmp_path / place, "diagnostic_classifiers"), stage, "dev") for place in "ab")
-        assert one == other
 
 
 def test_fewer_training_examples_than_the_sweeps_can_be_asked_for(storage, tmp_path):
@@ -269,16 +249,11 @@ MINI = {"encoders": ["minilm"], "tasks": ["demo_entities"]}
         ("nightly", "guidelines", {}, r"No sweep 'nightly'.*Sweeps: .*tiny\."),
         ("tiny", "mutual_information", {"tasks": ["sst2"]}, "Unknown task of sweep tiny 'sst2'"),
         ("tiny", "mutual_information", {"formats": ["pdf"]}, "Unknown format 'pdf'"),
-        ("tiny", "mutual_information", {"model": Path("x")}, "name them with one --encoder and one --task"),
         ("-", "mutual_information", {}, "name encoders and tasks: --encoder E --task T"),
         ("-", "diagnostic_classifiers", MINI, r"demo_entities labels words; .* Leave it out with --task\."),
         (
             "-", "mutual_information", {**MINI, "tasks": ["demo_similarity"]},
             "needs a task with classes; demo_similarity is left out",
-        ),
-        (
-            "-", "diagnostic_classifiers", {**MINI, "tasks": ["demo_sentiment"], "model": Path("nowhere")},
-            "nowhere is not an exported model",
         ),
     ],
 )  # fmt: skip
@@ -287,15 +262,6 @@ def test_what_cannot_be_done_is_refused_in_one_line(storage, tmp_path, name, cho
         analyse(name, [chosen], storage, out=tmp_path, **options)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_an_exported_model_of_another_task_or_of_a_frozen_encoder_is_refused(storage, tiny_bert, task, tmp_path):
-    tuned, frozen = (exported(storage, mode, tmp_path) for mode in ("fine_tuning", "feature_extraction"))
-    common = {"encoders": [f"hf:{tiny_bert}"], "out": tmp_path / "out"}
-    with pytest.raises(ValueError, match="was trained on tiny_reviews, not on demo_sentiment; name its task"):
-        analyse("-", ["diagnostic_classifiers"], tmp_path, tasks=["demo_sentiment"], model=tuned, **common)
-    with pytest.raises(ValueError, match="was trained by feature_extraction, which freezes the encoder"):
-        analyse("-", ["diagnostic_classifiers"], tmp_path, tasks=[str(task)], model=frozen, **common)
 
 
 def test_a_finalist_without_weights_is_refused_by_its_cells_name(storage, tmp_path):

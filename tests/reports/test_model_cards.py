@@ -1,25 +1,18 @@
-"""Model cards: the hub reads them, they name no path, and their intervals are those of the stored predictions."""
+"""Model cards: the hub reads them, and they name no path."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from huggingface_hub import ModelCard
-from scipy import stats
 
-from meltpoint.reports.cell_card import cell_card
-from meltpoint.reports.model_card import usage
+from meltpoint.reports.model_card import cell_card, usage
 from meltpoint.reports.report import markdown
 from meltpoint.reports.results import results_of
-from meltpoint.reports.statistics.finals_scores import StoredScores
-from meltpoint.reports.statistics.hierarchical_bootstrap import MeanInterval, mean_interval, run_interval
-from meltpoint.sweeps.ledger.predictions import ScoredExamples
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
+from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.tasks.core import kinds
 from meltpoint.tests.reports.stored_sweeps import store_sweep
 
@@ -28,19 +21,6 @@ from meltpoint.tests.reports.stored_sweeps import store_sweep
 def summary(tmp_path_factory: pytest.TempPathFactory) -> SweepSummary:
     """A finished sweep of one cell with four seeds."""
     return summarise(store_sweep(tmp_path_factory.mktemp("cards"), "first", ["accuracy"], [0.8]))
-
-
-@pytest.fixture(scope="module")
-def one_seed(tmp_path_factory: pytest.TempPathFactory) -> SweepSummary:
-    """The same with one seed and 400 examples."""
-    ledger = store_sweep(tmp_path_factory.mktemp("one"), "first", ["accuracy"], [0.8], seeds=1, examples=400)
-    return summarise(ledger)
-
-
-def interval(summary: SweepSummary, cell: CellSummary) -> MeanInterval:
-    found = mean_interval(cell, StoredScores(summary.folder, 2000), "test")
-    assert found is not None
-    return found
 
 
 def text_of(summary: SweepSummary, form: str = "transformers") -> str:
@@ -85,7 +65,7 @@ def test_the_setting_is_there_exactly(make_cell: Any, make_sweep: Any) -> None:
     assert "3 inputs were cut" in limits
     assert "Warning: the best setting trained 30 steps" in limits
     assert "- test was carved from dev." in text
-    assert "No interval on test: no stored predictions" in text
+    assert "| test | 79.0 | 79.0 |" in text
 
 
 @pytest.mark.parametrize(
@@ -125,39 +105,6 @@ def test_an_encoder_whose_files_state_no_licence_is_said_to_have_none(
 def test_a_cell_without_a_finalist_has_no_card(make_cell: Any, make_sweep: Any) -> None:
     cell = make_cell()
     assert cell_card(make_sweep(cell), cell, "model") is None
-
-
-def test_the_interval_of_one_seed_is_about_the_binomial_one(one_seed: SweepSummary) -> None:
-    found = interval(one_seed, one_seed.cells[0])
-    half = 1.96 * math.sqrt(found.mean * (1 - found.mean) / 400)
-    assert found.low == pytest.approx(found.mean - half, abs=0.01)
-    assert found.high == pytest.approx(found.mean + half, abs=0.01)
-    assert found.covers == "examples alone: one seed"
-
-
-def test_the_interval_of_one_training_run_is_about_the_binomial_one() -> None:
-    gold, right = np.arange(300, dtype=np.int32) % 2, np.arange(300) < 240
-    run = ScoredExamples(
-        "sentence_classification", ("no", "yes"), gold, np.where(right, gold, 1 - gold), np.ones(300, int)
-    )
-    found = run_interval(run, "accuracy", 0.8, "made up dev")
-    half = 1.96 * math.sqrt(0.8 * 0.2 / 300)
-    assert (found.mean, found.examples, found.covers) == (0.8, 300, "examples alone: one seed")
-    assert (found.low, found.high) == pytest.approx((0.8 - half, 0.8 + half), abs=0.01)
-    other = run_interval(run, "accuracy", 0.9, "made up dev")
-    assert (other.low, other.reason) == (None, "the predictions of the kept model do not give its recorded score")
-
-
-def test_the_interval_of_several_seeds_is_wider_than_that_of_the_seeds_alone(summary: SweepSummary) -> None:
-    (cell,) = summary.cells
-    found = interval(summary, cell)
-    assert cell.test is not None
-    assert cell.test.std is not None
-    seeds_alone = stats.t.ppf(0.975, cell.test.count - 1) * cell.test.std / math.sqrt(cell.test.count)
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < found.mean - seeds_alone < found.mean < found.high <= 1
-    assert (found.seeds, found.examples, found.covers) == (4, 60, "seeds and examples")
 
 
 @pytest.mark.parametrize("kind", kinds.names())

@@ -85,7 +85,7 @@ def test_every_format_says_the_same_of_the_differences_and_of_tuning(form: str, 
         *(() if form == "html" else differences),  # the page has the recommendation in their place
         *((one.sentence for one in results.recommendations) if form in ("md", "screen") else ()),
         "tuning bought +4.0 [+2.8, +5.2]", "tuning cost −2.0 [−3.2, −0.8]: the published setting is better",
-        "the published setting won the search", "cannot go below p = 0.0625; six reach 0.031",
+        "the published setting won the search",
     ):  # fmt: skip
         assert said in text, said
 
@@ -131,38 +131,8 @@ def test_a_cell_without_them_among_others_is_named(make_cell: MakeCell, make_swe
     ice, fire = (make_cell(mode, finals=[(0.8, 0.8)] * 5) for mode in MODES[:2])
     sweep = make_sweep(with_default(ice, [0.7] * 5, learning_rate=1e-3), fire, seeds=5)
     assert gain_lines(results_of(sweep, comparer=FixedComparer()))[1:] == [
-        "minilm 🔥 sst2: the published setting was not run"
+        "minilm 🔥 sst2: the published setting has not run"
     ]
-    running = replace(sweep, state="running")
-    assert gain_lines(results_of(running, comparer=FixedComparer()))[1:] == [
-        "minilm 🔥 sst2: the published setting has not run yet"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("seeds", "said"), [(2, "on 2 pairs cannot go below p = 0.5;"), (5, "on 5 pairs cannot go below p = 0.0625;")]
-)
-def test_fewer_than_six_seeds_are_said_to_be_few_and_why(
-    seeds: int, said: str, make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
-    found = results_of(make_sweep(make_cell(finals=[(0.8, 0.8)] * seeds), seeds=seeds), comparer=FixedComparer())
-    assert [said in line for line in found.legend if "six or more are recommended" in line] == [True]
-
-
-def test_six_seeds_need_no_advice(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    found = results_of(make_sweep(make_cell(finals=[(0.8, 0.8)] * 6), seeds=6), comparer=FixedComparer())
-    assert not [line for line in found.legend if "six or more" in line]
-
-
-def test_all_formats_of_a_report_compare_each_pair_once(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    comparer = FixedComparer()
-    cells = [make_cell(mode, finals=[(0.8, mean)]) for mode, mean in zip(MODES, (0.7, 0.8, 0.9), strict=True)]
-    found = results_of(make_sweep(*cells, seeds=1), comparer=comparer)
-    asked = list(comparer.asked)
-    files_of(found)
-    html(found)
-    shown(found)
-    assert comparer.asked == asked, "rendering compares nothing"
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

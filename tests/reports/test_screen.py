@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from meltpoint.reports.layout import show_rows, stacked
+from meltpoint.reports.layout import show_rows
 from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_checks, show_outcome, show_plan, show_summary
 from meltpoint.reports.status_view import show_status
@@ -23,7 +23,6 @@ from meltpoint.sweeps.ledger.driver_notes import ClusterPart
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.closing import Closing, SplitOpening
-from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.tests.fixed_comparer import FixedComparer
 from meltpoint.tests.reports.rendered import render
@@ -107,14 +106,6 @@ def wide(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepSummary:
     return make_sweep(*cells)
 
 
-def test_four_tasks_stand_side_by_side_at_eighty_columns(wide: SweepSummary) -> None:
-    lines = shown(show_summary, wide).splitlines()
-    row = next(line for line in lines if line.strip().startswith("❄ feature_extraction"))
-    assert row.count("85.5 ± 0.0") == 3
-    assert sum("🔥 fine_tuning" in line for line in lines) == 1
-    assert "dev" in row
-
-
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_every_score_is_shown_at_every_width(width: int, wide: SweepSummary) -> None:
     text = shown(show_summary, wide, width)
@@ -159,15 +150,12 @@ def test_status_gives_every_error_one_line_and_takes_no_text_for_markup(
     assert errors[1].endswith("x" * 200)
 
 
-def test_status_gives_many_errors_of_one_cause_one_line_and_names_the_first_trials(
-    make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
-    errors = ["the loss is not finite"] * 700 + ["out of memory"]
-    lines = shown(show_status, make_sweep(make_cell(failed=errors), state="failed")).splitlines()
-    many, one = [line for line in lines if line.startswith("✗")]
-    assert "700 trials (" in many
-    assert many.endswith(", …): the loss is not finite")
-    assert "1 trial (" in one
+def test_status_names_the_first_of_many_errors(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cell = make_cell(failed=["the loss is not finite"] * 700)
+    lines = shown(show_status, make_sweep(cell, state="failed")).splitlines()
+    errors = [line for line in lines if line.startswith("✗")]
+    assert len(errors) == 21
+    assert errors[-1].endswith("680 more errors")
 
 
 def test_status_counts_what_ran_what_failed_and_what_is_missing(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
@@ -284,32 +272,8 @@ def test_a_plan_has_a_column_of_default_finals_where_there_are_any() -> None:
     assert "…" not in text
     joined = " ".join(text.split())
     assert "192 search trials + 60 finals + up to 60 default finals, 12 of each answered by their" in joined
-    assert "finals defaults answered" in joined
+    assert "finals defaults done" in joined
     assert "defaults" not in shown(show_plan, Plan([Planned("minilm", "fine_tuning", "sst2")]))
-
-
-def test_status_shows_the_published_settings_finals_beside_the_cells_own_where_they_are_asked_for(
-    make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
-    cell = make_cell(finals=[(0.8, 0.75), (0.8, 0.77)])
-    default = [record.model_copy(update={"role": "default"}) for record in cell.finals]
-    asked = replace(
-        cell, default_seeds=3, default_finals=default, default_dev=cell.dev, default_test=Spread(0.7, 0.01, 2)
-    )
-    best = replace(make_cell("feature_extraction", finals=[(0.8, 0.8)] * 2), default_finals=cell.finals)
-    assert widest(shown(show_status, make_sweep(asked, best))) <= 80
-    text = shown(show_status, make_sweep(asked, best), 120)
-    assert "2/3, test 70.0 ± 1.0" in text
-    assert "is the best" in text
-    assert "is the best" not in shown(show_status, make_sweep(best)), "nowhere asked for"
-
-
-def test_each_encoder_of_a_plan_has_its_own_table() -> None:
-    plan = Plan([Planned(encoder, "fine_tuning", "sst2") for encoder in ("minilm", "bert-base")], workers=1)
-    text = shown(show_plan, plan)
-    assert text.index("minilm") < text.index("bert-base")
-    assert text.count("one worker") == 2
-    assert "on 1 worker." in " ".join(text.split())
 
 
 @pytest.mark.parametrize("what", ROWS)
@@ -332,10 +296,6 @@ def test_short_rows_are_a_table_and_long_ones_paragraphs() -> None:
     assert not any("p = 1" in line and "q = 2" in line for line in long.splitlines())
 
 
-def test_no_rows_at_all_are_no_error() -> None:
-    shown(show_rows, [])
-
-
 def test_a_check_shows_its_mark_and_its_remedy_and_the_lacks_are_counted() -> None:
     checks = [
         Check("Python", True, "3.11 [ok]"),
@@ -352,19 +312,3 @@ def test_a_check_shows_its_mark_and_its_remedy_and_the_lacks_are_counted() -> No
     show_checks(checks, console, verbose=True)
     assert isinstance(console.file, io.StringIO)
     assert "✓ Python 3.11 [ok]" in console.file.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("name", "lines"),
-    [
-        ("demo_entailment", ["demo_", "entailment"]),
-        ("sst2", ["sst2"]),
-        ("a_b_c", ["a_b_c"]),
-        ("yahoo:society_culture+science", ["yahoo:", "society_", "culture+", "science"]),
-        ("x" * 30, ["x" * 30]),
-        ("", [""]),
-    ],
-)
-def test_a_long_name_is_stacked_at_its_joints_and_loses_nothing(name: str, lines: list[str]) -> None:
-    assert stacked(name).split("\n") == lines
-    assert stacked(name).replace("\n", "") == name

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -53,29 +50,3 @@ def finals_of_the_best(found: Iterable[dict], mode: str) -> list[dict]:
     search = [one for one in own if one["role"] == "search"]
     best = max(search, key=lambda one: (one["dev"], -len(one["epochs"]), -one["number"]))
     return [one for one in own if one["role"] == "final" and one["setting"] == best["setting"]]
-
-
-def test_a_page_is_written_again_while_its_sweep_runs_and_ends_as_the_sweeps_own(spec: SweepSpec, tmp_path: Path):
-    page = tmp_path / "live.html"
-    driver = subprocess.Popen(command(spec, tmp_path, "--set", "epochs=150"), stderr=subprocess.PIPE, text=True)
-    try:
-        while not (tmp_path / spec.name / "sweep.json").exists():
-            time.sleep(0.1)  # between two looks
-            assert driver.poll() is None, driver.stderr.read() if driver.stderr else ""
-        words = ["report", spec.name, "--storage", str(tmp_path), "--format", "html", "--out", str(page), "--watch"]
-        watcher = subprocess.Popen(
-            [sys.executable, "-m", "meltpoint.launch", *words], stderr=subprocess.PIPE, text=True
-        )
-        versions: set[str] = set()
-        while watcher.poll() is None:
-            time.sleep(0.1)  # between two looks
-            if page.exists():
-                versions.add(page.read_text(encoding="utf-8"))
-        assert watcher.returncode == 0, watcher.stderr.read() if watcher.stderr else ""
-    finally:
-        driver.wait(timeout=600)
-    assert driver.returncode == 0
-    assert len(versions) >= 3, "before the first trial, in between, and at the end"
-    assert all(text.rstrip().endswith("</html>") for text in versions), "none was seen half written"
-    assert any("running" in text for text in versions)
-    assert "done" in page.read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 
 from meltpoint.adapters import encoders
@@ -28,7 +29,6 @@ class AnalysisOptions:
         sweep: a sweep's results, or None without a sweep.
         ledger: that sweep's ledger.
         encoders, tasks: the given names; empty for all of the sweep.
-        model: an exported folder whose encoder is used as the fine-tuned one.
         corpus: a text file with the encoder's pretraining data, or a sample of it.
         data_dir, max_train_examples: as in a sweep; None for the sweep's values.
         out: the output folder.
@@ -41,7 +41,6 @@ class AnalysisOptions:
     out: Path
     encoders: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
-    model: Path | None = None
     corpus: Path | None = None
     data_dir: str | None = None
     max_train_examples: int | None = None
@@ -67,10 +66,8 @@ class AnalysisOptions:
         if self.sweep is not None:
             self.pairs()
             return
-        kinds = dict.fromkeys(get(task).kind for task in self.tasks)
-        for encoder in self.encoders:
-            for kind in kinds:
-                encoders.resolve(encoder, kind)
+        for encoder, task in product(self.encoders, self.tasks):
+            encoders.resolve(encoder, get(task).kind)
 
     def pairs(self) -> list[tuple[str, str]]:
         """The (encoder, task) pairs to analyse: the sweep's pairs with the given names, or all pairs of the names.
@@ -81,7 +78,7 @@ class AnalysisOptions:
         if self.sweep is None:
             if not (self.encoders and self.tasks):
                 raise ValueError("Without a sweep, name encoders and tasks: --encoder E --task T.")
-            return [(encoder, task) for encoder in self.encoders for task in self.tasks]
+            return list(product(self.encoders, self.tasks))
         pairs = list(dict.fromkeys((cell.header.encoder, cell.header.task) for cell in self.sweep.cells))
         for what, given, known in (
             ("encoder", self.encoders, {encoder for encoder, _ in pairs}),
@@ -128,13 +125,11 @@ class Analysis:
         name: its module name, which is its name on the command line.
         summary: a one-line description.
         run: (options) → the written files.
-        reads: which of `model` and `corpus` it reads; an option that no chosen analysis reads is refused.
     """
 
     name: str
     summary: str
     run: Callable[[AnalysisOptions], list[Path]]
-    reads: frozenset[str] = frozenset()
 
 
 def write_table(table: AnalysisTable, options: AnalysisOptions) -> list[Path]:

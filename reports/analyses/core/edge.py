@@ -9,11 +9,11 @@ which is Σ_ij (N_ij / N) log2(N_ij N / (N_i M_j)). States are projected at rand
 cut into cells of width ε, shifted by b (equations 3 and 4). An ensemble over several ε makes the estimate (section 4).
 
 P1 used EDGE "with default hyper-parameter values". The paper names none; its authors' release does, and version 4.3.1
-(December 2018) was the newest when P1 appeared. `Edge()` is those defaults: the number of projections, the width from
-the distance to the k-th neighbour, ten widths within 10 %, their median, and a second pass at a width that the first
-pass's estimate sets. That second pass widens the cells without bound as the estimate falls: below about 0.2 bits
-all samples share one bucket and the estimate is 0. So a 0 of this estimator means "little", and does not
-exclude dependence; `Estimate.first_pass` shows it, compared with its value for shuffled labels.
+(December 2018) was the newest when P1 appeared. The constants are those defaults: the number of projections, the width
+from the distance to the k-th neighbour, ten widths within 10 %, their median, and a second pass at a width that the
+first pass's estimate sets. That second pass widens the cells without bound as the estimate falls: below about 0.2 bits
+all samples share one bucket and the estimate is 0. So a 0 of this estimator means "little", and does not exclude
+dependence; `Estimate.first_pass` shows it, compared with its value for shuffled labels.
 """
 
 from __future__ import annotations
@@ -35,31 +35,10 @@ PROBES = 500  # release: number of samples whose neighbour distances set a width
 NEIGHBOURS, EXPONENT, EXPONENT_STEP = 0.43, 2 / 3, 0.17  # release: k = 0.43 N^(2/3 + 0.17 d / (d + 1))
 WIDTHS_PER_DIMENSION = 3 * 0.9  # release: ε = 3 · 0.9 · d · (mean distance to the k-th neighbour)
 SHRINK = 0.9  # release: the second pass applies the factor 0.9 once more
-NOTHING_BITS = 0.001  # release: lower bound of an edge's contribution
-
-
-@dataclass(frozen=True)
-class Edge:
-    """Hyperparameters of EDGE; the defaults are those of the authors' release 4.3.1.
-
-    Attributes:
-        widths: the number of widths ε in the ensemble.
-        spread: the widest ε is 1 + `spread` times the narrowest.
-        least_bits: lower bound of an edge's log ratio; the paper's equation 9 has none.
-        most_bits: upper bound of an edge's log ratio (U of equation 9).
-        seed: the seed of the projections.
-    """
-
-    widths: int = 10
-    spread: float = 0.1
-    least_bits: float = NOTHING_BITS
-    most_bits: float = 10.0
-    seed: int = 3334
-
-    @property
-    def scales(self) -> Floats:
-        """The widths as multiples of the narrowest: (widths,)."""
-        return np.linspace(1.0, 1.0 + self.spread, self.widths)
+NOTHING_BITS = 0.001  # release: lower bound of an edge's log ratio; the paper's equation 9 has none
+MOST_BITS = 10.0  # release: upper bound of an edge's log ratio, U of equation 9
+SCALES = np.linspace(1.0, 1.1, 10)  # release: ten widths ε, as multiples of the narrowest
+SEED = 3334  # release: of the projections
 
 
 @dataclass(frozen=True)
@@ -81,7 +60,7 @@ class ContinuousSide:
         ValueError: fewer than 20 samples, which one projection needs.
     """
 
-    def __init__(self, values: Floats, edge: Edge, drawn: int = 0) -> None:
+    def __init__(self, values: Floats, drawn: int = 0) -> None:
         self.values = values
         columns = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
         samples, dim = columns.shape
@@ -91,10 +70,9 @@ class ContinuousSide:
         deviations = columns.std(axis=0)
         deviations[deviations < 1e-4] = 1.0  # release: a constant column stays as it is
         self.drawn = drawn + dim * self.dim
-        stream = np.random.RandomState(edge.seed).standard_normal(self.drawn)  # frozen by NEP 19
+        stream = np.random.RandomState(SEED).standard_normal(self.drawn)  # frozen by NEP 19
         normal = stream[drawn:].reshape(dim, self.dim)
         self.projected = columns @ (normal / (deviations[:, None] * math.sqrt(dim)))  # (samples, self.dim)
-        self.edge = edge
 
     @cached_property
     def _widths(self) -> Floats:
@@ -104,10 +82,10 @@ class ContinuousSide:
 
     def buckets(self, smoothness: float) -> list[Buckets]:
         """Each sample's bucket, at each width of the ensemble; the shifts b are spread evenly over a cell."""
-        shifts = np.linspace(0.0, 1.0, self.edge.widths, endpoint=False)
+        shifts = np.linspace(0.0, 1.0, len(SCALES), endpoint=False)
         cells = [
             np.floor(self.projected / (self._widths * smoothness * scale) + shift)
-            for scale, shift in zip(self.edge.scales, shifts, strict=True)
+            for scale, shift in zip(SCALES, shifts, strict=True)
         ]
         return [np.unique(cell, axis=0, return_inverse=True)[1].reshape(-1) for cell in cells]
 
@@ -121,9 +99,9 @@ class DiscreteSide:
 
     dim = 0
 
-    def __init__(self, values: NDArray[np.int64], edge: Edge) -> None:
+    def __init__(self, values: NDArray[np.int64]) -> None:
         labels: Buckets = np.unique(values, return_inverse=True)[1].reshape(-1)
-        self._labels = [labels] * edge.widths
+        self._labels = [labels] * len(SCALES)
 
     def buckets(self, smoothness: float) -> list[Buckets]:
         """Each sample's label, at each width; the smoothness is ignored."""
@@ -133,33 +111,31 @@ class DiscreteSide:
 SampleSide: TypeAlias = ContinuousSide | DiscreteSide
 
 
-def information(left: SampleSide, right: SampleSide, edge: Edge) -> Estimate:
+def information(left: SampleSide, right: SampleSide) -> Estimate:
     """The mutual information of prepared sides, so that many labellings can share one side of states.
 
     Two sides of vectors have separate projections, as in the release: shared ones would make the buckets more dependent
     than the vectors are.
     """
     if isinstance(left, ContinuousSide) and isinstance(right, ContinuousSide):
-        right = ContinuousSide(right.values, edge, left.drawn)
-    first = ensemble(left.buckets(1.0), right.buckets(1.0), edge)
+        right = ContinuousSide(right.values, left.drawn)
+    first = ensemble(left.buckets(1.0), right.buckets(1.0))
     least = max(first, NOTHING_BITS)
     smoothness = SHRINK * 2.0 ** (-math.sqrt(2.0 * least) + 0.5 / least)
-    second = ensemble(left.buckets(smoothness), right.buckets(smoothness), edge)
+    second = ensemble(left.buckets(smoothness), right.buckets(smoothness))
     return Estimate(second, first)
 
 
-def ensemble(left: Sequence[Buckets], right: Sequence[Buckets], edge: Edge) -> float:
+def ensemble(left: Sequence[Buckets], right: Sequence[Buckets]) -> float:
     """The median of the estimates from the buckets at each width, in bits: the release's default.
 
     The weights of theorem 4.1, which cancel the bias of wide cells, need many samples and few dimensions: with a
     thousand samples in six projections they are in the hundreds, and so is the noise.
     """
-    pairs = zip(left, right, strict=True)
-    estimates = np.array([graph_information(one, two, edge.least_bits, edge.most_bits) for one, two in pairs])
-    return float(np.median(estimates))
+    return float(np.median([graph_information(one, other) for one, other in zip(left, right, strict=True)]))
 
 
-def graph_information(left: Buckets, right: Buckets, least_bits: float, most_bits: float) -> float:
+def graph_information(left: Buckets, right: Buckets, least_bits: float = NOTHING_BITS) -> float:
     """The information of one dependence graph in bits (equation 9; its `max` is a misprint for min).
 
     Args:
@@ -168,7 +144,7 @@ def graph_information(left: Buckets, right: Buckets, least_bits: float, most_bit
     edges, shared = np.unique(left * (right.max() + 1) + right, return_counts=True)
     ones, others = np.divmod(edges, right.max() + 1)
     expected = np.bincount(left)[ones] * np.bincount(right)[others] / len(left)
-    return float(np.clip(np.log2(shared / expected), least_bits, most_bits) @ shared / len(left))
+    return float(np.clip(np.log2(shared / expected), least_bits, MOST_BITS) @ shared / len(left))
 
 
 def neighbour_distance(column: Floats, dim: int) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from meltpoint.reports.formats import COLOURS, MARKERS, booktabs, latex_text, legend, markdown_text, sheet
+from meltpoint.reports.formats import booktabs, latex_text, markdown_text
 from meltpoint.sweeps.results.cost import NOTHING
 from meltpoint.tasks.core.scoring import difference_text, in_points, score_text
 
@@ -135,21 +135,11 @@ def _cell(text: str) -> str:
     return markdown_text(text).replace("|", "\\|")
 
 
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+"""Okabe & Ito 2008: distinguishable with every kind of colour vision; markers and dashes help in grey."""
+MARKERS = ("o", "s", "^", "D", "v")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)))
 PANEL_INCHES, DOTS_PER_INCH, ACROSS = (3.2, 2.5), 200, 4
-
-
-SHADES = (0.14, 0.26)
-"""Opacity of the bands, from the widest to the narrowest; they overlap."""
-
-
-@dataclass(frozen=True)
-class Shade:
-    """A band between two lines over `x`; it may end before the line that it belongs to."""
-
-    x: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -158,31 +148,25 @@ class Line:
 
     Attributes:
         label: its label in the legend.
-        y: one value per layer, from layer 0, or per number of `x`.
+        y: one value per layer, from layer 0.
         error: half the length of the error bar at each value, or None.
         is_reference: True for a reference line, drawn thin and grey, without markers.
-        x: the horizontal positions; None for the layers 0, 1, …
-        shades: its bands, the widest first; a line with bands has no markers.
     """
 
     label: str
     y: tuple[float, ...]
     error: tuple[float, ...] | None = None
     is_reference: bool = False
-    x: tuple[float, ...] | None = None
-    shades: tuple[Shade, ...] = ()
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes; `y_range` None fits the range to the lines."""
+    """One set of axes over layers; `y_range` None fits the range to the lines."""
 
     title: str
     y_name: str
     lines: tuple[Line, ...]
     y_range: tuple[float, float] | None = None
-    x_name: str = "layer"
-    has_log_x: bool = False
 
 
 def in_rows(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
@@ -201,46 +185,51 @@ def draw(rows: Sequence[Sequence[Panel]], form: str) -> bytes:
     width, height = PANEL_INCHES
     lines = [line for row in rows for panel in row for line in panel.lines]
     coloured = list(dict.fromkeys(line.label for line in lines if not line.is_reference))
-    with sheet(width * columns, height * len(rows) + 0.3) as figure:
+    # Without pyplot, a figure needs no display and leaves no global state; equal data give equal bytes.
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "meltpoint", "svg.fonttype": "path", "font.size": 8}):
+        figure = Figure(figsize=(width * columns, height * len(rows) + 0.3), layout="constrained")
+        FigureCanvasAgg(figure)
         places = figure.subplots(len(rows), columns, squeeze=False)
+        handles: dict[str, Any] = {}
         for row, across in zip(rows, places, strict=True):
             for panel, axes in zip_longest(row, across):
                 if panel is None:
                     axes.set_axis_off()
-                else:
-                    _draw_panel(panel, axes, coloured)
-        legend(figure, list(dict.fromkeys(line.label for line in lines)), columns=min(4, 2 * columns))
+                    continue
+                _draw_panel(panel, axes, coloured)
+                shown, names = axes.get_legend_handles_labels()
+                handles |= dict(zip(names, shown, strict=True))
+        labels = list(dict.fromkeys(line.label for line in lines))
+        across_legend = min(4, 2 * columns)
+        figure.legend([handles[label] for label in labels], labels, loc="outside lower center", ncols=across_legend,
+                      frameon=False)  # fmt: skip
         file = io.BytesIO()
         figure.savefig(file, format=form, dpi=DOTS_PER_INCH, metadata={"Date": None} if form == "svg" else None)
     return file.getvalue()
 
 
 def _draw_panel(panel: Panel, axes: Any, labels: Sequence[str]) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+    from matplotlib.ticker import MaxNLocator
 
     axes.set_title(panel.title)
-    axes.set_xlabel(panel.x_name)
+    axes.set_xlabel("layer")
     axes.set_ylabel(panel.y_name)
-    if panel.has_log_x:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0, 7.0)))  # most span less than a power of ten
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_locator(NullLocator())
-    else:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.y_range is not None:
         axes.set_ylim(panel.y_range)
     axes.grid(visible=True, linewidth=0.4, color="0.88")
     axes.spines[["top", "right"]].set_visible(False)
     for line in panel.lines:
-        places = range(len(line.y)) if line.x is None else line.x
+        places = range(len(line.y))
         if line.is_reference:
             axes.plot(places, line.y, color="0.45", linewidth=0.9, linestyle=(0, (1, 1)), label=line.label)
             continue
         number = labels.index(line.label) % len(COLOURS)
-        for shade, opacity in zip(line.shades, SHADES, strict=False):
-            axes.fill_between(shade.x, shade.low, shade.high, color=COLOURS[number], alpha=opacity, linewidth=0)
         axes.errorbar(
             places, line.y, yerr=line.error, label=line.label, color=COLOURS[number], linewidth=1.3, markersize=3.5,
-            marker="" if line.shades else MARKERS[number], linestyle=DASHES[number], capsize=2, elinewidth=0.8,
+            marker=MARKERS[number], linestyle=DASHES[number], capsize=2, elinewidth=0.8,
         )  # fmt: skip

@@ -12,7 +12,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,7 +23,6 @@ from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.batching import evaluation_batches, inputs
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.exported_model import load_folder
 from meltpoint.adapters.features.reading import at_rest
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.sweeps.ledger.records import TrialRecord
@@ -95,8 +93,7 @@ def load_inputs(options: AnalysisOptions) -> tuple[list[tuple[str, TrainingData]
     are left out, unless they are given by name.
 
     Raises:
-        ValueError: data is missing, or the task labels words; a cell has no finalist with weights; or the
-            exported folder is for another task, has a frozen encoder, or is not an exported model.
+        ValueError: data is missing, or the task labels words; or a cell has no finalist with weights.
     """
     pairs = options.pairs()
     left_out = [] if options.tasks else [pair for pair in pairs if _labels_words(options, *pair)]
@@ -106,8 +103,6 @@ def load_inputs(options: AnalysisOptions) -> tuple[list[tuple[str, TrainingData]
     for encoder_name, data in inputs:
         for cell in _tuned_cells(options, encoder_name, data):
             needed_finalist(options, cell)
-    if options.model is not None:
-        _exported(options.model, inputs[0][1].task.name)
     why = "it labels words, or has several labels per text"
     return inputs, [f"{task} is left out: {why}." for task in dict.fromkeys(task for _, task in left_out)]
 
@@ -129,34 +124,20 @@ def _labelled(options: AnalysisOptions, task: str) -> TrainingData:
 
 
 def stages(options: AnalysisOptions, encoder_name: str, data: TrainingData) -> Iterator[EncoderStage]:
-    """Yield the pretrained encoder, then each finalist's encoder (or the exported folder's).
+    """Yield the pretrained encoder, then each finalist's encoder.
 
     Raises:
         ValueError: the encoder cannot be loaded.
     """
     encoder = encoders.load(encoders.resolve(options.encoder_word(encoder_name), data.task.kind))
     yield EncoderStage(PRETRAINED, encoder, f"{PRETRAINED}: {encoder_name}, weights {encoder.fingerprint}")
-    if options.model is not None:
-        yield _exported(options.model, data.task.name)
     for cell in _tuned_cells(options, encoder_name, data):
         yield _finalist(options, cell)
 
 
 def _tuned_cells(options: AnalysisOptions, encoder_name: str, data: TrainingData) -> list[CellSummary]:
-    """The sweep's cells whose finalists have trained encoders; none if an exported folder replaces them."""
-    if options.model is not None:
-        return []
+    """The sweep's cells whose finalists have trained encoders."""
     return [cell for cell in options.cells(encoder_name, data.task.name) if cell.header.mode in STAGES]
-
-
-def _exported(folder: Path, task: str) -> EncoderStage:
-    exported = load_folder(folder)
-    if exported.task.name != task:
-        raise ValueError(f"--model {folder} was trained on {exported.task.name}, not on {task}; name its task.")
-    mode, seed = exported.facts["mode"], exported.facts.get("seed")
-    if mode not in STAGES:
-        raise ValueError(f"--model {folder} was trained by {mode}, which freezes the encoder; name a fine-tuned one.")
-    return EncoderStage(STAGES[mode], exported.model.encoder, f"{STAGES[mode]}: {folder.name}, seed {seed}")
 
 
 def _finalist(options: AnalysisOptions, cell: CellSummary) -> EncoderStage:
