@@ -94,7 +94,7 @@ COLUMNS = (
     "train_examples", "dev_examples", "train_seconds", "setting", "notes", "data_fingerprint", "code_version",
     "variant", "task_parameters", "paper_score", "paper_split", "paper_source", "paper_quoted",
     "default_dev_mean", "default_dev_std", "default_test_mean", "default_test_std",
-    "gpu_hours", "energy_joules", "peak_memory_bytes", "trained_parameters", "seconds_of_a_final",
+    "gpu_hours", "peak_memory_bytes", "trained_parameters", "seconds_of_a_final",
     "tuning_delta", "tuning_low", "tuning_high", "recommended",
 )  # fmt: skip
 """The columns of `report.csv`, described in docs/tables.md."""
@@ -282,8 +282,8 @@ def _line(cell: CellSummary, results: SweepResults) -> dict[str, object]:
         "task_parameters": best and best.task_parameters,
         "paper_score": published and published.score, "paper_split": published and published.split,
         "paper_source": published and published.source, "paper_quoted": published and published.quoted,
-        "gpu_hours": cell.cost.gpu_hours, "energy_joules": cell.cost.energy_joules,
-        "peak_memory_bytes": cell.cost.peak_memory_bytes, "trained_parameters": cell.cost.trained_parameters,
+        "gpu_hours": cell.cost.gpu_hours, "peak_memory_bytes": cell.cost.peak_memory_bytes,
+        "trained_parameters": cell.cost.trained_parameters,
         "seconds_of_a_final": cell.cost.seconds_of_a_final,
     }  # fmt: skip
 

@@ -12,7 +12,7 @@ from meltpoint.sweeps.results.cost import NOTHING, CellCost
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import score_text
-from meltpoint.tasks.core.wording import counted, some
+from meltpoint.tasks.core.wording import counted
 
 Split = Literal["dev", "test"]
 
@@ -21,14 +21,13 @@ KINDS = {
     "process": "the worker process",
     "process_lifetime": "the worker process",
 }
-SOURCES = {"nvml": "NVML (the GPU's board)", "rapl": "RAPL (the processor packages, without memory modules)"}
 
 COST_NOTE = (
     "Seconds are those in which workers were busy; trials that train side by side share them. GPU-hours: seconds × the "
-    "share of a GPU. Energy: of all the cell's trials. Peak memory: the highest of any trial. One run: the best "
+    "share of a GPU. Peak memory: the highest of any trial. One run: the best "
     "setting's epochs, the median over its finals, without set-up; with cached hidden states, without computing them."
 )
-OLDER = "Cells without peak memory ran on a version of Meltpoint that did not record it, energy or size."
+OLDER = "Cells without peak memory ran on a version of Meltpoint that did not record it or size."
 PARETO_NOTE = (
     "The Pareto set has every cell, unless another is at least as good in score and cost and better in one. It uses "
     "the means alone: if intervals overlap, other seeds may give another set."
@@ -109,7 +108,7 @@ def _trade_off(encoder: str, task: str, cells: Sequence[CellSummary]) -> TradeOf
 def cost_rows(summary: SweepSummary) -> list[list[str]]:
     """The table of costs as text: its heads, then one row per cell."""
     names = ["encoder", "mode", "task", *(["variant"] if summary.has_variants else [])]
-    heads = ["search", "finals", "GPU-hours", "energy", "peak memory", "numbers trained", "one run"]
+    heads = ["search", "finals", "GPU-hours", "peak memory", "numbers trained", "one run"]
     rows = [[*name_of(cell, len(names)), *cost_texts(cell.cost)] for cell in summary.cells]
     return [[*names, *heads], *rows]
 
@@ -125,19 +124,11 @@ def cost_texts(cost: CellCost) -> list[str]:
     peak, trained, run = cost.peak_memory_bytes, cost.trained_parameters, cost.seconds_of_a_final
     return [
         seconds_text(cost.search_seconds), seconds_text(cost.final_seconds),
-        f"{cost.gpu_hours:.3g}", energy_text(cost),
+        f"{cost.gpu_hours:.3g}",
         NOTHING if peak is None else f"{peak / 1e9:.2f} GB",
         NOTHING if trained is None else counted(trained),
         NOTHING if run is None else seconds_text(run),
     ]  # fmt: skip
-
-
-def energy_text(cost: CellCost) -> str:
-    """`12.3 kJ`; a dash if a trial recorded none, with the number of such trials if others recorded some."""
-    if cost.energy_joules is not None:
-        return f"{cost.energy_joules / 1e3:.3g} kJ"
-    is_mixed = 0 < cost.energy_lacking < cost.trials
-    return f"{NOTHING} ({cost.energy_lacking} of {some(cost.trials, 'trial')} without)" if is_mixed else NOTHING
 
 
 def seconds_text(seconds: float) -> str:
@@ -146,19 +137,14 @@ def seconds_text(seconds: float) -> str:
 
 
 def cost_notes(summary: SweepSummary) -> list[str]:
-    """The meaning of the table's figures, and the counters that they come from."""
+    """The meaning of the table's figures."""
     costs = [cell.cost for cell in summary.cells]
     kinds = sorted({kind for cost in costs for kind in cost.peak_memory_kinds})
-    sources = sorted({source for cost in costs for source in cost.energy_sources})
     lines = [COST_NOTE]
     if kinds:
         lines.append(f"Peak memory is of {listed(KINDS[kind] for kind in kinds)}.")
     if "process_lifetime" in kinds:
         lines.append("Some peaks are since the worker began, including earlier trials: its system counts no other.")
-    if sources:
-        lines.append(f"Energy by {listed(SOURCES[source] for source in sources)}, × each trial's share of it.")
-    elif kinds:
-        lines.append("No trial recorded its energy: the hardware has no counter, or none that is readable.")
     is_older = any(cell.best is not None and cell.best.peak_memory_bytes is None for cell in summary.cells)
     return [*lines, *([OLDER] if is_older else [])]
 

@@ -251,9 +251,8 @@ def cell_figures(cell: CellSummary) -> dict[str, float]:
 
 def cost_figures(cost: CellCost) -> dict[str, float]:
     """A cell's known costs, other than its hours."""
-    peak, joules = cost.peak_memory_bytes, cost.energy_joules
+    peak = cost.peak_memory_bytes
     figures = {"gpu_hours": cost.gpu_hours, "trained_parameters": cost.trained_parameters}
     figures |= {"seconds_of_a_final": cost.seconds_of_a_final}
     figures |= {"peak_memory_gb": None if peak is None else peak / 1e9}
-    figures |= {"energy_kj": None if joules is None else joules / 1e3}
     return {name: float(value) for name, value in figures.items() if value is not None}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from meltpoint.sweeps.machine import counters, limits
+from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.machine.limits import text
 from meltpoint.sweeps.machine.ray_address import ray_cluster
 from meltpoint.sweeps.machine.services import STORE, Check, existing, tracking_store
@@ -132,7 +132,7 @@ def memory(cgroup: Path = limits.CGROUP) -> Check:
 
 
 def accelerators() -> list[Check]:
-    """Check bf16 on the processor, each GPU that torch sees, and energy counters; report a torch that cannot load."""
+    """Check bf16 on the processor, and each GPU that torch sees; report a torch that cannot load."""
     try:
         import torch
 
@@ -142,26 +142,7 @@ def accelerators() -> list[Check]:
     found = "native: precision auto trains in bf16" if bf16_is_native("cpu") else "not native: precision auto is fp32"
     simd = torch.backends.cpu.get_cpu_capability()
     gpus = [gpu(index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else [no_gpu()]
-    uuid = str(torch.cuda.get_device_properties(0).uuid) if torch.cuda.is_available() else None
-    return [Check("bf16 on the CPU", True, f"{found} ({simd})"), *gpus, energy_counters(uuid)]
-
-
-def energy_counters(uuid: str | None, powercap: Path = counters.POWERCAP) -> Check:
-    """Check for energy counters; a sweep runs without them.
-
-    Args:
-        uuid: of the GPU that trials would train on; None without a GPU.
-        powercap: the system's folder of RAPL counters.
-    """
-    by_rapl = counters.package_energy(powercap) is not None
-    unread = "not readable by this user" if counters.packages(powercap) else "no counter here"
-    cpu = f"processor: {'RAPL, whole packages' if by_rapl else f'none (RAPL: {unread})'}"
-    if uuid is None:
-        return Check("energy", True, cpu)
-    if counters.gpu_energy(uuid) is not None:
-        return Check("energy", True, f"GPU: NVML, whole board; {cpu}")
-    lacks = "no counter here" if find_spec("pynvml") else "pip install 'meltpoint[energy]' adds nvidia-ml-py"
-    return Check("energy", True, f"GPU: none (NVML: {lacks}); {cpu}")
+    return [Check("bf16 on the CPU", True, f"{found} ({simd})"), *gpus]
 
 
 def gpu(index: int) -> Check:

@@ -1,4 +1,5 @@
-"""Limits: the cores and the memory that this process may use (cgroup v2), and how trials share a GPU.
+"""Limits: the cores and the memory that this process may use (cgroup v2), and how trials share a GPU. Also meters of
+peak memory: of torch's allocator on a GPU, otherwise of this process.
 
 `doctor` and the guides show the limits on a GPU. Change one only after a measurement on a GPU, with the figures in
 `docs/internals/log.md`."""
@@ -6,8 +7,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
+
+from meltpoint.sweeps.ledger.attempt import MemoryKind
 
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -81,3 +86,85 @@ def gpu_limits_in_words() -> str:
     """The limits on a GPU, for `doctor` and the screen."""
     share = f"at most {MOST_TRIALS_OF_A_GPU} trials share a GPU, each with {GPU_MARGIN:.0%} more memory than measured"
     return f"with `--gpus-per-trial auto` {share}; off: finals side by side"
+
+
+# Peak memory.
+
+PROCESS = Path("/proc/self")
+
+RESET_PEAK = "5"
+"""The value that resets the peak resident memory when written to `clear_refs` (Linux 4.0, proc(5))."""
+
+
+class PeakMemory(Protocol):
+    """A meter of peak memory.
+
+    Attributes:
+        kind: the kind of memory measured since the last `begin`.
+    """
+
+    kind: MemoryKind
+
+    def begin(self) -> None:
+        """Reset the peak."""
+
+    def read(self) -> int | None:
+        """The peak since `begin` in bytes; None if the system does not report it."""
+
+
+class ProcessPeak:
+    """The resident memory of this process, including pages that it shares with others.
+
+    If the peak cannot be reset (not Linux, a sandbox), it covers the time since the process began.
+
+    Args:
+        process: the process's folder in `/proc`.
+    """
+
+    def __init__(self, process: Path = PROCESS) -> None:
+        self.process = process
+        self.kind: MemoryKind = "process_lifetime"
+
+    def begin(self) -> None:
+        """Reset the peak, if the system allows it."""
+        try:
+            (self.process / "clear_refs").write_text(RESET_PEAK, encoding="ascii")
+            self.kind = "process"
+        except OSError:
+            self.kind = "process_lifetime"
+
+    def read(self) -> int | None:
+        """The peak in bytes."""
+        for line in text(self.process / "status").splitlines():
+            name, _, amount = line.partition(":")
+            if name == "VmHWM":
+                return 1024 * int(amount.split()[0])
+        return _lifetime_peak() if self.kind == "process_lifetime" else None
+
+
+def _lifetime_peak() -> int | None:
+    """The peak since this process began, from `getrusage`; None on systems without it."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+class GpuPeak:
+    """The memory of torch's allocator on the first visible GPU, without the CUDA context and other processes."""
+
+    kind: MemoryKind = "gpu_allocated"
+
+    def begin(self) -> None:
+        """Reset the peak."""
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(0)
+
+    def read(self) -> int | None:
+        """The peak in bytes."""
+        import torch
+
+        return int(torch.cuda.max_memory_allocated(0))

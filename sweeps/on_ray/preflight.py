@@ -1,7 +1,7 @@
 """The preflight of a sweep on a running cluster: compares every node with the driver, before the first trial.
 
-A node that is slow, late or lost does not stop the sweep: workers check their own machine (`worker.fitness`). Ray itself
-refuses nodes with another Ray or Python. Light to import: nodes answer before they import torch.
+A node that is slow, late or lost does not stop the sweep: workers check their own machine (`worker.fitness`). Ray
+itself refuses nodes with another Ray or Python. Light to import: nodes answer before they import torch.
 """
 
 from __future__ import annotations

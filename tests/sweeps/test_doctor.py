@@ -96,25 +96,6 @@ def test_a_machine_with_a_gpu_that_torch_cannot_use_is_told_so(tmp_path: Path) -
     assert "CUDA build" in check.remedy
 
 
-def test_it_says_in_one_line_whether_energy_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    none = doctor.energy_counters(None, tmp_path)
-    assert (none.ok, none.detail) == (True, "processor: none (RAPL: no counter here)")
-    zone = tmp_path / "intel-rapl:0"
-    zone.mkdir()
-    (zone / "name").write_text("package-0\n", encoding="ascii")
-    assert doctor.energy_counters(None, tmp_path).detail == "processor: none (RAPL: not readable by this user)"
-    for name in ("energy_uj", "max_energy_range_uj"):
-        (zone / name).write_text("100\n", encoding="ascii")
-    monkeypatch.setattr(doctor.counters, "gpu_energy", lambda uuid: None)
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    both = doctor.energy_counters("a1", tmp_path)
-    assert both.ok, "a sweep runs without"
-    assert "pip install 'meltpoint[energy]'" in both.detail
-    assert both.detail.endswith("processor: RAPL, whole packages")
-    monkeypatch.setattr(doctor.counters, "gpu_energy", lambda uuid: object())
-    assert doctor.energy_counters("a1", tmp_path).detail.startswith("GPU: NVML, whole board; ")
-
-
 def test_a_storage_folder_is_writable_or_can_be_made(tmp_path: Path) -> None:
     assert "is writable" in doctor.storage_folder(tmp_path).detail
     assert "can be created" in doctor.storage_folder(tmp_path / "a" / "b").detail

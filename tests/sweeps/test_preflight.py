@@ -26,8 +26,8 @@ HERE: Facts = {
         (STORAGE, {"/data/runs": "is missing"}, f"10.0.0.2: /data/runs is missing (the driver: {FIT})"),
         (
             INPUTS,
-            {"sst2": "cannot be read (no folder)"},
-            "10.0.0.2: sst2 cannot be read (no folder) (the driver: 0123)",
+            {"sst2": "cannot be read (gone)"},
+            "10.0.0.2: sst2 cannot be read (gone) (the driver: 0123)",
         ),
     ],
 )
