@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from meltpoint.adapters import modes
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.driver.record_writer import RecordWriter
+from meltpoint.sweeps.driver.running_trial import RecordWriter
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import FINAL_ROLES, Role, Trial, TrialRecord
 from meltpoint.sweeps.search.cell_progress import CellProgress

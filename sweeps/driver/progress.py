@@ -159,10 +159,6 @@ class Progress:
         for line in (*notes, *([f"resumes after epoch {epochs}"] if epochs else [])):
             self.say(f"{self._clock()}  {name}: {line}")
 
-    def waits(self, trial: Trial) -> None:
-        """Remove a trial that waits to restart from the running ones."""
-        self.latest.pop(trial.id, None)
-
     def refresh(self) -> None:
         """Redraw, or print a line with a running trial after a long silence, if due."""
         now = self.clock()

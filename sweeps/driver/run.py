@@ -6,7 +6,6 @@ From here to a training step: `on_ray/experiment.py` runs Tune, `driver.py` hand
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.finals import TestSplitCheck, looking_at_test_splits
 from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, open_planner, settle_specification
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.driver.record_writer import LOOK_SECONDS, whole_records
 from meltpoint.sweeps.ledger.lease import LeaseLostError
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, strays_in_words
@@ -38,7 +36,7 @@ from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import StoragePath, storage_folder
 from meltpoint.sweeps.tracking.tracker import Tracker, check_before_start
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
-from meltpoint.tasks.core.wording import printable, some
+from meltpoint.tasks.core.wording import printable
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,7 @@ def _opened(
         settled = settle_specification(
             ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions, resources.grow
         )
-        records = whole_records(ledger, spec, settled.codes, cells, say)
+        records = ledger.records()
         planner = open_planner(ledger, spec, settled.codes, cells, records, resources, say)
         left_out = [*ledger.late_lines(), *([strays_in_words(planner.strays)] if planner.strays else [])]
         for line in (*kept_lines(planner), *left_out, *ledger.clean_started(), *closed_lines(ledger, planner)):
@@ -188,8 +186,6 @@ def _train(
             driver.progress.say(f"{line}.")
         with watched(parts(), cut_off):
             _run_all(driver)
-        while not driver.writer.write_waiting():
-            time.sleep(LOOK_SECONDS)
     except KeyboardInterrupt as stop:
         driver.is_done = False
         _stop(driver, stop)
@@ -287,8 +283,6 @@ def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
     if unfinished and driver.budget.has_left_trials_out:
         unfinished, troubles = [], [*troubles, "The time budget left out trials: the same command runs them."]
     troubles += unfinished
-    lost = len(driver.writer.unwritten)
-    troubles += [f"The disk had no space for the records of {some(lost, 'trial')}: they run again."] if lost else []
     troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
     state = "stopped" if not done else "failed" if scorer.troubles or unfinished else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop, tracker.address())

@@ -1,4 +1,4 @@
-"""A trial from its hand-out to its end, and its limits: GPU memory, the sweep's time budget.
+"""A running trial: its note, its record, and its limits: GPU memory, the sweep's time budget.
 
 `sweep --time-budget` bounds only the search; finals follow. `tune --time-budget` covers everything from the start of
 the command to the kept model (`Resources.budget_began`). Cheap modes then come first, and a trial that would outlast
@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.training.epochs import best_epoch
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN, Attempt
+from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN
 from meltpoint.sweeps.ledger.driver_notes import RunningTrialNote
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial, TrialRecord
@@ -27,7 +26,8 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import cell_name, declared_test_examples
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
-from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialOutcome, is_full_disk
+from meltpoint.sweeps.tracking.tracker import Tracker
+from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialEvent, TrialOutcome
 from meltpoint.sweeps.worker.resources import halved
 from meltpoint.sweeps.worker.work_order import Order
 
@@ -96,11 +96,7 @@ class MemoryCeilings:
         return f"retrying with {rows} of {order.setting['batch_size']} rows at a time and the same gradient"
 
     def _write(self) -> None:
-        try:
-            self.ledger.place(self.path, _File(cells=self.cells).model_dump_json(indent=1) + "\n")
-        except OSError as error:  # the limit stays in memory until the command ends
-            if not is_full_disk(error):
-                raise
+        self.ledger.place(self.path, _File(cells=self.cells).model_dump_json(indent=1) + "\n")
 
 
 def _size(order: Order) -> int:
@@ -112,61 +108,81 @@ OF_ORDER = (*Trial.model_fields, "head", "data_fingerprint", "documents_fingerpr
 """The fields that a record copies from its trial's order."""
 
 
-@dataclass
-class RunningTrial:
-    """One attempt at a trial.
+def note_of(order: Order, began: float, latest: TrialEvent | None) -> RunningTrialNote:
+    """A running trial's progress, for `status`.
+
+    Args:
+        began: when a worker picked it up, in seconds since 1970.
+        latest: its worker's latest event.
+    """
+    note = RunningTrialNote(id=order.id, name=trial_name(order), began=began, metric=order.metric)
+    if latest is None or not latest.percent or not latest.attempt.epochs:
+        return note
+    last = latest.attempt.epochs[-1]
+    dev, epochs = last.dev[order.metric], round(100 * last.epoch / latest.percent)
+    seen = {"epoch": last.epoch, "epochs": epochs, "dev": dev if math.isfinite(dev) else None}
+    return note.model_copy(update=seen)
+
+
+def record_of(
+    order: Order, began: tuple[float, float], latest: TrialEvent | None, outcome: TrialOutcome
+) -> TrialRecord:  # fmt: skip
+    """The ledger's record of a trial that has ended; an interrupted trial gets none.
+
+    Args:
+        began: when a worker picked it up, in seconds since 1970 and on the monotonic clock.
+        latest: its worker's latest event.
+    """
+    metric, event = order.metric, latest or TrialEvent(trial=order.id)
+    attempt, seconds = event.attempt, event.seconds
+    if outcome.cause in ("worker", "memory"):
+        # The use between a worker's last report and its loss is unknown, and so is the total.
+        attempt, seconds = attempt.model_copy(update=dict(NOTHING_KNOWN)), None
+    best = best_epoch(attempt.epochs, metric, modes.get(order.mode).phases(order.setting)[-1].name)
+    return TrialRecord(
+        **{name: getattr(order, name) for name in OF_ORDER}, **dict(attempt),
+        status=outcome.status,  # type: ignore[arg-type]
+        cause=outcome.cause, error=outcome.error, metric=metric, dev=best.dev[metric] if best else None,
+        dev_metrics=best.dev if best else {}, best_epoch=best.epoch if best else None, attempts=order.attempt + 1,
+        code_version=code_version(), started_at=began[0],
+        # By the worker's clock: a suspended driver hears of a trial's end only when it runs again.
+        seconds=time.monotonic() - began[1] if seconds is None else seconds,
+    )  # fmt: skip
+
+
+class RecordWriter:
+    """Writes a trial's record at once, and again when its MLflow run is known.
 
     Attributes:
-        began: time of its hand-out, then of its pick-up by a worker, in seconds since 1970.
-        attempt: as its worker last reported it; without hardware before the first report.
-        seconds: worker seconds so far, as last reported; None without a report.
-        counted_from: `began` on the monotonic clock, for a trial whose worker cannot report its duration.
-        percent: share of its schedule that is trained, 0 to 100, as last reported.
+        without_run: the records written before MLflow reported their trial's run, by trial.
     """
 
-    order: Order
-    began: float
-    attempt: Attempt = field(default_factory=Attempt)
-    seconds: float | None = None
-    counted_from: float = field(default_factory=time.monotonic)
-    percent: float = 0.0
+    def __init__(self, ledger: Ledger, tracker: Tracker) -> None:
+        self.ledger, self.tracker = ledger, tracker
+        self.without_run: dict[str, TrialRecord] = {}
 
-    def take_up(self, at: float) -> None:
-        """Restart the clock: a worker picked the trial up.
+    def write(self, record: TrialRecord) -> TrialRecord:
+        """Write a record with its MLflow run's id, or without one until MLflow reports it.
 
-        Args:
-            at: now, in seconds since 1970; the same for all trials of an order.
+        Returns:
+            The record with that id.
         """
-        self.began, self.counted_from = at, time.monotonic()
+        run = self.tracker.run_of(record.id) or record.mlflow_run_id
+        record = record.model_copy(update={"mlflow_run_id": run})
+        if run is None:
+            self.without_run[record.id] = record
+        else:
+            self.without_run.pop(record.id, None)
+        self.ledger.write(record)
+        return record
 
-    def note(self) -> RunningTrialNote:
-        """Its progress, for `status`."""
-        name, metric = trial_name(self.order), self.order.metric
-        if not self.attempt.epochs or not self.percent:
-            return RunningTrialNote(id=self.order.id, name=name, began=self.began, metric=metric)
-        last = self.attempt.epochs[-1]
-        dev = last.dev[metric]
-        return RunningTrialNote(
-            id=self.order.id, name=name, began=self.began, epoch=last.epoch,
-            epochs=round(100 * last.epoch / self.percent), metric=metric, dev=dev if math.isfinite(dev) else None,
-        )  # fmt: skip
+    def add_runs(self) -> None:
+        """Rewrite the records whose MLflow runs are known now; `run.note_runs` writes the rest at the sweep's end.
 
-    def record(self, outcome: TrialOutcome) -> TrialRecord:
-        """The ledger's record of the trial once it has ended; an interrupted trial gets none."""
-        order, metric, attempt, seconds = self.order, self.order.metric, self.attempt, self.seconds
-        if outcome.cause in ("worker", "memory"):
-            # The use between a worker's last report and its loss is unknown, and so is the total.
-            attempt, seconds = attempt.model_copy(update=dict(NOTHING_KNOWN)), None
-        best = best_epoch(attempt.epochs, metric, modes.get(order.mode).phases(order.setting)[-1].name)
-        return TrialRecord(
-            **{name: getattr(order, name) for name in OF_ORDER}, **dict(attempt),
-            status=outcome.status,  # type: ignore[arg-type]
-            cause=outcome.cause, error=outcome.error, metric=metric, dev=best.dev[metric] if best else None,
-            dev_metrics=best.dev if best else {}, best_epoch=best.epoch if best else None, attempts=order.attempt + 1,
-            code_version=code_version(), started_at=self.began,
-            # By the worker's clock: a suspended driver hears of a trial's end only when it runs again.
-            seconds=time.monotonic() - self.counted_from if seconds is None else seconds,
-        )  # fmt: skip
+        Trials begin in MLflow in order, so while the oldest of these has no run, the others have none either.
+        """
+        while (record := next(iter(self.without_run.values()), None)) and self.tracker.run_of(record.id):
+            self.write(record)
 
 
 CLOSING_SECONDS = 20.0
@@ -236,7 +252,7 @@ class TimeBudget:
             is_needed = not progress.finals
         return None if is_needed else time.time() + self._left()
 
-    def stops(self, order: Order, trial: RunningTrial | None) -> bool:
+    def stops(self, order: Order, latest: TrialEvent | None) -> bool:
         """True if a search trial stops at this epoch because a finished trial can take its place.
 
         If the budget bounds only the search, the trial's own cell needs a finished one. If it covers everything, one
@@ -248,7 +264,7 @@ class TimeBudget:
             return self.planner.closed_for_search and self.planner.cells[order.cell].best is not None
         if order.ends_at is None and not self._has_result():
             return False
-        to_go = 0.0 if trial is None or not trial.percent else (trial.seconds or 0.0) * (100 / trial.percent - 1)
+        to_go = 0.0 if latest is None or not latest.percent else (latest.seconds or 0.0) * (100 / latest.percent - 1)
         return self.planner.closed_for_search or to_go > self._left()
 
     def _has_result(self) -> bool:

@@ -32,7 +32,6 @@ from meltpoint.sweeps.storage.files import (
     sync_names,
     write,
 )
-from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.tasks.core.files import parse_json
 from meltpoint.tasks.core.wording import some
 
@@ -52,7 +51,7 @@ class Ledger:
 
     Layout: `sweep.json` (the specification), `trials/ID.json` (records of finished, stopped and failed trials),
     `started/ID.json` (trials that have started and not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`,
-    `damaged/` (records that could not be read), `exports/`, `test_openings.jsonl`, `test_rounds.jsonl`,
+    `exports/`, `test_openings.jsonl`, `test_rounds.jsonl`,
     `test_checks.jsonl`, `time_budgets.jsonl`, `drivers/` (`lease`).
 
     Attributes:
@@ -236,33 +235,6 @@ class Ledger:
             raise ValueError(
                 f"{path} is not a started trial's note; delete it: that trial had no result, and is proposed again."
             ) from None
-
-    def readable_records(self) -> tuple[list[TrialRecord], list[str]]:
-        """The readable records, and the ids of the unreadable ones."""
-        damaged: dict[str, str] = {}
-        return self.records(damaged), sorted(damaged)
-
-    def set_aside(self, damaged: Iterable[str]) -> list[str]:
-        """Move unreadable records to `damaged/`, so that their trials run again; return one line per record.
-
-        Args:
-            damaged: their ids.
-        """
-        lines = []
-        for trial in sorted(damaged):
-            path, kept = self.trials / f"{trial}.json", self.folder / "damaged" / f"{trial}.json"
-            self._set_aside(path, kept)
-            lines.append(f"{path} is damaged; it was moved to {kept}, and its trial runs again.")
-        return lines
-
-    def _set_aside(self, path: StoragePath, kept: StoragePath) -> None:
-        assert self.lease is not None, "only a sweep's driver may move its files"
-        make_folder(kept.parent)
-        if isinstance(path, ObjectPath) and isinstance(kept, ObjectPath):
-            path.copy_to(kept)
-            self.lease.remove(path)
-        else:
-            self.lease.move(path, kept)
 
     def clean_started(self) -> list[str]:
         """Delete notes in `started/` of trials that have ended, and damaged notes; return one line per damaged note.

@@ -155,6 +155,16 @@ def _request(cpus: float, gpus: float, avoid: tuple[str, ...]) -> PlacementGroup
     return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}], bundle_label_selector=[elsewhere(avoid)])
 
 
+@contextlib.contextmanager
+def failure_noted(driver: Driver) -> Iterator[None]:
+    """Keep an error of the driver, such as a full disk, which Tune would bury in its own text."""
+    try:
+        yield
+    except Exception as error:
+        driver.failure = error
+        raise
+
+
 class NotPickled:
     """A part of Tune with no pickled state: Tune's restore never happens, and the driver cannot be pickled."""
 
@@ -173,7 +183,8 @@ class CellSearch(NotPickled, Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """The next order as a Tune configuration."""
-        order = self.driver.next_order()
+        with failure_noted(self.driver):
+            order = self.driver.next_order()
         if isinstance(order, str):
             self.is_done = order == "done"
             return str(Searcher.FINISHED) if self.is_done else None
@@ -185,7 +196,8 @@ class CellSearch(NotPickled, Searcher):
         order = self.orders.pop(trial_id, None)
         outcome = self.outcomes.pop(trial_id, None) or lost_worker("")
         if order is not None:
-            self.driver.on_order_end(order, outcome)
+            with failure_noted(self.driver):
+                self.driver.on_order_end(order, outcome)
 
     def save(self, checkpoint_path: str) -> None:
         """Save nothing, in the file that Tune expects."""
@@ -302,7 +314,7 @@ class Listener(NotPickled, Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Report that a worker picked up a trial."""
-        with self._failure_noted():
+        with failure_noted(self.driver):
             self.driver.on_start(self.orders[trial.trial_id])
 
     def on_trial_result(
@@ -311,7 +323,7 @@ class Listener(NotPickled, Callback):
         """Pass on a worker's events."""
         if trial.trial_id in self.orders:
             self.processes[trial.trial_id] = result["pid"]
-            with self._failure_noted():
+            with failure_noted(self.driver):
                 for event in result[EVENTS]:
                     self.driver.on_event(event)
                 if UNFIT_NODE in result:
@@ -339,16 +351,8 @@ class Listener(NotPickled, Callback):
             trial = self.ended.pop()
             forget(trial, self.first_ended)
             self.first_ended = self.first_ended or trial
-        with self._failure_noted():
+        with failure_noted(self.driver):
             self.driver.tick()
-
-    @contextlib.contextmanager
-    def _failure_noted(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            self.driver.failure = error
-            raise
 
 
 def outcome_of_error(trial: Trial) -> TrialOutcome:

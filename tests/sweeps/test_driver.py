@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.driver import SweepDriver
-from meltpoint.sweeps.driver.running_trial import RunningTrial
+from meltpoint.sweeps.driver.running_trial import record_of
 from meltpoint.sweeps.ledger.attempt import Attempt
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray import experiment
@@ -49,7 +49,6 @@ def driver(spec, cells, tmp_path: Path) -> SweepDriver:
         "lost",
         "epoch",
         "say",
-        "waits",
         "resumed",
     )
     silent = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
@@ -257,7 +256,6 @@ ENDINGS = {
     "Ctrl-C": (INTERRUPTED, "runs again in the next command"),
     "an error of the setting": (failed("setting", "it broke"), "failed"),
     "changed input": (failed("input", "other files"), "failed"),
-    "a full disk": (failed("disk", "full"), "runs again"),
     "killed for memory": (failed("memory", "killed"), "runs again"),
     "a lost worker": (LOST, "runs again"),
 }
@@ -311,8 +309,7 @@ def test_a_record_has_the_best_epoch_of_the_last_phase_and_none_where_that_was_n
         checkpoint="c", cpus=1, gpus=0, metric="accuracy",
     )  # fmt: skip
     attempt = attempt_of(0.9, 0.8, 0.6, 0.7, phases=phases)
-    trial = RunningTrial(order, 0.0, attempt)
-    record = trial.record(outcome)
+    record = record_of(order, (0.0, 0.0), TrialEvent(trial=order.id, attempt=attempt), outcome)
     assert (record.best_epoch, record.dev) == best
     assert record.dev_metrics == ({} if best[0] is None else {"accuracy": 0.7})
 
@@ -356,6 +353,16 @@ def test_rays_words_tell_the_causes_apart(said, cause):
 )
 def test_a_full_disk_is_known_by_its_number_in_whoever_says_it(error, full):
     assert is_full_disk(error) is full
+
+
+def test_a_full_disk_ends_the_sweep_and_its_trials_run_again_with_the_same_command(driver):
+    work = hand_out(driver)
+    driver.on_start(work)
+    with pytest.raises(OSError, match="3 MB are free"):
+        driver.on_event(ended(work[0], "disk", "No space left on device: 3 MB are free"))
+    driver.interrupted()
+    assert records(driver) == driver.running == {}
+    assert {order["id"] for order in driver.ledger.unfinished()} == set(ids(work))
 
 
 def test_a_final_whose_weights_are_damaged_is_trained_again_once(driver, make_record):

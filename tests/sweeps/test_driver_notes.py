@@ -28,6 +28,7 @@ from meltpoint.sweeps.ledger.driver_notes import (
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray.room import LOOK_SECONDS
 from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.search.cell_progress import trial_name
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import TrialEvent
@@ -185,7 +186,7 @@ def test_status_and_its_json_say_which_epoch_each_running_trial_is_in(driver, se
             driver.on_start(work)
         end_epoch(driver, works[0][0].id, 3, 0.75, percent=25.0)
         driver._note_running()
-        name = driver.running[works[0][0].id].note().name
+        name = trial_name(works[0][0])
         text = shown_trials(driver.ledger)
         assert f"{name}: 0 s, epoch 3 of at most 12, dev accuracy 75.0." in text
         others = len(driver.running) - 1

@@ -146,21 +146,6 @@ def test_every_score_within_its_metrics_range_is_read(ledger, proposal, make_rec
     assert len(ledger.records()) == len(values)
 
 
-def test_a_damaged_record_is_set_aside_by_the_driver_and_kept(ledger):
-    for name in ("abc", "def"):
-        (ledger.trials / f"{name}.json").write_text('{"id": ')
-    with ledger.driving(print, on_lost=print):
-        assert ledger.readable_records() == ([], ["abc", "def"])
-        (line,) = ledger.set_aside(["def"])
-        assert "def.json is damaged; it was moved to " in line
-        with pytest.raises(ValueError, match=r"abc\.json is not a trial record"):
-            ledger.records()
-        (line,) = ledger.set_aside(["abc"])
-        assert "abc.json is damaged" in line
-        assert ledger.records() == []
-    assert sorted(path.name for path in (ledger.folder / "damaged").iterdir()) == ["abc.json", "def.json"]
-
-
 def test_a_file_system_without_locks_has_one_driver_at_a_time_too(ledger, monkeypatch):
     def fail(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

@@ -13,7 +13,7 @@ import ray.tune
 
 from meltpoint.adapters.hardware import Hardware
 from meltpoint.adapters.training.training_state import read_about
-from meltpoint.sweeps.driver.running_trial import RunningTrial
+from meltpoint.sweeps.driver.running_trial import record_of
 from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN, Attempt
 from meltpoint.sweeps.ledger.ledger import STATES
 from meltpoint.sweeps.ledger.records import TrialRecord
@@ -94,7 +94,7 @@ def test_a_real_trial_tells_its_peak_and_what_it_trained_and_the_record_has_it(t
     assert begun.trained_parameters == begun.task_parameters + sum(p.numel() for p in encoder.parameters())
     use = ended.attempt
     assert use.peak_memory_bytes > 50 * 2**20
-    record = RunningTrial(order, time.time(), use).record(ended.outcome)
+    record = record_of(order, (time.time(), time.monotonic()), ended, ended.outcome)
     assert {name: getattr(record, name) for name in Attempt.model_fields} == dict(use)
     assert record.trained_parameters == begun.trained_parameters
     assert TrialRecord.model_validate_json(record.model_dump_json()) == record
@@ -162,5 +162,6 @@ def test_a_trial_that_fails_tells_what_it_used_and_one_that_cannot_begin_tells_n
 )
 def test_a_stopped_trial_has_its_use_so_far_and_a_lost_one_none(tuned, outcome, peak) -> None:
     _, order = tuned
-    trial = RunningTrial(order, time.time(), Attempt(peak_memory_bytes=4, peak_memory_kind="process"))
-    assert trial.record(outcome).peak_memory_bytes == peak
+    use = Attempt(peak_memory_bytes=4, peak_memory_kind="process")
+    event = TrialEvent(trial=order.id, attempt=use)
+    assert record_of(order, (0.0, 0.0), event, outcome).peak_memory_bytes == peak

@@ -71,24 +71,6 @@ def test_a_driver_killed_at_five_moments_of_twelve_trials_loses_none_and_repeats
 
 
 @pytest.mark.slow
-def test_a_damaged_record_is_set_aside_and_its_trial_runs_again(spec, tmp_path):
-    (tmp_path / "tiny" / "trials").mkdir(parents=True)
-    words = command(spec, tmp_path, modes=("fine_tuning",))
-    process = started(words, tmp_path / "log")
-    wait_for(tmp_path, 1, process)
-    process.kill()
-    process.wait()
-    damaged = next((tmp_path / "tiny" / "trials").glob("*.json"))
-    damaged.write_bytes(damaged.read_bytes()[:100])
-    again = run(words)
-    assert again.returncode == 0, again.stderr
-    assert f"{damaged.name} is damaged; it was moved to" in " ".join(again.stderr.split())
-    assert (tmp_path / "tiny" / "damaged" / damaged.name).exists()
-    assert damaged.exists(), "the same trial"
-    assert_whole(tmp_path, cells=1, trials=3, seeds=2)
-
-
-@pytest.mark.slow
 def test_a_time_budget_ends_the_search_and_the_finals_still_follow(spec, tmp_path):
     words = command(spec, tmp_path, "--time-budget", "8s", modes=("fine_tuning",), trials=400)
     ended = run(words)
