@@ -11,10 +11,9 @@ from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.driver.finals import Finals
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.running_trial import MemoryCeilings, RecordWriter, TimeBudget, note_of, record_of
-from meltpoint.sweeps.ledger.driver_notes import note_part, note_running
+from meltpoint.sweeps.ledger.driver_notes import PART_ENDING, RUNNING_ENDING, RunningTrials, note
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, Trial
-from meltpoint.sweeps.machine.limits import BUNDLES_FINALS
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER, ClusterShare
 from meltpoint.sweeps.search.planner import Planner
@@ -66,7 +65,7 @@ class SweepDriver:
         self.resources, self.clock = resources, clock
         self.writer = RecordWriter(ledger, tracker)
         self.finals = Finals(planner, self.writer, progress, scorer, self._order)
-        self.memory = MemoryCeilings(ledger, progress.say)
+        self.memory = MemoryCeilings()
         self.budget = TimeBudget(planner, ledger, progress, resources, lambda: self.clock())
         self.waiting: dict[str, Order] = {}
         self.running: dict[str, Order] = {}
@@ -98,8 +97,7 @@ class SweepDriver:
         if not self._has_place():  # called after each event, so the slower checks come later
             return "wait"
         self.finals.answer()
-        mixes_seeds = BUNDLES_FINALS and self.resources.gpus_per_trial != 0
-        proposals = self.planner.next_together(self.slots, mixes_seeds)
+        proposals = self.planner.next_together(self.slots)
         if self.share is not None:
             self.share.want(len(self.orders) if isinstance(proposals, str) else ANY_NUMBER)
         if isinstance(proposals, str):
@@ -133,12 +131,12 @@ class SweepDriver:
         if part != before:
             self.note_part()
         if part.news != before.news:
-            self.progress.say(f"The sweep {part}.")
+            self.progress.say(f"The sweep may use {part}.")
 
     def note_part(self) -> None:
         """Record the sweep's part of the cluster for `status`."""
         if self.share is not None and self.ledger.attempt:
-            note_part(self.ledger.drivers, self.ledger.attempt, self.share.noted())
+            note(self.ledger.drivers, self.ledger.attempt, PART_ENDING, self.share.part)
 
     def _hand_out(self, trial: Trial) -> Order:
         """The order for a trial that starts now."""
@@ -264,7 +262,8 @@ class SweepDriver:
             trials = tuple(
                 note_of(order, self.began[order.id][0], self.latest.get(order.id)) for order in self.running.values()
             )
-            note_running(self.ledger.drivers, self.ledger.attempt, trials)
+            running = RunningTrials(noted_at=time.time(), trials=trials)
+            note(self.ledger.drivers, self.ledger.attempt, RUNNING_ENDING, running)
             self.running_noted_at = self.clock()
 
     def score(self, timeout_seconds: float) -> bool:

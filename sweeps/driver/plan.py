@@ -25,7 +25,6 @@ from meltpoint.sweeps.driver.opening import (
 )
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
-from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.results.sweep_file import kept_versions
 from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.cell_work import operations_of
@@ -47,7 +46,6 @@ from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.sources import TestState
-from meltpoint.tasks.core.wording import some
 
 SHARE_OF_PEAK = 0.45  # of the matmul rate; reached by a training step, evaluation and padding included
 START_UP_SECONDS = 20.0  # Ray and the first imports of its workers: 14 to 30 s on two cores (docs/internals/log.md)
@@ -198,7 +196,6 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         then = check_same(ledger, asked, resources.mix_code_versions, resources.grow)
         notes += [f"the sweep grows: {'; '.join(added)}"] if (added := spec.growth(then.spec)) else []
         records, codes = ledger.records(), then.codes
-    load = os.getloadavg()[0]  # before this process measures
     opened, rounds = opened_trials(ledger), read_rounds(ledger)
     planner = Planner(spec, cells, records, codes=codes, opened=opened, rounds=rounds)
     if resources.new_test_round:
@@ -219,29 +216,10 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         f"estimated from a measured {rate / 1e9:.0f} GFLOP/s per trial on otherwise idle cores; expect a factor of two "
         "either way"
     )
-    if resources.address is None and not gpus:
-        notes += busy_note(load, limits.cores(), workers * max(1, int(resources.cpus_per_trial)))
     notes += assumed
     lengths = tuple(length_lines(cells))
     kept = kept_versions(planner.counted(), code_version())
     return SweepPlan(planned, workers, wall + START_UP_SECONDS if wall else 0.0, notes, lengths, spec.left_out, kept)
-
-
-def busy_note(load: float, cores: float, wanted: float) -> list[str]:
-    """A note on a busy machine and the effect on the estimate; empty if at most a quarter of the cores is busy.
-
-    Args:
-        load: processes that run or wait for a core, mean of the last minute.
-        cores: number of cores.
-        wanted: cores that the sweep's workers use at a time.
-    """
-    if load <= cores / 4:
-        return []
-    longer = max(1.0, (load + wanted) / cores)
-    return [
-        f"the machine is busy (load {load:.1f} on {some(cores, 'core')}); while it stays busy, expect about "
-        f"{longer:.1f} times the estimate"
-    ]
 
 
 def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> PlannedCell:

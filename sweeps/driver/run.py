@@ -14,7 +14,7 @@ from rich.console import Console
 
 from meltpoint.sweeps.driver.cell_endings import cell_endings, cell_figures, cell_tags, missing_runs, place_tags
 from meltpoint.sweeps.driver.driver import SweepDriver
-from meltpoint.sweeps.driver.finals import TestSplitCheck, looking_at_test_splits
+from meltpoint.sweeps.driver.finals import require_test_splits
 from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, open_planner, settle_specification
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.lease import LeaseLostError
@@ -102,7 +102,7 @@ def sweep(
         StopRequest: another driver has taken over the sweep.
     """
     try:
-        with _opened(spec, resources, console) as (driver, test_splits):
+        with _opened(spec, resources, console) as driver:
 
             def cut_off(lost: Lost) -> None:
                 request = StopRequest(str(lost), status=1, without_ray=True)
@@ -115,7 +115,7 @@ def sweep(
                     driver.is_done = True
                     driver.progress.say("Nothing is left to train or to score.")
                 else:
-                    _train(driver, cluster, cut_off, test_splits)
+                    _train(driver, cluster, cut_off)
             try:
                 outcome = _finish(driver, writers)
             except KeyboardInterrupt as stop:  # the second attempt repeats the first, and is quick
@@ -134,7 +134,7 @@ def sweep(
 @contextmanager
 def _opened(
     spec: SweepSpec, resources: Resources, console: Console
-) -> Iterator[tuple[SweepDriver, TestSplitCheck]]:  # fmt: skip
+) -> Iterator[SweepDriver]:  # fmt: skip
     """The driver of an opened sweep: its cells are read, its lease is held, its ledger is loaded."""
 
     def say(line: str) -> None:
@@ -148,8 +148,7 @@ def _opened(
     cells = open_cells(spec)
     for line in [*spec.missing(), *([away] if away else []), *length_lines(cells, only_cut=True)]:
         say(line)
-    looking = looking_at_test_splits(ledger, cells)
-    with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))), looking as test_splits:
+    with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))):
         settled = settle_specification(
             ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions, resources.grow
         )
@@ -166,22 +165,20 @@ def _opened(
         progress = Progress(lambda: list(planner.cells.values()), console)
         driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
         progress.remaining.slots = lambda: driver.slots
-        yield driver, test_splits
+        yield driver
 
 
 # Train.
 
 
-def _train(
-    driver: SweepDriver, cluster: Cluster, cut_off: Callable[[Lost], None], test_splits: TestSplitCheck
-) -> None:  # fmt: skip
+def _train(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[Lost], None]) -> None:
     """Let Ray's workers train until nothing is left, the budget is spent, or the sweep is stopped."""
     try:
+        cells = [one.cell for one in driver.planner.cells.values()]
         cluster.join()
-        test_splits.require()
+        require_test_splits(driver.ledger, cells)
         _settle_place(driver)
         driver.progress.say(f"{driver.progress.planned()}.")
-        cells = [one.cell for one in driver.planner.cells.values()]
         for line in (*test_lines(cells), *fault_lines(cells)):
             driver.progress.say(f"{line}.")
         with watched(parts(), cut_off):
@@ -211,7 +208,7 @@ def _settle_place(driver: SweepDriver) -> None:
     driver.share = ClusterShare(name, resources.cpus_per_trial, placed.least_gpus, resources.max_workers, board)
     driver.note_part()
     if driver.share.part.is_limited:
-        progress.say(f"The sweep {driver.share.part}.")
+        progress.say(f"The sweep may use {driver.share.part}.")
 
 
 def _run_all(driver: SweepDriver) -> None:

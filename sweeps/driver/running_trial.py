@@ -11,19 +11,17 @@ import math
 import time
 from collections.abc import Callable, Collection
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
 from meltpoint.adapters import modes
 from meltpoint.adapters.training.epochs import best_epoch
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN
 from meltpoint.sweeps.ledger.driver_notes import RunningTrialNote
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import Trial, TrialRecord
+from meltpoint.sweeps.ledger.records import CellKey, Trial, TrialRecord
 from meltpoint.sweeps.search.cell_progress import CellProgress, trial_name
 from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.cells import cell_name, declared_test_examples
+from meltpoint.sweeps.specification.cells import declared_test_examples
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.tracking.tracker import Tracker
@@ -31,72 +29,36 @@ from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialEvent, TrialOutcom
 from meltpoint.sweeps.worker.resources import halved
 from meltpoint.sweeps.worker.work_order import Order
 
-FILE = "memory.json"
-
-
-class CellMemory(BaseModel):
-    """The known memory limits of one cell.
-
-    Attributes:
-        ceilings: kind of GPU → the largest rows × length to try there (`Order.ceilings`).
-        alone_from: the smallest batch_size × max_pieces that did not fit a shared GPU; trials from this size get a
-            whole one. None if sharing never failed.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    ceilings: dict[str, int] = Field(default_factory=dict)
-    alone_from: int | None = None
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    cells: dict[str, CellMemory]
-
 
 class MemoryCeilings:
-    """The memory limits of a sweep's cells, kept in its folder.
+    """What this command has learned about the GPU memory of a sweep's cells.
 
-    Args:
-        say: receives a line if the file is damaged.
+    Attributes:
+        ceilings: cell → kind of GPU → the largest rows × length to try there (`Order.ceilings`).
+        alone_from: cell → the smallest batch_size × max_pieces that did not fit a shared GPU; trials from this size get
+            a whole one.
     """
 
-    def __init__(self, ledger: Ledger, say: Callable[[str], None]) -> None:
-        self.ledger, self.path = ledger, ledger.folder / FILE
-        self.cells: dict[str, CellMemory] = {}
-        try:
-            self.cells = _File.model_validate_json(self.path.read_text(encoding="utf-8")).cells
-        except FileNotFoundError:
-            pass
-        except (OSError, ValidationError, UnicodeDecodeError):
-            say(f"{self.path} cannot be read and is ignored: GPU memory limits are learned again.")
+    def __init__(self) -> None:
+        self.ceilings: dict[CellKey, dict[str, int]] = {}
+        self.alone_from: dict[CellKey, int] = {}
 
     def applied(self, order: Order) -> Order:
         """An order within its cell's memory limits: with the ceilings, and a whole GPU if a share is too small."""
-        known = self.cells.get(cell_name(*order.cell))
-        if known is None:
-            return order
-        is_shared = 0 < order.gpus < 1
-        alone = is_shared and known.alone_from is not None and _size(order) >= known.alone_from
-        return order.model_copy(update={"ceilings": dict(known.ceilings), "gpus": 1.0 if alone else order.gpus})
+        alone = 0 < order.gpus < 1 and _size(order) >= self.alone_from.get(order.cell, math.inf)
+        ceilings = dict(self.ceilings.get(order.cell, {}))
+        return order.model_copy(update={"ceilings": ceilings, "gpus": 1.0 if alone else order.gpus})
 
     def learn(self, order: Order, lack: OutOfMemory) -> str:
         """Learn that an order did not fit; returns the next attempt in a few words."""
         if lack.together > 1:
             return "retrying it alone"
-        known = self.cells.setdefault(cell_name(*order.cell), CellMemory())
         if lack.is_shared:
-            known.alone_from = min(_size(order), known.alone_from or _size(order))
-            self._write()
+            self.alone_from[order.cell] = min(_size(order), self.alone_from.get(order.cell, _size(order)))
             return "retrying it on a whole GPU"
-        rows = halved(lack.rows)
-        known.ceilings[lack.gpu] = min(rows * lack.length, known.ceilings.get(lack.gpu, rows * lack.length))
-        self._write()
+        rows, known = halved(lack.rows), self.ceilings.setdefault(order.cell, {})
+        known[lack.gpu] = min(rows * lack.length, known.get(lack.gpu, rows * lack.length))
         return f"retrying with {rows} of {order.setting['batch_size']} rows at a time and the same gradient"
-
-    def _write(self) -> None:
-        self.ledger.place(self.path, _File(cells=self.cells).model_dump_json(indent=1) + "\n")
 
 
 def _size(order: Order) -> int:

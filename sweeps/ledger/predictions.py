@@ -136,21 +136,15 @@ def check_aligned(members: Sequence[Predictions]) -> None:
     """Check that all predictions cover the same examples in the same order, with the same labels.
 
     Raises:
-        ValueError: two files differ; the message names them and the difference.
+        ValueError: two files differ; the message names them.
     """
     first = members[0]
     for other in members[1:]:
-        both = f"{first.path} and {other.path}"
-        if first.labels != other.labels:
-            raise ValueError(f"{both} have different labels; combine cells of one task.")
-        if len(first.ids) != len(other.ids):
-            raise ValueError(
-                f"{both} differ in length ({len(first.ids)} and {len(other.ids)}); combine cells of one data set."
-            )
-        pairs = enumerate(zip(first.ids, other.ids, first.gold, other.gold, strict=True), 1)
-        line = next((number for number, (a, b, gold, other_gold) in pairs if a != b or gold != other_gold), None)
-        if line is not None:
-            raise ValueError(f"{both} differ in the id or gold label of line {line}; combine cells of one data set.")
+        for name in ("labels", "ids", "gold"):
+            if not np.array_equal(getattr(first, name), getattr(other, name)):
+                raise ValueError(
+                    f"{first.path} and {other.path} differ in their {name}; combine cells of one data set."
+                )
 
 
 def averaged(members: Sequence[Predictions]) -> NDArray[np.int64]:

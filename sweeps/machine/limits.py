@@ -1,7 +1,7 @@
 """Limits: the cores and the memory that this process may use (cgroup v2), and how trials share a GPU. Also meters of
 peak memory: of torch's allocator on a GPU, otherwise of this process.
 
-`doctor` and the guides show the limits on a GPU. Change one only after a measurement on a GPU, with the figures in
+The guides show the limits on a GPU. Change one only after a measurement on a GPU, with the figures in
 `docs/internals/log.md`."""
 
 from __future__ import annotations
@@ -73,19 +73,6 @@ about as long as one (`docs/internals/log.md`, 2026-11-26)."""
 
 GPU_MARGIN = 0.5
 """Extra memory of a trial that shares a GPU, as a fraction of the measured need: torch fragments its memory."""
-
-BUNDLES_FINALS = False
-"""True if finals of a frozen encoder, each with its own seed and order of data, train side by side on a GPU.
-
-Four finals of ESIM took 2.8 times less of an H100 side by side than alone (`docs/internals/log.md`, 2026-11-26). But a
-final's dropout masks then depend on the width of the others' batches: two of the four scores differed by more than a
-point from training alone, which `train` of an export repeats."""
-
-
-def gpu_limits_in_words() -> str:
-    """The limits on a GPU, for `doctor` and the screen."""
-    share = f"at most {MOST_TRIALS_OF_A_GPU} trials share a GPU, each with {GPU_MARGIN:.0%} more memory than measured"
-    return f"with `--gpus-per-trial auto` {share}; off: finals side by side"
 
 
 # Peak memory.

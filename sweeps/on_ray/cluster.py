@@ -21,7 +21,6 @@ from meltpoint.sweeps.machine.ray_address import (
     cluster_address,
     join_fault,
     token_state,
-    unused_proxy,
 )
 from meltpoint.sweeps.machine.signals import sigterm_kept
 
@@ -76,14 +75,10 @@ class Cluster:
     Args:
         address: a running cluster, or None for a local one.
         cpus: CPUs of a local cluster; None for all of the machine's.
-
-    Attributes:
-        unused: a line about an ignored environment variable; "" if none is ignored.
     """
 
     def __init__(self, address: str | None, cpus: int | None = None) -> None:
         self.address, self.cpus = address, cpus
-        self.unused = unused_proxy(address)  # before `begin` turns it off
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._started, self._ended = threading.Event(), threading.Event()

