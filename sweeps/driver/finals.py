@@ -141,13 +141,6 @@ class Finals:
         answered = any(final.answered_by == record.id for final in progress.finalists)
         return (is_best or (is_default and record.status == "finished")) and not answered
 
-    def drop_unasked(self) -> None:
-        """Delete the published setting's weights that an earlier command kept for finals, if none are planned now."""
-        for progress in self.planner.cells.values():
-            published = progress.search.get(progress.published_trial)
-            if published is not None and not progress.planned_defaults:
-                self.drop_losers(progress, [published])
-
     # Once they are trained.
 
     def score(self, timeout_seconds: float) -> bool:

@@ -13,7 +13,6 @@ import torch
 
 from meltpoint.adapters.hardware import resolve_precision
 from meltpoint.search_spaces.build import description
-from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.driver.opening import (
     asked_sweep,
     check_same,
@@ -97,14 +96,6 @@ class PlannedCell:
     notes: tuple[str, ...] = ()
     test_state: TestState = "labelled"
 
-    def __repr__(self) -> str:
-        """Its key and counts."""
-        name = ".".join(filter(None, (self.encoder, self.mode, self.task, self.variant)))
-        return (
-            f"PlannedCell({name}, head={self.head}, trials={self.trials}, finals={self.finals}, "
-            f"answered={self.answered}, estimated_seconds={self.estimated_seconds:.0f})"
-        )
-
     @property
     def search_trials(self) -> int:
         """Trials without the finals."""
@@ -123,20 +114,13 @@ class SweepPlan:
         kept: version of Meltpoint's code → number of its trials that count, for versions other than the running one.
     """
 
-    cells: list[PlannedCell]
+    cells: list[PlannedCell] = field(repr=False)
     workers: int
     estimated_seconds: float
     notes: list[str] = field(default_factory=list)
     lengths: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     kept: Mapping[str, int] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        """Its counts; `cells` has a plan for each."""
-        return (
-            f"SweepPlan(cells={len(self.cells)}, trials={self.trials}, finals={self.finals}, answered={self.answered}, "
-            f"workers={self.workers}, estimated_seconds={self.estimated_seconds:.0f})"
-        )
 
     @property
     def trials(self) -> int:
@@ -235,17 +219,13 @@ def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> Pl
     price = Price(0.0, worker_seconds(done) / len(done)) if done else price_of(cell, rate)
     seconds = price.once + rest * price.trial if rest > 0 else 0.0
     closed = closing.as_json() if closing else None
+    searched = {name: description(one) for name, one in cell.space.parameters.items() if one.count != 1}
     return PlannedCell(
         cell.encoder, cell.mode, cell.task_name, cell.head, cell.head_source, cell.variant, total, cell.seeds,
         len(defaults), answered, seconds, cell.length, cell.metric, progress.study.searcher, cell.dev_examples,
-        declared_test_examples(cell), cell.train_examples, searched_ranges(cell.space), closed, cell.notes,
+        declared_test_examples(cell), cell.train_examples, searched, closed, cell.notes,
         sources.check(cell.data),
     )  # fmt: skip
-
-
-def searched_ranges(space: Space) -> dict[str, str]:
-    """Searched parameter → its range as text."""
-    return {name: description(range_) for name, range_ in space.parameters.items() if range_.count != 1}
 
 
 @dataclass(frozen=True)
@@ -284,18 +264,16 @@ def multiply_rate(threads: int, gpus: float) -> float:
 
 def planned_gpus(resources: Resources) -> tuple[float, list[str]]:
     """(GPUs per trial, assumptions about the machines): `plan` neither starts nor joins Ray."""
-    is_auto, has_gpu = resources.gpus_per_trial == "auto", torch.cuda.is_available()
-    gpus = float(has_gpu) if resources.gpus_per_trial == "auto" else resources.gpus_per_trial
-    assumed = []
-    if resources.address is not None:
-        here = f"{os.cpu_count() or 1} CPUs, {torch.cuda.device_count() if has_gpu else 'no'} GPUs"
-        assumed.append(
-            f"planned as if trials ran on this machine ({here}); the cluster at {resources.address} is not queried"
-        )
-    if is_auto and has_gpu:
-        assumed.append("planned with a whole GPU per trial; `sweep` measures at its start how many trials share one")
-    elif is_auto and resources.address is None:
-        assumed.append("planned on this machine's CPUs: torch sees no GPU here")
+    has_gpu, address = torch.cuda.is_available(), resources.address
+    if resources.gpus_per_trial != "auto":
+        gpus, assumed = resources.gpus_per_trial, []
+    elif has_gpu:
+        gpus = 1.0
+        assumed = ["planned with a whole GPU per trial; `sweep` measures at its start how many trials share one"]
+    else:
+        gpus, assumed = 0.0, ["planned on this machine's CPUs: torch sees no GPU here"]
+    if address is not None:
+        assumed.insert(0, f"planned as if trials ran on this machine; the cluster at {address} is not queried")
     return gpus, assumed
 
 

@@ -110,7 +110,6 @@ def sweep(
                 request_stop(request, otherwise=lambda: leave(_close_after(request, driver, writers)))
 
             with driver.progress:
-                driver.finals.drop_unasked()
                 if driver.planner.is_complete():
                     driver.is_done = True
                     driver.progress.say("Nothing is left to train or to score.")
@@ -200,7 +199,7 @@ def _settle_place(driver: SweepDriver) -> None:
         unfinished = [one.cell for one in driver.planner.unfinished()]
         require_fit_nodes(driver.ledger.folder.parent, unfinished, resources.cpus_per_trial, progress.say)
         board.announce(name, WHOLE)  # before it waits for room, so that other sweeps make some
-    elif unused := unused_variable(None):
+    elif unused := unused_variable():
         progress.say(unused)
     placed = place(driver.planner, driver.order, resources, progress.say)
     driver.resources, driver.shares, driver.slots = placed.resources, placed.shares, placed.slots

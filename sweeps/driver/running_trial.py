@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.training.epochs import best_epoch
@@ -18,7 +18,7 @@ from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN
 from meltpoint.sweeps.ledger.driver_notes import RunningTrialNote
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, Trial, TrialRecord
-from meltpoint.sweeps.search.cell_progress import CellProgress, trial_name
+from meltpoint.sweeps.search.cell_progress import trial_name
 from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import declared_test_examples
@@ -167,15 +167,11 @@ class TimeBudget:
         self, planner: Planner, ledger: Ledger, progress: Progress, resources: Resources, clock: Callable[[], float]
     ) -> None:  # fmt: skip
         self.planner, self.ledger, self.progress, self.clock = planner, ledger, progress, clock
+        self.cells = planner.cells.values()
         self.seconds, self.began = resources.time_budget, resources.budget_began
         self.covers_all = self.seconds is not None and self.began is not None
         self.deadline: float | None = None
         planner.cheapest_first = self.covers_all
-
-    @property
-    def cells(self) -> Collection[CellProgress]:
-        """The progress of every cell."""
-        return self.planner.cells.values()
 
     @property
     def has_left_trials_out(self) -> bool:

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, TypeAdapter, ValidationError
 
 from meltpoint.sweeps.ledger.locks import Claim, latest
 from meltpoint.sweeps.storage.files import StoragePath, contents, for_each, write
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.sweeps.storage.object_store import QUICK
-from meltpoint.tasks.core.files import parse_json
 from meltpoint.tasks.core.wording import some
 
 Note = TypeVar("Note", bound=BaseModel)
@@ -150,6 +149,7 @@ def noted_part(drivers: StoragePath) -> ClusterPart | None:
 # The records that a driver found when it took over.
 
 INHERITED = ".inherited"
+IDS = TypeAdapter(frozenset[str])
 Inherited = Mapping[int, frozenset[str]]
 """The number of a driver that took over → the ids of the records that it found."""
 
@@ -165,14 +165,10 @@ def inherited(folder: StoragePath) -> Inherited:
 
 def _ids(path: StoragePath) -> tuple[int, frozenset[str]]:
     try:
-        ids = parse_json(contents(path))
-        if not isinstance(ids, list) or not all(isinstance(trial, str) for trial in ids):
-            raise ValueError("not a list of trials")
-    except ValueError as error:
-        raise ValueError(
-            f"{path} is damaged ({error}); delete it. Records that an older driver wrote too late then count as well."
-        ) from None
-    return int(path.stem), frozenset(ids)
+        return int(path.stem), IDS.validate_json(contents(path))
+    except ValueError:
+        message = f"{path} is damaged (no list of trials); delete it, and late records of an older driver count."
+        raise ValueError(message) from None
 
 
 def is_late(trial: str, attempt: int, found: Inherited) -> bool:

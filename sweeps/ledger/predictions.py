@@ -291,17 +291,12 @@ def _with_labels(path: StoragePath, kind: Kind) -> ScoredExamples:
         for side in ([one.gold for one in lines], [one.prediction for one in lines])
     )
     shares = np.array([[one.probabilities[label] for label in labels] for one in lines], dtype=np.float64)
-    groups, ones = groups_of(lines), np.ones(len(lines), dtype=np.int64)
-    digest = _digest([one.id for one in lines], [one.gold for one in lines], groups)
-    return ScoredExamples(kind, labels, gold, predicted, ones, digest, shares, _numbered(groups))
+    return _scored(kind, labels, lines, gold, predicted, probabilities=shares)
 
 
 def _regressed(path: StoragePath, kind: Kind) -> ScoredExamples:
     lines = read_lines(path, _Regressed, "gold and prediction")
-    gold, predicted = np.array([one.gold for one in lines]), np.array([one.prediction for one in lines])
-    groups, ones = groups_of(lines), np.ones(len(lines), dtype=np.int64)
-    digest = _digest([one.id for one in lines], gold.tolist(), groups)
-    return ScoredExamples(kind, (), gold, predicted, ones, digest, groups=_numbered(groups))
+    return _scored(kind, (), lines, np.array([one.gold for one in lines]), np.array([one.prediction for one in lines]))
 
 
 def _labelled(path: StoragePath, kind: Kind) -> ScoredExamples:
@@ -310,10 +305,18 @@ def _labelled(path: StoragePath, kind: Kind) -> ScoredExamples:
     places = {label: place for place, label in enumerate(labels)}
     gold = np.array([places[tag] for one in lines for tag in one.gold], dtype=np.int32)
     predicted = np.array([places[tag] for one in lines for tag in one.prediction], dtype=np.int32)
-    lengths = np.array([len(one.gold) for one in lines], dtype=np.int64)
+    return _scored(kind, labels, lines, gold, predicted, lengths=[len(one.gold) for one in lines])
+
+
+def _scored(
+    kind: Kind, labels: tuple[str, ...], lines: Sequence[Any], gold: Numbers, predicted: Numbers,
+    lengths: Sequence[int] = (), probabilities: NDArray[np.float64] | None = None,
+) -> ScoredExamples:  # fmt: skip
+    """The examples of a file's lines; without `lengths`, each example has one gold value."""
     groups = groups_of(lines)
     digest = _digest([one.id for one in lines], [one.gold for one in lines], groups)
-    return ScoredExamples(kind, labels, gold, predicted, lengths, digest, groups=_numbered(groups))
+    counts = np.array(lengths or [1] * len(lines), dtype=np.int64)
+    return ScoredExamples(kind, labels, gold, predicted, counts, digest, probabilities, _numbered(groups))
 
 
 READERS: Mapping[Target, Callable[[StoragePath, Kind], ScoredExamples]] = {

@@ -7,7 +7,6 @@ The guides show the limits on a GPU. Change one only after a measurement on a GP
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -126,17 +125,7 @@ class ProcessPeak:
             name, _, amount = line.partition(":")
             if name == "VmHWM":
                 return 1024 * int(amount.split()[0])
-        return _lifetime_peak() if self.kind == "process_lifetime" else None
-
-
-def _lifetime_peak() -> int | None:
-    """The peak since this process began, from `getrusage`; None on systems without it."""
-    try:
-        import resource
-    except ImportError:
         return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 class GpuPeak:

@@ -9,7 +9,6 @@ import tempfile
 from base64 import b64encode
 from collections.abc import Mapping
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from urllib.request import proxy_bypass_environment
@@ -67,10 +66,9 @@ def _last_started(environment: Mapping[str, str]) -> str:
     return note.read_text(encoding="utf-8").strip() if note.is_file() else ""
 
 
-def unused_variable(address: str | None, environment: Mapping[str, str] = os.environ) -> str:
-    """One line if RAY_ADDRESS is set but `--address` is not; empty otherwise."""
-    named = environment.get(VARIABLE)
-    if address is not None or not named:
+def unused_variable(environment: Mapping[str, str] = os.environ) -> str:
+    """One line if RAY_ADDRESS is set, for a sweep without `--address`; empty otherwise."""
+    if not (named := environment.get(VARIABLE)):
         return ""
     return f"{VARIABLE}={named} is set but ignored: a sweep starts its own cluster; --address auto joins that one."
 
@@ -160,11 +158,9 @@ def ray_cluster(address: str | None, environment: Mapping[str, str] = os.environ
         address: `HOST:PORT`, `auto`, or None for a local cluster.
         environment: the environment variables (RAY_ADDRESS, RAY_TMPDIR).
     """
-    if find_spec("ray") is None:
-        return Check(RAY, False, "ray is not installed", "make install")
     version = metadata.version("ray")
     if address in {None, "local"}:
-        unused = unused_variable(None, environment)
+        unused = unused_variable(environment)
         own = f"Ray {version}; a sweep starts its own cluster here and stops it"
         return Check(RAY, True, f"{own}. {unused}".removesuffix(".") if unused else own)
     assert address is not None

@@ -72,8 +72,6 @@ def tracking_store(uri: str) -> Check:
     """
     scheme = uri.partition(":")[0].lower() if re.match(r"[A-Za-z][\w+.-]+:|databricks$", uri) else "file"
     kind = scheme.partition("+")[0]
-    if find_spec("mlflow") is None:
-        return Check(STORE, False, "not checked: mlflow is not installed", "make install")
     if kind == "sqlite":
         return _sqlite_store(uri)
     if kind in {"http", "https"}:

@@ -31,6 +31,7 @@ SETTINGS = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "TUNE_WARN_THRESHOLD_S": "30",
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000",  # all workers start at once; `next_order` gives one order per idle worker
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # no experiment snapshots: they are never read, and each takes 19 ms
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # not every event has a score
     "RAY_AIR_NEW_OUTPUT": "0",

@@ -7,9 +7,7 @@ discarded: its snapshots are seconds apart, and the ledger is the source of trut
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
-import os
 import re
 import tempfile
 import time
@@ -45,9 +43,6 @@ from meltpoint.sweeps.worker.work_order import Order, WorkOrder, to_config
 
 FOREVER = 10**9
 """The number of samples given to Tune; the searcher ends the experiment."""
-
-MOST_PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
-"""Tune's variable for the number of trials that may wait for a worker, and so of workers that start at once."""
 
 AVOID = "avoid"
 """The configuration key for the ids of nodes that refused an order (`trainable.refusal`)."""
@@ -92,10 +87,7 @@ def _run_experiment(driver: Driver, trainable: Trainable, unfit: set[str]) -> bo
     outcomes: Outcomes = {}
     search = CellSearch(driver, orders, outcomes, unfit)
     listener = Listener(driver, orders, unfit)
-    with (
-        tempfile.TemporaryDirectory(prefix="meltpoint-tune-") as scratch, warnings.catch_warnings(),
-        _workers_start_together(driver.slots),
-    ):  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="meltpoint-tune-") as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tuner = tune.Tuner(
             tune.with_resources(trainable, resources_of),
@@ -121,38 +113,14 @@ def _run_experiment(driver: Driver, trainable: Trainable, unfit: set[str]) -> bo
     return search.is_done
 
 
-@contextlib.contextmanager
-def _workers_start_together(slots: int) -> Iterator[None]:
-    """Let Tune start all workers at once: with a custom searcher it would start them one by one.
-
-    The driver hands out no more orders than there are idle workers (`next_order`). A number that the user has set is
-    kept.
-    """
-    if MOST_PENDING in os.environ:
-        yield
-        return
-    os.environ[MOST_PENDING] = str(slots)
-    try:
-        yield
-    finally:
-        del os.environ[MOST_PENDING]
-
-
 def resources_of(config: dict[str, Any]) -> PlacementGroupFactory:
     """The resources of one work order: its trials' CPUs and GPUs, which differ by cell.
 
     With `reuse_actors`, Tune 2.60 gives an idle worker only trials that request the same resources as its last one, and
     ends it while a trial that requests others waits.
     """
-    return _request(config["cpus"], config["gpus"], tuple(config.get(AVOID, ())))
-
-
-@functools.cache
-def _request(cpus: float, gpus: float, avoid: tuple[str, ...]) -> PlacementGroupFactory:
-    """One object for all equal requests: Tune compares them twenty times a trial, which is fast for the same object."""
-    if not avoid:
-        return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
-    return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}], bundle_label_selector=[elsewhere(avoid)])
+    bundle, avoid = {"CPU": config["cpus"], "GPU": config["gpus"]}, config.get(AVOID, ())
+    return PlacementGroupFactory([bundle], **({"bundle_label_selector": [elsewhere(avoid)]} if avoid else {}))
 
 
 @contextlib.contextmanager

@@ -83,7 +83,7 @@ def place(
         probe: measures a cell on a GPU (`measure`); None for the real one.
 
     Raises:
-        ValueError: Ray has too little for one trial; a cell does not fit a GPU.
+        ValueError: Ray has too little for one trial.
     """
     import ray
 
@@ -184,9 +184,6 @@ def measure(
 
     Returns:
         Cell → its trials' share of a GPU.
-
-    Raises:
-        ValueError: no cell fits, or none could be measured.
     """
     import ray
 
@@ -195,43 +192,24 @@ def measure(
     remote = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=1, max_calls=1)(probe or probe_gpu)
     probes = probe_orders(planner, order, gpus)
     asked = {key: remote.remote(one.model_dump(mode="json")) for key, one in probes.items()}
-    return settled({key: _share(key, reference, say) for key, reference in asked.items()}, say)
+    return {key: _share(key, reference, say) for key, reference in asked.items()}
 
 
-def settled(found: Mapping[CellKey, float | str], say: Callable[[str], None]) -> dict[CellKey, float]:
-    """Cell → its trials' share of a GPU; a whole one if it could not be measured.
-
-    Args:
-        found: cell → the measured share, or the reason why it has none.
-
-    Raises:
-        ValueError: none could be measured.
-    """
-    troubles = [share for share in found.values() if isinstance(share, str)]
-    if found and len(troubles) == len(found):
-        raise ValueError(f"{troubles[0]} (--gpus-per-trial 0 trains on the CPU.)")
-    for trouble in troubles:
-        say(f"{trouble} The cell's trials get a whole GPU each; the other cells keep their shares.")
-    return {key: 1.0 if isinstance(share, str) else share for key, share in found.items()}
-
-
-def _share(key: CellKey, reference: Any, say: Callable[[str], None]) -> float | str:
-    """A cell's share of a GPU, or one line on why it has none; a whole one if even that is too small."""
+def _share(key: CellKey, reference: Any, say: Callable[[str], None]) -> float:
+    """A cell's measured share of a GPU; a whole one, with a line, if it has none."""
     import ray
 
     try:
         need: Need = ray.get(reference)
-        if need.is_too_large:  # trials that do not fit train in micro-batches
-            say(f"--gpus-per-trial auto: {cell_name(*key)}: {need.error}")
-            return 1.0
         if need.error is not None:
             raise ValueError(need.error)
         return share_of(need.bytes, need.total_bytes)
     except ray.exceptions.RayError as error:
-        why = f"its worker died ({str(error).splitlines()[0]}); set a number to skip it: --gpus-per-trial 1."
+        why = f"its worker died ({str(error).splitlines()[0]})."
     except ValueError as error:
         why = str(error)
-    return f"--gpus-per-trial auto: {cell_name(*key)}: {why}"
+    say(f"--gpus-per-trial auto: {cell_name(*key)}: {why} Its trials get a whole GPU each.")
+    return 1.0
 
 
 def probe_orders(planner: Planner, order: MakeOrder, gpus: int) -> dict[CellKey, ProbeOrder]:

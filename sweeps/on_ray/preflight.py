@@ -12,9 +12,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from meltpoint.adapters import encoders
@@ -58,25 +58,6 @@ Facts = Mapping[str, Mapping[str, str]]
 """Check → subject → its state on one machine. A node is fit if its facts equal the driver's."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """The question for all nodes.
-
-    Attributes:
-        storage: the folder or object store of sweeps.
-        data: data → fingerprint that every node should read.
-        encoders: (encoder, kind of task) → fingerprint of its folder.
-        cpus: CPUs per trial; nodes with fewer are skipped.
-        seconds: time for the answers.
-    """
-
-    storage: StoragePath
-    data: Mapping[DataSpec, str] = field(default_factory=dict)
-    encoders: Mapping[tuple[str, Kind], str] = field(default_factory=dict)
-    cpus: float = 0.0
-    seconds: float = SECONDS
-
-
 def require_fit_nodes(storage: StoragePath, cells: Sequence[OpenCell], cpus: float, say: Callable[[str], None]) -> None:
     """Check the nodes of the joined cluster for a sweep.
 
@@ -91,7 +72,7 @@ def require_fit_nodes(storage: StoragePath, cells: Sequence[OpenCell], cpus: flo
     folders = [cell for cell in cells if cell.reference.is_folder]
     words = {(cell.located_encoder, cell.task.kind): cell.encoder_fingerprint for cell in folders}
     seconds = float(os.environ.get(VARIABLE, SECONDS))
-    faults = [one for one in check_nodes(Question(storage, data, words, cpus, seconds)) if not one.ok]
+    faults = [one for one in check_nodes(storage, seconds, cpus, data, words) if not one.ok]
     for check in faults:
         if check.name in MAY_DIFFER:
             say(f"{check.name}: {check.detail}; {check.remedy}.")
@@ -111,26 +92,34 @@ def cluster_checks(address: str, storage: StoragePath) -> list[Check]:
     try:
         with Cluster(address) as cluster:
             cluster.join()
-            return check_nodes(Question(place, seconds=DOCTOR_SECONDS))
+            return check_nodes(place, DOCTOR_SECONDS)
     except ValueError as error:
         fault, _, remedy = str(error).removesuffix(".").partition("; ")
         return [Check(NODES, False, fault, remedy or "see `meltpoint doctor`")]
-    except OSError as error:
-        remedy = "set --storage to a folder that this user can write"
-        return [Check(STORAGE, False, f"not checked: {storage} cannot be written ({error.strerror})", remedy)]
 
 
-def check_nodes(question: Question) -> list[Check]:
-    """The checks of the joined cluster's nodes."""
+def check_nodes(
+    storage: StoragePath, seconds: float, cpus: float = 0.0, data: Mapping[DataSpec, str] = MappingProxyType({}),
+    words: Mapping[tuple[str, Kind], str] = MappingProxyType({}),
+) -> list[Check]:  # fmt: skip
+    """The checks of the joined cluster's nodes.
+
+    Args:
+        storage: the folder or object store of sweeps.
+        seconds: time for the answers.
+        cpus: CPUs per trial; nodes with fewer are skipped.
+        data: data → fingerprint that every node should read.
+        words: (encoder, kind of task) → fingerprint of its folder.
+    """
     import ray
 
     alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    names = node_names([node for node in alive if trials_on(node, max(question.cpus, 0.01), 0.0)])
-    inputs = {spec.task: fingerprint for spec, fingerprint in question.data.items()}
-    inputs |= {word: fingerprint for (word, _), fingerprint in question.encoders.items()}
-    with _probe(question.storage) as (probe, token):
+    names = node_names([node for node in alive if trials_on(node, max(cpus, 0.01), 0.0)])
+    inputs = {spec.task: fingerprint for spec, fingerprint in data.items()}
+    inputs |= {word: fingerprint for (word, _), fingerprint in words.items()}
+    with _probe(storage) as (probe, token):
         wanted = {**node_facts("here", str(probe), token, [], []), INPUTS: inputs}
-        found, silent = _ask(names, question, str(probe), token)
+        found, silent = _ask(names, seconds, str(probe), token, list(data), list(words))
     return judged(wanted, found, silent)
 
 
@@ -153,9 +142,13 @@ def _probe(storage: StoragePath) -> Iterator[tuple[StoragePath, str]]:
 
 
 def _ask(
-    names: Mapping[str, str], question: Question, probe: str, token: str
-) -> tuple[dict[str, Facts], dict[str, str]]:
-    """Query the nodes in parallel; returns (node name → its facts, node name → why it has none)."""
+    names: Mapping[str, str], seconds: float, *question: object
+) -> tuple[dict[str, Facts], dict[str, str]]:  # fmt: skip
+    """Query the nodes in parallel; returns (node name → its facts, node name → why it has none).
+
+    Args:
+        question: the arguments of `node_facts` after the first.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -163,10 +156,10 @@ def _ask(
     asked = {}
     for node, name in names.items():
         there = remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
-        asked[there.remote(node, probe, token, list(question.data), list(question.encoders))] = name
+        asked[there.remote(node, *question)] = name
     found: dict[str, Facts] = {}
     silent: dict[str, str] = {}
-    ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=question.seconds) if asked else ([], [])
+    ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=seconds) if asked else ([], [])
     for reference in ready:
         try:
             found[asked[reference]] = ray.get(reference)
@@ -174,7 +167,7 @@ def _ask(
             silent[asked[reference]] = fault_of(error)
     for reference in late:
         ray.cancel(reference, force=True)
-        silent[asked[reference]] = f"no answer in {question.seconds:g} s"
+        silent[asked[reference]] = f"no answer in {seconds:g} s"
     return found, silent
 
 

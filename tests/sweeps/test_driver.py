@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.running_trial import record_of
 from meltpoint.sweeps.ledger.attempt import Attempt
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import (
@@ -86,17 +84,6 @@ def test_an_order_waits_for_each_worker_without_one_and_one_more_where_all_have_
     assert orders_until_wait(driver) == [], "the fourth takes its place"
     driver.on_start(fourth)
     assert len(orders_until_wait(driver)) == 1
-
-
-def test_tune_asks_for_all_workers_at_once_unless_a_person_said_otherwise(monkeypatch):
-    monkeypatch.delenv(experiment.MOST_PENDING, raising=False)
-    with experiment._workers_start_together(5):
-        assert os.environ[experiment.MOST_PENDING] == "5"
-    assert experiment.MOST_PENDING not in os.environ
-    monkeypatch.setenv(experiment.MOST_PENDING, "2")
-    with experiment._workers_start_together(5):
-        assert os.environ[experiment.MOST_PENDING] == "2"
-    assert os.environ[experiment.MOST_PENDING] == "2"
 
 
 def ids(work: WorkOrder) -> list[str]:
@@ -219,16 +206,6 @@ def test_the_end_of_a_lost_order_says_nothing_of_its_trials_next_attempt(driver)
     assert work[0].id in ids(again)
     driver.on_start(again)
     driver.on_order_end(work, LOST)
-    assert work[0].id in driver.running
-
-
-def test_the_end_of_a_lost_order_leaves_its_trials_next_attempt_waiting(driver):
-    work = hand_out(driver)
-    driver.on_start(work)
-    driver.on_event(ended(work[0], cause="worker", error="lost"))
-    again = hand_out(driver)
-    driver.on_order_end(work, LOST)
-    driver.on_start(again)
     assert work[0].id in driver.running
 
 

@@ -237,17 +237,6 @@ def test_a_later_drivers_sweep_shows_nothing_of_an_earlier_ones(driver):
         assert noted_running(ledger.drivers) is None
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"noted_at": 1, "trials": 3}', "\x00"])
-def test_a_damaged_note_is_none(driver, text):
-    ledger = driver.ledger
-    with ledger.driving():
-        note(ledger.drivers, ledger.attempt, RUNNING_ENDING, RunningTrials(noted_at=1.0))
-        (file,) = ledger.drivers.glob("*.running")
-        file.write_text(text)
-        assert noted_running(ledger.drivers) is None
-        assert "trial 1" not in shown_trials(ledger)
-
-
 @pytest.fixture
 def note_of() -> Callable[..., RunningTrialNote]:
     def of(number: int) -> RunningTrialNote:
@@ -270,17 +259,3 @@ def test_an_error_is_said_in_its_own_unit(note_of):
     one = note_of(0).model_copy(update={"metric": "mse", "dev": 0.25, "epoch": 1, "epochs": 2})
     (line,) = running_lines(RunningTrials(noted_at=5.0, trials=(one,)))
     assert line == "cell trial 0: 5 s, epoch 1 of at most 2, dev mse 0.250."
-
-
-def test_a_clock_that_was_set_back_gives_no_negative_time(note_of):
-    assert running_lines(RunningTrials(noted_at=1.0, trials=(note_of(9),)))[0].startswith("cell trial 9: 0 s, ")
-
-
-def test_trials_are_in_the_order_in_which_workers_took_them_up(driver):
-    works = [driver.next_order(), driver.next_order()]
-    for work in reversed(works):
-        driver.on_start(work)
-    with driver.ledger.driving():
-        driver._note_running()
-        noted = noted_running(driver.ledger.drivers)
-    assert [trial.id for trial in noted.trials] == [order.id for work in reversed(works) for order in work]

@@ -115,12 +115,6 @@ def test_a_trial_whose_own_worker_is_to_come_is_given_no_other_for_a_while():
     assert choices(slots=4, running=2, waiting=3, count=3, seconds=late) == ["w0", "w1", "w2"], "it may never come"
 
 
-def test_trials_that_ask_for_the_same_ask_with_one_object():
-    one, same, other = (resources_of({"cpus": 1.0, "gpus": gpus}) for gpus in (0.5, 0.5, 0.25))
-    assert one is same
-    assert one != other
-
-
 @pytest.mark.parametrize(
     ("error", "text", "cause"),
     [

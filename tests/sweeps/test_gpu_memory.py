@@ -17,12 +17,10 @@ from meltpoint.adapters.model import AdaptedModel
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.running_trial import MemoryCeilings
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.on_ray import placement
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.tracking.run_contents import MICRO_BATCH, ending
 from meltpoint.sweeps.worker import memory_probe, worker
-from meltpoint.sweeps.worker.memory_probe import Need
 from meltpoint.sweeps.worker.outcome import OutOfMemory, memory_error_in_short
 from meltpoint.sweeps.worker.resources import halved, longest_input, micro_batch_of
 from meltpoint.sweeps.worker.work_order import Order
@@ -241,15 +239,6 @@ def test_halving_ends_at_one(rows):
         assert halved(rows) < rows
         rows, steps = halved(rows), steps + 1
     assert steps <= 7
-
-
-def test_a_cell_whose_probe_does_not_fit_gets_whole_gpus_and_the_sweep_begins(monkeypatch):
-    too_large = Need(0, 0, "a whole GPU is too small for the largest batches (…); they train in micro-batches.", True)
-    monkeypatch.setattr("ray.get", lambda reference: reference)
-    said: list[str] = []
-    share = placement._share(("e", "fine_tuning", "a"), too_large, said.append)
-    assert placement.settled({("e", "fine_tuning", "a"): share}, said.append) == {("e", "fine_tuning", "a"): 1.0}
-    assert len(said) == 1
 
 
 def test_the_error_names_the_gpu_and_not_every_process_on_it():

@@ -57,23 +57,6 @@ def test_one_trial_more_would_not_fit(case, most):
     assert trials == most or needed * (1 + GPU_MARGIN) > room * (1 - 2e-3)  # Ray's units: less than 0.1 % of a share
 
 
-@given(totals, st.lists(st.floats(0, 1), min_size=1, max_size=12), most_trials)
-def test_any_mix_of_trials_whose_shares_add_up_to_one_fits(total, parts, most):
-    needs = [int(part * total) for part in parts]
-    taken, used = 0.0, 0.0
-    for needed in needs:
-        share = share_of(needed, total, most)
-        if share < 1 and taken + share <= 1:
-            taken, used = taken + share, used + needed * (1 + GPU_MARGIN)
-    assert used <= total * (1 + 1e-9)
-
-
-@given(fitting(), st.floats(0, 1))
-def test_who_needs_more_never_gets_less(case, part):
-    needed, total = case
-    assert share_of(int(part * needed), total, 8) <= share_of(needed, total, 8)
-
-
 @given(totals, st.integers(1, 100 * GIB))
 def test_what_a_whole_gpu_is_too_small_for_is_refused_with_the_remedy(total, more):
     with pytest.raises(ValueError, match="lower batch_size or max_pieces"):
@@ -269,10 +252,10 @@ def test_ray_is_asked_for_each_orders_own_resources(probed):
     assert asked[0] == asked[1] != asked[2], "workers are reused where resources are equal"
 
 
-def test_a_cell_that_cannot_be_measured_gets_a_whole_gpu_and_leaves_the_others_theirs():
-    good, bad, said = ("e", "fine_tuning", "a"), ("e", "fine_tuning", "b"), []
-    assert placement.settled({good: 0.25, bad: "b: it does not fit."}, said.append) == {good: 0.25, bad: 1.0}
-    assert len(said) == 1
-    assert said[0].startswith("b: it does not fit.")
-    with pytest.raises(ValueError, match=r"^b: it does not fit\. \(--gpus-per-trial 0"):
-        placement.settled({bad: "b: it does not fit."}, said.append)
+def test_a_cell_that_cannot_be_measured_gets_a_whole_gpu_and_a_line(monkeypatch):
+    monkeypatch.setattr("ray.get", lambda reference: reference)
+    said: list[str] = []
+    needs = (Need(8 * GIB, 80 * GIB), Need(0, 0, "OSError"), Need(0, 0, "too small.", True), Need(90 * GIB, 80 * GIB))
+    assert [placement._share(("e", "m", "t"), need, said.append) for need in needs] == [0.1666, 1.0, 1.0, 1.0]
+    assert len(said) == 3
+    assert all(line.startswith("--gpus-per-trial auto: e.m.t: ") for line in said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import subprocess
 import sys
 import time
@@ -278,49 +277,6 @@ def test_a_second_sweep_gets_its_part_of_the_cluster_and_the_first_goes_on(froze
     assert "(1 of 2 trials at a time), shared with first" in said_by(late)
     every = [*records(early / "runs", "first"), *records(late / "runs", "second")]
     assert {(record["status"], record["attempts"]) for record in every} == {("finished", 1)}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(PATIENCE_SECONDS)
-def test_a_capped_sweep_never_runs_more_trials_at_once(frozen_spec, tmp_path) -> None:
-    spec = frozen_spec.model_copy(update={"modes": ("fine_tuning",), "trials": 4, "seeds": 1})
-    folder = tmp_path / "capped"
-    with (
-        ray_nodes.cluster(RayNode(cpus=2)) as running,
-        sweep(spec, folder, running.address, "--max-workers", "1") as process,
-    ):
-        assert process.wait(PATIENCE_SECONDS) == 0, said_by(folder)
-    trained = [one for one in records(folder / "runs", spec.name) if one["answered_by"] is None]
-    spans = sorted((one["started_at"], one["started_at"] + one["seconds"]) for one in trained)
-    assert len(spans) == spec.trials
-    assert all(end <= start + 0.5 for (_, end), (start, _) in itertools.pairwise(spans))
-    assert "1 of 2 trials at a time" in said_by(folder)
-
-
-ANNOUNCING = """
-import sys, ray
-from meltpoint.sweeps.on_ray.room import Board, ClusterShare
-
-ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
-first, second = Board(), Board()
-share = ClusterShare("first", 1.0, 0.0, None, first)
-print(share.part)
-second.announce("second", 1000)
-for wanted in (1, 2, 1, 2):  # each is an announcement of its own
-    share.want(wanted)
-    print(share.now())
-print([name.split("|")[1] for name in second.others()])
-"""
-
-
-@pytest.mark.slow
-def test_announcements_on_a_real_cluster_may_change_at_any_pace() -> None:
-    with ray_nodes.cluster(RayNode(), RayNode()) as running:
-        words = [sys.executable, "-c", ANNOUNCING, running.address]
-        done = subprocess.run(words, env=ray_nodes.environment(), capture_output=True, encoding="utf-8", check=False)
-    shared = "1 of 2 CPUs (1 of 2 trials at a time), shared with second"
-    alone = "2 of 2 CPUs (2 of 2 trials at a time)"
-    assert done.stdout.splitlines() == [alone, *[shared] * 4, "['first']"], done.stderr
 
 
 GIVING_BACK = """

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.closing import opened_trials
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tests.sweeps.whole_sweeps import command, records, run
 
 ROWS = "text\tlabel\nx fine film\tgood\na dull one\tbad\n"
@@ -87,18 +84,6 @@ def test_a_generated_task_and_a_carved_test_split_are_not_looked_at(spec: SweepS
     for word in ("demo_sentiment", str(carved)):
         cells = open_cells(spec.model_copy(update={"tasks": (word,)}))
         assert unchecked(Ledger(tmp_path / "tiny"), cells) == []
-
-
-def test_the_process_answers_with_the_fault_alone(tmp_path: Path) -> None:
-    good = own_task(tmp_path / "good", "secret words\tgood\n")
-    bad = own_task(tmp_path / "bad", BROKEN)
-    lines = "".join(json.dumps(asdict(DataSpec(str(path)))) + "\n" for path in (good, bad))
-    words = [sys.executable, "-m", "meltpoint.sweeps.worker.locked_check"]
-    done = subprocess.run(words, input=lines, capture_output=True, encoding="utf-8", check=True)
-    valid, fault = map(json.loads, done.stdout.splitlines())
-    assert valid == ""
-    assert "splendid" in fault
-    assert "secret" not in done.stdout + done.stderr
 
 
 def test_a_process_that_dies_is_told_from_a_broken_split(opened, monkeypatch) -> None:
