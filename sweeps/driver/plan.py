@@ -149,14 +149,13 @@ class SweepPlan:
 
     def as_json(self) -> dict[str, Any]:
         """The document of `plan --json`."""
-        cells = [asdict(cell) for cell in self.cells]
-        for cell in cells:
-            if not cell["variant"]:
-                del cell["variant"]
-        left_out = {"left_out": list(self.left_out)} if self.left_out else {}
+        cells = [
+            {name: value for name, value in asdict(cell).items() if name != "variant" or value} for cell in self.cells
+        ]
         return {
             "cells": cells, "trials": self.trials, "defaults": self.defaults, "answered": self.answered,
-            "estimated_seconds": self.estimated_seconds, **left_out,
+            "estimated_seconds": self.estimated_seconds,
+            **({"left_out": list(self.left_out)} if self.left_out else {}),
             **({"kept_of_other_code": dict(self.kept)} if self.kept else {}),
         }  # fmt: skip
 

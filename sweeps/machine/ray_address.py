@@ -94,7 +94,7 @@ def _fault(host: str, port: int, proxy: str, has_tls: bool) -> str:
             if has_tls:  # it answers only after a handshake
                 return ""
             connection.sendall(HELLO)
-            head = _receive(connection, FRAME_HEAD_BYTES)
+            head = connection.makefile("rb").read(FRAME_HEAD_BYTES)
     except TimeoutError:
         return f"no answer in {TIMEOUT_SECONDS:g} s"
     except (OSError, ValueError, http.client.HTTPException) as error:
@@ -130,14 +130,6 @@ def proxy_of(host: str, environment: Mapping[str, str] = os.environ) -> str:
 
 def _is_on(environment: Mapping[str, str], name: str) -> bool:
     return environment.get(name, "0").lower() in {"1", "true"}
-
-
-def _receive(connection: socket.socket, count: int) -> bytes:
-    """`count` bytes, or fewer if the other side ends the connection."""
-    received = b""
-    while len(received) < count and (part := connection.recv(count - len(received))):
-        received += part
-    return received
 
 
 def token_state(environment: Mapping[str, str] = os.environ) -> str:

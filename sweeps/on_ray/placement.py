@@ -58,18 +58,14 @@ class Placement:
         slots: most trials at a time.
         shares: cell → the measured share of a GPU that its trials get.
         line: the placement in one line, for the screen.
+        least_gpus: the smallest number of GPUs that a trial gets.
     """
 
     resources: Resources
     slots: int
     line: str
+    least_gpus: float
     shares: Mapping[CellKey, float] = field(default_factory=dict)
-
-    @property
-    def least_gpus(self) -> float:
-        """The smallest number of GPUs that a trial gets."""
-        gpus = self.resources.gpus_per_trial
-        return min(self.shares.values()) if gpus == "auto" else gpus
 
 
 def place(
@@ -104,7 +100,7 @@ def place(
     if least < most:
         measured = (f"{cell_name(*key)} {share:g}" for key, share in shares.items())
         line += f" Measured shares of a GPU: {', '.join(measured)}."
-    return Placement(replace(resources, gpus_per_trial=gpus), count, line, shares)
+    return Placement(replace(resources, gpus_per_trial=gpus), count, line, least, shares)
 
 
 def gpus_of_nodes(nodes: Iterable[Mapping[str, Any]]) -> ClusterGpus:
