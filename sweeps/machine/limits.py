@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from meltpoint.sweeps.ledger.attempt import MemoryKind
 
@@ -82,22 +81,6 @@ RESET_PEAK = "5"
 """The value that resets the peak resident memory when written to `clear_refs` (Linux 4.0, proc(5))."""
 
 
-class PeakMemory(Protocol):
-    """A meter of peak memory.
-
-    Attributes:
-        kind: the kind of memory measured since the last `begin`.
-    """
-
-    kind: MemoryKind
-
-    def begin(self) -> None:
-        """Reset the peak."""
-
-    def read(self) -> int | None:
-        """The peak since `begin` in bytes; None if the system does not report it."""
-
-
 class ProcessPeak:
     """The resident memory of this process, including pages that it shares with others.
 
@@ -144,3 +127,7 @@ class GpuPeak:
         import torch
 
         return int(torch.cuda.max_memory_allocated(0))
+
+
+PeakMemory = ProcessPeak | GpuPeak
+"""A meter of peak memory; its `kind` says which memory."""

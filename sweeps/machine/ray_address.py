@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-from urllib.request import proxy_bypass_environment
 
 from meltpoint.sweeps.machine.services import TIMEOUT_SECONDS, Check
 
@@ -124,7 +123,7 @@ def proxy_of(host: str, environment: Mapping[str, str] = os.environ) -> str:
     """
     proxy = next((environment[name] for name in PROXIES if environment.get(name)), "")
     without = environment.get("no_grpc_proxy") or environment.get("no_proxy") or ""
-    is_left_out = proxy_bypass_environment(host, {"no": without})
+    is_left_out = any(host.endswith(entry) for entry in map(str.strip, without.split(",")) if entry)
     return proxy if _is_on(environment, PROXY_SWITCH) and not is_left_out else ""
 
 
