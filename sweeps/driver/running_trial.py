@@ -31,7 +31,7 @@ from meltpoint.sweeps.worker.work_order import Order
 
 
 class MemoryCeilings:
-    """What this command has learned about the GPU memory of a sweep's cells.
+    """The limits of GPU memory that this command has learned, by cell.
 
     Attributes:
         ceilings: cell → kind of GPU → the largest rows × length to try there (`Order.ceilings`).

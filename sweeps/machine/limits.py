@@ -75,8 +75,6 @@ GPU_MARGIN = 0.5
 
 # Peak memory.
 
-PROCESS = Path("/proc/self")
-
 RESET_PEAK = "5"
 """The value that resets the peak resident memory when written to `clear_refs` (Linux 4.0, proc(5))."""
 
@@ -90,7 +88,7 @@ class ProcessPeak:
         process: the process's folder in `/proc`.
     """
 
-    def __init__(self, process: Path = PROCESS) -> None:
+    def __init__(self, process: Path = Path("/proc/self")) -> None:
         self.process = process
         self.kind: MemoryKind = "process_lifetime"
 

@@ -119,8 +119,10 @@ def resources_of(config: dict[str, Any]) -> PlacementGroupFactory:
     With `reuse_actors`, Tune 2.60 gives an idle worker only trials that request the same resources as its last one, and
     ends it while a trial that requests others waits.
     """
-    bundle, avoid = {"CPU": config["cpus"], "GPU": config["gpus"]}, config.get(AVOID, ())
-    return PlacementGroupFactory([bundle], **({"bundle_label_selector": [elsewhere(avoid)]} if avoid else {}))
+    bundle = {"CPU": config["cpus"], "GPU": config["gpus"]}
+    if AVOID in config:
+        return PlacementGroupFactory([bundle], bundle_label_selector=[elsewhere(config[AVOID])])
+    return PlacementGroupFactory([bundle])
 
 
 @contextlib.contextmanager

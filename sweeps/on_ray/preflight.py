@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from meltpoint.adapters import encoders
 from meltpoint.sweeps.machine.services import Check, existing
@@ -142,7 +142,7 @@ def _probe(storage: StoragePath) -> Iterator[tuple[StoragePath, str]]:
 
 
 def _ask(
-    names: Mapping[str, str], seconds: float, *question: object
+    names: Mapping[str, str], seconds: float, *question: Any
 ) -> tuple[dict[str, Facts], dict[str, str]]:  # fmt: skip
     """Query the nodes in parallel; returns (node name → its facts, node name → why it has none).
 
@@ -239,9 +239,9 @@ def _installed(package: str) -> str:
         return ""
 
 
-def _or_fault(fingerprint: Callable[[], str]) -> str:
+def _or_fault(fingerprint: Any) -> str:
     try:
-        return fingerprint()
+        return str(fingerprint())
     except (ValueError, OSError) as error:
         return f"cannot be read ({' '.join(str(error).split())})"
 
