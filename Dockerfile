@@ -24,10 +24,9 @@ COPY adapters ./adapters
 COPY search_spaces ./search_spaces
 COPY sweeps ./sweeps
 COPY reports ./reports
-# With `cluster`: a head without it has no dashboard, takes no jobs and answers no probe of Kubernetes. With `energy`:
-# GPUs tell theirs by it.
+# With `cluster`: a head without it has no dashboard, takes no jobs and answers no probe of Kubernetes.
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
-    pip install --constraint constraints.txt ".[minilm,cluster,energy,s3]"
+    pip install --constraint constraints.txt ".[minilm,cluster,s3]"
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="meltpoint" \

@@ -50,7 +50,7 @@ test-slow: install ## the tests that take minutes
 notebooks: install ## the notebooks of examples/, executed from a clean kernel
 	$(BIN)/python -m pytest -m "slow or not slow" tests/examples/test_notebooks.py
 
-# CASES="MLflow" runs those with a word in their name; as root also those that need a disk of their own.
+# CASES="MLflow" runs those with a word in their name.
 chaos: install ## each fault in each phase of a sweep on two nodes, and thirty kills: an hour or more
 	$(BIN)/python -m pytest -m slow -s tests/cluster/test_chaos.py $(if $(CASES),-k "$(CASES)")
 

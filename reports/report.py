@@ -94,7 +94,7 @@ COLUMNS = (
     "train_examples", "dev_examples", "train_seconds", "setting", "notes", "data_fingerprint", "code_version",
     "variant", "task_parameters", "paper_score", "paper_split", "paper_source", "paper_quoted",
     "default_dev_mean", "default_dev_std", "default_test_mean", "default_test_std",
-    "gpu_hours", "energy_joules", "peak_memory_bytes", "trained_parameters", "seconds_of_a_final",
+    "gpu_hours", "peak_memory_bytes", "trained_parameters", "seconds_of_a_final",
     "tuning_delta", "tuning_low", "tuning_high", "recommended",
 )  # fmt: skip
 """The columns of `report.csv`, described in docs/tables.md."""
@@ -161,7 +161,7 @@ def _cells(summary: SweepSummary) -> str:
 def _cost(summary: SweepSummary) -> list[str]:
     """The section on costs: the cost of each cell, and the Pareto sets of score and cost."""
     heads, *rows = ([*map(_plain, row)] for row in cost_rows(summary))
-    parts = ["## Cost", _table_tables(heads, rows, "l" * len(_names(summary)) + "r" * 7), _bullets(cost_notes(summary))]
+    parts = ["## Cost", _table_tables(heads, rows, "l" * len(_names(summary)) + "r" * 6), _bullets(cost_notes(summary))]
     heads, *rows = ([*map(_plain, row)] for row in pareto_rows(summary))
     return [*parts, *([_table_tables(heads, rows, "llll"), _bullets([PARETO_NOTE])] if rows else [])]
 

@@ -201,7 +201,7 @@ def cell_figures(cell: CellSummary) -> dict[str, Any]:
         **spread_figures("default_dev", cell.default_dev), **spread_figures("default_test", cell.default_test),
         "train_examples": head.train_examples, "dev_examples": head.dev_examples, "train_seconds": cell.seconds,
         "data_fingerprint": head.data_fingerprint, "task_parameters": best and best.task_parameters,
-        "gpu_hours": cost.gpu_hours, "energy_joules": cost.energy_joules, "peak_memory_bytes": cost.peak_memory_bytes,
+        "gpu_hours": cost.gpu_hours, "peak_memory_bytes": cost.peak_memory_bytes,
         "trained_parameters": cost.trained_parameters, "seconds_of_a_final": cost.seconds_of_a_final,
     }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Take `demo.png`, `report.png` and `report_cell.png` of a page of `report --format html` with Chromium.
+"""Take `demo.png` and `report.png` of a page of `report --format html` with Chromium.
 
 Usage: python docs/images/page_pictures.py PAGE.html
 """
@@ -57,25 +57,8 @@ def front(shown: Browser, page: Path) -> bytes:
     return shown.picture(WIDTH, 0, int(end) - 20)
 
 
-def plots(shown: Browser, page: Path, cell: int) -> bytes:
-    """A picture of a cell's hyperparameters: importance, parallel coordinates, and each value against the score."""
-    shown.show(page, WIDTH)
-    shown.open_all(WIDTH)
-    top, bottom = shown.run(
-        """
-        const node = document.getElementById(arguments[0]);
-        const places = [...node.querySelectorAll("h4")].map((head) => head.getBoundingClientRect().top + scrollY);
-        const at = [...node.querySelectorAll("h4")].findIndex((head) => head.textContent === "Hyperparameters");
-        return [places[at], places[at + 1]];
-        """,
-        f"cell-{cell}",
-    )
-    return shown.picture(WIDTH, int(top) - 10, int(bottom - top))
-
-
 if __name__ == "__main__":
     page, images = Path(sys.argv[1]), Path(__file__).parent
     with browser() as shown:
         save(terminal(shown, page.parent), images / "demo.png")
         save(front(shown, page), images / "report.png")
-        save(plots(shown, page, 0), images / "report_cell.png")

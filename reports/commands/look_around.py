@@ -99,7 +99,7 @@ def doctor(
         from meltpoint.sweeps.on_ray.preflight import cluster_checks
 
         if all(check.ok for check in results if check.name == RAY):
-            results += cluster_checks(str(address), place, [data_dir] if data_dir else [])
+            results += cluster_checks(str(address), place)
     elif data_dir is not None:
         results.append(data_folder(data_dir))
     if as_json:

@@ -207,8 +207,6 @@ def _cluster(spec: SweepSpec, resources: Resources) -> Cluster:
     is_new = not Ledger(storage / spec.name).specification.exists()
     cells = some(sum(len(block.keys()) for block in spec.products()), "cell")
     tell(f"{spec.name}: opening {cells}; torch, Ray and MLflow take some seconds to start.", err=True)
-    if cluster.unused:
-        tell(cluster.unused, err=True)
     if is_new:
         cluster.begin()
     return cluster

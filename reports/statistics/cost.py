@@ -21,11 +21,10 @@ KINDS = {
     "process": "the worker process",
     "process_lifetime": "the worker process",
 }
-SOURCES = {"nvml": "NVML (the GPU's board)", "rapl": "RAPL (the processor packages, without memory modules)"}
 
 COST_NOTE = (
     "Seconds are those in which workers were busy; trials that train side by side share them. GPU-hours: seconds × the "
-    "share of a GPU. Energy: of all the cell's trials. Peak memory: the highest of any trial. One run: the best "
+    "share of a GPU. Peak memory: the highest of any trial. One run: the best "
     "setting's epochs, the median over its finals, without set-up; with cached hidden states, without computing them."
 )
 PARETO_NOTE = (
@@ -108,7 +107,7 @@ def _trade_off(encoder: str, task: str, cells: Sequence[CellSummary]) -> TradeOf
 def cost_rows(summary: SweepSummary) -> list[list[str]]:
     """The table of costs as text: its heads, then one row per cell."""
     names = ["encoder", "mode", "task", *(["variant"] if summary.has_variants else [])]
-    heads = ["search", "finals", "GPU-hours", "energy", "peak memory", "numbers trained", "one run"]
+    heads = ["search", "finals", "GPU-hours", "peak memory", "numbers trained", "one run"]
     rows = [[*name_of(cell, len(names)), *cost_texts(cell.cost)] for cell in summary.cells]
     return [[*names, *heads], *rows]
 
@@ -125,7 +124,6 @@ def cost_texts(cost: CellCost) -> list[str]:
     return [
         seconds_text(cost.search_seconds), seconds_text(cost.final_seconds),
         f"{cost.gpu_hours:.3g}",
-        NOTHING if cost.energy_joules is None else f"{cost.energy_joules / 1e3:.3g} kJ",
         NOTHING if peak is None else f"{peak / 1e9:.2f} GB",
         NOTHING if trained is None else counted(trained),
         NOTHING if run is None else seconds_text(run),
@@ -138,19 +136,14 @@ def seconds_text(seconds: float) -> str:
 
 
 def cost_notes(summary: SweepSummary) -> list[str]:
-    """The meaning of the table's figures, and the counters that they come from."""
+    """The meaning of the table's figures."""
     costs = [cell.cost for cell in summary.cells]
     kinds = sorted({kind for cost in costs for kind in cost.peak_memory_kinds})
-    sources = sorted({source for cost in costs for source in cost.energy_sources})
     lines = [COST_NOTE]
     if kinds:
         lines.append(f"Peak memory is of {listed(KINDS[kind] for kind in kinds)}.")
     if "process_lifetime" in kinds:
         lines.append("Some peaks are since the worker began, including earlier trials: its system counts no other.")
-    if sources:
-        lines.append(f"Energy by {listed(SOURCES[source] for source in sources)}, × each trial's share of it.")
-    elif kinds:
-        lines.append("No trial recorded its energy: the hardware has no counter, or none that is readable.")
     return lines
 
 

@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.search_spaces.ranges import Choice, Integer, Range, Real
 from meltpoint.sweeps.ledger.predictions import predictions_path
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
-from meltpoint.sweeps.results.cost import NOTHING, CellCost, best_dev_text, spread_text
+from meltpoint.sweeps.results.cost import NOTHING, CellCost, spread_text
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.mlflow_model import described
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -141,10 +140,6 @@ def _note(cell: CellSummary, opened: OpenCell, place: str) -> Iterator[str]:
     yield ""
     yield from _score_rows(cell)
     yield ""
-    dev = best_dev_text(best)
-    yield f"The best trial has {dev} on dev, in epoch {best.best_epoch} of {best.epoch_count}."
-    yield ""
-    yield from _setting_rows(best.setting, ranges)
     fixed = [f"`{name}` {value_text(value)}" for name, value in best.setting.items() if name not in ranges]
     yield from ("", f"Not searched: {', '.join(fixed)}.") if fixed else ()
     yield ""
@@ -164,28 +159,9 @@ def _score_rows(cell: CellSummary) -> Iterator[str]:
         yield f"| published setting | {len(cell.default_finals)} | {scores} |"
 
 
-def _setting_rows(setting: Mapping[str, Value], ranges: Mapping[str, Range]) -> Iterator[str]:
-    """The searched parameters of the best setting, with their ranges."""
-    active = {name: range_ for name, range_ in ranges.items() if name in setting}
-    if not active:
-        return
-    yield "| searched parameter | best value | searched in |"
-    yield "|---|---:|---|"
-    for name, range_ in active.items():
-        yield f"| `{name}` | {value_text(setting[name])} | {range_text(range_)} |"
-
-
 def value_text(value: Value) -> str:
     """A value with four significant digits."""
     return str(value).lower() if isinstance(value, bool) else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def range_text(range_: Range) -> str:
-    """`1e-05 to 0.001, logarithmic`; or the choices."""
-    if isinstance(range_, Real | Integer):
-        ends = f"{value_text(range_.low)} to {value_text(range_.high)}"
-        return f"{ends}, logarithmic" if isinstance(range_, Real) and range_.log else ends
-    return ", ".join(value_text(value) for value in range_.values) if isinstance(range_, Choice) else str(range_.start)
 
 
 # Figures, tags, and runs without a result.
@@ -251,9 +227,8 @@ def cell_figures(cell: CellSummary) -> dict[str, float]:
 
 def cost_figures(cost: CellCost) -> dict[str, float]:
     """A cell's known costs, other than its hours."""
-    peak, joules = cost.peak_memory_bytes, cost.energy_joules
+    peak = cost.peak_memory_bytes
     figures = {"gpu_hours": cost.gpu_hours, "trained_parameters": cost.trained_parameters}
     figures |= {"seconds_of_a_final": cost.seconds_of_a_final}
     figures |= {"peak_memory_gb": None if peak is None else peak / 1e9}
-    figures |= {"energy_kj": None if joules is None else joules / 1e3}
     return {name: float(value) for name, value in figures.items() if value is not None}

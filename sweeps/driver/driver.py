@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.driver.finals import Finals
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.driver.record_writer import DiskRoom, RecordWriter
-from meltpoint.sweeps.driver.running_trial import MemoryCeilings, RunningTrial, TimeBudget
-from meltpoint.sweeps.ledger.driver_notes import note_part, note_running
+from meltpoint.sweeps.driver.running_trial import MemoryCeilings, RecordWriter, TimeBudget, note_of, record_of
+from meltpoint.sweeps.ledger.driver_notes import PART_ENDING, RUNNING_ENDING, RunningTrials, note
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, Trial
-from meltpoint.sweeps.machine.limits import BUNDLES_FINALS
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER, ClusterShare
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
-from meltpoint.sweeps.storage.files import cache_folder, scratch_of
+from meltpoint.sweeps.storage.files import cache_folder
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.sweeps.worker.outcome import (
     INTERRUPTED,
     RETRIES,
     TOGETHER_AFTER,
-    OutOfMemory,
     TrialEvent,
     TrialOutcome,
 )
@@ -48,8 +46,9 @@ class SweepDriver:
         orders: first trial of each order that Ray has → whether a worker has picked the order up.
         waiting: trials handed to Ray that no worker has picked up.
         running: trials that a worker has picked up.
+        began: trial → when it was handed out, then picked up: in seconds since 1970, and on the monotonic clock.
+        latest: trial → its worker's latest event.
         losses: trial → number of times it was lost.
-        pauses: trial → number of times it found no disk space; not counted as a loss.
         shrinks: trial → number of times it did not fit a GPU's memory; not counted as a loss either.
         handed_out: trial → number of times it was handed out.
         shares: cell → the share of a GPU that its trials get, once measured; only with `--gpus-per-trial auto`.
@@ -64,15 +63,16 @@ class SweepDriver:
     ) -> None:  # fmt: skip
         self.planner, self.ledger, self.tracker, self.progress = planner, ledger, tracker, progress
         self.resources, self.clock = resources, clock
-        self.writer = RecordWriter(ledger, tracker, DiskRoom(scratch_of(ledger.folder), progress.say))
+        self.writer = RecordWriter(ledger, tracker)
         self.finals = Finals(planner, self.writer, progress, scorer, self._order)
-        self.memory = MemoryCeilings(ledger, progress.say)
+        self.memory = MemoryCeilings()
         self.budget = TimeBudget(planner, ledger, progress, resources, lambda: self.clock())
-        self.waiting: dict[str, RunningTrial] = {}
-        self.running: dict[str, RunningTrial] = {}
+        self.waiting: dict[str, Order] = {}
+        self.running: dict[str, Order] = {}
+        self.began: dict[str, tuple[float, float]] = {}
+        self.latest: dict[str, TrialEvent] = {}
         self.orders: dict[str, bool] = {}
         self.losses: Counter[str] = Counter()
-        self.pauses: Counter[str] = Counter()
         self.shrinks: Counter[str] = Counter()
         self.handed_out: Counter[str] = Counter()
         self.is_done = False
@@ -97,10 +97,7 @@ class SweepDriver:
         if not self._has_place():  # called after each event, so the slower checks come later
             return "wait"
         self.finals.answer()
-        if not self.writer.has_room():
-            return "wait"
-        mixes_seeds = BUNDLES_FINALS and self.resources.gpus_per_trial != 0
-        proposals = self.planner.next_together(self.slots, mixes_seeds)
+        proposals = self.planner.next_together(self.slots)
         if self.share is not None:
             self.share.want(len(self.orders) if isinstance(proposals, str) else ANY_NUMBER)
         if isinstance(proposals, str):
@@ -108,11 +105,7 @@ class SweepDriver:
             if self.resources.address is None:
                 self.finals.scorer.prepare()
             return proposals
-        orders = [self._hand_out(trial) for trial in proposals]
-        work = tuple(order for order in orders if order is not None)
-        if len(work) < len(orders):
-            self._take_back(proposals)
-            return "wait"
+        work = tuple(self._hand_out(trial) for trial in proposals)
         self.orders[work[0].id] = False
         return work
 
@@ -138,61 +131,49 @@ class SweepDriver:
         if part != before:
             self.note_part()
         if part.news != before.news:
-            self.progress.say(f"The sweep {part}.")
+            self.progress.say(f"The sweep may use {part}.")
 
     def note_part(self) -> None:
         """Record the sweep's part of the cluster for `status`."""
         if self.share is not None and self.ledger.attempt:
-            note_part(self.ledger.drivers, self.ledger.attempt, self.share.noted())
+            note(self.ledger.drivers, self.ledger.attempt, PART_ENDING, self.share.part)
 
-    def _hand_out(self, trial: Trial) -> Order | None:
-        """The order for a trial that starts now; None if the disk has no space for its start note."""
-        attempt = self.losses[trial.id] + self.pauses[trial.id] + self.shrinks[trial.id]
+    def _hand_out(self, trial: Trial) -> Order:
+        """The order for a trial that starts now."""
         numbers = {
-            "attempt": attempt,
+            "attempt": self.losses[trial.id] + self.shrinks[trial.id],
             "handed_out": self.handed_out[trial.id],
             "ends_at": self.budget.ends_at(trial),
         }
         self.handed_out[trial.id] += 1
         order = self._order(trial).model_copy(update=numbers)
-        if not self.writer.start(order.as_json()):
-            return None
-        self.waiting[order.id] = RunningTrial(order, time.time())
+        self.ledger.start(order.as_json())
+        self.waiting[order.id], self.began[order.id] = order, (time.time(), time.monotonic())
         return order
-
-    def _take_back(self, proposals: Iterable[Trial]) -> None:
-        """Return trials that were about to start to the planner."""
-        for trial in proposals:
-            self.waiting.pop(trial.id, None)
-            self.planner.retry(trial, alone=False)
 
     def on_start(self, work: WorkOrder) -> None:
         """Mark an order as picked up by a worker."""
         self.orders[work[0].id] = True
-        now = time.time()  # one time for all: the ledger then shows which trials shared a worker
+        now = time.time(), time.monotonic()  # one time for all: the ledger then shows which trials shared a worker
         for order in work:
-            trial = self.waiting.pop(order.id)
-            trial.take_up(now)
-            self.tracker.begin(trial.order, code_version(), now)
-            self.running[order.id] = trial
-            self.progress.on_start(trial.order)
+            self.running[order.id] = self.waiting.pop(order.id)
+            self.began[order.id] = now
+            self.tracker.begin(order, code_version(), now[0])
+            self.progress.on_start(order)
 
     def on_event(self, event: TrialEvent) -> None:
         """Handle a worker's event about one trial."""
-        trial = self.running.get(event.trial)
-        if trial is None:
+        order = self.running.get(event.trial)
+        if order is None:
             return
-        has_begun = trial.attempt.hardware is not None
-        trial.attempt, trial.seconds = event.attempt, event.seconds
-        if event.attempt.hardware is not None and not has_begun:
-            self.progress.resumed(trial.order, event.attempt.resumed_after_epochs, event.attempt.storage_notes)
-            self.writer.room.note_some(by_trial=True)  # the worker checks for space before it reports
+        before, self.latest[order.id] = self.latest.get(order.id), event
+        if event.attempt.hardware is not None and (before is None or before.attempt.hardware is None):
+            self.progress.resumed(order, event.attempt.resumed_after_epochs, event.attempt.storage_notes)
         if event.epoch is not None:
-            trial.percent = event.percent
-            self.tracker.epoch(event.trial, event.epoch)
-            self.progress.epoch(trial.order, trial.order.metric, event.epoch)
+            self.tracker.epoch(order.id, event.epoch)
+            self.progress.epoch(order, order.metric, event.epoch)
         if event.outcome is not None:
-            self.on_end(trial.order, event.outcome)
+            self.on_end(order, event.outcome)
 
     def on_order_end(self, work: WorkOrder, outcome: TrialOutcome) -> None:
         """Handle an order that left Ray, perhaps before a worker picked it up.
@@ -206,60 +187,47 @@ class SweepDriver:
 
     def interrupted(self) -> None:
         """Drop the running trials after Ctrl-C or an error; because of their start notes, they run again on resume."""
-        for trial in [*self.running.values()]:
-            self.on_end(trial.order, INTERRUPTED)
+        for order in [*self.running.values()]:
+            self.on_end(order, INTERRUPTED)
 
     def on_end(self, order: Order, outcome: TrialOutcome) -> None:
-        """End one attempt at a trial: every ending comes through here (`TrialOutcome` lists them)."""
-        trial = self.waiting.get(order.id) or self.running.get(order.id)
-        if trial is None or trial.order != order:  # it has ended already, and may run again
+        """End one attempt at a trial: every ending comes through here (`TrialOutcome` lists them).
+
+        Raises:
+            OSError: a worker found no disk space; the trial runs again on resume.
+        """
+        if (self.waiting.get(order.id) or self.running.get(order.id)) != order:  # it has ended, and may run again
             return
-        has_result = bool(trial.attempt.epochs) and order.role == "search"
+        trial, event = order.id, self.latest.get(order.id)
+        has_result = event is not None and bool(event.attempt.epochs) and order.role == "search"
         if outcome.status == "interrupted" or (outcome.status == "stopped" and not has_result):
-            self.planner.abandon(order.id)
-            self.tracker.abandon(order.id)
+            self.planner.abandon(trial)
+            self.tracker.abandon(trial)
         elif outcome.status == "restarted":
-            self.tracker.abandon(order.id)
-            self.progress.lost(trial.order, str(outcome.error))
-            self.planner.retry(trial.order, alone=False)
+            self._retry(order, str(outcome.error), alone=False)
         elif outcome.out_of_memory is not None:
-            self._fit_memory(trial, outcome, outcome.out_of_memory)
+            self.shrinks[trial] += 1
+            self._retry(order, f"{outcome.error}; {self.memory.learn(order, outcome.out_of_memory)}", alone=True)
         elif outcome.cause == "disk":
-            self._wait_for_room(trial, outcome)
-        elif outcome.cause is not None and self.losses[order.id] < RETRIES[outcome.cause]:
-            self._try_again(trial, outcome)
+            raise OSError(errno.ENOSPC, str(outcome.error), str(self.ledger.folder))
+        elif outcome.cause is not None and self.losses[trial] < (retries := RETRIES[outcome.cause]):
+            self.losses[trial] = count = self.losses[trial] + 1
+            alone = outcome.cause == "memory" or count > TOGETHER_AFTER
+            self._retry(order, f"{outcome.error}; retry {count} of {retries}", alone)
         else:
-            self._keep(trial, outcome)
-        self.waiting.pop(order.id, None)
-        self.running.pop(order.id, None)
+            self._keep(order, outcome)
+        for kept in (self.waiting, self.running, self.began, self.latest):
+            kept.pop(trial, None)
 
-    def _try_again(self, trial: RunningTrial, outcome: TrialOutcome) -> None:
-        """Retry a trial that was lost through no fault of its setting."""
-        assert outcome.cause is not None
-        self.losses[trial.order.id] += 1
-        count, retries = self.losses[trial.order.id], RETRIES[outcome.cause]
-        self.tracker.abandon(trial.order.id)
-        self.progress.lost(trial.order, f"{outcome.error}; retry {count} of {retries}")
-        self.planner.retry(trial.order, alone=outcome.cause == "memory" or count > TOGETHER_AFTER)
+    def _retry(self, order: Order, why: str, alone: bool) -> None:
+        """Run a trial again that ended through no fault of its setting."""
+        self.tracker.abandon(order.id)
+        self.progress.lost(order, why)
+        self.planner.retry(order, alone=alone)
 
-    def _fit_memory(self, trial: RunningTrial, outcome: TrialOutcome, lack: OutOfMemory) -> None:
-        """Restart a trial that did not fit its GPU, with less memory; this does not count as a retry."""
-        self.shrinks[trial.order.id] += 1
-        self.tracker.abandon(trial.order.id)
-        self.progress.lost(trial.order, f"{outcome.error}; {self.memory.learn(trial.order, lack)}")
-        self.planner.retry(trial.order, alone=True)
-
-    def _wait_for_room(self, trial: RunningTrial, outcome: TrialOutcome) -> None:
-        """Restart a trial that found no disk space, once there is some."""
-        self.pauses[trial.order.id] += 1
-        self.tracker.abandon(trial.order.id)
-        self.progress.waits(trial.order)
-        self.writer.room.note_none(str(outcome.error), by_trial=True)
-        self.planner.retry(trial.order, alone=False)
-
-    def _keep(self, trial: RunningTrial, outcome: TrialOutcome) -> None:
+    def _keep(self, order: Order, outcome: TrialOutcome) -> None:
         """Write the trial's record, then notify the study, MLflow and the screen."""
-        record = trial.record(outcome)
+        record = record_of(order, self.began[order.id], self.latest.get(order.id), outcome)
         kept = self.writer.write(record)
         progress = self.planner.cells[record.cell]
         before = progress.best
@@ -272,7 +240,7 @@ class SweepDriver:
 
     def wants_stop(self, work: WorkOrder) -> bool:
         """True if the time budget ends a running order at its next epoch."""
-        return self.budget.stops(work[0], self.running.get(work[0].id))
+        return self.budget.stops(work[0], self.latest.get(work[0].id))
 
     def early_stopping(self, work: WorkOrder) -> EarlyStopping | None:
         """The rule of the order's cell."""
@@ -285,15 +253,17 @@ class SweepDriver:
         self._follow_cluster()
         self._note_running()
         self.finals.answer()
-        self.writer.write_waiting()
         self.writer.add_runs()
         self.score(timeout_seconds=0.0)
 
     def _note_running(self) -> None:
         """Record the running trials for `status`, every `NOTE_SECONDS`."""
         if self.ledger.attempt and self.clock() - self.running_noted_at >= NOTE_SECONDS:
-            trials = tuple(trial.note() for trial in self.running.values())
-            note_running(self.ledger.drivers, self.ledger.attempt, trials)
+            trials = tuple(
+                note_of(order, self.began[order.id][0], self.latest.get(order.id)) for order in self.running.values()
+            )
+            running = RunningTrials(noted_at=time.time(), trials=trials)
+            note(self.ledger.drivers, self.ledger.attempt, RUNNING_ENDING, running)
             self.running_noted_at = self.clock()
 
     def score(self, timeout_seconds: float) -> bool:

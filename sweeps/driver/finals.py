@@ -14,22 +14,20 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 
 from pydantic import BaseModel
 
 from meltpoint.adapters import modes
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.driver.record_writer import RecordWriter
-from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.driver.running_trial import RecordWriter
+from meltpoint.sweeps.ledger.ledger import Ledger, read_lines
 from meltpoint.sweeps.ledger.records import FINAL_ROLES, Role, Trial, TrialRecord
 from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.selection import best_final, finals_of
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.storage.files import contents
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks.core import sources
@@ -43,62 +41,30 @@ class _Look(BaseModel):
     data_fingerprint: str
 
 
-class TestSplitCheck:
-    """A check of test splits that is under way.
+def require_test_splits(ledger: Ledger, cells: Iterable[OpenCell]) -> None:
+    """Check the test splits that were not checked before, and log the valid ones.
 
-    Args:
-        ledger: logs the valid splits.
-        cells: the cells whose test splits are checked, one per task.
-        process: opens the splits; None if no split needs a check.
+    Raises:
+        ValueError: a test split cannot be read; one line with the file, the position and the remedy.
     """
-
-    __test__ = False  # pytest would collect it by its name
-
-    def __init__(self, ledger: Ledger, cells: Sequence[OpenCell], process: subprocess.Popen[str] | None) -> None:
-        self.ledger, self.cells, self.process = ledger, cells, process
-
-    def require(self) -> None:
-        """Wait for the results, and log the valid splits.
-
-        Raises:
-            ValueError: a test split cannot be read; one line with the file, the position and the remedy.
-        """
-        if self.process is None:
-            return
-        asked = "".join(json.dumps(asdict(cell.data)) + "\n" for cell in self.cells)
-        said, error = self.process.communicate(asked)
-        answers = [json.loads(line) for line in said.splitlines()]
-        if len(answers) < len(self.cells):  # killed, for example for memory: the split itself may be valid
-            raise ValueError(
-                f"The check of the test splits ended early: {(error.strip().splitlines() or ['killed'])[-1]}; "
-                "run the command again."
-            )
-        for cell, fault in zip(self.cells, answers, strict=True):
-            if fault:
-                raise ValueError(
-                    f"The test split of {cell.task_name} cannot be read: {fault} The check ran before the search, "
-                    "so no work is lost."
-                )
-            line = {"task": cell.task_name, "data_fingerprint": cell.data_fingerprint, "looked_at": time.time()}
-            self.ledger.append(self.ledger.test_checks, {**line, "found": "valid"})
-
-
-@contextmanager
-def looking_at_test_splits(ledger: Ledger, cells: Iterable[OpenCell]) -> Iterator[TestSplitCheck]:
-    """Check the test splits that were not checked before; the process ends with the block."""
     wanted = unchecked(ledger, cells)
-    process = None
-    if wanted:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "meltpoint.sweeps.worker.locked_check"], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
-        )  # fmt: skip
-    try:
-        yield TestSplitCheck(ledger, wanted, process)
-    finally:
-        if process is not None:
-            process.kill()
-            process.communicate()
+    if not wanted:
+        return
+    asked = "".join(json.dumps(asdict(cell.data)) + "\n" for cell in wanted)
+    words = [sys.executable, "-m", "meltpoint.sweeps.worker.locked_check"]
+    done = subprocess.run(words, input=asked, capture_output=True, encoding="utf-8", check=False)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    if len(answers) < len(wanted):  # killed, for example for memory: the split itself may be valid
+        why = (done.stderr.strip().splitlines() or ["killed"])[-1]
+        raise ValueError(f"The check of the test splits ended early: {why}; run the command again.")
+    for cell, fault in zip(wanted, answers, strict=True):
+        if fault:
+            raise ValueError(
+                f"The test split of {cell.task_name} cannot be read: {fault} The check ran before the search, so no "
+                "work is lost."
+            )
+        line = {"task": cell.task_name, "data_fingerprint": cell.data_fingerprint, "looked_at": time.time()}
+        ledger.append(ledger.test_checks, {**line, "found": "valid"})
 
 
 def unchecked(ledger: Ledger, cells: Iterable[OpenCell]) -> list[OpenCell]:
@@ -106,7 +72,7 @@ def unchecked(ledger: Ledger, cells: Iterable[OpenCell]) -> list[OpenCell]:
 
     A generated split cannot be broken; a split carved from train or dev was read with them.
     """
-    known = _known(ledger)
+    known = {(look.task, look.data_fingerprint) for look in read_lines(ledger.test_checks, _Look)}
     by_data: dict[DataSpec, OpenCell] = {cell.data: cell for cell in cells}
     return [
         cell
@@ -115,21 +81,6 @@ def unchecked(ledger: Ledger, cells: Iterable[OpenCell]) -> list[OpenCell]:
         and not cell.task.generated
         and sources.check(data) in ("labelled", "hidden")
     ]
-
-
-def _known(ledger: Ledger) -> set[tuple[str, str]]:
-    try:
-        text = contents(ledger.test_checks)
-    except FileNotFoundError:
-        return set()
-    found = set()
-    for line in text.splitlines():
-        try:
-            look = _Look.model_validate_json(line)
-        except ValueError:
-            continue  # a torn line: that split is checked again
-        found.add((look.task, look.data_fingerprint))
-    return found
 
 
 class Finals:
@@ -189,13 +140,6 @@ class Finals:
         is_default = bool(progress.planned_defaults) and record.id == progress.published_trial
         answered = any(final.answered_by == record.id for final in progress.finalists)
         return (is_best or (is_default and record.status == "finished")) and not answered
-
-    def drop_unasked(self) -> None:
-        """Delete the published setting's weights that an earlier command kept for finals, if none are planned now."""
-        for progress in self.planner.cells.values():
-            published = progress.search.get(progress.published_trial)
-            if published is not None and not progress.planned_defaults:
-                self.drop_losers(progress, [published])
 
     # Once they are trained.
 

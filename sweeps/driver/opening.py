@@ -58,16 +58,12 @@ def settle_specification(
     base = now if is_changed or added else then
     grown = Growth(at=time.time(), changes=added, opened=len(opened_trials(ledger)))
     growth = (*then.growth, grown) if added else then.growth
-    changes = {"code": then.code, "continued_with": continued_with(then, now), "growth": growth}
+    continued = then.continued_with if then.codes[-1] == now.code else (*then.continued_with, now.code)
+    changes = {"code": then.code, "continued_with": continued, "growth": growth}
     settled = base.model_copy(update=changes)
     if settled != then:
         write_sweep(ledger, settled)
     return settled
-
-
-def continued_with(then: SweepFile, now: SweepFile) -> tuple[str, ...]:
-    """The code versions that resumed a sweep, including the running one."""
-    return then.continued_with if then.codes[-1] == now.code else (*then.continued_with, now.code)
 
 
 def asked_sweep(spec: SweepSpec, cells: list[OpenCell], overflow: Overflow) -> SweepFile:
@@ -131,7 +127,7 @@ def differences(then: SweepFile, now: SweepFile) -> list[str]:
     old, new = ({cell.key: cell for cell in sweep.cells} for sweep in (then, now))
     differs = differs or _renamed(then.spec, now.spec, list(old), list(new))
     for key in new:
-        differs += _cell_differences(old[key], new[key], _sample_hint(then.spec, now.spec)) if key in old else []
+        differs += _cell_differences(old[key], new[key]) if key in old else []
     if then.cache_overflow != now.cache_overflow:
         differs.append(f"--cache-overflow {then.cache_overflow} → {now.cache_overflow}")
     return list(dict.fromkeys(differs))
@@ -146,7 +142,7 @@ def _renamed(then: SweepSpec, now: SweepSpec, old: list[CellKey], new: list[Cell
     return found + [f"{'.'.join(key)} is new" for key in new if key not in old and key[0] not in joining]
 
 
-def _cell_differences(then: CellHeader, now: CellHeader, hint: str = "") -> list[str]:
+def _cell_differences(then: CellHeader, now: CellHeader) -> list[str]:
     """The differences in one cell; fields that an older file lacks are not compared."""
     cell = ".".join(now.key)
     pairs = {
@@ -156,17 +152,11 @@ def _cell_differences(then: CellHeader, now: CellHeader, hint: str = "") -> list
     found = [f"{what}: {before} → {after}" for what, (before, after) in pairs.items() if before != after]
     wholes = {
         f"the space of {cell}": (then.space_fingerprint, now.space_fingerprint),
-        f"the data of {now.task}{hint}": (then.data_fingerprint, now.data_fingerprint),
+        f"the data of {now.task}": (then.data_fingerprint, now.data_fingerprint),
         f"the documents of {now.task}'s sentences": (then.documents_fingerprint, now.documents_fingerprint),
         f"the files of encoder {now.encoder}": (then.encoder_fingerprint, now.encoder_fingerprint),
     }
     return found + [what for what, (before, after) in wholes.items() if before and before != after]
-
-
-def _sample_hint(then: SweepSpec, now: SweepSpec) -> str:
-    """The remedy if the stored sweep scored epochs on all of dev and this one would sample it."""
-    is_sampled = then.max_dev_examples is None and now.max_dev_examples == "auto"
-    return " (it scored epochs on all of dev: --max-dev-examples all)" if is_sampled else ""
 
 
 def kept_lines(planner: Planner) -> list[str]:

@@ -13,7 +13,6 @@ import torch
 
 from meltpoint.adapters.hardware import resolve_precision
 from meltpoint.search_spaces.build import description
-from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.driver.opening import (
     asked_sweep,
     check_same,
@@ -25,7 +24,6 @@ from meltpoint.sweeps.driver.opening import (
 )
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
-from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.results.sweep_file import kept_versions
 from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.cell_work import operations_of
@@ -47,7 +45,6 @@ from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.sources import TestState
-from meltpoint.tasks.core.wording import some
 
 SHARE_OF_PEAK = 0.45  # of the matmul rate; reached by a training step, evaluation and padding included
 START_UP_SECONDS = 20.0  # Ray and the first imports of its workers: 14 to 30 s on two cores (docs/internals/log.md)
@@ -99,14 +96,6 @@ class PlannedCell:
     notes: tuple[str, ...] = ()
     test_state: TestState = "labelled"
 
-    def __repr__(self) -> str:
-        """Its key and counts."""
-        name = ".".join(filter(None, (self.encoder, self.mode, self.task, self.variant)))
-        return (
-            f"PlannedCell({name}, head={self.head}, trials={self.trials}, finals={self.finals}, "
-            f"answered={self.answered}, estimated_seconds={self.estimated_seconds:.0f})"
-        )
-
     @property
     def search_trials(self) -> int:
         """Trials without the finals."""
@@ -125,20 +114,13 @@ class SweepPlan:
         kept: version of Meltpoint's code → number of its trials that count, for versions other than the running one.
     """
 
-    cells: list[PlannedCell]
+    cells: list[PlannedCell] = field(repr=False)
     workers: int
     estimated_seconds: float
     notes: list[str] = field(default_factory=list)
     lengths: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     kept: Mapping[str, int] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        """Its counts; `cells` has a plan for each."""
-        return (
-            f"SweepPlan(cells={len(self.cells)}, trials={self.trials}, finals={self.finals}, answered={self.answered}, "
-            f"workers={self.workers}, estimated_seconds={self.estimated_seconds:.0f})"
-        )
 
     @property
     def trials(self) -> int:
@@ -167,14 +149,13 @@ class SweepPlan:
 
     def as_json(self) -> dict[str, Any]:
         """The document of `plan --json`."""
-        cells = [asdict(cell) for cell in self.cells]
-        for cell in cells:
-            if not cell["variant"]:
-                del cell["variant"]
-        left_out = {"left_out": list(self.left_out)} if self.left_out else {}
+        cells = [
+            {name: value for name, value in asdict(cell).items() if name != "variant" or value} for cell in self.cells
+        ]
         return {
             "cells": cells, "trials": self.trials, "defaults": self.defaults, "answered": self.answered,
-            "estimated_seconds": self.estimated_seconds, **left_out,
+            "estimated_seconds": self.estimated_seconds,
+            **({"left_out": list(self.left_out)} if self.left_out else {}),
             **({"kept_of_other_code": dict(self.kept)} if self.kept else {}),
         }  # fmt: skip
 
@@ -198,7 +179,6 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         then = check_same(ledger, asked, resources.mix_code_versions, resources.grow)
         notes += [f"the sweep grows: {'; '.join(added)}"] if (added := spec.growth(then.spec)) else []
         records, codes = ledger.records(), then.codes
-    load = os.getloadavg()[0]  # before this process measures
     opened, rounds = opened_trials(ledger), read_rounds(ledger)
     planner = Planner(spec, cells, records, codes=codes, opened=opened, rounds=rounds)
     if resources.new_test_round:
@@ -219,29 +199,10 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         f"estimated from a measured {rate / 1e9:.0f} GFLOP/s per trial on otherwise idle cores; expect a factor of two "
         "either way"
     )
-    if resources.address is None and not gpus:
-        notes += busy_note(load, limits.cores(), workers * max(1, int(resources.cpus_per_trial)))
     notes += assumed
     lengths = tuple(length_lines(cells))
     kept = kept_versions(planner.counted(), code_version())
     return SweepPlan(planned, workers, wall + START_UP_SECONDS if wall else 0.0, notes, lengths, spec.left_out, kept)
-
-
-def busy_note(load: float, cores: float, wanted: float) -> list[str]:
-    """A note on a busy machine and the effect on the estimate; empty if at most a quarter of the cores is busy.
-
-    Args:
-        load: processes that run or wait for a core, mean of the last minute.
-        cores: number of cores.
-        wanted: cores that the sweep's workers use at a time.
-    """
-    if load <= cores / 4:
-        return []
-    longer = max(1.0, (load + wanted) / cores)
-    return [
-        f"the machine is busy (load {load:.1f} on {some(cores, 'core')}); while it stays busy, expect about "
-        f"{longer:.1f} times the estimate"
-    ]
 
 
 def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> PlannedCell:
@@ -257,17 +218,13 @@ def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> Pl
     price = Price(0.0, worker_seconds(done) / len(done)) if done else price_of(cell, rate)
     seconds = price.once + rest * price.trial if rest > 0 else 0.0
     closed = closing.as_json() if closing else None
+    searched = {name: description(one) for name, one in cell.space.parameters.items() if one.count != 1}
     return PlannedCell(
         cell.encoder, cell.mode, cell.task_name, cell.head, cell.head_source, cell.variant, total, cell.seeds,
         len(defaults), answered, seconds, cell.length, cell.metric, progress.study.searcher, cell.dev_examples,
-        declared_test_examples(cell), cell.train_examples, searched_ranges(cell.space), closed, cell.notes,
+        declared_test_examples(cell), cell.train_examples, searched, closed, cell.notes,
         sources.check(cell.data),
     )  # fmt: skip
-
-
-def searched_ranges(space: Space) -> dict[str, str]:
-    """Searched parameter → its range as text."""
-    return {name: description(range_) for name, range_ in space.parameters.items() if range_.count != 1}
 
 
 @dataclass(frozen=True)
@@ -306,18 +263,16 @@ def multiply_rate(threads: int, gpus: float) -> float:
 
 def planned_gpus(resources: Resources) -> tuple[float, list[str]]:
     """(GPUs per trial, assumptions about the machines): `plan` neither starts nor joins Ray."""
-    is_auto, has_gpu = resources.gpus_per_trial == "auto", torch.cuda.is_available()
-    gpus = float(has_gpu) if resources.gpus_per_trial == "auto" else resources.gpus_per_trial
-    assumed = []
-    if resources.address is not None:
-        here = f"{os.cpu_count() or 1} CPUs, {torch.cuda.device_count() if has_gpu else 'no'} GPUs"
-        assumed.append(
-            f"planned as if trials ran on this machine ({here}); the cluster at {resources.address} is not queried"
-        )
-    if is_auto and has_gpu:
-        assumed.append("planned with a whole GPU per trial; `sweep` measures at its start how many trials share one")
-    elif is_auto and resources.address is None:
-        assumed.append("planned on this machine's CPUs: torch sees no GPU here")
+    has_gpu, address = torch.cuda.is_available(), resources.address
+    if resources.gpus_per_trial != "auto":
+        gpus, assumed = resources.gpus_per_trial, []
+    elif has_gpu:
+        gpus = 1.0
+        assumed = ["planned with a whole GPU per trial; `sweep` measures at its start how many trials share one"]
+    else:
+        gpus, assumed = 0.0, ["planned on this machine's CPUs: torch sees no GPU here"]
+    if address is not None:
+        assumed.insert(0, f"planned as if trials ran on this machine; the cluster at {address} is not queried")
     return gpus, assumed
 
 

@@ -82,7 +82,6 @@ def left(progress: CellProgress, is_searching: bool = True) -> int:
 REFRESH_SECONDS = 0.5
 QUIET_SECONDS = 300.0  # a piped sweep prints a line at least this often while trials run
 STEPS = 8  # and one after each eighth of its runs
-LINE = 120  # characters of such a line; leaders that do not fit are counted
 
 
 class Progress:
@@ -159,10 +158,6 @@ class Progress:
         for line in (*notes, *([f"resumes after epoch {epochs}"] if epochs else [])):
             self.say(f"{self._clock()}  {name}: {line}")
 
-    def waits(self, trial: Trial) -> None:
-        """Remove a trial that waits to restart from the running ones."""
-        self.latest.pop(trial.id, None)
-
     def refresh(self) -> None:
         """Redraw, or print a line with a running trial after a long silence, if due."""
         now = self.clock()
@@ -195,14 +190,9 @@ class Progress:
         """`0:03:12  28/60 runs, about 4 min left; best on dev: 🔥 sst2 92.7, ❄ mrpc 81.0`."""
         done, total = self._counts()
         left = self.remaining.in_words(self.cells())
-        text = f"{self._clock()}  {done}/{total} runs{left and f', {left}'}"
-        first = leaders(self.cells())
-        for place, best in enumerate(first):
-            more = f"{', ' if place else '; best on dev: '}{modes.get(best.mode).symbol} {best.task} {_dev(best)}"
-            if len(text + more) > LINE:
-                return f"{text}, {len(first) - place} more" if place else text
-            text += more
-        return text
+        best = [f"{modes.get(one.mode).symbol} {one.task} {_dev(one)}" for one in leaders(self.cells())]
+        found = f"; best on dev: {', '.join(best)}" if best else ""
+        return f"{self._clock()}  {done}/{total} runs{left and f', {left}'}{found}"
 
     def _view(self) -> Group:
         done, total = self._counts()

@@ -6,7 +6,6 @@ From here to a training step: `on_ray/experiment.py` runs Tune, `driver.py` hand
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +14,9 @@ from rich.console import Console
 
 from meltpoint.sweeps.driver.cell_endings import cell_endings, cell_figures, cell_tags, missing_runs, place_tags
 from meltpoint.sweeps.driver.driver import SweepDriver
-from meltpoint.sweeps.driver.finals import TestSplitCheck, looking_at_test_splits
+from meltpoint.sweeps.driver.finals import require_test_splits
 from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, open_planner, settle_specification
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.driver.record_writer import LOOK_SECONDS, whole_records
 from meltpoint.sweeps.ledger.lease import LeaseLostError
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, strays_in_words
@@ -38,7 +36,7 @@ from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import StoragePath, storage_folder
 from meltpoint.sweeps.tracking.tracker import Tracker, check_before_start
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
-from meltpoint.tasks.core.wording import printable, some
+from meltpoint.tasks.core.wording import printable
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def sweep(
         StopRequest: another driver has taken over the sweep.
     """
     try:
-        with _opened(spec, resources, console) as (driver, test_splits):
+        with _opened(spec, resources, console) as driver:
 
             def cut_off(lost: Lost) -> None:
                 request = StopRequest(str(lost), status=1, without_ray=True)
@@ -112,12 +110,11 @@ def sweep(
                 request_stop(request, otherwise=lambda: leave(_close_after(request, driver, writers)))
 
             with driver.progress:
-                driver.finals.drop_unasked()
                 if driver.planner.is_complete():
                     driver.is_done = True
                     driver.progress.say("Nothing is left to train or to score.")
                 else:
-                    _train(driver, cluster, cut_off, test_splits)
+                    _train(driver, cluster, cut_off)
             try:
                 outcome = _finish(driver, writers)
             except KeyboardInterrupt as stop:  # the second attempt repeats the first, and is quick
@@ -136,7 +133,7 @@ def sweep(
 @contextmanager
 def _opened(
     spec: SweepSpec, resources: Resources, console: Console
-) -> Iterator[tuple[SweepDriver, TestSplitCheck]]:  # fmt: skip
+) -> Iterator[SweepDriver]:  # fmt: skip
     """The driver of an opened sweep: its cells are read, its lease is held, its ledger is loaded."""
 
     def say(line: str) -> None:
@@ -150,12 +147,11 @@ def _opened(
     cells = open_cells(spec)
     for line in [*spec.missing(), *([away] if away else []), *length_lines(cells, only_cut=True)]:
         say(line)
-    looking = looking_at_test_splits(ledger, cells)
-    with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))), looking as test_splits:
+    with ledger.driving(say, on_lost=lambda lost: request_stop(_lost(lost))):
         settled = settle_specification(
             ledger, spec, cells, resources.cache_overflow, resources.mix_code_versions, resources.grow
         )
-        records = whole_records(ledger, spec, settled.codes, cells, say)
+        records = ledger.records()
         planner = open_planner(ledger, spec, settled.codes, cells, records, resources, say)
         left_out = [*ledger.late_lines(), *([strays_in_words(planner.strays)] if planner.strays else [])]
         for line in (*kept_lines(planner), *left_out, *ledger.clean_started(), *closed_lines(ledger, planner)):
@@ -168,28 +164,24 @@ def _opened(
         progress = Progress(lambda: list(planner.cells.values()), console)
         driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
         progress.remaining.slots = lambda: driver.slots
-        yield driver, test_splits
+        yield driver
 
 
 # Train.
 
 
-def _train(
-    driver: SweepDriver, cluster: Cluster, cut_off: Callable[[Lost], None], test_splits: TestSplitCheck
-) -> None:  # fmt: skip
+def _train(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[Lost], None]) -> None:
     """Let Ray's workers train until nothing is left, the budget is spent, or the sweep is stopped."""
     try:
+        cells = [one.cell for one in driver.planner.cells.values()]
         cluster.join()
-        test_splits.require()
+        require_test_splits(driver.ledger, cells)
         _settle_place(driver)
         driver.progress.say(f"{driver.progress.planned()}.")
-        cells = [one.cell for one in driver.planner.cells.values()]
         for line in (*test_lines(cells), *fault_lines(cells)):
             driver.progress.say(f"{line}.")
         with watched(parts(), cut_off):
             _run_all(driver)
-        while not driver.writer.write_waiting():
-            time.sleep(LOOK_SECONDS)
     except KeyboardInterrupt as stop:
         driver.is_done = False
         _stop(driver, stop)
@@ -207,7 +199,7 @@ def _settle_place(driver: SweepDriver) -> None:
         unfinished = [one.cell for one in driver.planner.unfinished()]
         require_fit_nodes(driver.ledger.folder.parent, unfinished, resources.cpus_per_trial, progress.say)
         board.announce(name, WHOLE)  # before it waits for room, so that other sweeps make some
-    elif unused := unused_variable(None):
+    elif unused := unused_variable():
         progress.say(unused)
     placed = place(driver.planner, driver.order, resources, progress.say)
     driver.resources, driver.shares, driver.slots = placed.resources, placed.shares, placed.slots
@@ -215,7 +207,7 @@ def _settle_place(driver: SweepDriver) -> None:
     driver.share = ClusterShare(name, resources.cpus_per_trial, placed.least_gpus, resources.max_workers, board)
     driver.note_part()
     if driver.share.part.is_limited:
-        progress.say(f"The sweep {driver.share.part}.")
+        progress.say(f"The sweep may use {driver.share.part}.")
 
 
 def _run_all(driver: SweepDriver) -> None:
@@ -287,8 +279,6 @@ def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
     if unfinished and driver.budget.has_left_trials_out:
         unfinished, troubles = [], [*troubles, "The time budget left out trials: the same command runs them."]
     troubles += unfinished
-    lost = len(driver.writer.unwritten)
-    troubles += [f"The disk had no space for the records of {some(lost, 'trial')}: they run again."] if lost else []
     troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
     state = "stopped" if not done else "failed" if scorer.troubles or unfinished else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop, tracker.address())

@@ -1,4 +1,4 @@
-"""A trial from its hand-out to its end, and its limits: GPU memory, the sweep's time budget.
+"""A running trial: its note, its record, and its limits: GPU memory, the sweep's time budget.
 
 `sweep --time-budget` bounds only the search; finals follow. `tune --time-budget` covers everything from the start of
 the command to the kept model (`Resources.budget_began`). Cheap modes then come first, and a trial that would outlast
@@ -9,99 +9,57 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from collections.abc import Callable
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import common
 from meltpoint.adapters.training.epochs import best_epoch
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN, Attempt
+from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN
 from meltpoint.sweeps.ledger.driver_notes import RunningTrialNote
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import Trial, TrialRecord
-from meltpoint.sweeps.search.cell_progress import CellProgress, trial_name
+from meltpoint.sweeps.ledger.records import CellKey, Trial, TrialRecord
+from meltpoint.sweeps.search.cell_progress import trial_name
 from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.cells import cell_name, declared_test_examples
+from meltpoint.sweeps.specification.cells import declared_test_examples
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
-from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialOutcome, is_full_disk
+from meltpoint.sweeps.tracking.tracker import Tracker
+from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialEvent, TrialOutcome
 from meltpoint.sweeps.worker.resources import halved
 from meltpoint.sweeps.worker.work_order import Order
 
-FILE = "memory.json"
-
-
-class CellMemory(BaseModel):
-    """The known memory limits of one cell.
-
-    Attributes:
-        ceilings: kind of GPU → the largest rows × length to try there (`Order.ceilings`).
-        alone_from: the smallest batch_size × max_pieces that did not fit a shared GPU; trials from this size get a
-            whole one. None if sharing never failed.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    ceilings: dict[str, int] = Field(default_factory=dict)
-    alone_from: int | None = None
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    cells: dict[str, CellMemory]
-
 
 class MemoryCeilings:
-    """The memory limits of a sweep's cells, kept in its folder.
+    """The limits of GPU memory that this command has learned, by cell.
 
-    Args:
-        say: receives a line if the file is damaged.
+    Attributes:
+        ceilings: cell → kind of GPU → the largest rows × length to try there (`Order.ceilings`).
+        alone_from: cell → the smallest batch_size × max_pieces that did not fit a shared GPU; trials from this size get
+            a whole one.
     """
 
-    def __init__(self, ledger: Ledger, say: Callable[[str], None]) -> None:
-        self.ledger, self.path = ledger, ledger.folder / FILE
-        self.cells: dict[str, CellMemory] = {}
-        try:
-            self.cells = _File.model_validate_json(self.path.read_text(encoding="utf-8")).cells
-        except FileNotFoundError:
-            pass
-        except (OSError, ValidationError, UnicodeDecodeError):
-            say(f"{self.path} cannot be read and is ignored: GPU memory limits are learned again.")
+    def __init__(self) -> None:
+        self.ceilings: dict[CellKey, dict[str, int]] = {}
+        self.alone_from: dict[CellKey, int] = {}
 
     def applied(self, order: Order) -> Order:
         """An order within its cell's memory limits: with the ceilings, and a whole GPU if a share is too small."""
-        known = self.cells.get(cell_name(*order.cell))
-        if known is None:
-            return order
-        is_shared = 0 < order.gpus < 1
-        alone = is_shared and known.alone_from is not None and _size(order) >= known.alone_from
-        return order.model_copy(update={"ceilings": dict(known.ceilings), "gpus": 1.0 if alone else order.gpus})
+        alone = 0 < order.gpus < 1 and _size(order) >= self.alone_from.get(order.cell, math.inf)
+        ceilings = dict(self.ceilings.get(order.cell, {}))
+        return order.model_copy(update={"ceilings": ceilings, "gpus": 1.0 if alone else order.gpus})
 
     def learn(self, order: Order, lack: OutOfMemory) -> str:
         """Learn that an order did not fit; returns the next attempt in a few words."""
         if lack.together > 1:
             return "retrying it alone"
-        known = self.cells.setdefault(cell_name(*order.cell), CellMemory())
         if lack.is_shared:
-            known.alone_from = min(_size(order), known.alone_from or _size(order))
-            self._write()
+            self.alone_from[order.cell] = min(_size(order), self.alone_from.get(order.cell, _size(order)))
             return "retrying it on a whole GPU"
-        rows = halved(lack.rows)
-        known.ceilings[lack.gpu] = min(rows * lack.length, known.ceilings.get(lack.gpu, rows * lack.length))
-        self._write()
+        rows, known = halved(lack.rows), self.ceilings.setdefault(order.cell, {})
+        known[lack.gpu] = min(rows * lack.length, known.get(lack.gpu, rows * lack.length))
         return f"retrying with {rows} of {order.setting['batch_size']} rows at a time and the same gradient"
-
-    def _write(self) -> None:
-        try:
-            self.ledger.place(self.path, _File(cells=self.cells).model_dump_json(indent=1) + "\n")
-        except OSError as error:  # the limit stays in memory until the command ends
-            if not is_full_disk(error):
-                raise
 
 
 def _size(order: Order) -> int:
@@ -113,61 +71,81 @@ OF_ORDER = (*Trial.model_fields, "head", "data_fingerprint", "documents_fingerpr
 """The fields that a record copies from its trial's order."""
 
 
-@dataclass
-class RunningTrial:
-    """One attempt at a trial.
+def note_of(order: Order, began: float, latest: TrialEvent | None) -> RunningTrialNote:
+    """A running trial's progress, for `status`.
+
+    Args:
+        began: when a worker picked it up, in seconds since 1970.
+        latest: its worker's latest event.
+    """
+    note = RunningTrialNote(id=order.id, name=trial_name(order), began=began, metric=order.metric)
+    if latest is None or not latest.percent or not latest.attempt.epochs:
+        return note
+    last = latest.attempt.epochs[-1]
+    dev, epochs = last.dev[order.metric], round(100 * last.epoch / latest.percent)
+    seen = {"epoch": last.epoch, "epochs": epochs, "dev": dev if math.isfinite(dev) else None}
+    return note.model_copy(update=seen)
+
+
+def record_of(
+    order: Order, began: tuple[float, float], latest: TrialEvent | None, outcome: TrialOutcome
+) -> TrialRecord:  # fmt: skip
+    """The ledger's record of a trial that has ended; an interrupted trial gets none.
+
+    Args:
+        began: when a worker picked it up, in seconds since 1970 and on the monotonic clock.
+        latest: its worker's latest event.
+    """
+    metric, event = order.metric, latest or TrialEvent(trial=order.id)
+    attempt, seconds = event.attempt, event.seconds
+    if outcome.cause in ("worker", "memory"):
+        # The use between a worker's last report and its loss is unknown, and so is the total.
+        attempt, seconds = attempt.model_copy(update=dict(NOTHING_KNOWN)), None
+    best = best_epoch(attempt.epochs, metric, modes.get(order.mode).phases(order.setting)[-1].name)
+    return TrialRecord(
+        **{name: getattr(order, name) for name in OF_ORDER}, **dict(attempt),
+        status=outcome.status,  # type: ignore[arg-type]
+        cause=outcome.cause, error=outcome.error, metric=metric, dev=best.dev[metric] if best else None,
+        dev_metrics=best.dev if best else {}, best_epoch=best.epoch if best else None, attempts=order.attempt + 1,
+        code_version=code_version(), started_at=began[0],
+        # By the worker's clock: a suspended driver hears of a trial's end only when it runs again.
+        seconds=time.monotonic() - began[1] if seconds is None else seconds,
+    )  # fmt: skip
+
+
+class RecordWriter:
+    """Writes a trial's record at once, and again when its MLflow run is known.
 
     Attributes:
-        began: time of its hand-out, then of its pick-up by a worker, in seconds since 1970.
-        attempt: as its worker last reported it; without hardware before the first report.
-        seconds: worker seconds so far, as last reported; None without a report.
-        counted_from: `began` on the monotonic clock, for a trial whose worker cannot report its duration.
-        percent: share of its schedule that is trained, 0 to 100, as last reported.
+        without_run: the records written before MLflow reported their trial's run, by trial.
     """
 
-    order: Order
-    began: float
-    attempt: Attempt = field(default_factory=Attempt)
-    seconds: float | None = None
-    counted_from: float = field(default_factory=time.monotonic)
-    percent: float = 0.0
+    def __init__(self, ledger: Ledger, tracker: Tracker) -> None:
+        self.ledger, self.tracker = ledger, tracker
+        self.without_run: dict[str, TrialRecord] = {}
 
-    def take_up(self, at: float) -> None:
-        """Restart the clock: a worker picked the trial up.
+    def write(self, record: TrialRecord) -> TrialRecord:
+        """Write a record with its MLflow run's id, or without one until MLflow reports it.
 
-        Args:
-            at: now, in seconds since 1970; the same for all trials of an order.
+        Returns:
+            The record with that id.
         """
-        self.began, self.counted_from = at, time.monotonic()
+        run = self.tracker.run_of(record.id) or record.mlflow_run_id
+        record = record.model_copy(update={"mlflow_run_id": run})
+        if run is None:
+            self.without_run[record.id] = record
+        else:
+            self.without_run.pop(record.id, None)
+        self.ledger.write(record)
+        return record
 
-    def note(self) -> RunningTrialNote:
-        """Its progress, for `status`."""
-        name, metric = trial_name(self.order), self.order.metric
-        if not self.attempt.epochs or not self.percent:
-            return RunningTrialNote(id=self.order.id, name=name, began=self.began, metric=metric)
-        last = self.attempt.epochs[-1]
-        dev = last.dev[metric]
-        return RunningTrialNote(
-            id=self.order.id, name=name, began=self.began, epoch=last.epoch,
-            epochs=round(100 * last.epoch / self.percent), metric=metric, dev=dev if math.isfinite(dev) else None,
-        )  # fmt: skip
+    def add_runs(self) -> None:
+        """Rewrite the records whose MLflow runs are known now; `run.note_runs` writes the rest at the sweep's end.
 
-    def record(self, outcome: TrialOutcome) -> TrialRecord:
-        """The ledger's record of the trial once it has ended; an interrupted trial gets none."""
-        order, metric, attempt, seconds = self.order, self.order.metric, self.attempt, self.seconds
-        if outcome.cause in ("worker", "memory"):
-            # The use between a worker's last report and its loss is unknown, and so is the total.
-            attempt, seconds = attempt.model_copy(update=dict(NOTHING_KNOWN)), None
-        best = best_epoch(attempt.epochs, metric, modes.get(order.mode).phases(order.setting)[-1].name)
-        return TrialRecord(
-            **{name: getattr(order, name) for name in OF_ORDER}, **dict(attempt),
-            status=outcome.status,  # type: ignore[arg-type]
-            cause=outcome.cause, error=outcome.error, metric=metric, dev=best.dev[metric] if best else None,
-            dev_metrics=best.dev if best else {}, best_epoch=best.epoch if best else None, attempts=order.attempt + 1,
-            code_version=code_version(), started_at=self.began,
-            # By the worker's clock: a suspended driver hears of a trial's end only when it runs again.
-            seconds=time.monotonic() - self.counted_from if seconds is None else seconds,
-        )  # fmt: skip
+        Trials begin in MLflow in order, so while the oldest of these has no run, the others have none either.
+        """
+        while (record := next(iter(self.without_run.values()), None)) and self.tracker.run_of(record.id):
+            self.write(record)
 
 
 CLOSING_SECONDS = 20.0
@@ -190,15 +168,11 @@ class TimeBudget:
         self, planner: Planner, ledger: Ledger, progress: Progress, resources: Resources, clock: Callable[[], float]
     ) -> None:  # fmt: skip
         self.planner, self.ledger, self.progress, self.clock = planner, ledger, progress, clock
+        self.cells = planner.cells.values()
         self.seconds, self.began = resources.time_budget, resources.budget_began
         self.covers_all = self.seconds is not None and self.began is not None
         self.deadline: float | None = None
         planner.cheapest_first = self.covers_all
-
-    @property
-    def cells(self) -> Collection[CellProgress]:
-        """The progress of every cell."""
-        return self.planner.cells.values()
 
     @property
     def has_left_trials_out(self) -> bool:
@@ -237,7 +211,7 @@ class TimeBudget:
             is_needed = not progress.finals
         return None if is_needed else time.time() + self._left()
 
-    def stops(self, order: Order, trial: RunningTrial | None) -> bool:
+    def stops(self, order: Order, latest: TrialEvent | None) -> bool:
         """True if a search trial stops at this epoch because a finished trial can take its place.
 
         If the budget bounds only the search, the trial's own cell needs a finished one. If it covers everything, one
@@ -249,7 +223,7 @@ class TimeBudget:
             return self.planner.closed_for_search and self.planner.cells[order.cell].best is not None
         if order.ends_at is None and not self._has_result():
             return False
-        to_go = 0.0 if trial is None or not trial.percent else (trial.seconds or 0.0) * (100 / trial.percent - 1)
+        to_go = 0.0 if latest is None or not latest.percent else (latest.seconds or 0.0) * (100 / latest.percent - 1)
         return self.planner.closed_for_search or to_go > self._left()
 
     def _has_result(self) -> bool:

@@ -1,4 +1,4 @@
-"""One attempt at a trial, as its worker reports it: hardware, epochs, notes, peak memory and energy."""
+"""One attempt at a trial, as its worker reports it: hardware, epochs, notes, peak memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from meltpoint.adapters.training.epochs import EpochResult, Seconds
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 """A number of bytes or parameters. A larger one means damage, and may not fit in a float."""
-Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-"""Joules, or a share."""
 MemoryKind = Literal["gpu_allocated", "process", "process_lifetime"]
 """The tensors of torch's allocator on the GPU; the worker process's resident memory while the trial ran; or that memory
 since the process began, earlier trials included, where the system cannot reset the count."""
-EnergySource = Literal["nvml", "rapl"]
-"""The GPU's own counter (NVML: the whole board), or the CPU packages' counters (RAPL: without the memory modules)."""
 
 
 class HardwareRecord(BaseModel):
@@ -42,26 +38,18 @@ class HardwareRecord(BaseModel):
 
 
 class ResourceUse(BaseModel):
-    """The memory and energy of one trial. A value that the hardware does not report is None.
+    """The memory of one trial. A value that the hardware does not report is None.
 
     Attributes:
         peak_memory_bytes: the most memory in use at once. Trials that trained side by side share one peak. A process
             also holds its encoder and data, which earlier trials may have loaded.
         peak_memory_kind: the kind of memory counted.
-        energy_joules: the counter's energy × `energy_share`, from the worker's start of the trial to its last event.
-            Trials that trained side by side split it evenly. It covers only the attempt that ended the trial.
-        energy_source: the counter.
-        energy_share: the fraction of the counter's energy that is the trial's: its share of the GPU, or its threads
-            divided by the machine's logical cores. The power of idle hardware is not counted.
     """
 
     model_config = ConfigDict(frozen=True)
 
     peak_memory_bytes: Count | None = None
     peak_memory_kind: MemoryKind | None = None
-    energy_joules: Amount | None = None
-    energy_source: EnergySource | None = None
-    energy_share: Amount | None = None
 
 
 NOTHING_KNOWN = ResourceUse()

@@ -3,18 +3,16 @@ that it found when it took over the sweep."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, ValidationError
+from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, TypeAdapter, ValidationError
 
 from meltpoint.sweeps.ledger.locks import Claim, latest
 from meltpoint.sweeps.storage.files import StoragePath, contents, for_each, write
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.sweeps.storage.object_store import QUICK
-from meltpoint.tasks.core.files import parse_json
 from meltpoint.tasks.core.wording import some
 
 Note = TypeVar("Note", bound=BaseModel)
@@ -44,7 +42,7 @@ def noted(drivers: StoragePath, ending: str, kind: type[Note]) -> Note | None:
         return None
 
 
-ENDING = ".running"
+RUNNING_ENDING = ".running"
 
 
 class RunningTrialNote(BaseModel):
@@ -92,14 +90,9 @@ class RunningTrials(BaseModel):
         ]
 
 
-def note_running(drivers: StoragePath, attempt: int, trials: tuple[RunningTrialNote, ...]) -> None:
-    """Note the trials that a driver's workers are running; see `note`."""
-    note(drivers, attempt, ENDING, RunningTrials(noted_at=time.time(), trials=trials))
-
-
 def noted_running(drivers: StoragePath) -> RunningTrials | None:
     """The latest driver's running trials; None if it has noted none, or the note cannot be read."""
-    return noted(drivers, ENDING, RunningTrials)
+    return noted(drivers, RUNNING_ENDING, RunningTrials)
 
 
 PART_ENDING = ".part"
@@ -127,21 +120,25 @@ class ClusterPart(BaseModel):
     most: NonNegativeInt | None = None
     has_no_node: bool = False
 
+    @property
+    def is_limited(self) -> bool:
+        """True if the sweep must not request more workers than its places, even if the cluster has some."""
+        return self.places < self.whole or bool(self.others)
+
+    @property
+    def news(self) -> tuple[object, ...]:
+        """The values whose changes are shown to the user."""
+        return self.has_no_node, self.others, self.places if self.others else self.whole
+
     def __str__(self) -> str:
-        """`4 of 16 CPUs (2 of 8 trials at a time), shared with the sweeps a and b; at most 8 workers`."""
+        """`4 of 16 CPUs (2 of 8 trials at a time), shared with a, b; at most 8 workers`."""
         if self.has_no_node:
             return "none: no node has room for a trial; the sweep waits for one to join"
         each, unit = (self.gpus, "GPU") if self.gpus else (self.cpus, "CPU")
         parts = f"{self.places * each:.4g} of {some(float(f'{self.whole * each:.4g}'), unit)} "
         parts += f"({self.places} of {some(self.whole, 'trial')} at a time)"
-        names = " and ".join(filter(None, [", ".join(self.others[:-1]), *self.others[-1:]]))
-        shared = f", shared with the sweep{'s' * (len(self.others) > 1)} {names}" if names else ""
+        shared = f", shared with {', '.join(self.others)}" if self.others else ""
         return parts + shared + (f"; at most {some(self.most, 'worker')}" if self.most is not None else "")
-
-
-def note_part(drivers: StoragePath, attempt: int, part: ClusterPart) -> None:
-    """Note a driver's part of the cluster; see `note`."""
-    note(drivers, attempt, PART_ENDING, part)
 
 
 def noted_part(drivers: StoragePath) -> ClusterPart | None:
@@ -152,6 +149,7 @@ def noted_part(drivers: StoragePath) -> ClusterPart | None:
 # The records that a driver found when it took over.
 
 INHERITED = ".inherited"
+IDS = TypeAdapter(frozenset[str])
 Inherited = Mapping[int, frozenset[str]]
 """The number of a driver that took over → the ids of the records that it found."""
 
@@ -167,14 +165,10 @@ def inherited(folder: StoragePath) -> Inherited:
 
 def _ids(path: StoragePath) -> tuple[int, frozenset[str]]:
     try:
-        ids = parse_json(contents(path))
-        if not isinstance(ids, list) or not all(isinstance(trial, str) for trial in ids):
-            raise ValueError("not a list of trials")
-    except ValueError as error:
-        raise ValueError(
-            f"{path} is damaged ({error}); delete it. Records that an older driver wrote too late then count as well."
-        ) from None
-    return int(path.stem), frozenset(ids)
+        return int(path.stem), IDS.validate_json(contents(path))
+    except ValueError:
+        message = f"{path} is damaged (no list of trials); delete it, and late records of an older driver count."
+        raise ValueError(message) from None
 
 
 def is_late(trial: str, attempt: int, found: Inherited) -> bool:

@@ -32,14 +32,11 @@ from meltpoint.sweeps.storage.files import (
     sync_names,
     write,
 )
-from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.tasks.core.files import parse_json
 from meltpoint.tasks.core.wording import some
 
 STATES = "state.*"
 """The files in a trial's checkpoint folder that hold its saved epochs (`worker.epoch_checkpoints`)."""
-WRONG_CLOCK_SECONDS = 26 * 3600.0
-"""The largest clock error: a heartbeat may look this much older than it is if a wrong time zone shifts a clock."""
 DRIVERS = "drivers"
 EMPTY_SWEEP = {LOCK, DRIVERS, "trials", "started"}
 """The files and folders that a sweep's folder may contain before `sweep.json` is written, if they are empty."""
@@ -52,10 +49,15 @@ class Ledger:
 
     Layout: `sweep.json` (the specification), `trials/ID.json` (records of finished, stopped and failed trials),
     `started/ID.json` (trials that have started and not ended), `checkpoints/ID/`, `predictions/`, `ensembles/ID.json`,
-    `damaged/` (records that could not be read), `exports/`, `test_openings.jsonl`, `test_rounds.jsonl`,
+    `exports/`, `test_openings.jsonl`, `test_rounds.jsonl`,
     `test_checks.jsonl`, `time_budgets.jsonl`, `drivers/` (`lease`).
 
     Attributes:
+        specification: the file of the sweep's specification.
+        openings: the log of test split openings, one JSON line per finalist.
+        test_checks: the log of checks of test splits before a search, one JSON line per task.
+        test_rounds: the log of test rounds after the first, one JSON line each.
+        budgets: the log of spent time budgets, one JSON line each.
         lease: this process's lease while it drives the sweep; otherwise None.
         left_out: the ids of records that `records` left out because a driver wrote them after it had lost the sweep.
     """
@@ -66,33 +68,13 @@ class Ledger:
         self.started = folder / "started"
         self.ensembles = folder / "ensembles"
         self.drivers = folder / DRIVERS
+        self.specification = folder / "sweep.json"
+        self.openings = folder / "test_openings.jsonl"
+        self.test_checks = folder / "test_checks.jsonl"
+        self.test_rounds = folder / "test_rounds.jsonl"
+        self.budgets = folder / "time_budgets.jsonl"
         self.lease: Lease | None = None
         self.left_out: list[str] = []
-
-    @property
-    def specification(self) -> StoragePath:
-        """The file of the sweep's specification."""
-        return self.folder / "sweep.json"
-
-    @property
-    def openings(self) -> StoragePath:
-        """The log of test split openings, one JSON line per finalist."""
-        return self.folder / "test_openings.jsonl"
-
-    @property
-    def test_checks(self) -> StoragePath:
-        """The log of checks of test splits before a search, one JSON line per task."""
-        return self.folder / "test_checks.jsonl"
-
-    @property
-    def test_rounds(self) -> StoragePath:
-        """The log of test rounds after the first, one JSON line each."""
-        return self.folder / "test_rounds.jsonl"
-
-    @property
-    def budgets(self) -> StoragePath:
-        """The log of spent time budgets, one JSON line each."""
-        return self.folder / "time_budgets.jsonl"
 
     def check_place(self) -> None:
         """Check that the folder is a sweep's, empty, or does not exist.
@@ -237,33 +219,6 @@ class Ledger:
                 f"{path} is not a started trial's note; delete it: that trial had no result, and is proposed again."
             ) from None
 
-    def readable_records(self) -> tuple[list[TrialRecord], list[str]]:
-        """The readable records, and the ids of the unreadable ones."""
-        damaged: dict[str, str] = {}
-        return self.records(damaged), sorted(damaged)
-
-    def set_aside(self, damaged: Iterable[str]) -> list[str]:
-        """Move unreadable records to `damaged/`, so that their trials run again; return one line per record.
-
-        Args:
-            damaged: their ids.
-        """
-        lines = []
-        for trial in sorted(damaged):
-            path, kept = self.trials / f"{trial}.json", self.folder / "damaged" / f"{trial}.json"
-            self._set_aside(path, kept)
-            lines.append(f"{path} is damaged; it was moved to {kept}, and its trial runs again.")
-        return lines
-
-    def _set_aside(self, path: StoragePath, kept: StoragePath) -> None:
-        assert self.lease is not None, "only a sweep's driver may move its files"
-        make_folder(kept.parent)
-        if isinstance(path, ObjectPath) and isinstance(kept, ObjectPath):
-            path.copy_to(kept)
-            self.lease.remove(path)
-        else:
-            self.lease.move(path, kept)
-
     def clean_started(self) -> list[str]:
         """Delete notes in `started/` of trials that have ended, and damaged notes; return one line per damaged note.
 
@@ -344,7 +299,7 @@ class Ledger:
         """True if another process appears to drive the sweep. It writes nothing, because a copy may be read-only.
 
         For a driver on another machine, only the age of its last heartbeat is known, which assumes that the clocks
-        agree. If they may not, this waits for two heartbeats. The answer is only displayed; nothing else depends on it.
+        agree. The answer is only displayed; nothing else depends on it.
         """
         claim = None if self.lease is not None else latest(self.drivers)
         if claim is None or claim.is_free(file_lock_is_free=False):
@@ -356,10 +311,7 @@ class Ledger:
             age = time.time() - claim.beat_path.stat().st_mtime
         except FileNotFoundError:
             return False
-        if abs(age) < leases.silence_seconds():
-            return True
-        heartbeat = leases.HEARTBEAT_SECONDS if owner is None else owner.heartbeat_seconds
-        return age < WRONG_CLOCK_SECONDS and claim.is_renewed_within(2 * heartbeat)
+        return abs(age) < leases.silence_seconds()
 
 
 def _is_of_an_empty_sweep(path: StoragePath) -> bool:

@@ -221,15 +221,6 @@ class Claim:
         finally:
             os.close(file)
 
-    def is_renewed_within(self, seconds: float) -> bool:
-        """True if its owner writes a heartbeat within this time; no clocks are compared."""
-        first, deadline = self.beat(), time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            time.sleep(min(0.5, seconds / 10))
-            if (beat := self.beat()) != first:
-                return beat != RELEASED
-        return False
-
     def is_released(self) -> bool:
         """True if its owner shut down cleanly."""
         return self.beat() == RELEASED

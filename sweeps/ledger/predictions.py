@@ -136,21 +136,15 @@ def check_aligned(members: Sequence[Predictions]) -> None:
     """Check that all predictions cover the same examples in the same order, with the same labels.
 
     Raises:
-        ValueError: two files differ; the message names them and the difference.
+        ValueError: two files differ; the message names them.
     """
     first = members[0]
     for other in members[1:]:
-        both = f"{first.path} and {other.path}"
-        if first.labels != other.labels:
-            raise ValueError(f"{both} have different labels; combine cells of one task.")
-        if len(first.ids) != len(other.ids):
-            raise ValueError(
-                f"{both} differ in length ({len(first.ids)} and {len(other.ids)}); combine cells of one data set."
-            )
-        pairs = enumerate(zip(first.ids, other.ids, first.gold, other.gold, strict=True), 1)
-        line = next((number for number, (a, b, gold, other_gold) in pairs if a != b or gold != other_gold), None)
-        if line is not None:
-            raise ValueError(f"{both} differ in the id or gold label of line {line}; combine cells of one data set.")
+        for name in ("labels", "ids", "gold"):
+            if not np.array_equal(getattr(first, name), getattr(other, name)):
+                raise ValueError(
+                    f"{first.path} and {other.path} differ in their {name}; combine cells of one data set."
+                )
 
 
 def averaged(members: Sequence[Predictions]) -> NDArray[np.int64]:
@@ -297,17 +291,12 @@ def _with_labels(path: StoragePath, kind: Kind) -> ScoredExamples:
         for side in ([one.gold for one in lines], [one.prediction for one in lines])
     )
     shares = np.array([[one.probabilities[label] for label in labels] for one in lines], dtype=np.float64)
-    groups, ones = groups_of(lines), np.ones(len(lines), dtype=np.int64)
-    digest = _digest([one.id for one in lines], [one.gold for one in lines], groups)
-    return ScoredExamples(kind, labels, gold, predicted, ones, digest, shares, _numbered(groups))
+    return _scored(kind, labels, lines, gold, predicted, probabilities=shares)
 
 
 def _regressed(path: StoragePath, kind: Kind) -> ScoredExamples:
     lines = read_lines(path, _Regressed, "gold and prediction")
-    gold, predicted = np.array([one.gold for one in lines]), np.array([one.prediction for one in lines])
-    groups, ones = groups_of(lines), np.ones(len(lines), dtype=np.int64)
-    digest = _digest([one.id for one in lines], gold.tolist(), groups)
-    return ScoredExamples(kind, (), gold, predicted, ones, digest, groups=_numbered(groups))
+    return _scored(kind, (), lines, np.array([one.gold for one in lines]), np.array([one.prediction for one in lines]))
 
 
 def _labelled(path: StoragePath, kind: Kind) -> ScoredExamples:
@@ -316,10 +305,18 @@ def _labelled(path: StoragePath, kind: Kind) -> ScoredExamples:
     places = {label: place for place, label in enumerate(labels)}
     gold = np.array([places[tag] for one in lines for tag in one.gold], dtype=np.int32)
     predicted = np.array([places[tag] for one in lines for tag in one.prediction], dtype=np.int32)
-    lengths = np.array([len(one.gold) for one in lines], dtype=np.int64)
+    return _scored(kind, labels, lines, gold, predicted, lengths=[len(one.gold) for one in lines])
+
+
+def _scored(
+    kind: Kind, labels: tuple[str, ...], lines: Sequence[Any], gold: Numbers, predicted: Numbers,
+    lengths: Sequence[int] = (), probabilities: NDArray[np.float64] | None = None,
+) -> ScoredExamples:  # fmt: skip
+    """The examples of a file's lines; without `lengths`, each example has one gold value."""
     groups = groups_of(lines)
     digest = _digest([one.id for one in lines], [one.gold for one in lines], groups)
-    return ScoredExamples(kind, labels, gold, predicted, lengths, digest, groups=_numbered(groups))
+    counts = np.array(lengths or [1] * len(lines), dtype=np.int64)
+    return ScoredExamples(kind, labels, gold, predicted, counts, digest, probabilities, _numbered(groups))
 
 
 READERS: Mapping[Target, Callable[[StoragePath, Kind], ScoredExamples]] = {

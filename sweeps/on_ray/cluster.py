@@ -21,7 +21,6 @@ from meltpoint.sweeps.machine.ray_address import (
     cluster_address,
     join_fault,
     token_state,
-    unused_proxy,
 )
 from meltpoint.sweeps.machine.signals import sigterm_kept
 
@@ -32,6 +31,7 @@ SETTINGS = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "TUNE_WARN_THRESHOLD_S": "30",
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000",  # all workers start at once; `next_order` gives one order per idle worker
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",  # no experiment snapshots: they are never read, and each takes 19 ms
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # not every event has a score
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -76,14 +76,10 @@ class Cluster:
     Args:
         address: a running cluster, or None for a local one.
         cpus: CPUs of a local cluster; None for all of the machine's.
-
-    Attributes:
-        unused: a line about an ignored environment variable; "" if none is ignored.
     """
 
     def __init__(self, address: str | None, cpus: int | None = None) -> None:
         self.address, self.cpus = address, cpus
-        self.unused = unused_proxy(address)  # before `begin` turns it off
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._started, self._ended = threading.Event(), threading.Event()

@@ -7,9 +7,7 @@ discarded: its snapshots are seconds apart, and the ledger is the source of trut
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
-import os
 import re
 import tempfile
 import time
@@ -45,9 +43,6 @@ from meltpoint.sweeps.worker.work_order import Order, WorkOrder, to_config
 
 FOREVER = 10**9
 """The number of samples given to Tune; the searcher ends the experiment."""
-
-MOST_PENDING = "TUNE_MAX_PENDING_TRIALS_PG"
-"""Tune's variable for the number of trials that may wait for a worker, and so of workers that start at once."""
 
 AVOID = "avoid"
 """The configuration key for the ids of nodes that refused an order (`trainable.refusal`)."""
@@ -92,10 +87,7 @@ def _run_experiment(driver: Driver, trainable: Trainable, unfit: set[str]) -> bo
     outcomes: Outcomes = {}
     search = CellSearch(driver, orders, outcomes, unfit)
     listener = Listener(driver, orders, unfit)
-    with (
-        tempfile.TemporaryDirectory(prefix="meltpoint-tune-") as scratch, warnings.catch_warnings(),
-        _workers_start_together(driver.slots),
-    ):  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="meltpoint-tune-") as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tuner = tune.Tuner(
             tune.with_resources(trainable, resources_of),
@@ -121,38 +113,26 @@ def _run_experiment(driver: Driver, trainable: Trainable, unfit: set[str]) -> bo
     return search.is_done
 
 
-@contextlib.contextmanager
-def _workers_start_together(slots: int) -> Iterator[None]:
-    """Let Tune start all workers at once: with a custom searcher it would start them one by one.
-
-    The driver hands out no more orders than there are idle workers (`next_order`). A number that the user has set is
-    kept.
-    """
-    if MOST_PENDING in os.environ:
-        yield
-        return
-    os.environ[MOST_PENDING] = str(slots)
-    try:
-        yield
-    finally:
-        del os.environ[MOST_PENDING]
-
-
 def resources_of(config: dict[str, Any]) -> PlacementGroupFactory:
     """The resources of one work order: its trials' CPUs and GPUs, which differ by cell.
 
     With `reuse_actors`, Tune 2.60 gives an idle worker only trials that request the same resources as its last one, and
     ends it while a trial that requests others waits.
     """
-    return _request(config["cpus"], config["gpus"], tuple(config.get(AVOID, ())))
+    bundle = {"CPU": config["cpus"], "GPU": config["gpus"]}
+    if AVOID in config:
+        return PlacementGroupFactory([bundle], bundle_label_selector=[elsewhere(config[AVOID])])
+    return PlacementGroupFactory([bundle])
 
 
-@functools.cache
-def _request(cpus: float, gpus: float, avoid: tuple[str, ...]) -> PlacementGroupFactory:
-    """One object for all equal requests: Tune compares them twenty times a trial, which is fast for the same object."""
-    if not avoid:
-        return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}])
-    return PlacementGroupFactory([{"CPU": cpus, "GPU": gpus}], bundle_label_selector=[elsewhere(avoid)])
+@contextlib.contextmanager
+def failure_noted(driver: Driver) -> Iterator[None]:
+    """Keep an error of the driver, such as a full disk, which Tune would bury in its own text."""
+    try:
+        yield
+    except Exception as error:
+        driver.failure = error
+        raise
 
 
 class NotPickled:
@@ -173,7 +153,8 @@ class CellSearch(NotPickled, Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """The next order as a Tune configuration."""
-        order = self.driver.next_order()
+        with failure_noted(self.driver):
+            order = self.driver.next_order()
         if isinstance(order, str):
             self.is_done = order == "done"
             return str(Searcher.FINISHED) if self.is_done else None
@@ -185,7 +166,8 @@ class CellSearch(NotPickled, Searcher):
         order = self.orders.pop(trial_id, None)
         outcome = self.outcomes.pop(trial_id, None) or lost_worker("")
         if order is not None:
-            self.driver.on_order_end(order, outcome)
+            with failure_noted(self.driver):
+                self.driver.on_order_end(order, outcome)
 
     def save(self, checkpoint_path: str) -> None:
         """Save nothing, in the file that Tune expects."""
@@ -296,13 +278,11 @@ class Listener(NotPickled, Callback):
 
     def __init__(self, driver: Driver, orders: Orders, unfit: set[str]) -> None:
         self.driver, self.orders, self.unfit = driver, orders, unfit
-        self.ended: list[Trial] = []
-        self.first_ended: Trial | None = None
         self.processes: dict[str, int] = {}
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Report that a worker picked up a trial."""
-        with self._failure_noted():
+        with failure_noted(self.driver):
             self.driver.on_start(self.orders[trial.trial_id])
 
     def on_trial_result(
@@ -311,7 +291,7 @@ class Listener(NotPickled, Callback):
         """Pass on a worker's events."""
         if trial.trial_id in self.orders:
             self.processes[trial.trial_id] = result["pid"]
-            with self._failure_noted():
+            with failure_noted(self.driver):
                 for event in result[EVENTS]:
                     self.driver.on_event(event)
                 if UNFIT_NODE in result:
@@ -329,26 +309,13 @@ class Listener(NotPickled, Callback):
             raise ValueError(f"No machine is left to train on: {fault}. The same command resumes the sweep.")
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """Note that a trial ended; Tune reads its result once more in this step."""
+        """Forget a trial's worker."""
         self.processes.pop(trial.trial_id, None)
-        self.ended.append(trial)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Forget the trials that ended, and let the driver do its work between events."""
-        while self.ended:
-            trial = self.ended.pop()
-            forget(trial, self.first_ended)
-            self.first_ended = self.first_ended or trial
-        with self._failure_noted():
+        """Let the driver do its work between events."""
+        with failure_noted(self.driver):
             self.driver.tick()
-
-    @contextlib.contextmanager
-    def _failure_noted(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            self.driver.failure = error
-            raise
 
 
 def outcome_of_error(trial: Trial) -> TrialOutcome:
@@ -383,21 +350,3 @@ def hand_back(driver: Driver, orders: Orders, processes: Mapping[str, int], kill
             driver.on_order_end(order, lost_worker(str(kill)))
         else:
             driver.on_order_end(order, RESTARTED)
-
-
-def forget(trial: Trial, other: Trial | None = None) -> None:
-    """Empty an ended trial: Tune keeps all of them to the end (ray#64231), with their settings and results.
-
-    Args:
-        other: an earlier trial. Both then share the storage object, which Tune copies for each trial; sweeps keep no
-            files there.
-    """
-    kept = (trial.config, trial.evaluated_params, trial.last_result, trial.metric_analysis, trial.metric_n_steps)
-    for values in kept:  # emptied, not replaced: Tune holds a second reference to the configuration
-        values.clear()
-    # Without a result, this property fetches the default values that Tune requested from the worker at the start. Ray
-    # keeps them until they are fetched.
-    trial.last_result.clear()
-    trial.experiment_tag = ""  # the configuration as text
-    if other is not None:
-        trial.storage = other.storage

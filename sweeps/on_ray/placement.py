@@ -1,13 +1,13 @@
 """Placement of trials: on shares of GPUs if Ray has any, otherwise on CPUs; with a line for the screen.
 
 With `--gpus-per-trial auto`, each cell's memory need is measured. A probe (`memory_probe`) trains two steps of the
-cell's heaviest setting, alone on a GPU, once on each kind in the cluster. The cell's share is the smallest 1/k that
-holds this need and a margin on every kind, within `machine.limits`.
+cell's heaviest setting, alone on a GPU. The cell's share is the smallest 1/k that holds this need and a margin, within
+`machine.limits`. In a cluster with several kinds of GPU, each trial gets a whole one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -17,18 +17,15 @@ from meltpoint.adapters import encoders, modes, settings
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.ranges import Range
 from meltpoint.sweeps.ledger.records import CellKey, Trial
-from meltpoint.sweeps.machine.limits import BUNDLES_FINALS, GPU_MARGIN, MOST_TRIALS_OF_A_GPU
+from meltpoint.sweeps.machine.limits import GPU_MARGIN, MOST_TRIALS_OF_A_GPU
 from meltpoint.sweeps.on_ray.room import slots, wait_for_room
-from meltpoint.sweeps.search.cell_work import can_bundle
-from meltpoint.sweeps.search.planner import LARGEST_BUNDLE, Planner
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.memory_probe import Need, ProbeOrder, probe_gpu
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tasks.core.wording import some
-
-UNKNOWN = "an unknown kind"
 
 RAY_UNITS = 10_000  # Ray counts resources in ten-thousandths (ray 2.60, fixed_point.h) and rounds: 1/6 would be 0.1667
 
@@ -42,15 +39,14 @@ class ClusterGpus:
 
     Attributes:
         count: number of GPUs.
-        kinds: their kinds as Ray names them ("H100"), sorted; `UNKNOWN` for those without a name.
+        kinds: their kinds as Ray names them ("H100"), sorted.
     """
 
     count: int
     kinds: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        known = () if self.kinds == (UNKNOWN,) else self.kinds
-        return some(self.count, "GPU") + (f" ({', '.join(known)})" if known else "")
+        return f"{some(self.count, 'GPU')} ({', '.join(self.kinds)})"
 
 
 @dataclass(frozen=True)
@@ -62,18 +58,14 @@ class Placement:
         slots: most trials at a time.
         shares: cell → the measured share of a GPU that its trials get.
         line: the placement in one line, for the screen.
+        least_gpus: the smallest number of GPUs that a trial gets.
     """
 
     resources: Resources
     slots: int
     line: str
+    least_gpus: float
     shares: Mapping[CellKey, float] = field(default_factory=dict)
-
-    @property
-    def least_gpus(self) -> float:
-        """The smallest number of GPUs that a trial gets."""
-        gpus = self.resources.gpus_per_trial
-        return min(self.shares.values()) if gpus == "auto" else gpus
 
 
 def place(
@@ -87,7 +79,7 @@ def place(
         probe: measures a cell on a GPU (`measure`); None for the real one.
 
     Raises:
-        ValueError: Ray has too little for one trial; a cell does not fit a GPU.
+        ValueError: Ray has too little for one trial.
     """
     import ray
 
@@ -99,50 +91,44 @@ def place(
         slots(resources.cpus_per_trial, needed)
         wait_for_room(resources.cpus_per_trial, needed, say)
     if gpus == "auto":
-        each = "one of each kind" if len(found.kinds) > 1 else "one"
-        say(f"Ray has {found}: each cell's heaviest setting runs on {each}, to measure how many trials share it.")
-        shares = measure(planner, order, resources, found.count, found.kinds, say, probe)
+        say(f"Ray has {found}: each cell's heaviest setting runs on one, to measure how many trials share it.")
+        shares = measure(planner, order, resources, found.count, say, probe)
     least = min(shares.values()) if gpus == "auto" else gpus
     count = slots(resources.cpus_per_trial, least)
     most = max(shares.values(), default=least)
-    line = in_words(len(planner.cells), count, resources.cpus_per_trial, (least, most), found, why)
+    line = in_words(len(planner.cells), count, resources.cpus_per_trial, (least, most), why)
     if least < most:
-        measured = (f"{cell_name(*key)} {_fraction(share)}" for key, share in shares.items())
+        measured = (f"{cell_name(*key)} {share:g}" for key, share in shares.items())
         line += f" Measured shares of a GPU: {', '.join(measured)}."
-    return Placement(replace(resources, gpus_per_trial=gpus), count, line, shares)
+    return Placement(replace(resources, gpus_per_trial=gpus), count, line, least, shares)
 
 
 def gpus_of_nodes(nodes: Iterable[Mapping[str, Any]]) -> ClusterGpus:
     """The GPUs of a Ray cluster, by `ray.nodes()`."""
     having = [node["Resources"] for node in nodes if node["Alive"] and node["Resources"].get("GPU", 0) > 0]
-    kinds = {name.partition(":")[2] for have in having for name in have if name.startswith("accelerator_type:")}
-    if any(not any(name.startswith("accelerator_type:") for name in have) for have in having):
-        kinds.add(UNKNOWN)
+    mark = "accelerator_type:"
+    kinds = {next((name.removeprefix(mark) for name in have if name.startswith(mark)), "unknown") for have in having}
     return ClusterGpus(int(sum(have["GPU"] for have in having)), tuple(sorted(kinds)))
 
 
 def settle(resources: Resources, found: ClusterGpus) -> tuple[float | Literal["auto"], str]:
-    """(GPUs per trial, or "auto" to measure them; why it is none or a whole one, "" if obvious).
+    """(GPUs per trial, or "auto" to measure them; the reason).
 
     The driver's torch represents the workers' only on a local cluster, where they have the same environment.
     """
     if found.count < 1:
         why = "no GPU in this Ray cluster"
         return (0.0, why) if resources.gpus_per_trial == "auto" else (resources.gpus_per_trial, why)
-    if resources.gpus_per_trial == 0:
-        return 0.0, f"--gpus-per-trial 0; Ray has {found}"
     if resources.gpus_per_trial != "auto":
-        return resources.gpus_per_trial, ""
+        return resources.gpus_per_trial, f"--gpus-per-trial {resources.gpus_per_trial:g}; Ray has {found}"
     if resources.address is None and not torch.cuda.is_available():
         return 0.0, f"Ray has {found}, but torch {torch.__version__} cannot use any; see `meltpoint doctor`"
-    if len(found.kinds) > 1 and UNKNOWN in found.kinds:
-        return 1.0, "GPUs of a kind that Ray cannot name; set a number to share them, such as --gpus-per-trial 0.5"
-    return "auto", ""
+    if len(found.kinds) > 1:
+        return 1.0, f"Ray has {found}; set a number to share them, such as --gpus-per-trial 0.5"
+    return "auto", f"Ray has {found}"
 
 
-def in_words(
-    cells: int, count: int, cpus: float, shares: tuple[float, float], found: ClusterGpus, why: str = ""
-) -> str:  # fmt: skip
+def in_words(cells: int, count: int, cpus: float, shares: tuple[float, float], why: str) -> str:
     """`3 cells, 2 trials at a time, each on 1 CPU (no GPU in this Ray cluster).`
 
     Args:
@@ -151,30 +137,9 @@ def in_words(
         why: the text in parentheses.
     """
     least, most = shares
-    gpu = f"{share_in_words(least, most, found)} and " if most else ""
-    up_to = "up to " if least < most else ""
-    each = f"{gpu}{some(cpus, 'CPU')}" + (f" ({why})" if why else "")
-    return f"{some(cells, 'cell')}, {up_to}{some(count, 'trial')} at a time, each on {each}."
-
-
-def share_in_words(least: float, most: float, found: ClusterGpus) -> str:
-    """`1/4 of a GPU (H100)`, `1/8 to 1/2 of a GPU`, `a whole GPU (A100 or T4)`, `2 GPUs`."""
-    known = [] if found.kinds == (UNKNOWN,) else found.kinds
-    kind = f" ({' or '.join(known)})" if known else ""
-    if most > 1:
-        return f"{most:g} GPUs{kind}"
-    if least == 1:
-        return f"a whole GPU{kind}"
-    parts = [_fraction(least), *([_fraction(most)] if most > least else [])]
-    return f"{' to '.join(parts)} of a GPU{kind}"
-
-
-def _fraction(share: float) -> str:
-    """`1/6` for 0.1666; any other share as a decimal."""
-    parts = round(1 / share)
-    if parts == 1:
-        return "all" if share == 1 else f"{share:g}"
-    return f"1/{parts}" if abs(1 / parts - share) < 1 / RAY_UNITS else f"{share:g}"
+    range_, up_to = (f"{least:g} to ", "up to ") if least < most else ("", "")
+    gpu = f"{range_}{some(most, 'GPU')} and " if most else ""
+    return f"{some(cells, 'cell')}, {up_to}{some(count, 'trial')} at a time, each on {gpu}{some(cpus, 'CPU')} ({why})."
 
 
 # Shares by measured memory.
@@ -203,98 +168,62 @@ def share_of(bytes_needed: int, total_bytes: int, most_trials: int = MOST_TRIALS
 
 
 def measure(
-    planner: Planner, order: MakeOrder, resources: Resources, gpus: int, kinds: Sequence[str],
+    planner: Planner, order: MakeOrder, resources: Resources, gpus: int,
     say: Callable[[str], None], probe: Callable[[dict[str, Any]], Need] | None = None,
 ) -> dict[CellKey, float]:  # fmt: skip
-    """Probe each unfinished cell on each kind of GPU, with one probe per GPU at a time.
+    """Probe each unfinished cell, with one probe per GPU at a time.
 
     Args:
         gpus: number of GPUs in Ray.
-        kinds: Ray's names of their kinds, if several; a trial may run on any, so the largest share counts.
         say: receives a line for a cell that could not be measured or does not fit: its trials get a whole GPU each.
         probe: runs in a Ray worker on a `ProbeOrder` as JSON; None for `probe_gpu`.
 
     Returns:
         Cell → its trials' share of a GPU.
-
-    Raises:
-        ValueError: no cell fits, or none could be measured.
     """
     import ray
 
     slots(resources.cpus_per_trial, 1.0)
     # One process per probe: its CUDA context ends with it, so the next probe does not count its memory.
     remote = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=1, max_calls=1)(probe or probe_gpu)
-    told = {key: one.model_dump(mode="json") for key, one in probe_orders(planner, order, gpus).items()}
-    where = [{"accelerator_type": kind} for kind in kinds] if len(kinds) > 1 else [{}]
-    asked = {key: [remote.options(**one).remote(document) for one in where] for key, document in told.items()}
-    found = {key: [_share(key, reference, say) for reference in references] for key, references in asked.items()}
-    return settled({key: largest(shares) for key, shares in found.items()}, say)
+    probes = probe_orders(planner, order, gpus)
+    asked = {key: remote.remote(one.model_dump(mode="json")) for key, one in probes.items()}
+    return {key: _share(key, reference, say) for key, reference in asked.items()}
 
 
-def largest(shares: Sequence[float | str]) -> float | str:
-    """The share that is enough on every kind of GPU, or the reason why one kind has none."""
-    troubles = [share for share in shares if isinstance(share, str)]
-    return troubles[0] if troubles else max(share for share in shares if not isinstance(share, str))
-
-
-def settled(found: Mapping[CellKey, float | str], say: Callable[[str], None]) -> dict[CellKey, float]:
-    """Cell → its trials' share of a GPU; a whole one if it could not be measured.
-
-    Args:
-        found: cell → the measured share, or the reason why it has none.
-
-    Raises:
-        ValueError: none could be measured.
-    """
-    troubles = [share for share in found.values() if isinstance(share, str)]
-    if found and len(troubles) == len(found):
-        raise ValueError(f"{troubles[0]} (--gpus-per-trial 0 trains on the CPU.)")
-    for trouble in troubles:
-        say(f"{trouble} The cell's trials get a whole GPU each; the other cells keep their shares.")
-    return {key: 1.0 if isinstance(share, str) else share for key, share in found.items()}
-
-
-def _share(key: CellKey, reference: Any, say: Callable[[str], None]) -> float | str:
-    """A cell's share of a GPU, or one line on why it has none; a whole one if even that is too small."""
+def _share(key: CellKey, reference: Any, say: Callable[[str], None]) -> float:
+    """A cell's measured share of a GPU; a whole one, with a line, if it has none."""
     import ray
 
     try:
         need: Need = ray.get(reference)
-        if need.is_too_large:  # trials that do not fit train in micro-batches
-            say(f"--gpus-per-trial auto: {cell_name(*key)}: {need.error}")
-            return 1.0
         if need.error is not None:
             raise ValueError(need.error)
         return share_of(need.bytes, need.total_bytes)
     except ray.exceptions.RayError as error:
-        why = f"its worker died ({str(error).splitlines()[0]}); set a number to skip it: --gpus-per-trial 1."
+        why = f"its worker died ({str(error).splitlines()[0]})."
     except ValueError as error:
         why = str(error)
-    return f"--gpus-per-trial auto: {cell_name(*key)}: {why}"
+    say(f"--gpus-per-trial auto: {cell_name(*key)}: {why} Its trials get a whole GPU each.")
+    return 1.0
 
 
 def probe_orders(planner: Planner, order: MakeOrder, gpus: int) -> dict[CellKey, ProbeOrder]:
     """The probes of all unfinished cells."""
     cells = [progress.cell for progress in planner.unfinished()]
     return {
-        cell.key: ProbeOrder(bundles=_bundles(planner, cell, order, gpus), residents=_residents(cell, cells))
+        cell.key: ProbeOrder(bundles=(_bundle(planner, cell, order, gpus),), residents=_residents(cell, cells))
         for cell in cells
     }
 
 
-def _bundles(planner: Planner, cell: OpenCell, order: MakeOrder, gpus: int) -> tuple[WorkOrder, ...]:
-    """The largest bundles of a cell: search trials read one batch for all, finals read one for each seed."""
-    spec = planner.spec
-    bundles = [[spec.seed] * planner.search_bundle(cell, gpus)]
-    if BUNDLES_FINALS and can_bundle(cell) and cell.seeds > 1:
-        bundles.append([spec.seed + number for number in range(min(LARGEST_BUNDLE, cell.seeds))])
-    return tuple(tuple(_order(cell, order, number, seed) for number, seed in enumerate(seeds)) for seeds in bundles)
-
-
-def _order(cell: OpenCell, order: MakeOrder, number: int, seed: int) -> Order:
-    trial = cell.trial(f"probe-{number}", number, "search", heaviest(cell), seed)
-    return order(trial, 1.0).model_copy(update={"cache": ""})  # no cached states: the encoder runs
+def _bundle(planner: Planner, cell: OpenCell, order: MakeOrder, gpus: int) -> WorkOrder:
+    """The largest bundle of a cell's search trials, which read one batch for all; without cached states."""
+    trials = [
+        cell.trial(f"probe-{number}", number, "search", heaviest(cell), planner.spec.seed)
+        for number in range(planner.search_bundle(cell, gpus))
+    ]
+    return tuple(order(trial, 1.0).model_copy(update={"cache": ""}) for trial in trials)
 
 
 def heaviest(cell: OpenCell) -> dict[str, Value]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -73,25 +72,16 @@ def slots(cpus: float, gpus: float, nodes: Iterable[Node] | None = None) -> int:
     alive = [node for node in nodes if node["Alive"]]
     found = sum(trials_on(node, cpus, gpus) for node in alive)
     if found < 1 and not may_grow(alive):
-        raise ValueError(_too_large(cpus, gpus, alive))
+        raise ValueError(
+            f"A trial needs {needs(cpus, gpus)}, and no node of this Ray cluster has them; lower --cpus-per-trial or "
+            "--gpus-per-trial."
+        )
     return max(1, found)
 
 
 def may_grow(nodes: Iterable[Node]) -> bool:
     """True if an autoscaler may add other nodes to these."""
     return any(NODE_GROUP in node.get("Labels", {}) for node in nodes)
-
-
-def _too_large(cpus: float, gpus: float, nodes: list[Node]) -> str:
-    """One line on a trial's needs and the size of the largest nodes."""
-    sizes = {(node["Resources"].get("CPU", 0), node["Resources"].get("GPU", 0)) for node in nodes} or {(0, 0)}
-    largest = {max(sizes), max(sizes, key=lambda size: (size[1], size[0]))}
-    has = " or ".join(f"{some(cpu, 'CPU')} and {some(gpu, 'GPU')}" for cpu, gpu in sorted(largest))
-    where = "Ray has" if len(nodes) < 2 else "a node of this Ray cluster has at most"
-    return (
-        f"A trial needs {some(cpus, 'CPU')} and {some(gpus, 'GPU')}, but {where} {has}; lower --cpus-per-trial or "
-        "--gpus-per-trial."
-    )
 
 
 def wait_for_room(cpus: float, gpus: float, say: Callable[[str], None]) -> None:
@@ -144,42 +134,6 @@ def fair_shares(places: int, wants: Mapping[str, int], turn: int = 0) -> dict[st
     return shares
 
 
-@dataclass(frozen=True)
-class Part:
-    """A sweep's part of a cluster.
-
-    Attributes:
-        places: number of its trials that may run at once.
-        whole: the same if it were alone.
-        others: names of the other sweeps there.
-        has_no_node: whether the nodes that had room for a trial are gone.
-    """
-
-    places: int
-    whole: int
-    others: tuple[str, ...] = ()
-    has_no_node: bool = False
-
-    @property
-    def is_limited(self) -> bool:
-        """True if it must not request more workers than its places, even if the cluster has some."""
-        return self.places < self.whole or bool(self.others)
-
-    @property
-    def news(self) -> tuple[object, ...]:
-        """The values whose changes are shown to the user."""
-        return self.has_no_node, self.others, self.places if self.others else self.whole
-
-    def __str__(self) -> str:
-        """`shares the cluster with first: 2 of 4 trials at a time`."""
-        if self.has_no_node:
-            return "waits: no node with room for a trial is left in the cluster; it resumes when one joins"
-        count = f"{self.places} of {self.whole} trials at a time"
-        if not self.others:
-            return f"has the cluster to itself: {count}" if self.places == self.whole else count
-        return f"shares the cluster with {' and '.join(self.others)}: {count}"
-
-
 class ClusterShare:
     """A driver's view of the cluster: the number of trials that it may run now.
 
@@ -201,7 +155,7 @@ class ClusterShare:
         self._wanted = ANY_NUMBER
         self.part = self._look()
 
-    def now(self) -> Part:
+    def now(self) -> ClusterPart:
         """The part, at most `LOOK_SECONDS` old. If Ray does not answer, the old part stays until the next check.
 
         Lost nodes may come back; the head and this machine's raylet are watched elsewhere (`cluster.watched`).
@@ -214,34 +168,30 @@ class ClusterShare:
             except RayError:
                 pass
             except ValueError:  # no remaining node has room for a trial
-                self.part = replace(self.part, has_no_node=True)
+                self.part = self.part.model_copy(update={"has_no_node": True})
         return self.part
-
-    def noted(self) -> ClusterPart:
-        """The part as `status` reads it."""
-        part = self.part
-        return ClusterPart(
-            places=part.places, whole=part.whole, cpus=self.cpus, gpus=self.gpus, others=part.others, most=self.most,
-            has_no_node=part.has_no_node,
-        )  # fmt: skip
 
     def want(self, trials: int) -> None:
         """Set the number of trials that could run, so that other sweeps get the rest."""
         if trials != self._wanted:
             self._wanted, self._looked = trials, -math.inf
 
-    def _look(self) -> Part:
+    def _look(self) -> ClusterPart:
         self._looked = self.clock()
         whole = self.count(self.cpus, self.gpus)
         wanted = min(whole, self._wanted, self.most or whole)
+        part = ClusterPart(
+            places=min(whole, self.most or whole), whole=whole, cpus=self.cpus, gpus=self.gpus, most=self.most
+        )
         if self.board is None:
-            return Part(min(whole, self.most or whole), whole)
+            return part
         self.board.announce(self.sweep, math.ceil(WHOLE * max(wanted, 1) / whole))
         others = self.board.others()
         wants = {name: math.ceil(whole * part / WHOLE) for name, part in others.items()}
         shares = fair_shares(whole, {**wants, self.board.own: max(1, wanted)}, int(self._looked / TURN_SECONDS))
         names = tuple(sorted(name.split("|")[1] for name in others))
-        return Part(min(shares[self.board.own], self.most or whole), whole, names)
+        places = min(shares[self.board.own], self.most or whole)
+        return part.model_copy(update={"places": places, "others": names})
 
 
 class Board:

@@ -90,15 +90,10 @@ def train_on_ray(config: dict[str, Any]) -> None:
 
 def refusal(work: WorkOrder, fault: str) -> dict[str, Any]:
     """The result of a worker whose machine cannot train for the sweep: its trials are lost and retried elsewhere."""
-    lost = failed("worker", fault)
-    return {EVENTS: [TrialEvent(trial=order.id, outcome=lost) for order in work], UNFIT_NODE: node_id()}
-
-
-def node_id() -> str:
-    """The id of the Ray node that this worker runs on."""
     import ray
 
-    return ray.get_runtime_context().get_node_id()
+    lost, node = failed("worker", fault), ray.get_runtime_context().get_node_id()
+    return {EVENTS: [TrialEvent(trial=order.id, outcome=lost) for order in work], UNFIT_NODE: node}
 
 
 def result_of(events: Sequence[TrialEvent]) -> dict[str, Any]:

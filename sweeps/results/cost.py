@@ -1,4 +1,4 @@
-"""The cost of a sweep: seconds, energy, operations, and the time left."""
+"""The cost of a sweep: seconds, operations, and the time left."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meltpoint.sweeps.ledger.attempt import EnergySource, MemoryKind
+from meltpoint.sweeps.ledger.attempt import MemoryKind
 from meltpoint.sweeps.ledger.records import TrialRecord, worker_seconds, worker_spans
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.scoring import score_text, scores_text
@@ -123,10 +123,6 @@ class CellCost:
         final_seconds: the worker seconds of its finals, including finals of the published setting.
         gpu_hours: the sum of these seconds × each trial's share of a GPU, in hours; 0 on CPUs. A trial that ended
             before its hardware was known is not included.
-        energy_joules: the energy of all its trials; None if one of them is unknown (`energy_lacking`), or none ran.
-        energy_known_joules: the energy of the trials where it is known.
-        energy_lacking: the number of trials with no known energy, or only that of their last attempt.
-        energy_sources: the counters.
         peak_memory_bytes: the largest peak of any trial; None if unknown for all.
         peak_memory_kinds: the kinds of memory counted.
         trained_parameters: the number of parameters that the best setting trains; None if its record does not have it.
@@ -139,10 +135,6 @@ class CellCost:
     search_seconds: float = 0.0
     final_seconds: float = 0.0
     gpu_hours: float = 0.0
-    energy_joules: float | None = None
-    energy_known_joules: float = 0.0
-    energy_lacking: int = 0
-    energy_sources: tuple[EnergySource, ...] = ()
     peak_memory_bytes: int | None = None
     peak_memory_kinds: tuple[MemoryKind, ...] = ()
     trained_parameters: int | None = None
@@ -167,25 +159,16 @@ def cell_cost(
     ran = [record for record in records if record.answered_by is None]
     search = [record for record in ran if record.role == "search"]
     others = [record for record in ran if record.role != "search"]
-    known = [joules for record in ran if (joules := energy_of(record)) is not None]
     peaks = [record.peak_memory_bytes for record in ran if record.peak_memory_bytes is not None]
     run_seconds = [seconds_of_a_run(record) for record in finals or ([best] if best else [])]
     return CellCost(
         trials=len(ran), search_seconds=worker_seconds(search), final_seconds=worker_seconds(others),
         gpu_hours=(gpu_seconds(search) + gpu_seconds(others)) / GPU_HOUR_SECONDS,
-        energy_joules=sum(known) if ran and len(known) == len(ran) else None, energy_known_joules=sum(known),
-        energy_lacking=len(ran) - len(known),
-        energy_sources=tuple(sorted({record.energy_source for record in ran if record.energy_source is not None})),
         peak_memory_bytes=max(peaks, default=None),
         peak_memory_kinds=tuple(sorted({record.peak_memory_kind for record in ran if record.peak_memory_kind})),
         trained_parameters=best.trained_parameters if best else None,
         seconds_of_a_final=statistics.median(run_seconds) if run_seconds else None,
     )  # fmt: skip
-
-
-def energy_of(record: TrialRecord) -> float | None:
-    """A trial's energy; None if an earlier attempt, whose energy is lost, trained some of its epochs."""
-    return record.energy_joules if record.seconds_before == 0.0 else None
 
 
 def seconds_of_a_run(record: TrialRecord) -> float:

@@ -135,9 +135,8 @@ def ended_at(record: TrialRecord) -> int:
 
 def cost_metrics(record: TrialRecord) -> dict[str, float]:
     """A trial's known costs other than its seconds."""
-    peak, joules, trained = record.peak_memory_bytes, record.energy_joules, record.trained_parameters
+    peak, trained = record.peak_memory_bytes, record.trained_parameters
     values = {"trained_parameters": trained, "peak_memory_gb": None if peak is None else peak / 1e9}
-    values |= {"energy_kj": None if joules is None else joules / 1e3}
     return {name: float(value) for name, value in values.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""A worker's memory, time and energy: measurement, release, and the response to a pass that did not fit a GPU.
+"""A worker's memory and time: measurement, release, and the response to a pass that did not fit a GPU.
 
 A pass's memory grows with rows × length, so the driver learns a ceiling of that product for each cell and kind of GPU.
 A trial that does not fit is retried alone, then on a whole GPU, then with half the rows at a time, but with the
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import torch
@@ -23,14 +21,7 @@ from meltpoint.adapters.hyperparameters import common
 from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN, ResourceUse
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.machine import limits
-from meltpoint.sweeps.machine.counters import (
-    EnergyCounter,
-    GpuPeak,
-    PeakMemory,
-    ProcessPeak,
-    gpu_energy,
-    package_energy,
-)
+from meltpoint.sweeps.machine.limits import GpuPeak, PeakMemory, ProcessPeak
 from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialOutcome, failed, memory_error_in_short
 from meltpoint.sweeps.worker.work_order import Order
 
@@ -119,39 +110,23 @@ def outcome_of(error: Exception, orders: Sequence[Order], place: Hardware, train
 
 
 class ResourceMeter:
-    """Time, memory and energy of the trials of one order.
-
-    The energy between two readings is split evenly among the trials that trained in between. The energy of an order's
-    trials thus adds up to the counter's, even if some left early or a pass did not fit the memory.
+    """Time and memory of the trials of one order.
 
     Args:
         began: time at which the worker picked the order up, by the clock; None for now.
         clock: monotonic seconds.
-
-    Attributes:
-        energy: the counter; None before `begin`, and without one.
-        share: the part of its energy that counts.
     """
 
     def __init__(self, began: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock, self.began = clock, clock() if began is None else began
-        self.energy: EnergyCounter | None = None
         self.memory: PeakMemory | None = None
-        self.share = 0.0
-        self.used: defaultdict[str, float] = defaultdict(float)
         self.peaks: dict[str, int | None] = {}
-        self.untold: set[str] = set()
 
     def begin(self, hardware: Hardware) -> None:
         """Reset the memory peak: trials begin that train side by side."""
         if self.memory is None:
-            self.open(*instruments(hardware))
-        assert self.memory is not None
+            self.memory = ProcessPeak() if hardware.device == "cpu" else GpuPeak()
         self.memory.begin()
-
-    def open(self, memory: PeakMemory, energy: EnergyCounter | None, share: float) -> None:
-        """Set the instruments."""
-        self.memory, self.energy, self.share = memory, energy, share
 
     def seconds(self) -> float:
         """The seconds that the worker has had the order, without its waits for the driver."""
@@ -160,41 +135,16 @@ class ResourceMeter:
     def skip(self, since: float) -> None:
         """Exclude the time since `since`, by `seconds`: the worker waited for a suspended or busy driver."""
         self.began += self.seconds() - since
-        if self.energy is not None:
-            self.energy.joules()
 
     def lap(self, trials: Sequence[str]) -> None:
         """Assign the use since the last lap to these trials, which trained side by side."""
         if self.memory is None or not trials:
             return
-        peak, joules = self.memory.read(), self.energy.joules() if self.energy is not None else None
-        for trial in trials:
-            self.peaks[trial] = peak
-            if joules is None:
-                self.untold.add(trial)
-            else:
-                self.used[trial] += self.share * joules / len(trials)
+        self.peaks |= dict.fromkeys(trials, self.memory.read())
 
     def of(self, trial: str) -> ResourceUse:
         """The resources that a trial has used so far; unknown before its first lap."""
         if self.memory is None or trial not in self.peaks:
             return NOTHING_KNOWN
-        peak, is_told = self.peaks[trial], self.energy is not None and trial not in self.untold
-        return ResourceUse(
-            peak_memory_bytes=peak, peak_memory_kind=None if peak is None else self.memory.kind,
-            energy_joules=round(self.used[trial], 3) if is_told else None,
-            energy_source=self.energy.source if self.energy is not None and is_told else None,
-            energy_share=self.share if is_told else None,
-        )  # fmt: skip
-
-
-def instruments(hardware: Hardware) -> tuple[PeakMemory, EnergyCounter | None, float]:
-    """The memory peak, the energy counter and the share of its energy on this hardware.
-
-    A GPU's energy counts by the share that Ray assigned: trials that share one run at different speeds, and no counter
-    separates them. A CPU's energy counts by threads out of all logical cores.
-    """
-    if hardware.device == "cpu":
-        return ProcessPeak(), package_energy(), min(1.0, hardware.threads / (os.cpu_count() or 1))
-    uuid = str(torch.cuda.get_device_properties(0).uuid)
-    return GpuPeak(), gpu_energy(uuid), min(1.0, hardware.gpu_share)
+        peak = self.peaks[trial]
+        return ResourceUse(peak_memory_bytes=peak, peak_memory_kind=None if peak is None else self.memory.kind)

@@ -1,12 +1,11 @@
 """A sweep on a cluster of two nodes, and what can happen to it: the parts of `make chaos`.
 
-Two raylets, an MLflow server behind a proxy, a storage on a disk of its own where this account may mount one, and the
+Two raylets, an MLflow server behind a proxy, a storage, and the
 driver are processes of this machine, on 127.0.0.1.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -29,8 +28,7 @@ from meltpoint.tests.sweeps.whole_sweeps import command, records
 
 PATIENCE_SECONDS = 1500.0
 AWAY_SECONDS = 15.0
-"""How long a server is down, and a disk full."""
-DISK_BYTES = 2**29
+"""How long a server is down."""
 EPOCHS = 40
 """Long enough for a fault to meet a trial under way."""
 
@@ -41,7 +39,6 @@ class World:
     """What a sweep needs, in processes that can be ended.
 
     Attributes:
-        storage: on a disk of its own, if `has_own_disk`.
         starts: how often the driver of the present sweep was started.
         clusters: how many clusters were started.
         epochs: of each trial.
@@ -49,10 +46,7 @@ class World:
 
     def __init__(self, folder: Path, spec: SweepSpec) -> None:
         self.spec, self.folder = spec, folder
-        self.disk = folder / "disk"
-        self.disk.mkdir()
-        self.storage = self.disk / "runs"
-        self.has_own_disk = os.geteuid() == 0 and mounted(self.disk)
+        self.storage = folder / "runs"
         self.server = MlflowServer(folder)
         self.proxy = Proxy(self.server.port)
         self.nodes, self.driver = Marked(), Marked()
@@ -154,16 +148,6 @@ class World:
         self.end_cluster()
         self.server.kill()
         self.proxy.refuse()
-        if self.has_own_disk:
-            subprocess.run(["umount", "--lazy", str(self.disk)], check=False)
-
-
-def mounted(folder: Path) -> bool:
-    """True if a disk of its own could be put on a folder, in memory."""
-    if shutil.which("mount") is None:
-        return False
-    words = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
-    return subprocess.run(words, check=False, capture_output=True).returncode == 0
 
 
 @contextmanager
@@ -203,13 +187,11 @@ class Fault:
         do: makes it happen.
         statuses: with which the driver ends, where it does not go on by itself; then the same command resumes it.
         damage: what happens to files while no driver runs.
-        needs: why it cannot be tried in a world; "" where it can.
     """
 
     do: Callable[[World], object]
     statuses: tuple[int, ...] = ()
     damage: Callable[[World], object] = lambda world: None
-    needs: Callable[[World], str] = lambda world: ""
 
 
 def kill_worker(world: World) -> None:
@@ -264,15 +246,6 @@ def hang_mlflow(world: World) -> None:
     world.later(lambda: world.proxy.hang(False))
 
 
-def fill_disk(world: World) -> None:
-    """Leave no byte on the storage's disk, for a while."""
-    filler = world.disk / "filler"
-    with filler.open("wb", buffering=0) as file, suppress(OSError):
-        while file.write(bytes(2**16)):
-            pass
-    world.later(filler.unlink)
-
-
 def damage(world: World, pattern: str, count: int = 1) -> None:
     """Cut the newest files of a name in half, and change a byte of what is left."""
     found = sorted(world.storage.glob(pattern), key=lambda path: path.stat().st_mtime_ns)[-count:]
@@ -297,12 +270,6 @@ FAULTS: dict[str, Fault] = {
     "SIGUSR1": Fault(signal_driver(signal.SIGUSR1), (STOPPED,)),
     "MLflow down": Fault(stop_mlflow),
     "MLflow hangs": Fault(hang_mlflow),
-    "the disk full": Fault(
-        fill_disk, needs=lambda world: "" if world.has_own_disk else "a disk of its own has to be mounted as root"
-    ),
-    "a record damaged": Fault(
-        signal_driver(signal.SIGKILL), (KILLED,), lambda world: damage(world, f"{world.spec.name}/trials/*.json")
-    ),
     "a checkpoint damaged": Fault(
         signal_driver(signal.SIGKILL),
         (KILLED,),

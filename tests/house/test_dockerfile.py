@@ -60,7 +60,7 @@ def test_its_labels_say_the_version_and_the_licence_of_the_package() -> None:
 
 
 def test_it_has_what_nodes_of_a_cluster_need_of_ray() -> None:
-    assert any(".[minilm,cluster,energy,s3]" in rest for word, rest in instructions() if word == "RUN")
+    assert any(".[minilm,cluster,s3]" in rest for word, rest in instructions() if word == "RUN")
 
 
 def test_no_file_of_secrets_reaches_the_builder() -> None:

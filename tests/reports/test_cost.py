@@ -17,14 +17,13 @@ from meltpoint.reports.statistics.cost import (
     Point,
     cost_notes,
     cost_rows,
-    cost_texts,
     pareto,
     pareto_rows,
     seconds_text,
     trade_offs,
 )
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.cost import NOTHING, CellCost
+from meltpoint.sweeps.results.cost import NOTHING
 from meltpoint.sweeps.results.summary import CellSummary
 
 ICE, FIRE, BOTH = "feature_extraction", "fine_tuning", "stack_and_finetune"
@@ -62,7 +61,6 @@ def with_use(cell: CellSummary, seconds: float, **fields: object) -> CellSummary
     return replace(cell, best=changed(cell.best), **lists)
 
 
-ENERGY = {"energy_joules": 500.0, "energy_source": "nvml", "energy_share": 1.0}
 GPU = {"peak_memory_bytes": 3_210_000_000, "peak_memory_kind": "gpu_allocated", "trained_parameters": 109_483_778}
 
 
@@ -70,8 +68,8 @@ GPU = {"peak_memory_bytes": 3_210_000_000, "peak_memory_kind": "gpu_allocated", 
 def cells(make_cell) -> list[CellSummary]:
     """Three modes of a task, the third of which is beaten by the second; a task with hidden labels in one cell."""
     return [
-        with_use(make_cell(ICE, finals=[(0.8, 0.81)] * 2), 2.0, **ENERGY),
-        with_use(make_cell(FIRE, finals=[(0.9, 0.91)] * 2), 40.0, **ENERGY, **GPU),
+        with_use(make_cell(ICE, finals=[(0.8, 0.81)] * 2), 2.0),
+        with_use(make_cell(FIRE, finals=[(0.9, 0.91)] * 2), 40.0, **GPU),
         with_use(make_cell(BOTH, finals=[(0.9, 0.90)] * 2), 50.0, **GPU),
         with_use(make_cell(ICE, "mnli", finals=[(0.7, 0.1)]), 3.0),
         with_use(make_cell(FIRE, "mnli", finals=[(0.6, "hidden")]), 9.0),
@@ -95,35 +93,30 @@ def test_cells_without_finals_have_no_point_and_no_row_of_one_cell_alone(make_ce
 def test_the_report_has_a_row_a_cell_with_what_hardware_told(cells, make_sweep) -> None:
     summary = make_sweep(*cells)
     heads, ice, fire, both, *_ = cost_rows(summary)
-    assert heads[3:] == ["search", "finals", "GPU-hours", "energy", "peak memory", "numbers trained", "one run"]
-    assert ice[3:] == ["1 min", "2 min", "0", "1.5 kJ", NOTHING, NOTHING, "2 s"]
-    assert fire[3:] == ["1 min", "2 min", "0", "1.5 kJ", "3.21 GB", "109 483 778", "40 s"]
-    assert both[6] == NOTHING
+    assert heads[3:] == ["search", "finals", "GPU-hours", "peak memory", "numbers trained", "one run"]
+    assert ice[3:] == ["1 min", "2 min", "0", NOTHING, NOTHING, "2 s"]
+    assert fire[3:] == ["1 min", "2 min", "0", "3.21 GB", "109 483 778", "40 s"]
+    assert both[5:7] == ["0", "3.21 GB"]
     section = report(summary, "md").partition("## Cost\n")[2].partition("\n## ")[0]
     assert "| minilm | sst2 | test | ❄ feature_extraction 81.0 (2 s), 🔥 fine_tuning 91.0 (40 s) |" in section
-    assert "Energy by NVML (the GPU's board), × each trial's share of it." in section
     assert "Peak memory is of tensors on the GPU." in section
     assert "other seeds may give another set" in section
 
 
-def test_energy_that_some_trials_lack_is_not_shown_as_if_it_were_whole() -> None:
-    assert cost_texts(CellCost(trials=4, energy_known_joules=5.0, energy_lacking=1))[3] == NOTHING
+def test_a_short_time_has_a_decimal() -> None:
     assert (seconds_text(0.4321), seconds_text(9.94), seconds_text(75)) == ("0.43 s", "9.9 s", "1 min 15 s")
 
 
-def test_peaks_that_count_earlier_trials_and_a_lack_of_counters_are_said(make_cell, make_sweep) -> None:
+def test_peaks_that_count_earlier_trials_are_said(make_cell, make_sweep) -> None:
     told = with_use(make_cell(ICE), 1.0, peak_memory_bytes=5, peak_memory_kind="process_lifetime")
     text = " ".join(cost_notes(make_sweep(told)))
     assert "since the worker began, including earlier trials" in text
-    assert "No trial recorded its energy" in text
 
 
 def test_the_csv_has_the_cost_in_plain_numbers(cells, make_sweep) -> None:
-    _, fire, both, *_ = csv.DictReader(io.StringIO(report(make_sweep(*cells), "csv")))
-    assert float(fire["energy_joules"]) == 1500.0
+    _, fire, *_ = csv.DictReader(io.StringIO(report(make_sweep(*cells), "csv")))
     assert (fire["peak_memory_bytes"], fire["trained_parameters"]) == ("3210000000", "109483778")
     assert (float(fire["gpu_hours"]), float(fire["seconds_of_a_final"])) == (0.0, 40.0)
-    assert both["energy_joules"] == ""
 
 
 def test_the_ratio_of_both_modes_stands_beside_the_lectures(cells, make_cell) -> None:

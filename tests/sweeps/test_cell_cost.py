@@ -37,18 +37,13 @@ def record(number: int, share: float = 0.0, epochs: int = 2, **fields: object) -
     return TrialRecord.model_validate(facts | fields)
 
 
-def joules(amount: float, **fields: object) -> dict[str, object]:
-    return {"energy_joules": amount, "energy_source": "rapl", "energy_share": 0.5, **fields}
-
-
 def test_search_and_finals_add_up_and_a_shared_run_is_counted_once() -> None:
-    search = [record(0, **joules(10.0)), record(1, **joules(30.0))]
-    shared = record(2, role="final", answered_by="t1", started_at=100.0, **joules(30.0))
-    final = record(3, role="final", seed=1, **joules(20.0))
-    default = record(4, role="default", seed=1, **joules(5.0))
+    search = [record(0), record(1)]
+    shared = record(2, role="final", answered_by="t1", started_at=100.0)
+    final = record(3, role="final", seed=1)
+    default = record(4, role="default", seed=1)
     cost = cell_cost([*search, shared, final, default], search[1], [shared, final])
     assert (cost.trials, cost.search_seconds, cost.final_seconds, cost.seconds) == (4, 120.0, 120.0, 240.0)
-    assert (cost.energy_joules, cost.energy_lacking, cost.energy_sources) == (65.0, 0, ("rapl",))
     assert cost.gpu_hours == 0.0
     assert cost.seconds_of_a_final == 4.0
 
@@ -60,15 +55,6 @@ def test_gpu_hours_are_seconds_by_share_and_trials_side_by_side_share_them() -> 
     alone = record(2, share=1.0, started_at=9000.0, seconds=900.0, seconds_before=900.0)
     unknown = record(3, epochs=0, hardware=None, status="failed", dev=None, best_epoch=None, error="x")
     assert cell_cost([*together, alone, unknown], alone, []).gpu_hours == pytest.approx(0.5 + 0.5)
-
-
-def test_energy_is_none_where_a_trial_or_an_earlier_attempt_does_not_tell_it() -> None:
-    whole, without = record(0, **joules(10.0)), record(1)
-    resumed = record(2, seconds_before=30.0, resumed_after_epochs=1, **joules(4.0))
-    assert cell_cost([whole], whole, []).energy_joules == 10.0
-    cost = cell_cost([whole, without, resumed], whole, [])
-    assert (cost.energy_joules, cost.energy_known_joules, cost.energy_lacking) == (None, 10.0, 2)
-    assert cell_cost([], None, []) == CellCost()
 
 
 def test_peak_is_the_largest_and_size_the_best_settings() -> None:
@@ -91,17 +77,17 @@ def test_a_record_of_an_older_version_reads_and_costs_what_it_tells() -> None:
     old = record(0).model_dump(exclude={"trained_parameters", *ResourceUse.model_fields})
     read = TrialRecord.model_validate(old)
     cost = cell_cost([read], read, [])
-    assert (cost.search_seconds, cost.energy_joules, cost.peak_memory_bytes) == (60.0, None, None)
+    assert (cost.search_seconds, cost.peak_memory_bytes) == (60.0, None)
 
 
 def test_mlflow_gets_what_is_known_of_a_trial_and_of_a_cell() -> None:
-    told = record(0, peak_memory_bytes=2 * 10**9, trained_parameters=7, **joules(1500.0))
+    told = record(0, peak_memory_bytes=2 * 10**9, trained_parameters=7)
     metrics = {metric.key: metric.value for metric in ending(told)[0]}
-    assert {"peak_memory_gb": 2.0, "energy_kj": 1.5, "trained_parameters": 7.0}.items() <= metrics.items()
-    assert not {"peak_memory_gb", "energy_kj", "trained_parameters"} & {m.key for m in ending(record(1))[0]}
+    assert {"peak_memory_gb": 2.0, "trained_parameters": 7.0}.items() <= metrics.items()
+    assert not {"peak_memory_gb", "trained_parameters"} & {m.key for m in ending(record(1))[0]}
     figures = cost_figures(cell_cost([told], told, []))
     assert figures == {
-        "gpu_hours": 0.0, "trained_parameters": 7.0, "seconds_of_a_final": 4.0, "peak_memory_gb": 2.0, "energy_kj": 1.5,
+        "gpu_hours": 0.0, "trained_parameters": 7.0, "seconds_of_a_final": 4.0, "peak_memory_gb": 2.0,
     }  # fmt: skip
     assert cost_figures(CellCost()) == {"gpu_hours": 0.0}
 

@@ -5,9 +5,6 @@ The wall clock is `time.time`, which all of Python's code asks; what the kernel 
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,15 +14,15 @@ from types import SimpleNamespace
 import pytest
 
 from meltpoint.sweeps.driver.driver import SweepDriver
+from meltpoint.sweeps.driver.running_trial import record_of
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialEvent, TrialOutcome, failed, lost_worker
-from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, assert_whole, command, mlflow_runs, records
 
 HOUR = 3600.0
-CALLS = ("begin", "on_start", "prepare", "run_of", "end", "ended", "abandon", "lost", "epoch", "say", "waits")
+CALLS = ("begin", "on_start", "prepare", "run_of", "end", "ended", "abandon", "lost", "epoch", "say")
 
 Jump = Callable[[], None]
 
@@ -76,10 +73,9 @@ def test_the_workers_clock_counts_and_the_drivers_where_the_worker_was_lost(make
     driver = make_driver()
     work = driver.next_order()
     driver.on_start(work)
-    trial = driver.running[work[0].id]
-    trial.counted_from -= 70.0  # the driver was halted for so long
-    trial.seconds = 2.4
-    assert trial.record(outcome).seconds == pytest.approx(seconds, abs=1.0)
+    began = time.time(), time.monotonic() - 70.0  # the driver was halted for so long
+    latest = TrialEvent(trial=work[0].id, seconds=2.4)
+    assert record_of(work[0], began, latest, outcome).seconds == pytest.approx(seconds, abs=1.0)
 
 
 def test_a_time_budget_is_neither_ended_nor_made_longer(make_driver, jump):
@@ -126,61 +122,7 @@ def test_the_lease_of_a_driver_that_is_alive_is_not_taken_over(ledger, monkeypat
         lease.check()
 
 
-def test_status_finds_a_driver_that_is_alive_and_no_longer_one_that_is_not(ledger, monkeypatch, jump):
-    with driven_elsewhere(ledger.folder, monkeypatch) as lease:
-        jump()
-        assert ledger.is_driven()
-        lease._ended.set()
-        with lease._writing:
-            pass  # the last heartbeat is written
-        assert not ledger.is_driven()
-        lease._ended.clear()
-
-
 def test_status_finds_a_driver_of_this_machine_that_has_not_renewed_its_lease_since(ledger, jump):
     with ledger.driving():
         jump()
         assert Ledger(ledger.folder).is_driven()
-
-
-JUMPING = """
-import sys, threading, time
-from pathlib import Path
-
-real, set_by = time.time, [0.0]
-time.time = lambda: real() + set_by[0]
-
-def jump():
-    while not any(Path(sys.argv[2]).glob("*.json")):
-        time.sleep(0.02)
-    set_by[0] = float(sys.argv[1])
-
-threading.Thread(target=jump, daemon=True).start()
-from meltpoint.launch import main
-sys.argv[1:] = sys.argv[3:]
-main()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", [HOUR, -HOUR], ids=["forward", "back"])
-def test_a_whole_sweep_is_as_if_the_clock_had_not_been_set(spec, tmp_path, seconds):
-    storage, changes = tmp_path / "runs", {"modes": ("fine_tuning",)}
-    words = command(spec, storage, "--time-budget", "30m", **changes)
-    words = [sys.executable, "-c", JUMPING, str(seconds), str(storage / spec.name / "trials"), *words[3:]]
-    began = time.monotonic()
-    done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=PATIENCE_SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    assert_whole(storage, cells=1, trials=3, seeds=2)
-    found = records(storage)
-    assert all(0 <= record["seconds"] <= time.monotonic() - began for record in found)
-    moments = [record["started_at"] for record in found]
-    assert max(moments) - min(moments) > HOUR / 2, "the clock was set"
-    assert all(run.info.end_time >= run.info.start_time for run in mlflow_runs(storage))
-    assert not (storage / spec.name / "time_budgets.jsonl").exists()
-    assert "Traceback" not in done.stderr
-    summary = subprocess.run(
-        [sys.executable, "-m", "meltpoint.launch", "status", spec.name, "--storage", str(storage), "--json"],
-        capture_output=True, encoding="utf-8", check=True,
-    )  # fmt: skip
-    assert json.loads(summary.stdout)["state"] == "done"

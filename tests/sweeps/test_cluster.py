@@ -80,15 +80,12 @@ def test_a_local_cluster_ignores_ray_address_and_stays_on_loopback(monkeypatch):
 
 @pytest.mark.slow
 def test_a_local_cluster_starts_though_rays_own_switch_names_a_dead_proxy():
-    starts = (
-        "from meltpoint.sweeps.on_ray.cluster import Cluster\nwith Cluster(None) as one: one.join(); print(one.unused)"
-    )
+    starts = "from meltpoint.sweeps.on_ray.cluster import Cluster\nwith Cluster(None) as one: one.join()"
     dead = {"RAY_grpc_enable_http_proxy": "1", "http_proxy": "http://127.0.0.1:1"}
     done = subprocess.run(
         [sys.executable, "-c", starts], env={**os.environ, **dead}, capture_output=True, encoding="utf-8", timeout=90,
         check=False,
     )  # fmt: skip
-    assert "is set but ignored" in done.stdout, done.stderr
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -234,17 +234,6 @@ def test_without_them_the_published_settings_weights_go_as_any_losers_do(wanted,
     assert with_weights(driver) == {progress_of(driver.planner).best.id}
 
 
-def test_weights_that_were_kept_for_them_go_once_they_are_no_longer_asked_for(wanted, cell, make_record, make_driver):
-    driver = make_driver(Planner(wanted, [cell], []))
-    search_with_weights(driver, make_record, best_is(2))
-    records = driver.planner.counted()
-    driver.finals.drop_unasked()
-    assert len(with_weights(driver)) == 2
-    without = make_driver(Planner(wanted.model_copy(update={"default_finals": False}), [cell], records))
-    without.finals.drop_unasked()
-    assert with_weights(without) == {progress_of(without.planner).best.id}
-
-
 def test_they_are_scored_together_apart_from_the_finals_and_their_weights_go(wanted, cell, make_record, make_driver):
     driver = make_driver(searched(wanted, cell, make_record, best_is(2)))
     for proposal in taken(driver.planner):

@@ -137,25 +137,3 @@ def test_killed_in_their_midst_and_before_they_are_scored_a_sweep_ends_with_each
     cell = assert_whole_with_defaults(tmp_path, seeds=3)
     assert {one.id: one.dev for one in cell.default_finals if one.id in before} == before
     assert_predictions_give_their_scores(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_finished_sweep_runs_them_later_and_touches_nothing_else(spec, tmp_path):
-    frozen = spec.model_copy(update={"modes": ("feature_extraction",), "trials": 2})
-    without = command(frozen, tmp_path, *LONG_FIRST)
-    assert run(without).returncode == 0
-    trials = tmp_path / "tiny" / "trials"
-    before = {path.name: path.read_bytes() for path in trials.iterdir()}
-    assert len(before) == 4
-    later = run(command(frozen, tmp_path, *LONG_FIRST, default_finals=True))
-    assert later.returncode == 0, later.stderr
-    after = {path.name: path.read_bytes() for path in trials.iterdir()}
-    assert before.items() <= after.items()
-    assert [(one["seed"], one["answered_by"]) for one in of_role(tmp_path, "default")] == [(0, None), (1, None)]
-    (cell,) = summarise(Ledger(tmp_path / "tiny")).cells
-    searched = next(record for record in cell.search if record.suggested_by == "first")
-    assert cell.default_finals[0].dev == searched.dev, "the same setting and seed, trained again to the same score"
-    assert cell.is_done
-    assert run(without).returncode == 0
-    assert {path.name: path.read_bytes() for path in trials.iterdir()} == after
-    assert summarise(Ledger(tmp_path / "tiny")).state == "done"

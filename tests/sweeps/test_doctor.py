@@ -31,18 +31,13 @@ def test_this_machine_meets_the_supported_ranges_and_the_checks_cover_every_decl
     found = by_name(doctor.checks(tmp_path, None, None))
     for name in ("Python", "torch", "transformers", "ray", "optuna", "datasets", "mlflow", "pytorch-crf"):
         assert found[name].ok, found[name]
-    others = "cores", "memory", "bf16 on the CPU", "storage", "MLflow store", "hub cache", "minilm"
+    others = "cores", "memory", "bf16 on the CPU", "storage", "MLflow store"
     assert {*others, "Ray"} <= set(found)
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     doctor.checks(tmp_path / "new" / "runs", None, None)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    doctor.checks(tmp_path, None, None)
-    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("line", ["torch>=99", "no-such-part-anywhere>=1"])
@@ -64,10 +59,6 @@ def test_a_checkout_that_is_not_installed_is_told_so(monkeypatch: pytest.MonkeyP
     assert "not installed" in check.detail
     assert "make install" in check.remedy
     assert doctor.packages() == []
-
-
-def test_a_local_build_of_a_part_counts_as_its_version() -> None:
-    assert doctor.package(Requirement("torch>=2.13")).ok
 
 
 @pytest.mark.parametrize(("quota", "ok"), [("50000 100000", False), ("100000 100000", True), ("max 100000", True)])
@@ -94,25 +85,6 @@ def test_a_machine_with_a_gpu_that_torch_cannot_use_is_told_so(tmp_path: Path) -
     check = doctor.no_gpu(driver)
     assert not check.ok
     assert "CUDA build" in check.remedy
-
-
-def test_it_says_in_one_line_whether_energy_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    none = doctor.energy_counters(None, tmp_path)
-    assert (none.ok, none.detail) == (True, "processor: none (RAPL: no counter here)")
-    zone = tmp_path / "intel-rapl:0"
-    zone.mkdir()
-    (zone / "name").write_text("package-0\n", encoding="ascii")
-    assert doctor.energy_counters(None, tmp_path).detail == "processor: none (RAPL: not readable by this user)"
-    for name in ("energy_uj", "max_energy_range_uj"):
-        (zone / name).write_text("100\n", encoding="ascii")
-    monkeypatch.setattr(doctor.counters, "gpu_energy", lambda uuid: None)
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    both = doctor.energy_counters("a1", tmp_path)
-    assert both.ok, "a sweep runs without"
-    assert "pip install 'meltpoint[energy]'" in both.detail
-    assert both.detail.endswith("processor: RAPL, whole packages")
-    monkeypatch.setattr(doctor.counters, "gpu_energy", lambda uuid: object())
-    assert doctor.energy_counters("a1", tmp_path).detail.startswith("GPU: NVML, whole board; ")
 
 
 def test_a_storage_folder_is_writable_or_can_be_made(tmp_path: Path) -> None:
@@ -142,82 +114,9 @@ def test_a_full_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "free 1 GiB" in check.remedy
 
 
-def test_the_hub_cache_follows_hf_home_and_says_when_it_is_offline(tmp_path: Path) -> None:
-    (tmp_path / "hub" / "models--a--b").mkdir(parents=True)
-    online = doctor.hub_cache({"HF_HOME": str(tmp_path)})
-    offline = doctor.hub_cache({"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"})
-    assert online.ok
-    assert offline.ok
-    assert str(tmp_path) in online.detail
-    assert "1 encoders cached" in online.detail
-    assert "offline" in offline.detail
-    assert "offline" not in online.detail
-
-
-def test_a_hub_cache_that_cannot_be_written_matters_only_online(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    home = str(tmp_path / "file" / "home")
-    assert not doctor.hub_cache({"HOME": home}).ok
-    assert doctor.hub_cache({"HOME": home, "HF_HUB_OFFLINE": "true"}).ok
-
-
-def test_the_default_encoders_weights_are_the_published_ones(minilm: Path) -> None:
-    assert doctor.minilm().ok
-
-
-def test_weights_with_one_other_byte_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(b"abc")
-    sha256_of_abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
-    assert doctor.weights(path, sha256_of_abc).ok
-    path.write_bytes(b"abd")
-    assert not doctor.weights(path, sha256_of_abc).ok
-    assert not doctor.weights(tmp_path / "missing", sha256_of_abc).ok
-
-
-def test_rays_token_needs_a_home_that_can_be_written_or_another_source(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    closed = str(tmp_path / "file" / "home")
-    token = tmp_path / "token"
-    assert doctor.ray_token({"HOME": str(tmp_path)}).ok
-    assert not doctor.ray_token({"HOME": closed}).ok
-    assert not doctor.ray_token({"HOME": closed, "RAY_AUTH_TOKEN_PATH": str(token)}).ok
-    token.write_text("0123")
-    assert doctor.ray_token({"HOME": closed, "RAY_AUTH_TOKEN_PATH": str(token)}).ok
-    assert doctor.ray_token({"HOME": closed, "RAY_AUTH_TOKEN": "0123"}).ok
-    assert doctor.ray_token({"HOME": closed, "RAY_AUTH_MODE": "disabled"}).ok
-
-
-def test_a_token_that_other_users_can_read_is_said_with_what_closes_it(tmp_path: Path, monkeypatch) -> None:
-    token = tmp_path / "folder" / "token"
-    token.parent.mkdir()
-    token.write_text("0123")
-    tmp_path.chmod(0o755)
-
-    def detail(folder: int, file: int) -> str:
-        token.parent.chmod(folder)
-        token.chmod(file)
-        return doctor.ray_token({"RAY_AUTH_TOKEN_PATH": str(token)}).detail
-
-    # What lies above this test's folder is closed to others on some machines, and open on others.
-    above = set(tmp_path.resolve().parents)
-    as_it_is = Path.stat
-    monkeypatch.setattr(Path, "stat", lambda path, **more: as_it_is(Path("/") if path in above else path, **more))
-    assert f"other users of this machine can read it: chmod 600 {token}" in detail(0o755, 0o644)
-    assert "other users" not in detail(0o755, 0o600) + detail(0o700, 0o644)
-
-
-def test_no_secret_reaches_a_check(tmp_path: Path) -> None:
-    token = tmp_path / ".ray" / "auth_token"
-    token.parent.mkdir()
-    token.write_text("s3cret")
-    texts = [
-        doctor.ray_token({"HOME": str(tmp_path)}),
-        doctor.ray_token({"RAY_AUTH_TOKEN": "s3cret"}),
-        services.tracking_store("postgresql://user:s3cret@127.0.0.1:9/mlflow"),
-        services.tracking_store("http://user:s3cret@127.0.0.1:9"),
-    ]
-    assert "s3cret" not in repr(texts)
+def test_no_secret_reaches_a_check() -> None:
+    uris = "postgresql://user:s3cret@127.0.0.1:9/mlflow", "http://user:s3cret@127.0.0.1:9"
+    assert "s3cret" not in repr([services.tracking_store(uri) for uri in uris])
 
 
 def store(path: Path, *revisions: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +14,9 @@ from optuna.trial import TrialState
 from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.driver import SweepDriver
-from meltpoint.sweeps.driver.running_trial import RunningTrial
+from meltpoint.sweeps.driver.running_trial import record_of
 from meltpoint.sweeps.ledger.attempt import Attempt
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import (
@@ -49,7 +47,6 @@ def driver(spec, cells, tmp_path: Path) -> SweepDriver:
         "lost",
         "epoch",
         "say",
-        "waits",
         "resumed",
     )
     silent = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
@@ -87,17 +84,6 @@ def test_an_order_waits_for_each_worker_without_one_and_one_more_where_all_have_
     assert orders_until_wait(driver) == [], "the fourth takes its place"
     driver.on_start(fourth)
     assert len(orders_until_wait(driver)) == 1
-
-
-def test_tune_asks_for_all_workers_at_once_unless_a_person_said_otherwise(monkeypatch):
-    monkeypatch.delenv(experiment.MOST_PENDING, raising=False)
-    with experiment._workers_start_together(5):
-        assert os.environ[experiment.MOST_PENDING] == "5"
-    assert experiment.MOST_PENDING not in os.environ
-    monkeypatch.setenv(experiment.MOST_PENDING, "2")
-    with experiment._workers_start_together(5):
-        assert os.environ[experiment.MOST_PENDING] == "2"
-    assert os.environ[experiment.MOST_PENDING] == "2"
 
 
 def ids(work: WorkOrder) -> list[str]:
@@ -223,16 +209,6 @@ def test_the_end_of_a_lost_order_says_nothing_of_its_trials_next_attempt(driver)
     assert work[0].id in driver.running
 
 
-def test_the_end_of_a_lost_order_leaves_its_trials_next_attempt_waiting(driver):
-    work = hand_out(driver)
-    driver.on_start(work)
-    driver.on_event(ended(work[0], cause="worker", error="lost"))
-    again = hand_out(driver)
-    driver.on_order_end(work, LOST)
-    driver.on_start(again)
-    assert work[0].id in driver.running
-
-
 def attempt_of(*scores: float, phases: Sequence[str] = ()) -> Attempt:
     """An attempt that has trained epochs with these dev scores."""
     epochs = [
@@ -257,7 +233,6 @@ ENDINGS = {
     "Ctrl-C": (INTERRUPTED, "runs again in the next command"),
     "an error of the setting": (failed("setting", "it broke"), "failed"),
     "changed input": (failed("input", "other files"), "failed"),
-    "a full disk": (failed("disk", "full"), "runs again"),
     "killed for memory": (failed("memory", "killed"), "runs again"),
     "a lost worker": (LOST, "runs again"),
 }
@@ -311,8 +286,7 @@ def test_a_record_has_the_best_epoch_of_the_last_phase_and_none_where_that_was_n
         checkpoint="c", cpus=1, gpus=0, metric="accuracy",
     )  # fmt: skip
     attempt = attempt_of(0.9, 0.8, 0.6, 0.7, phases=phases)
-    trial = RunningTrial(order, 0.0, attempt)
-    record = trial.record(outcome)
+    record = record_of(order, (0.0, 0.0), TrialEvent(trial=order.id, attempt=attempt), outcome)
     assert (record.best_epoch, record.dev) == best
     assert record.dev_metrics == ({} if best[0] is None else {"accuracy": 0.7})
 
@@ -356,6 +330,16 @@ def test_rays_words_tell_the_causes_apart(said, cause):
 )
 def test_a_full_disk_is_known_by_its_number_in_whoever_says_it(error, full):
     assert is_full_disk(error) is full
+
+
+def test_a_full_disk_ends_the_sweep_and_its_trials_run_again_with_the_same_command(driver):
+    work = hand_out(driver)
+    driver.on_start(work)
+    with pytest.raises(OSError, match="3 MB are free"):
+        driver.on_event(ended(work[0], "disk", "No space left on device: 3 MB are free"))
+    driver.interrupted()
+    assert records(driver) == driver.running == {}
+    assert {order["id"] for order in driver.ledger.unfinished()} == set(ids(work))
 
 
 def test_a_final_whose_weights_are_damaged_is_trained_again_once(driver, make_record):

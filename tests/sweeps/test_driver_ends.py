@@ -22,7 +22,6 @@ from meltpoint.tests.sweeps.whole_sweeps import (
     PATIENCE_SECONDS,
     assert_whole,
     command,
-    hung_server,
     mlflow_runs,
     records,
     run,
@@ -140,21 +139,6 @@ def test_a_sweep_saves_what_there_is_in_every_phase_whoever_gets_the_signal(spec
     go_on(sweep)
 
 
-@pytest.mark.slow
-def test_a_second_signal_ends_a_sweep_at_once_though_mlflow_hangs(spec, tmp_path):
-    with hung_server() as uri:
-        sweep = Sweep(spec, tmp_path, "--tracking-uri", uri, *LONG)
-        sweep.until(lambda sweep: "ray::ImplicitFunc.train" in titles(sweep))
-        sweep.process.send_signal(signal.SIGTERM)
-        sweep.until(lambda sweep: "the same command resumes it" in sweep.said())
-        time.sleep(1.2)  # a copy of the first signal would come sooner
-        told = time.monotonic()
-        sweep.process.send_signal(signal.SIGTERM)
-        assert sweep.process.wait(timeout=60) == TERMINATED
-        assert time.monotonic() - told < 1
-        assert_nothing_is_left(sweep)
-
-
 @pytest.mark.parametrize(
     "phase", [phase if phase == "search" else pytest.param(phase, marks=pytest.mark.slow) for phase in PHASES]
 )
@@ -182,14 +166,4 @@ def test_a_driver_that_was_halted_and_taken_over_ends_in_one_line_and_each_trial
     assert f"another driver has taken over this sweep (process {other.process.pid} on" in halted.said()
     assert_nothing_is_left(halted)
     assert other.process.wait(timeout=PATIENCE_SECONDS) == 0, other.said()
-    assert_whole(tmp_path, cells=1, trials=3, seeds=2)
-
-
-@pytest.mark.slow
-def test_one_name_started_twice_at_once_runs_once_and_the_other_says_who_drives(spec, tmp_path):
-    both = [Sweep(spec, tmp_path) for _ in range(2)]
-    statuses = {sweep.process.pid: sweep.process.wait(timeout=PATIENCE_SECONDS) for sweep in both}
-    assert sorted(statuses.values()) == [0, 2], both[0].said()
-    driver = next(process for process, status in statuses.items() if status == 0)
-    assert f"Another process drives this sweep (process {driver} on" in both[0].said()
     assert_whole(tmp_path, cells=1, trials=3, seeds=2)

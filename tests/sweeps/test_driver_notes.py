@@ -17,17 +17,19 @@ from meltpoint.sweeps.driver.driver import NOTE_SECONDS, SweepDriver
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.ledger.attempt import Attempt
 from meltpoint.sweeps.ledger.driver_notes import (
+    PART_ENDING,
+    RUNNING_ENDING,
     ClusterPart,
     RunningTrialNote,
     RunningTrials,
-    note_part,
-    note_running,
+    note,
     noted_part,
     noted_running,
 )
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.on_ray.room import LOOK_SECONDS
 from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.search.cell_progress import trial_name
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import TrialEvent
@@ -39,15 +41,15 @@ from meltpoint.tests.sweeps.test_room import Cluster
     [
         (
             ClusterPart(places=4, whole=16, cpus=1, others=("a", "b"), most=8),
-            "4 of 16 CPUs (4 of 16 trials at a time), shared with the sweeps a and b; at most 8 workers",
+            "4 of 16 CPUs (4 of 16 trials at a time), shared with a, b; at most 8 workers",
         ),
         (
             ClusterPart(places=2, whole=4, cpus=2, others=("a", "b", "c")),
-            "4 of 8 CPUs (2 of 4 trials at a time), shared with the sweeps a, b and c",
+            "4 of 8 CPUs (2 of 4 trials at a time), shared with a, b, c",
         ),
         (
             ClusterPart(places=1, whole=6, cpus=2, gpus=1 / 3, others=("a",)),
-            "0.3333 of 2 GPUs (1 of 6 trials at a time), shared with the sweep a",
+            "0.3333 of 2 GPUs (1 of 6 trials at a time), shared with a",
         ),
         (
             ClusterPart(places=4, whole=4, cpus=1, has_no_node=True),
@@ -97,7 +99,7 @@ def test_status_shows_the_part_of_a_sweep_that_runs_and_follows_it(begun):
         cluster.share("second")
         cluster.seconds += LOOK_SECONDS
         driver._follow_cluster()
-        assert "It may use 4 of 8 CPUs (4 of 8 trials at a time), shared with the sweep second;" in shown(ledger)
+        assert "It may use 4 of 8 CPUs (4 of 8 trials at a time), shared with second;" in shown(ledger)
         document = summarise(Ledger(ledger.folder)).as_json()["cluster"]
         part = {"places": 4, "whole": 8, "cpus": 1.0, "gpus": 0.0, "others": ["second"], "most": 6}
         assert document == part | {"has_no_node": False}
@@ -118,9 +120,9 @@ def test_a_later_driver_has_a_part_of_its_own_and_none_before_it_says_so(begun):
 def test_a_note_that_is_damaged_is_none(begun, text):
     ledger, _ = begun
     with ledger.driving():
-        note_part(ledger.drivers, ledger.attempt, ClusterPart(places=1, whole=1, cpus=1.0))
-        (note,) = ledger.drivers.glob("*.part")
-        note.write_text(text)
+        note(ledger.drivers, ledger.attempt, PART_ENDING, ClusterPart(places=1, whole=1, cpus=1.0))
+        (file,) = ledger.drivers.glob("*.part")
+        file.write_text(text)
         assert noted_part(ledger.drivers) is None
 
 
@@ -132,7 +134,7 @@ def test_a_disk_without_room_for_the_note_ends_no_sweep(begun, monkeypatch):
 
     with ledger.driving():
         monkeypatch.setattr(os, "fsync", full)
-        note_part(ledger.drivers, ledger.attempt, ClusterPart(places=1, whole=1, cpus=1.0))
+        note(ledger.drivers, ledger.attempt, PART_ENDING, ClusterPart(places=1, whole=1, cpus=1.0))
         assert noted_part(ledger.drivers) is None
 
 
@@ -185,7 +187,7 @@ def test_status_and_its_json_say_which_epoch_each_running_trial_is_in(driver, se
             driver.on_start(work)
         end_epoch(driver, works[0][0].id, 3, 0.75, percent=25.0)
         driver._note_running()
-        name = driver.running[works[0][0].id].note().name
+        name = trial_name(works[0][0])
         text = shown_trials(driver.ledger)
         assert f"{name}: 0 s, epoch 3 of at most 12, dev accuracy 75.0." in text
         others = len(driver.running) - 1
@@ -229,25 +231,14 @@ def test_a_later_drivers_sweep_shows_nothing_of_an_earlier_ones(driver):
     ledger = driver.ledger
     one = RunningTrialNote(id="a", name="cell trial 1", began=0.0, metric="accuracy")
     with ledger.driving():
-        note_running(ledger.drivers, ledger.attempt, (one,))
+        note(ledger.drivers, ledger.attempt, RUNNING_ENDING, RunningTrials(noted_at=1.0, trials=(one,)))
         assert noted_running(ledger.drivers).trials == (one,)
     with ledger.driving():
         assert noted_running(ledger.drivers) is None
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"noted_at": 1, "trials": 3}', "\x00"])
-def test_a_damaged_note_is_none(driver, text):
-    ledger = driver.ledger
-    with ledger.driving():
-        note_running(ledger.drivers, ledger.attempt, ())
-        (note,) = ledger.drivers.glob("*.running")
-        note.write_text(text)
-        assert noted_running(ledger.drivers) is None
-        assert "trial 1" not in shown_trials(ledger)
-
-
 @pytest.fixture
-def note() -> Callable[..., RunningTrialNote]:
+def note_of() -> Callable[..., RunningTrialNote]:
     def of(number: int) -> RunningTrialNote:
         return RunningTrialNote(id=str(number), name=f"cell trial {number}", began=float(number), metric="accuracy")
 
@@ -255,8 +246,8 @@ def note() -> Callable[..., RunningTrialNote]:
 
 
 @pytest.mark.parametrize(("more", "last"), [(0, None), (1, "1 more trial."), (7, "7 more trials.")])
-def test_of_many_trials_the_longest_are_named_and_the_others_counted(note, more, last):
-    running = RunningTrials(noted_at=100.0, trials=tuple(note(number) for number in range(RUNNING_SHOWN + more)))
+def test_of_many_trials_the_longest_are_named_and_the_others_counted(note_of, more, last):
+    running = RunningTrials(noted_at=100.0, trials=tuple(note_of(number) for number in range(RUNNING_SHOWN + more)))
     lines = running_lines(running)
     assert lines[0] == "cell trial 0: 1 min 40 s, no epoch finished yet."
     assert len(lines) == RUNNING_SHOWN + bool(more)
@@ -264,21 +255,7 @@ def test_of_many_trials_the_longest_are_named_and_the_others_counted(note, more,
         assert lines[-1].startswith(last)
 
 
-def test_an_error_is_said_in_its_own_unit(note):
-    one = note(0).model_copy(update={"metric": "mse", "dev": 0.25, "epoch": 1, "epochs": 2})
+def test_an_error_is_said_in_its_own_unit(note_of):
+    one = note_of(0).model_copy(update={"metric": "mse", "dev": 0.25, "epoch": 1, "epochs": 2})
     (line,) = running_lines(RunningTrials(noted_at=5.0, trials=(one,)))
     assert line == "cell trial 0: 5 s, epoch 1 of at most 2, dev mse 0.250."
-
-
-def test_a_clock_that_was_set_back_gives_no_negative_time(note):
-    assert running_lines(RunningTrials(noted_at=1.0, trials=(note(9),)))[0].startswith("cell trial 9: 0 s, ")
-
-
-def test_trials_are_in_the_order_in_which_workers_took_them_up(driver):
-    works = [driver.next_order(), driver.next_order()]
-    for work in reversed(works):
-        driver.on_start(work)
-    with driver.ledger.driving():
-        driver._note_running()
-        noted = noted_running(driver.ledger.drivers)
-    assert [trial.id for trial in noted.trials] == [order.id for work in reversed(works) for order in work]

@@ -6,7 +6,6 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-import ray
 import torch
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.tune import PlacementGroupFactory, TuneError
@@ -21,7 +20,6 @@ from meltpoint.sweeps.on_ray.experiment import (
     AshaPerCell,
     CellSearch,
     Listener,
-    forget,
     hand_back,
     memory_kill_behind,
     resources_of,
@@ -117,12 +115,6 @@ def test_a_trial_whose_own_worker_is_to_come_is_given_no_other_for_a_while():
     assert choices(slots=4, running=2, waiting=3, count=3, seconds=late) == ["w0", "w1", "w2"], "it may never come"
 
 
-def test_trials_that_ask_for_the_same_ask_with_one_object():
-    one, same, other = (resources_of({"cpus": 1.0, "gpus": gpus}) for gpus in (0.5, 0.5, 0.25))
-    assert one is same
-    assert one != other
-
-
 @pytest.mark.parametrize(
     ("error", "text", "cause"),
     [
@@ -182,31 +174,6 @@ def test_the_killed_workers_order_is_lost_and_the_others_are_handed_back_uncount
     hand_back(driver, orders, {"a": 11, "b": 12}, tunes_error(text).__cause__)
     assert heard == lost
     assert orders == {}
-
-
-def test_an_ended_trial_keeps_neither_its_settings_nor_its_results():
-    work = "an order, which is a text of thousands of letters"
-    trial = Trial("train", trial_id="t", config={"work": work}, experiment_tag=f"1_work={work}", stub=True)
-    trial.update_last_result({"score": 0.5, "events": ["…"]})
-    assert work in str(vars(trial))
-    forget(trial)
-    assert work not in str(vars(trial)), "not under Tune's other names of it either"
-    assert (trial.config, trial.evaluated_params, trial.metric_analysis, trial.metric_n_steps) == ({}, {}, {}, {})
-    assert set(trial.last_result) <= {"trial_id"}
-
-
-def test_an_ended_trial_keeps_no_answer_of_rays_and_no_place_of_its_own(monkeypatch):
-    first, second = (Trial("train", trial_id=one, storage=SimpleNamespace(place=one), stub=True) for one in "ab")
-    monkeypatch.setattr("ray.get", lambda _: {"pid": 1, "node_ip": "127.0.0.1"})
-    actor = SimpleNamespace(get_auto_filled_metrics=SimpleNamespace(remote=lambda **_: ray.ObjectRef.nil()))
-    second.set_ray_actor(actor)
-    second.set_ray_actor(None)  # as Tune does at the end
-    second.update_last_result({"score": 0.5})
-    forget(first)
-    forget(second, first)
-    assert second.storage is first.storage
-    assert not [value for value in vars(second).values() if isinstance(value, ray.ObjectRef)]
-    assert set(second.last_result) <= {"trial_id"}
 
 
 def refused_by(node: str, alive: list[str], monkeypatch: pytest.MonkeyPatch, unfit: set[str]) -> list[object]:

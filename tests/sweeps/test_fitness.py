@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -77,7 +78,8 @@ def test_a_trial_that_has_ended_is_scored_where_its_record_is_seen(order: Order,
 
 
 def test_a_refusal_loses_the_trials_and_names_the_node(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainable, "node_id", lambda: "0123")
+    context = SimpleNamespace(get_node_id=lambda: "0123")
+    monkeypatch.setattr("ray.get_runtime_context", lambda: context)
     result = trainable.refusal((order,), "its machine has other code")
     (event,) = result[trainable.EVENTS]
     assert (event.trial, event.outcome.cause, event.outcome.error) == (order.id, "worker", "its machine has other code")

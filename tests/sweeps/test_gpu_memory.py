@@ -5,7 +5,6 @@ A fake on the CPU raises above a limit of rows × length, as a GPU's allocator d
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,14 +15,12 @@ import torch
 
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.sweeps.driver.driver import SweepDriver
-from meltpoint.sweeps.driver.running_trial import FILE, MemoryCeilings
+from meltpoint.sweeps.driver.running_trial import MemoryCeilings
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.on_ray import placement
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.tracking.run_contents import MICRO_BATCH, ending
 from meltpoint.sweeps.worker import memory_probe, worker
-from meltpoint.sweeps.worker.memory_probe import Need
 from meltpoint.sweeps.worker.outcome import OutOfMemory, memory_error_in_short
 from meltpoint.sweeps.worker.resources import halved, longest_input, micro_batch_of
 from meltpoint.sweeps.worker.work_order import Order
@@ -90,17 +87,14 @@ def test_a_trial_is_tried_with_half_the_rows_until_it_fits_and_its_record_says_s
     assert {tag.key: tag.value for tag in ending(record)[1]}[MICRO_BATCH] == "2"
 
 
-def test_the_cells_later_trials_begin_with_what_fits_after_a_restart_of_the_driver_too(
-    spec, fine_tuned, tmp_path, limit
-):
+def test_the_cells_later_trials_begin_with_what_fits(spec, fine_tuned, tmp_path, limit):
     limit(2 * longest(spec, fine_tuned))
-    drive(driver_of(spec, fine_tuned, tmp_path)[0], 1)
-    again, screen = driver_of(spec, fine_tuned, tmp_path)
-    (order,) = drive(again, 2)
-    assert screen.lines == []
-    records = again.ledger.records()
-    assert [record.micro_batch_size for record in records] == [2, 2]
-    assert {record.id for record in records} >= {order.id}
+    driver, screen = driver_of(spec, fine_tuned, tmp_path)
+    drive(driver, 1)
+    said = len(screen.lines)
+    drive(driver, 2)
+    assert len(screen.lines) == said
+    assert [record.micro_batch_size for record in driver.ledger.records()] == [2, 2]
 
 
 def test_a_batch_in_parts_takes_as_many_steps_under_the_same_identity(spec, fine_tuned, tmp_path, limit):
@@ -203,17 +197,16 @@ def order(spec, fine_tuned, monkeypatch) -> Order:
     return one
 
 
-def test_ceilings_are_each_kinds_own_and_only_fall(order, tmp_path):
-    known = MemoryCeilings(Ledger(tmp_path), print)
+def test_ceilings_are_each_kinds_own_and_only_fall(order):
+    known = MemoryCeilings()
     known.learn(order, lack())
     known.learn(order, lack(gpu="T4", rows=2))
     known.learn(order, lack(rows=8, length=500))
     assert known.applied(order).ceilings == {"H100": 400, "T4": 100}
-    assert MemoryCeilings(Ledger(tmp_path), print).applied(order).ceilings == {"H100": 400, "T4": 100}
 
 
-def test_other_cells_and_smaller_trials_are_not_touched(order, tmp_path):
-    known = MemoryCeilings(Ledger(tmp_path), print)
+def test_other_cells_and_smaller_trials_are_not_touched(order):
+    known = MemoryCeilings()
     shared = order.model_copy(update={"gpus": 0.5})
     known.learn(shared, lack(is_shared=True))
     assert known.applied(shared).gpus == 1.0
@@ -222,16 +215,6 @@ def test_other_cells_and_smaller_trials_are_not_touched(order, tmp_path):
     assert known.applied(order.model_copy(update={"gpus": 2.0})).gpus == 2.0, "which no trial shares"
     other = shared.model_copy(update={"task": "another"})
     assert known.applied(other) == other
-
-
-@pytest.mark.parametrize("content", ["", "{", '{"cells": 1}', '{"cells": {"a": {"ceilings": {"H100": "many"}}}}'])
-def test_a_damaged_file_is_said_in_one_line_and_learned_again(order, tmp_path, content):
-    said: list[str] = []
-    (tmp_path / FILE).write_text(content)
-    known = MemoryCeilings(Ledger(tmp_path), said.append)
-    assert len(said) == 1
-    known.learn(order, lack())
-    assert json.loads((tmp_path / FILE).read_text())["cells"]
 
 
 @pytest.mark.parametrize(("ceiling", "rows"), [(None, 8), (10**9, 8), (0, 1)])
@@ -256,15 +239,6 @@ def test_halving_ends_at_one(rows):
         assert halved(rows) < rows
         rows, steps = halved(rows), steps + 1
     assert steps <= 7
-
-
-def test_a_cell_whose_probe_does_not_fit_gets_whole_gpus_and_the_sweep_begins(monkeypatch):
-    too_large = Need(0, 0, "a whole GPU is too small for the largest batches (…); they train in micro-batches.", True)
-    monkeypatch.setattr("ray.get", lambda reference: reference)
-    said: list[str] = []
-    share = placement._share(("e", "fine_tuning", "a"), too_large, said.append)
-    assert placement.settled({("e", "fine_tuning", "a"): share}, said.append) == {("e", "fine_tuning", "a"): 1.0}
-    assert len(said) == 1
 
 
 def test_the_error_names_the_gpu_and_not_every_process_on_it():

@@ -14,7 +14,6 @@ from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.ledger.records import Trial
-from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.machine.limits import GPU_MARGIN
 from meltpoint.sweeps.on_ray import placement
 from meltpoint.sweeps.on_ray.experiment import resources_of
@@ -56,23 +55,6 @@ def test_one_trial_more_would_not_fit(case, most):
     trials = int(1 / share_of(needed, total, most))
     room = total * placement.RAY_UNITS // (trials + 1) / placement.RAY_UNITS
     assert trials == most or needed * (1 + GPU_MARGIN) > room * (1 - 2e-3)  # Ray's units: less than 0.1 % of a share
-
-
-@given(totals, st.lists(st.floats(0, 1), min_size=1, max_size=12), most_trials)
-def test_any_mix_of_trials_whose_shares_add_up_to_one_fits(total, parts, most):
-    needs = [int(part * total) for part in parts]
-    taken, used = 0.0, 0.0
-    for needed in needs:
-        share = share_of(needed, total, most)
-        if share < 1 and taken + share <= 1:
-            taken, used = taken + share, used + needed * (1 + GPU_MARGIN)
-    assert used <= total * (1 + 1e-9)
-
-
-@given(fitting(), st.floats(0, 1))
-def test_who_needs_more_never_gets_less(case, part):
-    needed, total = case
-    assert share_of(int(part * needed), total, 8) <= share_of(needed, total, 8)
 
 
 @given(totals, st.integers(1, 100 * GIB))
@@ -120,24 +102,11 @@ def test_a_frozen_cell_is_probed_with_the_largest_bundles_that_it_may_train(prob
         assert [len(work) for work in probed[mode].bundles] == [1]
 
 
-def test_finals_side_by_side_are_probed_where_they_are_allowed_on_gpus(spec, cells, monkeypatch):
-    monkeypatch.setattr(placement, "BUNDLES_FINALS", True)
-    (probe,) = placement.probe_orders(Planner(spec, cells[:1], []), orders_from(cells), gpus=1).values()
-    seeds = [[order.seed for order in work] for work in probe.bundles]
-    assert seeds == [[0, 0, 0], [0, 1]], "a search bundle shares its batches, a bundle of finals has one a seed"
-
-
-def test_what_was_not_run_on_a_gpu_or_changes_finals_there_is_off():
+def test_shares_leave_the_margin_and_are_no_smaller_than_an_eighth():
     """A limit may change with figures of a GPU in docs/internals/log.md, and this test with it."""
-    assert not limits.BUNDLES_FINALS
     assert share_of(0, 80 * GIB) == 1 / 8
     assert share_of(27 * GIB, 80 * GIB) == 1.0, "two would need 81 GiB with half as much again"
     assert share_of(8 * GIB, 80 * GIB) == 0.1666, "six, with 12 GiB each"
-
-
-def test_the_share_that_is_enough_on_every_kind_of_gpu_is_the_largest():
-    assert placement.largest([0.25, 0.5, 0.125]) == 0.5
-    assert placement.largest([0.25, "does not fit.", 1.0]) == "does not fit."
 
 
 def test_an_encoder_that_frozen_trials_leave_on_the_gpu_counts_for_every_cell(probed, cells):
@@ -283,10 +252,10 @@ def test_ray_is_asked_for_each_orders_own_resources(probed):
     assert asked[0] == asked[1] != asked[2], "workers are reused where resources are equal"
 
 
-def test_a_cell_that_cannot_be_measured_gets_a_whole_gpu_and_leaves_the_others_theirs():
-    good, bad, said = ("e", "fine_tuning", "a"), ("e", "fine_tuning", "b"), []
-    assert placement.settled({good: 0.25, bad: "b: it does not fit."}, said.append) == {good: 0.25, bad: 1.0}
-    assert len(said) == 1
-    assert said[0].startswith("b: it does not fit.")
-    with pytest.raises(ValueError, match=r"^b: it does not fit\. \(--gpus-per-trial 0"):
-        placement.settled({bad: "b: it does not fit."}, said.append)
+def test_a_cell_that_cannot_be_measured_gets_a_whole_gpu_and_a_line(monkeypatch):
+    monkeypatch.setattr("ray.get", lambda reference: reference)
+    said: list[str] = []
+    needs = (Need(8 * GIB, 80 * GIB), Need(0, 0, "OSError"), Need(0, 0, "too small.", True), Need(90 * GIB, 80 * GIB))
+    assert [placement._share(("e", "m", "t"), need, said.append) for need in needs] == [0.1666, 1.0, 1.0, 1.0]
+    assert len(said) == 3
+    assert all(line.startswith("--gpus-per-trial auto: e.m.t: ") for line in said)

@@ -365,15 +365,6 @@ def test_of_two_drivers_that_fight_for_a_sweep_one_writes_at_a_time(tmp_path):
     assert_fair(tmp_path / "sweep", *fight(tmp_path / "sweep", seconds=1.0))
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_two_drivers_fight_for_a_sweep_for_a_minute(tmp_path):
-    contenders, turns = fight(tmp_path / "sweep", seconds=60.0)
-    print(f"{turns} take-overs, {sum(len(one.lines('wrote')) for one in contenders)} records")
-    assert_fair(tmp_path / "sweep", contenders, turns)
-    assert turns > 10
-
-
 AT_ONCE = 4
 ONCE = """
 import sys, time

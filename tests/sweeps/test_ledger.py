@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import gc
 import json
 import math
 import os
 import subprocess
 import sys
-import weakref
 from pathlib import Path
 from typing import IO
 
 import pytest
 
-from meltpoint.adapters import process
 from meltpoint.adapters.files import write_atomically
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
@@ -146,21 +143,6 @@ def test_every_score_within_its_metrics_range_is_read(ledger, proposal, make_rec
     assert len(ledger.records()) == len(values)
 
 
-def test_a_damaged_record_is_set_aside_by_the_driver_and_kept(ledger):
-    for name in ("abc", "def"):
-        (ledger.trials / f"{name}.json").write_text('{"id": ')
-    with ledger.driving(print, on_lost=print):
-        assert ledger.readable_records() == ([], ["abc", "def"])
-        (line,) = ledger.set_aside(["def"])
-        assert "def.json is damaged; it was moved to " in line
-        with pytest.raises(ValueError, match=r"abc\.json is not a trial record"):
-            ledger.records()
-        (line,) = ledger.set_aside(["abc"])
-        assert "abc.json is damaged" in line
-        assert ledger.records() == []
-    assert sorted(path.name for path in (ledger.folder / "damaged").iterdir()) == ["abc.json", "def.json"]
-
-
 def test_a_file_system_without_locks_has_one_driver_at_a_time_too(ledger, monkeypatch):
     def fail(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -268,12 +250,6 @@ def test_a_sweep_that_was_cut_off_before_it_wrote_anything_goes_on(ledger):
     ledger.check_place()
 
 
-def test_a_damaged_record_is_named_with_its_remedy(ledger):
-    (ledger.trials / "abc.json").write_text('{"id": "abc"')
-    with pytest.raises(ValueError, match=r"abc\.json is not a trial record .* delete it"):
-        ledger.records()
-
-
 def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypatch):
     path = tmp_path / "file.json"
     write_atomically(path, "old")
@@ -315,13 +291,6 @@ def test_a_second_driver_is_refused_while_the_first_one_drives(ledger):
     assert not ledger.is_driven()
 
 
-def test_a_killed_driver_lets_go_of_the_sweep(ledger):
-    killed_driver(ledger)
-    assert not ledger.is_driven()
-    with ledger.driving():
-        pass
-
-
 def test_a_storage_that_cannot_be_written_is_refused_with_the_remedy(tmp_path):
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
@@ -333,26 +302,3 @@ def test_a_storage_of_another_scheme_is_refused(tmp_path):
     with pytest.raises(ValueError, match="use a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX; mount the az store"):
         storage_folder("az://bucket/runs")
     assert storage_folder(f"file://{tmp_path}/runs") == tmp_path / "runs"
-
-
-@pytest.mark.parametrize("is_a_commands", [False, True])
-def test_reading_records_keeps_garbage_from_the_collector_in_a_commands_own_process_alone(
-    tmp_path: Path, is_a_commands: bool
-) -> None:
-    class Model:
-        """A model of the user's, in a circle."""
-
-    before = gc.get_threshold()
-    try:
-        if is_a_commands:
-            process.raise_gc_threshold()
-        model = Model()
-        model.itself = model  # type: ignore[attr-defined]
-        gone = weakref.ref(model)
-        del model
-        Ledger(tmp_path).records()
-        gc.collect()
-        assert (gone() is not None) == is_a_commands
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()

@@ -17,9 +17,6 @@ import pytest
 import yaml
 from rich.console import Console
 
-from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_table
-from meltpoint.reports.analyses.core.output import AnalysisTable, Column
-from meltpoint.reports.matrix import AT_CAP, matrix
 from meltpoint.reports.notes import notes
 from meltpoint.reports.report import comma_separated, report
 from meltpoint.reports.results import results_of
@@ -129,12 +126,6 @@ def test_plan_with_the_option_counts_the_old_trials_and_says_so(begun, one_cell,
     assert begun.specification.read_bytes() == written, "a plan decides nothing"
 
 
-def test_a_plan_by_the_same_code_says_nothing_of_versions(begun, one_cell):
-    planned = plan.plan_sweep(one_cell, Resources(storage=str(begun.folder.parent)))
-    assert "kept_of_other_code" not in planned.as_json()
-    assert not any("code" in note for note in planned.notes)
-
-
 def test_once_it_was_accepted_the_sweep_goes_on_without_the_option_but_not_by_a_third_version(
     begun, one_cell, cells, use_code
 ):
@@ -233,12 +224,6 @@ def test_every_table_says_which_trials_of_a_mixed_cell_are_of_which_version(mixe
     assert SPREAD in text
 
 
-def test_the_table_of_an_analysis_says_it_too(mixed, tmp_path):
-    options = AnalysisOptions(summarise(mixed), mixed, tmp_path, formats=("md", "tex"))
-    for path in write_table(AnalysisTable("made", "Made", (Column("one"),), ()), options):
-        assert USES in " ".join(path.read_text(encoding="utf-8").split())
-
-
 def test_status_json_has_the_versions_of_each_cell(mixed):
     (cell,) = summarise(mixed).as_json()["cells"]
     assert cell["code_versions"] == [
@@ -267,28 +252,6 @@ def test_a_sweep_of_one_version_has_no_marks(begun, one_cell, cells, make_record
     assert not any("mixes" in text for text in said(summary).values())
     (path,) = export_cells(begun, summary, begun.folder / "exports")
     assert "code_versions" not in yaml.safe_load(path.read_text(encoding="utf-8"))["provenance"]
-
-
-def test_finals_of_one_version_have_no_word_about_their_spread(begun, one_cell, cells, use_code, make_record):
-    use_code(NEW)
-    finish(begun, one_cell, cells, make_record, NEW)
-    text = "\n".join(said(summarise(begun)).values())
-    assert "finals of seeds 0, 1" in text
-    assert SPREAD not in text
-
-
-def test_a_cell_of_one_version_beside_another_versions_says_which_it_has(begun, one_cell, cells, use_code, make_record):
-    use_code(NEW)
-    finish(begun, one_cell, cells, make_record, NEW)
-    summary = summarise(begun)
-    (cell,) = summary.cells
-    other = replace(
-        cell, header=cell.header.model_copy(update={"mode": "feature_extraction"}), code_uses=cell.code_uses[1:]
-    )
-    (beside, row) = matrix(replace(summary, cells=[cell, other])).blocks[0].modes  # ❄ stands first
-    assert row.entries[0].reasons[0].startswith("mixes versions")
-    said = f"all its trials used Meltpoint's code {NEW}; other cells used other versions"
-    assert beside.entries[0].reasons == (said, AT_CAP)
 
 
 # --- MLflow ---

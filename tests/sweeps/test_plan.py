@@ -12,7 +12,6 @@ from meltpoint.adapters.settings import complete
 from meltpoint.reports.screen import data_lines
 from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, plan_sweep, price_of
-from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.search.cell_work import expected_epochs, head_weights
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
@@ -78,18 +77,6 @@ def test_a_head_that_reads_every_piece_costs_what_its_weights_do(minilm, linear:
     assert few == 384 * large.task.outputs + large.task.outputs
     assert many > 100 * few
     assert price_of(large, RATE).trial > 1000 * price_of(linear["feature_extraction"], RATE).trial
-
-
-@pytest.mark.parametrize(
-    ("load", "said"), [(0.4, ""), (6.1, "(load 6.1 on 2 cores); while it stays busy, expect about 4.0")]
-)
-def test_a_busy_machine_is_said_to_stretch_the_estimate(load: float, said: str, minilm, tmp_path, monkeypatch):
-    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
-    monkeypatch.setattr(limits, "cores", lambda: 2.0)
-    monkeypatch.setattr(plan, "worker_count", lambda cpus, gpus: 2)
-    notes = plan_sweep(spec_of("linear", modes=MODES[1:2]), Resources(storage=str(tmp_path), gpus_per_trial=0.0)).notes
-    assert "on otherwise idle cores" in notes[0]
-    assert notes[1:] == ([f"the machine is busy {said} times the estimate"] if said else [])
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
-"""The meter of an order: whose energy and memory it was, that it costs nothing, and what the ledger has of it."""
+"""The meter of an order: whose memory it was, and what the ledger has of it."""
 
 from __future__ import annotations
 
-import itertools
-import statistics
 import sys
 import time
 from dataclasses import replace
@@ -12,20 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import ray.tune
-from hypothesis import given
-from hypothesis import strategies as st
 
 from meltpoint.adapters.hardware import Hardware
 from meltpoint.adapters.training.training_state import read_about
-from meltpoint.sweeps.driver.running_trial import RunningTrial
+from meltpoint.sweeps.driver.running_trial import record_of
 from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN, Attempt
 from meltpoint.sweeps.ledger.ledger import STATES
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.machine.counters import ProcessPeak
+from meltpoint.sweeps.machine.limits import ProcessPeak
 from meltpoint.sweeps.on_ray.trainable import EVENTS, train_on_ray
 from meltpoint.sweeps.search.planner import Planner, Trial
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.worker import resources, worker
+from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialEvent, TrialOutcome, lost_worker
 from meltpoint.sweeps.worker.resources import ResourceMeter
 from meltpoint.sweeps.worker.work_order import Order, to_config
@@ -33,82 +29,13 @@ from meltpoint.sweeps.worker.work_order import Order, to_config
 CPU = Hardware("cpu", "AVX512", 1)
 
 
-class Counter:
-    """A counter of energy that gives what it is told to."""
-
-    source = "rapl"
-
-    def __init__(self, *joules: float | None) -> None:
-        self.left = itertools.chain(joules, itertools.repeat(8.0))
-
-    def joules(self) -> float | None:
-        return next(self.left)
-
-
-class Peak:
-    """Memory that grows by one byte a look."""
-
-    kind = "process"
-
-    def __init__(self) -> None:
-        self.begun, self.bytes = 0, 0
-
-    def begin(self) -> None:
-        self.begun, self.bytes = self.begun + 1, 0
-
-    def read(self) -> int:
-        self.bytes += 1
-        return self.bytes
-
-
-def meter_of(*joules: float | None, share: float = 1.0) -> ResourceMeter:
+def test_a_trial_has_the_peak_of_its_last_lap_and_none_before() -> None:
     meter = ResourceMeter()
-    meter.open(Peak(), Counter(*joules), share)
+    assert meter.of("a") == NOTHING_KNOWN, "the device was never claimed"
     meter.begin(CPU)
-    return meter
-
-
-laps = st.lists(st.tuples(st.floats(0, 1e6), st.sets(st.sampled_from("abcdef"), min_size=1)), min_size=1, max_size=20)
-
-
-@given(laps=laps, share=st.floats(0.01, 1.0))
-def test_the_energy_of_an_orders_trials_adds_up_to_the_counters(laps, share) -> None:
-    meter = meter_of(*(joules for joules, _ in laps), share=share)
-    for _, trials in laps:
-        meter.lap(sorted(trials))
-    seen = set().union(*(trials for _, trials in laps))
-    total = sum(meter.of(trial).energy_joules for trial in seen)
-    assert total == pytest.approx(share * sum(joules for joules, _ in laps), abs=0.001 * len(seen))
-
-
-def test_a_trial_that_leaves_early_has_no_part_in_what_comes_after() -> None:
-    meter = meter_of(10.0, 6.0, share=0.5)
-    meter.lap(["a", "b"])
-    meter.lap(["b"])
-    assert [meter.of(trial).energy_joules for trial in "ab"] == [2.5, 5.5]
-    assert meter.of("b").energy_share == 0.5
-    assert [meter.of(trial).peak_memory_bytes for trial in "ab"] == [1, 2]
-
-
-def test_a_time_that_the_counter_does_not_tell_leaves_a_trials_energy_unknown_and_not_too_small() -> None:
-    meter = meter_of(10.0, None, 6.0)
     meter.lap(["a"])
-    meter.lap(["b"])
-    meter.lap(["b", "c"])
-    assert [meter.of(trial).energy_joules for trial in "abc"] == [10.0, None, 3.0]
-    assert meter.of("b").energy_source is None
-    assert meter.of("b").peak_memory_bytes == 3, "its memory is known all the same"
-    assert meter.of("d") == NOTHING_KNOWN
-    assert ResourceMeter().of("a") == NOTHING_KNOWN, "the device was never claimed"
-
-
-@pytest.mark.parametrize(("threads", "share"), [(1, 1 / 8), (4, 1 / 2), (16, 1.0)])
-def test_a_cpus_energy_counts_by_threads_of_all_logical_cores(threads, share, monkeypatch) -> None:
-    monkeypatch.setattr(resources.os, "cpu_count", lambda: 8)
-    assert resources.instruments(replace(CPU, threads=threads))[2] == share
-
-
-# --- peak memory ---
+    assert meter.of("a").peak_memory_bytes > 10 * 2**20, "Python with torch"
+    assert meter.of("b") == NOTHING_KNOWN
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
@@ -133,13 +60,6 @@ def test_where_it_cannot_be_set_back_it_says_so(tmp_path: Path) -> None:
     assert (peak.kind, peak.read()) == ("process_lifetime", 512 * 1024)
 
 
-def test_without_a_proc_folder_getrusage_answers(tmp_path: Path) -> None:
-    peak = ProcessPeak(tmp_path / "nowhere")
-    peak.begin()
-    assert peak.kind == "process_lifetime"
-    assert peak.read() > 10 * 2**20, "Python with torch"
-
-
 # --- real trials ---
 
 
@@ -159,24 +79,15 @@ def tuned(spec, cells, tmp_path) -> tuple[OpenCell, Order]:
     return cells[1], order_of(cells[1], proposal, tmp_path)
 
 
-@pytest.fixture
-def counted(monkeypatch) -> None:
-    """A counter of 8 J a look."""
-    monkeypatch.setattr(resources, "package_energy", Counter)
-    monkeypatch.setattr(resources.os, "cpu_count", lambda: 4)
-
-
-def test_a_real_trial_tells_its_peak_its_energy_and_what_it_trained_and_the_record_has_it(tuned, counted) -> None:
+def test_a_real_trial_tells_its_peak_and_what_it_trained_and_the_record_has_it(tuned) -> None:
     cell, order = tuned
-    started, *epochs = [event for events in worker.run((order,)) for event in events]
-    begun, ended = started.attempt, epochs[-1]
+    started, *_, ended = [event for events in worker.run((order,)) for event in events]
+    begun = started.attempt
     encoder = worker.warm_encoder(order.encoder, cell.task.kind)
     assert begun.trained_parameters == begun.task_parameters + sum(p.numel() for p in encoder.parameters())
-    assert [event.attempt.energy_joules for event in epochs] == [2.0, 4.0], "a quarter of 8 J, each epoch"
     use = ended.attempt
     assert use.peak_memory_bytes > 50 * 2**20
-    assert (use.energy_joules, use.energy_source, use.energy_share) == (4.0, "rapl", 0.25)
-    record = RunningTrial(order, time.time(), use).record(ended.outcome)
+    record = record_of(order, (time.time(), time.monotonic()), ended, ended.outcome)
     assert {name: getattr(record, name) for name in Attempt.model_fields} == dict(use)
     assert record.trained_parameters == begun.trained_parameters
     assert TrialRecord.model_validate_json(record.model_dump_json()) == record
@@ -219,24 +130,20 @@ def test_layers_that_a_plan_never_opens_are_not_counted_as_trained(tuned, pace, 
     assert begun.trained_parameters == begun.task_parameters + sum(p.numel() for g in tops for p in g.parameters)
 
 
-def test_a_frozen_encoder_is_not_counted_as_trained_and_side_by_side_energy_is_shared(spec, cells, tmp_path, counted):
+def test_a_frozen_encoder_is_not_counted_as_trained(spec, cells, tmp_path) -> None:
     planner = Planner(spec, [replace(cells[0], trials=2)], [])
     orders = tuple(order_of(cells[0], proposal, tmp_path) for proposal in planner.next_together(slots=1))
     assert len(orders) == 2
-    events = [event for events in worker.run(orders) for event in events]
-    for event in events:
+    for event in (event for events in worker.run(orders) for event in events):
         assert event.attempt.trained_parameters == event.attempt.task_parameters
-    ends = [event for event in events if event.outcome is not None]
-    epochs = sum(event.epoch is not None for event in events) / 2
-    assert [event.attempt.energy_joules for event in ends] == [epochs, epochs], "half of a quarter of 8 J each"
 
 
-def test_a_trial_that_fails_tells_what_it_used_and_one_that_cannot_begin_tells_nothing(tuned, counted, monkeypatch):
+def test_a_trial_that_fails_tells_what_it_used_and_one_that_cannot_begin_tells_nothing(tuned, monkeypatch) -> None:
     _, order = tuned
     monkeypatch.setattr("meltpoint.adapters.head.Head.loss", lambda self, scores, batch: scores.sum() * float("nan"))
     *_, ended = [event for events in worker.run((order,)) for event in events]
     assert ended.outcome.status == "failed"
-    assert ended.attempt.energy_joules == 2.0
+    assert ended.attempt.peak_memory_bytes > 0
     gone = order.model_copy(update={"gpus": 1.0})
     (ended,) = [event for events in worker.run((gone,)) for event in events]
     assert "torch sees none" in ended.outcome.error
@@ -244,25 +151,10 @@ def test_a_trial_that_fails_tells_what_it_used_and_one_that_cannot_begin_tells_n
 
 
 @pytest.mark.parametrize(
-    ("outcome", "joules"),
-    [(TrialOutcome(status="finished"), 4.0), (STOPPED_EARLY, 4.0), (lost_worker("it died"), None)],
+    ("outcome", "peak"), [(TrialOutcome(status="finished"), 4), (STOPPED_EARLY, 4), (lost_worker("it died"), None)]
 )
-def test_a_stopped_trial_has_its_use_so_far_and_a_lost_one_none(tuned, outcome, joules) -> None:
+def test_a_stopped_trial_has_its_use_so_far_and_a_lost_one_none(tuned, outcome, peak) -> None:
     _, order = tuned
-    use = Attempt(energy_joules=4.0, energy_source="nvml", energy_share=0.5)
-    trial = RunningTrial(order, time.time(), use)
-    assert trial.record(outcome).energy_joules == joules
-
-
-def test_recording_takes_less_than_a_millisecond_an_epoch() -> None:
-    """The median of several trials of ten epochs, in this thread's own time, since other programs run too."""
-    times = []
-    for _ in range(25):
-        began = time.thread_time()
-        meter = ResourceMeter()
-        meter.begin(CPU)
-        for _ in range(10):
-            meter.lap(["a"])
-            meter.of("a")
-        times.append((time.thread_time() - began) / 10)
-    assert statistics.median(times) < 1e-3, f"{1e3 * statistics.median(times):.3f} ms an epoch"
+    use = Attempt(peak_memory_bytes=4, peak_memory_kind="process")
+    event = TrialEvent(trial=order.id, attempt=use)
+    assert record_of(order, (0.0, 0.0), event, outcome).peak_memory_bytes == peak

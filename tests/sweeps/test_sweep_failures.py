@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sqlite3
@@ -17,7 +16,6 @@ import psutil
 import pytest
 from mlflow.tracking import MlflowClient
 
-from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.marked_processes import titled
 from meltpoint.tests.sweeps.mlflow_server import mlflow_server
 from meltpoint.tests.sweeps.whole_sweeps import (
@@ -47,44 +45,6 @@ def test_ctrl_c_stops_cleanly_prints_the_way_on_and_going_on_completes_the_sweep
     assert "Resume it with:" in (tmp_path / "log").read_text(encoding="utf-8")
     assert "RUNNING" not in {run.info.status for run in mlflow_runs(tmp_path)}
     assert run(words).returncode == 0
-    assert_whole(tmp_path, cells=1, trials=3, seeds=2)
-
-
-def kill_and_go_on(spec: SweepSpec, storage: Path, moments: list[int]) -> None:
-    """SIGKILL the driver once the ledger has so many trials, for each moment; then let it finish."""
-    (storage / "tiny" / "trials").mkdir(parents=True, exist_ok=True)
-    words = command(spec, storage)
-    for count in moments:
-        process = started(words, storage / "log")
-        wait_for(storage, count, process)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    finished = run(words)
-    assert finished.returncode == 0, finished.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_driver_killed_at_five_moments_of_twelve_trials_loses_none_and_repeats_none(spec, tmp_path):
-    kill_and_go_on(spec.model_copy(update={"trials": 6}), tmp_path, moments=[0, 1, 4, 8, 11])
-    assert_whole(tmp_path, cells=2, trials=6, seeds=2)
-
-
-@pytest.mark.slow
-def test_a_damaged_record_is_set_aside_and_its_trial_runs_again(spec, tmp_path):
-    (tmp_path / "tiny" / "trials").mkdir(parents=True)
-    words = command(spec, tmp_path, modes=("fine_tuning",))
-    process = started(words, tmp_path / "log")
-    wait_for(tmp_path, 1, process)
-    process.kill()
-    process.wait()
-    damaged = next((tmp_path / "tiny" / "trials").glob("*.json"))
-    damaged.write_bytes(damaged.read_bytes()[:100])
-    again = run(words)
-    assert again.returncode == 0, again.stderr
-    assert f"{damaged.name} is damaged; it was moved to" in " ".join(again.stderr.split())
-    assert (tmp_path / "tiny" / "damaged" / damaged.name).exists()
-    assert damaged.exists(), "the same trial"
     assert_whole(tmp_path, cells=1, trials=3, seeds=2)
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from meltpoint.sweeps.driver.finals import looking_at_test_splits, unchecked
+from meltpoint.sweeps.driver.finals import require_test_splits, unchecked
 from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.closing import opened_trials
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tests.sweeps.whole_sweeps import command, records, run
 
 ROWS = "text\tlabel\nx fine film\tgood\na dull one\tbad\n"
@@ -54,8 +51,8 @@ def opened(spec: SweepSpec, tmp_path: Path):
 
 def test_a_broken_test_split_is_refused_with_its_file_its_line_and_its_remedy(opened) -> None:
     ledger, cells = opened(BROKEN)
-    with looking_at_test_splits(ledger, cells) as look, pytest.raises(ValueError, match=r"test\.tsv") as refused:
-        look.require()
+    with pytest.raises(ValueError, match=r"test\.tsv") as refused:
+        require_test_splits(ledger, cells)
     said = str(refused.value)
     assert "\n" not in said
     assert "line 3" in said
@@ -66,8 +63,7 @@ def test_a_broken_test_split_is_refused_with_its_file_its_line_and_its_remedy(op
 
 def test_a_valid_one_is_logged_as_a_look_and_closes_no_cell_and_is_not_looked_at_again(opened) -> None:
     ledger, cells = opened("secret words\tgood\n")
-    with looking_at_test_splits(ledger, cells) as look:
-        look.require()
+    require_test_splits(ledger, cells)
     (line,) = ledger.test_checks.read_text().splitlines()
     logged = json.loads(line)
     assert (logged["task"], logged["found"], logged["data_fingerprint"]) == ("own", "valid", cells[0].data_fingerprint)
@@ -87,30 +83,14 @@ def test_a_generated_task_and_a_carved_test_split_are_not_looked_at(spec: SweepS
     carved.write_text(carved.read_text().replace(", test: test.tsv", "") + "test_from: train[-2:]\n")
     for word in ("demo_sentiment", str(carved)):
         cells = open_cells(spec.model_copy(update={"tasks": (word,)}))
-        with looking_at_test_splits(Ledger(tmp_path / "tiny"), cells) as look:
-            assert look.process is None
-            look.require()
+        assert unchecked(Ledger(tmp_path / "tiny"), cells) == []
 
 
-def test_the_process_answers_with_the_fault_alone(tmp_path: Path) -> None:
-    good = own_task(tmp_path / "good", "secret words\tgood\n")
-    bad = own_task(tmp_path / "bad", BROKEN)
-    lines = "".join(json.dumps(asdict(DataSpec(str(path)))) + "\n" for path in (good, bad))
-    words = [sys.executable, "-m", "meltpoint.sweeps.worker.locked_check"]
-    done = subprocess.run(words, input=lines, capture_output=True, encoding="utf-8", check=True)
-    valid, fault = map(json.loads, done.stdout.splitlines())
-    assert valid == ""
-    assert "splendid" in fault
-    assert "secret" not in done.stdout + done.stderr
-
-
-def test_a_process_that_dies_is_told_from_a_broken_split(opened) -> None:
+def test_a_process_that_dies_is_told_from_a_broken_split(opened, monkeypatch) -> None:
     ledger, cells = opened("secret words\tgood\n")
-    with looking_at_test_splits(ledger, cells) as look:
-        assert look.process is not None
-        look.process.kill()
-        with pytest.raises(ValueError, match="ended early"):
-            look.require()
+    monkeypatch.setattr(sys, "executable", "false")
+    with pytest.raises(ValueError, match="ended early: killed"):
+        require_test_splits(ledger, cells)
 
 
 @pytest.mark.slow

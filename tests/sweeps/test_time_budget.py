@@ -36,7 +36,7 @@ def timed(driver):
 def finish(driver: SweepDriver, work: WorkOrder, make_record) -> None:
     """Every trial of an order ends with a record of 10 s."""
     for order in work:
-        record = make_record(driver.running.pop(order.id).order, seconds=10.0)
+        record = make_record(driver.running.pop(order.id), seconds=10.0)
         driver.planner.end(record)
         driver.progress.remaining.add(record)
     driver.orders.pop(work[0].id)
