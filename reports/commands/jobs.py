@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,13 +22,20 @@ if TYPE_CHECKING:
     from meltpoint.sweeps.jobs.client import Job, JobClient
     from meltpoint.sweeps.results.summary import SweepSummary
 
-Environment = Annotated[
-    str,
+
+class Environment(StrEnum):
+    """Words of `--environment`."""
+
+    image = "image"
+    tree = "tree"
+
+
+EnvironmentOption = Annotated[
+    Environment,
     typer.Option(
-        help="image: Meltpoint is on the cluster; wheel, FILE.whl: upload a wheel; tree: upload this Meltpoint.",
-        rich_help_panel="Where it runs",
+        help="image: Meltpoint is on the cluster; tree: upload this Meltpoint.", rich_help_panel="Where it runs"
     ),
-]  # fmt: skip
+]
 Variables = Annotated[
     list[str] | None,
     typer.Option(
@@ -49,8 +56,8 @@ AttemptNumber = Annotated[int | None, typer.Option("--attempt", min=1, help="An 
 @exit_on_error()
 @with_sweep_options(without=("address",))
 def submit(
-    options: SweepOptions, address: JobAddress = None, environment: Environment = "image", env: Variables = None,
-    driver_cpus: DriverCpus = 0.0, as_json: AsJson = False,
+    options: SweepOptions, address: JobAddress = None, environment: EnvironmentOption = Environment.image,
+    env: Variables = None, driver_cpus: DriverCpus = 0.0, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Submit a sweep to a Ray cluster as a job and return at once. The same command again resumes it.
 
@@ -60,19 +67,15 @@ def submit(
     --mode fine_tuning --task sst2
     """
     from meltpoint.sweeps.command_line.submission import submission
-    from meltpoint.sweeps.jobs.sweep_job import IMAGE, TREE, WHEEL, find_wheel, large_files
-
-    asked = submission(options)
-    wheel = find_wheel(environment, Path())
-    kind = environment if environment in (IMAGE, TREE) else WHEEL
-    variables = _variables(env or [])
-    client = _client(address)
     from meltpoint.sweeps.jobs.sweep_job import JobEnvironment
     from meltpoint.sweeps.jobs.sweep_job import submit as send
     from meltpoint.sweeps.specification.code_version import code_version
 
-    there = JobEnvironment(kind, wheel, asked.files, variables)
-    for line in (*asked.spec.missing(), *(large_files(there.tree) if there.tree else ())):
+    asked = submission(options)
+    variables = _variables(env or [])
+    client = _client(address)
+    there = JobEnvironment(environment.value, asked.files, variables)
+    for line in asked.spec.missing():
         tell(line, err=True)
     job, attempt = send(client, asked.spec.name, asked.command, asked.storage, there, code_version(), driver_cpus)
     url = client.url

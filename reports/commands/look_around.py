@@ -119,8 +119,7 @@ def doctor(
 def ui(
     name: Annotated[str | None, typer.Argument(help="A sweep, to see its cells, best first; else all sweeps.")] = None,
     storage: Storage = "runs", tracking_uri: TrackingUri = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on.")] = 5000,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 5000,
 ) -> None:  # fmt: skip
     """Serve the MLflow dashboard of this storage until Ctrl-C; with a sweep's name, also link to its cells.
 
@@ -129,7 +128,7 @@ def ui(
     from meltpoint.sweeps.storage.files import storage_path
     from meltpoint.sweeps.tracking.dashboard import serve
 
-    raise typer.Exit(serve(storage_path(storage), tracking_uri, host, port, name))
+    raise typer.Exit(serve(storage_path(storage), tracking_uri, port, name))
 
 
 @exit_on_error()

@@ -6,7 +6,6 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,9 +62,7 @@ def sweep(options: SweepOptions) -> None:
 
 
 @exit_on_error(goes_on=True)
-@with_sweep_options(
-    without=("task", "spec", "replacing", "default_finals", "data_dir", "test_from", "new_test_round", "register")
-)
+@with_sweep_options(without=("task", "spec", "replacing", "default_finals", "data_dir", "test_from", "new_test_round"))
 def tune(
     options: SweepOptions,
     train: Annotated[Path, typer.Argument(help="Your examples: csv, tsv, jsonl, parquet, conll.", show_default=False)],
@@ -170,13 +167,12 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
         end_now(outcome.exit_status)
 
     with stoppable(), _cluster(spec, resources) as cluster:  # Ray starts while Python imports the rest
-        from meltpoint.reports.cell_card import cell_card
         from meltpoint.reports.report import kept_files
         from meltpoint.reports.results import results_of
         from meltpoint.sweeps.driver.run import Writers
         from meltpoint.sweeps.driver.run import sweep as run_sweep
 
-        writers = Writers(render, partial(cell_card, form="model"), note, recommended)
+        writers = Writers(render, note, recommended)
         outcome = run_sweep(spec, resources, Screen(stderr=True), writers, cluster, leave)
     if outcome.state == "done":  # the workers that had the cache open have exited
         trim(resources)

@@ -5,7 +5,6 @@ Imports Ray only with the first client; an address where nothing listens is refu
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import logging
 import os
@@ -111,8 +110,8 @@ RECONNECT_SECONDS = 60.0
 AGENT_SECONDS = 30.0
 """Time that a head that has just started may refuse jobs."""
 
-QUIET_SECONDS = 60.0
-"""Seconds of silence after which a log is requested again, since its connection may be lost."""
+FOLLOW_SECONDS = 2.0
+"""The pause between two requests for a followed log."""
 
 Write = Callable[[str], None]
 
@@ -266,7 +265,7 @@ class JobClient:
             return self._client.get_job_logs(name)
 
     def follow(self, name: str, write: Write) -> Job:
-        """Write a job's output as it comes, until it has ended; each character once, even if a connection breaks.
+        """Write a job's output as it comes, until it has ended.
 
         Returns:
             the ended job.
@@ -274,45 +273,22 @@ class JobClient:
         Raises:
             ValueError: the cluster is unreachable for `RECONNECT_SECONDS`.
         """
-        seen = 0
-        while True:
-            seen = self._follow_once(name, seen, write)
-            job = self._patiently(lambda: self.job(name))
-            with suppress(ValueError):  # the node that ran it may be gone, and its log with it
-                text = self.log(name)  # complete if the job is over; the only way if a proxy blocks streams
-                write(text[seen:])
-                seen = max(seen, len(text))
-            if job.is_over:
-                return job
-            time.sleep(POLL_SECONDS)
-
-    def _follow_once(self, name: str, seen: int, write: Write) -> int:
-        """Write a job's output after its first `seen` characters until the connection ends; returns the number seen."""
-        from aiohttp import ClientError
-
-        count = 0
-
-        async def read() -> None:
-            nonlocal count
-            lines = self._client.tail_job_logs(name)
-            while (text := await asyncio.wait_for(anext(lines, None), QUIET_SECONDS)) is not None:
-                write(text[max(0, seen - count) :])
-                count += len(text)
-
-        with suppress(RuntimeError, ClientError, OSError):  # the caller then requests the job's state
-            asyncio.run(read())
-        return max(seen, count)
-
-    def _patiently(self, ask: Callable[[], Job]) -> Job:
-        """The answer to a request, which is repeated while the cluster is unreachable."""
-        deadline = time.monotonic() + RECONNECT_SECONDS
+        seen, deadline = 0, time.monotonic() + RECONNECT_SECONDS
         while True:
             try:
-                return ask()
+                job = self.job(name)
             except ValueError:
                 if time.monotonic() > deadline:
                     raise
-            time.sleep(POLL_SECONDS)
+            else:
+                deadline = time.monotonic() + RECONNECT_SECONDS
+                with suppress(ValueError):  # the node that ran it may be gone, and its log with it
+                    text = self.log(name)
+                    write(text[seen:])
+                    seen = max(seen, len(text))
+                if job.is_over:
+                    return job
+            time.sleep(FOLLOW_SECONDS)
 
     def stop(self, name: str) -> None:
         """Ask a job to end: SIGTERM to its processes, and SIGKILL after the time that its environment sets."""

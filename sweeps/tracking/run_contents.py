@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from mlflow.entities import Dataset, InputTag, Metric, Param, Run, RunTag
 from mlflow.tracking import MlflowClient
 
-from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.ledger.records import CELL, Trial, TrialRecord, cell_key
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -21,7 +19,6 @@ Key = tuple[str, ...]
 
 STATUS = "meltpoint.status"
 CODE = "meltpoint.code_version"
-DRIVER_ATTEMPT = "meltpoint.driver_attempt"
 RESUMED = "meltpoint.resumed_after_epochs"
 MICRO_BATCH = "meltpoint.micro_batch_size"
 SUGGESTED_BY = "meltpoint.suggested_by"
@@ -77,11 +74,6 @@ def trial_params(trial: Trial, cell: OpenCell) -> list[Param]:
         if is_logarithmic(range_) and isinstance(value := trial.setting.get(name), int | float) and value > 0
     ]
     return cell_params(cell) + [Param(name, str(value)) for name, value in setting.items()] + logs
-
-
-def setting_params(setting: Mapping[str, Value]) -> list[Param]:
-    """The best setting, for its cell's run."""
-    return [Param(name, str(value)) for name, value in setting.items()]
 
 
 def data_input(cell: OpenCell) -> tuple[Dataset, list[InputTag]]:

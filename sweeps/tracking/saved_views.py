@@ -16,8 +16,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -148,22 +147,6 @@ def _runs(experiment: str, is_table: bool, **words: str) -> str:
     return f"#/experiments/{experiment}/runs?{urlencode(mode | words)}"
 
 
-def named_fragments(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
-    """Name → URL of the named views in an experiment's tags, newest first, including views created by others.
-
-    A tag without a valid view is left out, as in MLflow.
-    """
-    found: dict[str, tuple[int, str]] = {}
-    for tag, value in tags.items():
-        with suppress(ValueError, KeyError, TypeError, zlib.error):
-            if tag.startswith(TAG) and not value.startswith(DEFLATE):
-                frame = json.loads(value)
-                is_table = not decompressed(value).get("compareRunCharts")
-                page = _runs(experiment, is_table, viewStateShareKey=tag.removeprefix(TAG))
-                found[str(frame["name"])] = (int(frame["createdAt"]), page)
-    return {name: page for name, (_, page) in sorted(found.items(), key=lambda item: -item[1][0])}
-
-
 def run_fragment(experiment: str, run: str, tab: str = "") -> str:
     """The URL of a run's page, or of one of its tabs (`artifacts`, `model-metrics`)."""
     return f"#/experiments/{experiment}/runs/{run}{f'/{tab}' if tab else ''}?workflowType=machine_learning"
@@ -204,13 +187,6 @@ def compressed(state: dict[str, Any]) -> str:
     """A state in the front end's encoding."""
     packed = zlib.compress(json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode(), 9)
     return DEFLATE + base64.b64encode(packed).decode()
-
-
-def decompressed(text: str) -> dict[str, Any]:
-    """The state in a tag's value, for a view with or without a name."""
-    kept: str = text if text.startswith(DEFLATE) else json.loads(text)["state"]
-    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(kept.removeprefix(DEFLATE))))
-    return found
 
 
 def state_of(view: View) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from mlflow.tracking import MlflowClient
 from meltpoint.adapters.files import acquire, give_usual_mode
 from meltpoint.sweeps.machine.services import DATABASE_PORTS, connection_fault, server_version
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted, sqlite_file, without_sign_in
-from meltpoint.sweeps.tracking.saved_views import TAG, fragment, is_verified, named_fragments
+from meltpoint.sweeps.tracking.saved_views import TAG, fragment
 from meltpoint.sweeps.tracking.views import cells_view
 
 SPECIFICATION = "mlflow.meltpoint.specification"
@@ -94,30 +94,20 @@ OF_SWEEPS = {SPECIFICATION, "meltpoint.specification"}
 """Tags that identify sweeps: the current one, and the one of versions up to 0.1."""
 
 
-def sweep_fragments(uri: str) -> dict[str, str]:
+def sweep_fragments(uri: str, name: str | None = None) -> dict[str, str]:
     """Sweep → the URL of its cells, after the server's address; newest sweep first.
 
-    Raises:
-        ValueError: MLflow does not answer; one line with the remedy.
-    """
-    version = server_version(uri)
-    return {name: cells_fragment(experiment, version) for name, experiment in _sweeps(uri).items()}
-
-
-def view_fragments(uri: str, name: str) -> dict[str, str]:
-    """View → its URL, after the server's address, for one sweep; its cells first.
+    Args:
+        name: the sweep that has to be among them.
 
     Raises:
-        ValueError: the sweep does not exist, or MLflow does not answer; one line with the remedy.
+        ValueError: it does not exist, or MLflow does not answer; one line with the remedy.
     """
-    sweeps = _sweeps(uri)
-    if name not in sweeps:
+    sweeps, version = _sweeps(uri), server_version(uri)
+    if name is not None and name not in sweeps:
         known = ", ".join(list(sweeps)[:10]) or "none yet"
         raise ValueError(f"MLflow at {without_sign_in(uri)} has no sweep '{name}'. Sweeps: {known}.")
-    experiment, version = sweeps[name], server_version(uri)
-    views = named_fragments(experiment.experiment_id, experiment.tags) if is_verified(version) else {}
-    cells = cells_view([])
-    return {cells.name: cells_fragment(experiment, version)} | views
+    return {sweep: cells_fragment(experiment, version) for sweep, experiment in sweeps.items()}
 
 
 def _sweeps(uri: str) -> dict[str, Experiment]:

@@ -7,10 +7,8 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from meltpoint.adapters import modes
-from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.ranges import Fixed, Range, Real
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -200,23 +198,13 @@ class CellEnding:
     """The result of one cell, for its run.
 
     Attributes:
-        setting: the complete best setting; empty until no missing trial can change it.
         note: its description in Markdown, without links.
         best: the id of the best search trial; "" if there is none.
         former: the ids of finals of a setting that was the best before more trials ran.
-        texts: file name → text.
         files: file name → the file to copy.
-        model: a local folder with the best finalist as an MLflow model, to copy to `model/` and register; or None.
-        finalist: the id of that finalist.
-        card: its model card in Markdown, for the registered version; "" if there is none.
     """
 
-    setting: Mapping[str, Value] = field(default_factory=dict)
     note: str = ""
     best: str = ""
     former: tuple[str, ...] = ()
-    texts: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, StoragePath] = field(default_factory=dict)
-    model: Path | None = None
-    finalist: str = ""
-    card: str = ""

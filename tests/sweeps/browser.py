@@ -14,12 +14,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from meltpoint.sweeps.specification.tracking_uri import default_uri
-from meltpoint.sweeps.tracking.store import view_fragments
+from meltpoint.sweeps.tracking.saved_views import fragment
+from meltpoint.sweeps.tracking.store import sweep_fragments
+from meltpoint.sweeps.tracking.views import curves_view
 from meltpoint.tests.sweeps import made_up_sweep
 from meltpoint.tests.sweeps.mlflow_server import MlflowServer
 
@@ -165,8 +168,10 @@ def dashboard(storage: Path) -> Iterator[str]:
 
 def links(storage: Path, server: str, sweep: str) -> dict[str, str]:
     """View → its address; `Dashboard` is the one that `meltpoint ui SWEEP` prints."""
-    first, *others = view_fragments(default_uri(storage), sweep).items()
-    return {name: f"{server.rstrip('/')}/{part}" for name, part in (("Dashboard", first[1]), *others)}
+    cells = sweep_fragments(default_uri(storage), sweep)[sweep]
+    experiment = cells.split("/")[2]
+    curves = fragment(experiment, curves_view([]), metadata.version("mlflow"))
+    return {name: f"{server.rstrip('/')}/{part}" for name, part in (("Dashboard", cells), ("curves", curves))}
 
 
 def without_assistant(page: Browser, server: str) -> None:

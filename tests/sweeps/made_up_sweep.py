@@ -143,14 +143,10 @@ def write(storage: Path, name: str, cell_count: int, trials: int, uri: str | Non
 
 
 def close(tracker: Tracker, ledger: Ledger, cells: list[Any]) -> SweepSummary:
-    """End a sweep whose trials are written, with a model for each cell that is none."""
+    """End a sweep whose trials are written."""
     summary = summarise(ledger)
     figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
-    model = Path(str(ledger.folder)) / "model"
-    model.mkdir(exist_ok=True)
-    (model / "MLmodel").write_text("# made up: no weights\n", encoding="utf-8")
-    opened = {cell.key: cell for cell in cells}
-    endings = cell_endings(summary, opened, is_done=True, models=dict.fromkeys(opened, model))
+    endings = cell_endings(summary, {cell.key: cell for cell in cells})
     tracker.close(figures, True, {"report.md": f"# Sweep {summary.name}\n"}, place_tags(summary), endings)
     assert tracker.trouble is None, tracker.trouble
     return summary

@@ -23,6 +23,7 @@ from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.tracking import store
 from meltpoint.sweeps.tracking.runs import Runs
+from meltpoint.sweeps.tracking.views import CellEnding
 
 BEGAN = 1.7e9
 """When the records of `make_record` began."""
@@ -103,7 +104,8 @@ def test_no_run_ends_before_it_began_though_the_clock_is_set_back_meanwhile(
         later.open(cells, "{}", BEGAN - 3600)
     later.begin(proposal, code_version(), BEGAN - 3600)
     later.write(proposal.id, [], make_record(proposal, started_at=BEGAN - 3600, seconds=3.0))
-    later.close([(cell.key, {}) for cell in cells], True, {}, {}, BEGAN - 3600)
+    for cell in cells:
+        later.cells.close(cell.key, {}, True, {}, {}, BEGAN - 3600, CellEnding(), {})
     ended = later.client.search_runs([later.experiment], max_results=1000)
     assert {run.info.status for run in ended} == {"FINISHED"}
     assert all(run.info.end_time >= run.info.start_time for run in ended)
@@ -251,7 +253,7 @@ def test_a_cell_has_one_run_though_its_creation_was_not_answered_and_gets_what_i
             made.open(cells, "{}", BEGAN)
     made.open(cells, "{}", BEGAN)
     found = made.writer.search(made.experiment)
-    assert sorted(run.info.run_id for run in found) == sorted(made.parents.values())
+    assert sorted(run.info.run_id for run in found) == sorted(made.cells.parents.values())
     for run in found:
         assert run.data.params
         assert run.inputs.dataset_inputs

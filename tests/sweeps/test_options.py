@@ -96,7 +96,7 @@ DRAWN: dict[str, Any] = {
     "retry_failed": st.booleans(), "cache_budget": BYTES, "cache_overflow": st.sampled_from(get_args(Overflow)),
     "cache_dir": st.none() | TEXTS, "cache_keep": BYTES,
     "mix_code_versions": st.booleans(), "max_workers": st.none() | st.integers(1, 99),
-    "no_epoch_checkpoints": st.booleans(), "register": st.booleans(), "grow": st.booleans(),
+    "no_epoch_checkpoints": st.booleans(), "grow": st.booleans(),
     "new_test_round": st.booleans(), "margin": st.floats(0.01, 99),
 }  # fmt: skip
 OPTIONS_DRAWN = st.builds(SweepOptions, **DRAWN)
