@@ -49,16 +49,15 @@ def sweep(options: SweepOptions) -> None:
     """Search every cell, re-run its best setting over seeds, score it once on test, export it.
 
     The cells are encoders × modes × tasks. After Ctrl-C or a reboot, the same command resumes the sweep. With more
-    trials, seeds, encoders, modes or tasks under the same name, it asks and then adds them.
+    trials, seeds, encoders, modes or tasks under the same name, add --grow.
 
     Example: meltpoint sweep --name first --encoder minilm --mode feature_extraction,fine_tuning --task sst2,mrpc
 
     A paper's whole experiment: meltpoint sweep --spec to_tune_or_not --with elmo=FOLDER --data-dir DATA
     """
-    from meltpoint.sweeps.command_line.spec_from_options import asked_spec, asked_to_grow
+    from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 
-    spec = asked_spec(options)
-    _run(spec, asked_to_grow(spec, options))
+    _run(asked_spec(options), options)
 
 
 @exit_on_error(goes_on=True)
@@ -89,7 +88,7 @@ def tune(
     Example: meltpoint tune questions.csv --time-budget 10m
     """
     began = time.monotonic()
-    from meltpoint.sweeps.command_line.spec_from_options import asked_to_grow, checked_spec, default_encoder
+    from meltpoint.sweeps.command_line.spec_from_options import checked_spec, default_encoder
     from meltpoint.sweeps.ledger.ledger import DATA, TASK
     from meltpoint.sweeps.specification.sweep_spec import check_name
     from meltpoint.sweeps.storage.files import is_object_store, storage_path
@@ -130,7 +129,7 @@ def tune(
         f"{some(spec.seeds, 'seed')} each; {budget}. The task: {task}",
         err=True,
     )
-    _keep_model(_run(spec, asked_to_grow(spec, resources)), folder)
+    _keep_model(_run(spec, resources), folder)
 
 
 def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:

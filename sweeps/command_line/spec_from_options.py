@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from meltpoint.adapters.encoders.minilm import PACKAGE
 from meltpoint.adapters.families.reference import encoder_word
-from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.early_checks import check_overrides, check_spec
 from meltpoint.sweeps.specification.spec_files import FileBlock, SpecFile
-from meltpoint.sweeps.specification.sweep_options import SEEDS, TRIALS, Resources, SweepOptions
+from meltpoint.sweeps.specification.sweep_options import SEEDS, TRIALS, SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tasks import get
 from meltpoint.tasks.core.files import expanded, is_folder
 from meltpoint.tasks.core.registry import is_task_file, unknown
-from meltpoint.tasks.core.wording import plural, some
-
-if TYPE_CHECKING:
-    from meltpoint.sweeps.ledger.ledger import Ledger
 
 LARGEST_SHARE_OF_DEFAULTS = 0.1
 """Finals of the published setting run by default if they are a smaller share of a sweep's runs."""
@@ -294,61 +287,3 @@ def encoder_name(text: str) -> str:
     folder, mark, variant = source.partition("#")
     path = expanded(folder)
     return f"{label}{family}:{path.resolve()}{mark}{variant}" if folder and is_folder(path) else text
-
-
-def asked_to_grow(spec: SweepSpec, resources: Resources) -> Resources:
-    """The resources, with `grow` set if the user agrees at the terminal.
-
-    Without a terminal, this asks no question: only `--grow` allows growth, and otherwise a larger sweep is refused.
-
-    Raises:
-        ValueError: the user does not agree; nothing was changed.
-    """
-    if resources.grow or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return resources
-    from meltpoint.sweeps.ledger.ledger import Ledger
-    from meltpoint.sweeps.results.sweep_file import read_sweep
-    from meltpoint.sweeps.storage.files import storage_folder
-
-    ledger = Ledger(storage_folder(resources.storage) / spec.name)
-    if not ledger.specification.exists():
-        return resources
-    then = read_sweep(ledger).spec
-    if not spec.growth(then) or spec.differences(then, may_grow=True):
-        return resources  # no growth to confirm, or the sweep is refused later with all differences
-    import typer
-
-    for line in question(ledger, then, spec):
-        tell(line, err=True)
-    if not typer.confirm("Continue?", err=True):
-        raise ValueError(f"Nothing was changed; sweep '{spec.name}' is the same as before.")
-    return replace(resources, grow=True)
-
-
-def question(ledger: Ledger, then: SweepSpec, now: SweepSpec) -> list[str]:
-    """The additions, their maximum work, and the cells that stay closed; one line each."""
-    from meltpoint.sweeps.results.summary import summarise
-
-    lines = [f"The sweep '{now.name}' grows: {'; '.join(now.growth(then))}.", f"{added_work(then, now)}."]
-    closed = [".".join(cell.header.key) for cell in summarise(ledger).cells if cell.closing is not None]
-    if closed:
-        names = f"{', '.join(closed[:3])}{', …' if len(closed) > 3 else ''}"
-        lines.append(
-            f"{some(len(closed), 'cell')} {'stays' if len(closed) == 1 else 'stay'} closed to more search trials, "
-            f"because test was opened ({names}); --new-test-round continues their search."
-        )
-    return lines
-
-
-def added_work(then: SweepSpec, now: SweepSpec) -> str:
-    """The number of cells that join, and the maximum of added search trials and finals, as text."""
-    # A block is not a mapping: it has its own `keys` method.
-    old, new = ({key: block for block in spec.products() for key in block.keys()} for spec in (then, now))  # noqa: SIM118
-    joining = [key for key in new if key not in old]
-    trials = sum(block.trials - (old[key].trials if key in old else 0) for key, block in new.items())
-    seeds = sum(block.seeds - (old[key].seeds if key in old else 0) for key, block in new.items())
-    finals = 2 * seeds if now.default_finals else seeds
-    return (
-        f"{some(len(joining), 'cell')} {'joins' if len(joining) == 1 else 'join'}; at most {trials} more search "
-        f"{plural('trial')} and {finals} more finals"
-    )

@@ -162,21 +162,11 @@ class ObjectPath:
         return iter([self / PurePosixPath(key).name for key in keys if key != self.key])
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
-        """The files and folders in it whose names match a pattern; `*/NAME` matches inside its folders.
-
-        If the last name of such a pattern contains wildcards too, all objects below are listed, a thousand per request.
-        """
+        """The files and folders in it whose names match a pattern; `*/NAME` matches inside its folders."""
         above, _, name = pattern.rpartition("/")
-        if above and set(name) & set("*?["):
-            return (path for path in self.files() if self._fits(path, pattern))
         if above:
-            return (path / name for path in self.glob(above) if (path / name).is_file())
+            return (path for folder in self.glob(above) for path in folder.glob(name))
         return (path for path in self.iterdir() if fnmatchcase(path.name, name))
-
-    def _fits(self, path: ObjectPath, pattern: str) -> bool:
-        """True if the names from this folder down to a path match a pattern, name by name."""
-        names, patterns = path.key[len(self.key) :].strip("/").split("/"), pattern.split("/")
-        return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
 
     def files(self) -> Iterator[ObjectPath]:
         """All objects below it, at any depth."""
