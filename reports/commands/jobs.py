@@ -8,8 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,17 +20,8 @@ from meltpoint.sweeps.specification.sweep_options import SweepOptions
 if TYPE_CHECKING:
     from meltpoint.sweeps.jobs.client import Job, JobClient
     from meltpoint.sweeps.results.summary import SweepSummary
-
-
-class Environment(StrEnum):
-    """Words of `--environment`."""
-
-    image = "image"
-    tree = "tree"
-
-
-EnvironmentOption = Annotated[
-    Environment,
+Environment = Annotated[
+    Literal["image", "tree"],
     typer.Option(
         help="image: Meltpoint is on the cluster; tree: upload this Meltpoint.", rich_help_panel="Where it runs"
     ),
@@ -56,7 +46,7 @@ AttemptNumber = Annotated[int | None, typer.Option("--attempt", min=1, help="An 
 @exit_on_error()
 @with_sweep_options(without=("address",))
 def submit(
-    options: SweepOptions, address: JobAddress = None, environment: EnvironmentOption = Environment.image,
+    options: SweepOptions, address: JobAddress = None, environment: Environment = "image",
     env: Variables = None, driver_cpus: DriverCpus = 0.0, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Submit a sweep to a Ray cluster as a job and return at once. The same command again resumes it.
@@ -74,7 +64,7 @@ def submit(
     asked = submission(options)
     variables = _variables(env or [])
     client = _client(address)
-    there = JobEnvironment(environment.value, asked.files, variables)
+    there = JobEnvironment(environment, asked.files, variables)
     for line in asked.spec.missing():
         tell(line, err=True)
     job, attempt = send(client, asked.spec.name, asked.command, asked.storage, there, code_version(), driver_cpus)

@@ -57,7 +57,7 @@ def list_names(
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """List encoders, modes, tasks, heads, tricks, spaces, specs, sweeps; `spaces --mode M`: the values that M tries."""
-    if what is Listable.sweeps:
+    if what == "sweeps":
         show_sweeps(storage, as_json)
         return
     from meltpoint.sweeps.command_line.listing import inventory, overview, parameters_of_cell
@@ -66,7 +66,7 @@ def list_names(
         raise ValueError(
             "--encoder, --task and --head need --mode, as in: list spaces --mode fine_tuning --encoder minilm."
         )
-    if mode and what is not Listable.spaces:
+    if mode and what != "spaces":
         raise ValueError(f"--mode is for spaces, not for {what or 'nothing'}; see: list spaces --mode {mode}.")
     rows = parameters_of_cell(mode, encoder or ANY_ENCODER, task, head) if mode else inventory(what) if what else []
     rows = rows if what else [*overview(), sweeps_row(storage)]

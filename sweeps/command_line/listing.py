@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, settings, tricks
-from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.families.reference import FamilyTraits
 from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.adapters.multiplier_table import Mode, Trick
@@ -18,7 +17,7 @@ from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.spec_files import SpecFile
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.task import KINDS, SPLITS, HubSource, Kind, Task
+from meltpoint.tasks.core.task import KINDS, SPLITS, Kind, Task
 
 if TYPE_CHECKING:
     from meltpoint.adapters.head import Head  # imports torch, which takes seconds
@@ -94,7 +93,14 @@ def _rows_of(layers: files.MergedEntries) -> list[Row]:
 
 
 def _encoders() -> list[Row]:
-    named = [_encoder(name) for name in encoders.names()]
+    named: list[Row] = []
+    for name in encoders.names():
+        references = [encoders.resolve(name, kind) for kind in KINDS]
+        places = [f"{one.source}@{one.revision}" if one.revision else one.source for one in references]
+        named.append({
+            "name": name, "from": list(dict.fromkeys(places)), "pooling": str(references[0].pooling or ""),
+            "summary": encoders.summary(name),
+        })  # fmt: skip
     families: list[Row] = [
         {
             "name": "elmo:FOLDER", "from": [], "pooling": "",
@@ -110,25 +116,6 @@ def _encoders() -> list[Row]:
         },
     ]  # fmt: skip
     return [*named, *families]
-
-
-def _encoder(name: str) -> Row:
-    references = [encoders.resolve(name, kind) for kind in KINDS]
-    return {
-        "name": name,
-        "from": list(dict.fromkeys(_place(reference) for reference in references)),
-        "pooling": str(references[0].pooling or ""),
-        "summary": encoders.summary(name),
-    }
-
-
-def _place(reference: EncoderReference) -> str:
-    """A folder, or `ID@COMMIT` on the hub."""
-    return f"{reference.source}@{reference.revision}" if reference.revision else reference.source
-
-
-def _modes() -> list[Row]:
-    return [_mode(modes.get(name)) for name in modes.names()]
 
 
 def _mode(mode: Mode) -> Row:
@@ -152,14 +139,11 @@ def _default_heads(mode: Mode) -> list[str]:
     return lines
 
 
-def _tasks() -> list[Row]:
-    return [_task(tasks.get(name)) for name in tasks.names()]
-
-
 def _task(task: Task) -> Row:
     return {
         "name": task.name, "kind": task.kind, "metric": task.metric, "splits": _splits(task),
-        "test_labels": task.test_labels, "folder": task.folder, "hub": _hub_id(task.hub),
+        "test_labels": task.test_labels, "folder": task.folder,
+        "hub": f"{task.hub.id}@{task.hub.revision}" if task.hub else "",
         "labels": list(task.labels), "range": list(task.label_range or ()), "description": task.description,
     }  # fmt: skip
 
@@ -170,14 +154,6 @@ def _splits(task: Task) -> list[str]:
     return [split for split in SPLITS if split in there]
 
 
-def _hub_id(hub: HubSource | None) -> str:
-    return "" if hub is None else f"{hub.id}@{hub.revision}"
-
-
-def _heads() -> list[Row]:
-    return [_head(name, heads.get(name)) for name in heads.names()]
-
-
 def _head(name: str, head: type[Head]) -> Row:
     ways = (("joint", head.joint_pairs), ("separate", head.separate_pairs))
     pairs = [way for way, serves in ways if serves and any(kinds.get(kind).is_pair for kind in head.kinds)]
@@ -185,10 +161,6 @@ def _head(name: str, head: type[Head]) -> Row:
         "name": name, "kinds": list(head.kinds), "pairs": pairs, "parameters": _parameters(head.hyperparameters),
         "summary": head.summary,
     }  # fmt: skip
-
-
-def _tricks() -> list[Row]:
-    return [_trick(trick) for trick in tricks.every()]
 
 
 def _trick(trick: Trick) -> Row:
@@ -204,19 +176,11 @@ def _parameters(parameters: tuple[Parameter, ...]) -> list[str]:
     return [f"{one.name} = {_written(one.default)}: {one.domain()}" for one in parameters]
 
 
-def _spaces() -> list[Row]:
-    return [_space(name) for name in files.shipped()]
-
-
 def _space(name: str) -> Row:
     data = documents.read(documents.SHIPPED / f"{name}.yaml")
     entries_by_key = files.parameters_of(data, f"{name}.yaml")
     ranges = [f"{key} {_range(entry)}" for key, entry in entries_by_key.items()]
     return {"name": f"{name}.yaml", "parameters": ranges, "early_stopping": _stopping(data)}
-
-
-def _specs() -> list[Row]:
-    return [_spec(spec_files.read(name)) for name in spec_files.shipped()]
 
 
 def _spec(file: SpecFile) -> Row:
@@ -264,7 +228,12 @@ def _written(value: Value) -> str:
 
 
 ROWS: Mapping[str, Callable[[], list[Row]]] = {
-    "encoders": _encoders, "modes": _modes, "tasks": _tasks, "heads": _heads, "tricks": _tricks, "spaces": _spaces,
-    "specs": _specs,
-}  # fmt: skip
+    "encoders": _encoders,
+    "modes": lambda: [_mode(modes.get(name)) for name in modes.names()],
+    "tasks": lambda: [_task(tasks.get(name)) for name in tasks.names()],
+    "heads": lambda: [_head(name, heads.get(name)) for name in heads.names()],
+    "tricks": lambda: [_trick(trick) for trick in tricks.every()],
+    "spaces": lambda: [_space(name) for name in files.shipped()],
+    "specs": lambda: [_spec(spec_files.read(name)) for name in spec_files.shipped()],
+}
 """Argument of `meltpoint list` → the function that returns its rows."""

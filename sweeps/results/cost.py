@@ -124,7 +124,6 @@ class CellCost:
         gpu_hours: the sum of these seconds × each trial's share of a GPU, in hours; 0 on CPUs. A trial that ended
             before its hardware was known is not included.
         energy_joules: the energy of all its trials; None if one of them is unknown (`energy_lacking`), or none ran.
-        energy_known_joules: the energy of the trials where it is known.
         energy_lacking: the number of trials with no known energy, or only that of their last attempt.
         energy_sources: the counters.
         peak_memory_bytes: the largest peak of any trial; None if unknown for all.
@@ -140,7 +139,6 @@ class CellCost:
     final_seconds: float = 0.0
     gpu_hours: float = 0.0
     energy_joules: float | None = None
-    energy_known_joules: float = 0.0
     energy_lacking: int = 0
     energy_sources: tuple[EnergySource, ...] = ()
     peak_memory_bytes: int | None = None
@@ -173,7 +171,7 @@ def cell_cost(
     return CellCost(
         trials=len(ran), search_seconds=worker_seconds(search), final_seconds=worker_seconds(others),
         gpu_hours=(gpu_seconds(search) + gpu_seconds(others)) / GPU_HOUR_SECONDS,
-        energy_joules=sum(known) if ran and len(known) == len(ran) else None, energy_known_joules=sum(known),
+        energy_joules=sum(known) if ran and len(known) == len(ran) else None,
         energy_lacking=len(ran) - len(known),
         energy_sources=tuple(sorted({record.energy_source for record in ran if record.energy_source is not None})),
         peak_memory_bytes=max(peaks, default=None),

@@ -14,7 +14,7 @@ from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.specification.cells import cell_name, data_spec, word_of
+from meltpoint.sweeps.specification.cells import data_spec, word_of
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import StoragePath, cache_folder, storing_folder, write
 from meltpoint.sweeps.worker.recorded import versions
@@ -43,16 +43,13 @@ def export_cells(
     Raises:
         ValueError: no cell has that name, or it has no best setting yet.
     """
-    chosen = [cell for cell in summary.cells if only in (None, cell_name(*cell.header.key))]
-    if only is not None and not chosen:
-        names = ", ".join(cell_name(*cell.header.key) for cell in summary.cells)
-        raise ValueError(f"No cell '{only}' in sweep '{summary.name}'. Cells: {names}.")
+    chosen = summary.cells if only is None else [summary.named(only)]
     if only is not None and chosen[0].best is None:
         raise ValueError(f"Cell '{only}' of sweep '{summary.name}' has no finished trial yet; see `meltpoint status`.")
     written = []
     for cell in chosen:
         if cell.best is not None:
-            path = out / f"{cell_name(*cell.header.key)}.{form}"
+            path = out / f"{cell.name}.{form}"
             space = best_space(summary, cell, cell.best)
             write(path, space.dump() if form == "yaml" else as_json(space))
             written.append(path)
@@ -224,11 +221,7 @@ def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRe
     from meltpoint.sweeps.worker.finalist_scoring import damage_of, restore
     from meltpoint.sweeps.worker.worker import WEIGHTS
 
-    results = next((one for one in summary.cells if cell_name(*one.header.key) == cell), None)
-    if results is None:
-        names = ", ".join(cell_name(*one.header.key) for one in summary.cells)
-        raise ValueError(f"No cell '{cell}' in sweep '{summary.name}'. Cells: {names}.")
-    final = results.kept
+    final = summary.named(cell).kept
     if final is None or not (ledger.checkpoint(final.id) / WEIGHTS).exists():
         raise ValueError(
             f"Cell '{cell}' has no finalist with weights; finish the sweep, or train its exported setting again."

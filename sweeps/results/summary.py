@@ -34,6 +34,7 @@ from meltpoint.sweeps.search.selection import (
     spread_on_dev,
     spread_on_test,
 )
+from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.wording import some
@@ -92,6 +93,11 @@ class CellSummary:
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items() if count)
         test = "" if self.test is None else f", test {self.test.mean:.4f}"
         return f"CellSummary({'.'.join(self.header.key)}: {counts}; {some(len(self.finals), 'final')}{test})"
+
+    @property
+    def name(self) -> str:
+        """Its name in files, E.M.T, or E.M.T.VARIANT."""
+        return cell_name(*self.header.key)
 
     @cached_property
     def seconds(self) -> float:
@@ -182,6 +188,17 @@ class SweepSummary:
     def cell(self, key: CellKey) -> CellSummary:
         """The cell with this key."""
         return next(cell for cell in self.cells if cell.header.key == key)
+
+    def named(self, name: str) -> CellSummary:
+        """The cell with this name (E.M.T).
+
+        Raises:
+            ValueError: there is none; the message lists the cells.
+        """
+        by_name = {cell.name: cell for cell in self.cells}
+        if name not in by_name:
+            raise ValueError(f"No cell '{name}' in sweep '{self.name}'. Cells: {', '.join(by_name)}.")
+        return by_name[name]
 
     @property
     def has_variants(self) -> bool:

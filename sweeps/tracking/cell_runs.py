@@ -183,7 +183,7 @@ class CellRuns:
             "all trials": of(cell_view(cell), table=True),
             **({"best trial": saved_views.run_fragment(self.experiment, best)} if best else {}),
             "files": saved_views.run_fragment(self.experiment, run_id, "artifacts"),
-            "finals": of(finals_view(every)),
+            "finals": of(finals_view()),
             "all cells": of(cells_view(every)),
         }
         scores, _, rest = ending.note.partition("\n\n")

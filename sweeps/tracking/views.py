@@ -13,7 +13,7 @@ from meltpoint.search_spaces.ranges import Fixed, Range, Real
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.sweeps.tracking.saved_views import Chart, Column, LineChart, ParallelChart, View
+from meltpoint.sweeps.tracking.saved_views import Chart, Column, View
 
 HUES = {"feature_extraction": 0.58, "fine_tuning": 0.05, "stack_and_finetune": 0.78}
 """Mode → hue: blue, orange, violet."""
@@ -103,7 +103,7 @@ TEXT = 130
 
 def sweep_views(cells: Sequence[OpenCell]) -> list[View]:
     """The named views of a sweep, in reading order; the first one is opened."""
-    return [cells_view(cells), curves_view(cells), *_settings_views(cells), finals_view(cells)]
+    return [cells_view(cells), curves_view(cells), *_settings_views(cells), finals_view()]
 
 
 def cells_view(cells: Sequence[OpenCell]) -> View:
@@ -131,8 +131,8 @@ def curves_view(cells: Sequence[OpenCell]) -> View:
 def _curves(cells: Iterable[OpenCell]) -> tuple[Chart, ...]:
     """One chart of dev scores per task, and one of the training loss."""
     tasks = list({cell.task_name: cell.task.metric for cell in cells}.items())[:MOST_CURVES]
-    dev = [LineChart(CURVES, curve(task), f"{task}: dev {metric} over steps") for task, metric in tasks]
-    return (*dev, LineChart(CURVES, "train/loss", "training loss over steps"))
+    dev = [Chart(CURVES, curve(task), f"{task}: dev {metric} over steps") for task, metric in tasks]
+    return (*dev, Chart(CURVES, "train/loss", "training loss over steps"))
 
 
 def curve(task: str) -> str:
@@ -161,21 +161,19 @@ def _settings(cells: Sequence[OpenCell], before: tuple[str, ...] = ()) -> tuple[
     ranges = {name: range_ for cell in cells for name, range_ in searched(cell.space).items()}
     columns = (*(Column("params", name) for name in before), BEST, *(Column("params", name, TEXT) for name in ranges))
     axes = (*before, *(axis(name, range_) for name, range_ in ranges.items()))
-    chart = ParallelChart(SETTINGS, axes, ("best_dev",), "searched hyperparameters and best dev score")
+    chart = Chart(SETTINGS, "best_dev", "searched hyperparameters and best dev score", axes)
     return columns, (chart,) if ranges else ()
 
 
-def finals_view(cells: Sequence[OpenCell]) -> View:
+def finals_view() -> View:
     """The finals: the seeds of a setting in one row with their means, which expands to the runs."""
     columns = (
         Column("metrics", "test_score", 120), BEST, Column("metrics", "seconds", 90),
         Column("metrics", "peak_memory_gb", TEXT), Column("params", "seed", 60), Column("params", "metric", 90),
     )  # fmt: skip
-    roles = ("final", "default")
-    folded = [setting_label(label, role) for label in cell_labels(cells).values() for role in roles]
     return View(
         "finals", "Finals (seeds of a setting in one row)", f"tags.`{FINAL_OF}` LIKE '%'", Column("tags", FINAL_OF),
-        ascending=True, columns=columns, group_by=FINAL_OF, folded=tuple(folded), name_width=300,
+        ascending=True, columns=columns, group_by=FINAL_OF, name_width=300,
     )  # fmt: skip
 
 

@@ -137,7 +137,7 @@ def test_nothing_is_left_in_latex_that_it_would_read_otherwise():
 def test_every_format_of_the_command_line_is_made(summary):
     from meltpoint.sweeps.command_line.typer_options import TableFormat
 
-    assert all(report(summary, form.value) for form in TableFormat)
+    assert all(report(summary, form) for form in get_args(TableFormat))
 
 
 TUNED, FROZEN = ("minilm", "fine_tuning", "reviews"), ("minilm", "feature_extraction", "reviews")

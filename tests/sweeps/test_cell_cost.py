@@ -67,7 +67,7 @@ def test_energy_is_none_where_a_trial_or_an_earlier_attempt_does_not_tell_it() -
     resumed = record(2, seconds_before=30.0, resumed_after_epochs=1, **joules(4.0))
     assert cell_cost([whole], whole, []).energy_joules == 10.0
     cost = cell_cost([whole, without, resumed], whole, [])
-    assert (cost.energy_joules, cost.energy_known_joules, cost.energy_lacking) == (None, 10.0, 2)
+    assert (cost.energy_joules, cost.energy_lacking) == (None, 2)
     assert cell_cost([], None, []) == CellCost()
 
 

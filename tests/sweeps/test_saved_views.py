@@ -124,24 +124,15 @@ def test_every_view_of_a_sweep_fits_into_a_tag(count: int) -> None:
     assert max(map(len, tags.values())) <= MAX_TAG_LENGTH
 
 
-def test_rows_stay_open_where_their_names_do_not_fit() -> None:
-    wide = View("w", "w", "", Column("tags", "x"), group_by="x", folded=tuple(f"{n * 7919:x} row" for n in range(9999)))
-    (value,) = tags_of([wide], 0, VERSION).values()
-    state = by_hand(json.loads(value)["state"])
-    assert state["groupsExpanded"] == {}
-    assert state["groupBy"] == {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": "x"}]}
-
-
 def test_a_view_that_cannot_fit_is_refused() -> None:
     with pytest.raises(ValueError, match=r"sharedViewState\.w is too long for a tag: \d+ of 5000"):
         tags_of([View("w", "w", "".join(f"{n * 7919:x}" for n in range(9999)), Column("tags", "x"))], 0, VERSION)
 
 
-def test_the_finals_of_a_setting_are_one_closed_row() -> None:
+def test_the_finals_of_a_setting_are_one_row() -> None:
     (finals,) = (view for view in sweep_views(cells_of(3)) if view.id == "finals")
     state = saved_views.state_of(finals)
     assert state["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "meltpoint.final_of"}]
-    assert state["groupsExpanded"]["tag.meltpoint.final_of.🔥 sst2 · best setting"] is False
 
 
 def test_the_parallel_coordinates_of_a_cell_have_what_is_searched_and_logarithms_where_the_range_is() -> None:
