@@ -7,7 +7,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -33,21 +32,13 @@ Variables = Annotated[
         rich_help_panel="Where it runs",
     ),
 ]  # fmt: skip
-DriverCpus = Annotated[
-    float,
-    typer.Option(
-        "--driver-cpus", min=0, help="CPUs reserved for the driver, on any node; 0 runs it on the head.",
-        rich_help_panel="Where it runs",
-    ),
-]  # fmt: skip
-AttemptNumber = Annotated[int | None, typer.Option("--attempt", min=1, help="An earlier attempt; the last otherwise.")]
 
 
 @exit_on_error()
 @with_sweep_options(without=("address",))
 def submit(
     options: SweepOptions, address: JobAddress = None, environment: Environment = "image",
-    env: Variables = None, driver_cpus: DriverCpus = 0.0, as_json: AsJson = False,
+    env: Variables = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Submit a sweep to a Ray cluster as a job and return at once. The same command again resumes it.
 
@@ -67,7 +58,7 @@ def submit(
     there = JobEnvironment(environment, asked.files, variables)
     for line in asked.spec.missing():
         tell(line, err=True)
-    job, attempt = send(client, asked.spec.name, asked.command, asked.storage, there, code_version(), driver_cpus)
+    job, attempt = send(client, asked.spec.name, asked.command, asked.storage, there, code_version())
     url = client.url
     if as_json:
         print_json({"job": job, "sweep": asked.spec.name, "attempt": attempt, "address": url})
@@ -81,21 +72,20 @@ def submit(
 def logs(
     name: NameArgument, address: JobAddress = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
-    attempt: AttemptNumber = None,
 ) -> None:  # fmt: skip
     """Print the output of a submitted sweep. With -f, exit with status 1 if the job failed or was stopped."""
     from meltpoint.sweeps.jobs.client import last_attempt
 
     client = _client(address)
-    job = last_attempt(name, client.jobs(), attempt)
+    job = last_attempt(name, client.jobs())
     if follow:
         try:
-            job = client.follow(job.name, _write)
+            job = client.follow(job.name, show)
         except KeyboardInterrupt:
             complain(f"{job.name} is still running; `meltpoint stop {name}` ends it.")
             raise typer.Exit(DONE) from None
     else:
-        _write(client.log(job.name))
+        show(client.log(job.name))
     if job.is_over:
         tell(in_words(job), err=True)
     if follow and job.status != "SUCCEEDED":
@@ -144,10 +134,6 @@ def _variables(names: list[str]) -> dict[str, str]:
         if name not in os.environ:
             raise ValueError(f"--env {name} is not set here; export it first.")
     return {name: os.environ[name] for name in names}
-
-
-def _write(text: str) -> None:
-    show(text)
 
 
 def in_words(job: Job) -> str:
@@ -205,20 +191,21 @@ def is_here(name: str, storage: str) -> bool:
 def _ask_for_status(client: JobClient, name: str, job: Job, as_json: bool) -> None:
     """Show the status of a sweep whose storage only the cluster sees."""
     from meltpoint.sweeps.command_line.submission import PYTHON
-    from meltpoint.sweeps.jobs.client import STORAGE
-    from meltpoint.sweeps.jobs.sweep_job import ask, environment_of
+    from meltpoint.sweeps.jobs.client import ENVIRONMENT, STORAGE
+    from meltpoint.sweeps.jobs.sweep_job import IMAGE, TREE, ask
 
     words = [*PYTHON, "status", name, f"--storage={job.metadata.get(STORAGE, '')}", *(["--json"] if as_json else [])]
     width = {"COLUMNS": str(shutil.get_terminal_size().columns)}
-    answer = ask(client, name, words, replace(environment_of(job), variables=width))
+    kind = IMAGE if job.metadata.get(ENVIRONMENT, IMAGE) == IMAGE else TREE
+    is_answered, text = ask(client, name, words, kind, width)
     if as_json:
-        found = json.loads(answer.text) if answer.ok else {"name": name, "state": None, "cells": []}
+        found = json.loads(text) if is_answered else {"name": name, "state": None, "cells": []}
         print_json({**found, "job": _as_json(job, client)})
     else:
         tell(in_words(job))
-        _write(answer.text if answer.ok else f"No table: {answer.text}")
-        _say_which_counts([job] if answer.ok else [])
-    if not answer.ok and job.is_over:
+        show(text if is_answered else f"No table: {text}")
+        _say_which_counts([job] if is_answered else [])
+    if not is_answered and job.is_over:
         raise typer.Exit(FAILED)
 
 

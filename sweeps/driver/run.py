@@ -161,7 +161,6 @@ def _opened(
         planner.recall(ledger.unfinished())
         tracker = Tracker(spec.name, uri, storage, say)
         tracker.open(cells, spec.model_dump_json(), planner.is_complete())
-        tracker.catch_up(planner.counted())
         progress = Progress(lambda: list(planner.cells.values()), console)
         driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
         progress.remaining.slots = lambda: driver.slots

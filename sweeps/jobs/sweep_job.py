@@ -98,7 +98,7 @@ class JobEnvironment:
 
 
 def submit(
-    client: JobClient, sweep: str, command: str, storage: str, environment: JobEnvironment, code: str, cpus: float
+    client: JobClient, sweep: str, command: str, storage: str, environment: JobEnvironment, code: str
 ) -> tuple[str, int]:
     """Send an attempt at a sweep.
 
@@ -106,7 +106,6 @@ def submit(
         command: a line for the cluster's shell.
         storage: the folder of all sweeps there.
         code: the version of the code here, shown with the job.
-        cpus: CPUs reserved for the driver.
 
     Returns:
         the job's name and the attempt's number.
@@ -125,7 +124,7 @@ def submit(
     name = job_name(sweep, number)
     facts = {SWEEP: sweep, STORAGE: storage, ENVIRONMENT: environment.kind, CODE: code, "job_name": name}
     with environment.packed() as runtime_env:
-        client.submit(name, command, runtime_env, facts, cpus)
+        client.submit(name, command, runtime_env, facts)
     return name, number
 
 
@@ -139,33 +138,29 @@ def stop(client: JobClient, job: Job) -> Job:
     return client.wait(job.name, STOP_WAIT_SECONDS + 30)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """The answer of a command that ran on the cluster.
-
-    Attributes:
-        ok: true if it ended with status 0.
-        text: its output.
-    """
-
-    ok: bool
-    text: str
-
-
-def ask(client: JobClient, sweep: str, words: list[str], environment: JobEnvironment) -> Answer:
+def ask(client: JobClient, sweep: str, words: list[str], kind: str, variables: Mapping[str, str]) -> tuple[bool, str]:
     """Run a short command on the cluster as a separate job.
 
     The job stays on the cluster's list until the next call: Ray relists a job that is removed soon after its end.
 
+    Args:
+        kind: the kind of the sweep's `JobEnvironment`.
+        variables: environment variables.
+
+    Returns:
+        Whether it ended with status 0, and its output.
+
     Raises:
         ValueError: it did not end in time, or could not start.
     """
-    _forget_answers(client, sweep)
+    for job in client.jobs():
+        if job.name.startswith(f"{sweep}{ASKING}") and job.is_over:
+            client.forget(job.name)
     token = secrets.token_hex(8)
     name = f"{sweep}{ASKING}{token}"
     # Ray's own first line may appear in the log at any time before the command ends: print the output at the end.
     line = f'said=$({shlex.join(words)} 2>&1); status=$?; echo {token}; printf "%s\\n" "$said"; exit $status'
-    with environment.packed() as runtime_env:
+    with JobEnvironment(kind, variables=variables).packed() as runtime_env:
         client.submit(name, line, runtime_env, {"job_name": name})
     job = client.wait(name, ASK_SECONDS)
     if not job.is_over:
@@ -174,16 +169,4 @@ def ask(client: JobClient, sweep: str, words: list[str], environment: JobEnviron
     _, began, text = client.log(name).partition(f"{token}\n")
     if not began:
         raise ValueError(f"{client.url}: the job {name} did not start ({' '.join(job.message.split())[:300]}).")
-    return Answer(job.status == "SUCCEEDED", text)
-
-
-def _forget_answers(client: JobClient, sweep: str) -> None:
-    """Remove the short jobs of earlier calls from the cluster's list."""
-    for job in client.jobs():
-        if job.name.startswith(f"{sweep}{ASKING}") and job.is_over:
-            client.forget(job.name)
-
-
-def environment_of(job: Job) -> JobEnvironment:
-    """An environment that can read the status of a job's sweep: the cluster's, or this machine's package."""
-    return JobEnvironment(IMAGE if job.metadata.get(ENVIRONMENT, IMAGE) == IMAGE else TREE)
+    return job.status == "SUCCEEDED", text

@@ -13,7 +13,7 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, spreads_json
 from meltpoint.sweeps.specification.cells import data_spec, word_of
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import StoragePath, cache_folder, storing_folder, write
@@ -77,6 +77,12 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
     """The provenance of a best setting: scores, seeds, data, versions, hardware, MLflow runs."""
     data = data_spec(spec, word_of(spec, cell.header.task))
     variant = {"variant": cell.header.variant} if cell.header.variant else {}
+    default = {
+        "default": {
+            "is_best": best.setting == cell.header.published, "seeds": [final.seed for final in cell.default_finals],
+            **spreads_json(cell.default_dev, cell.default_test),
+        }
+    } if cell.default_finals else {}  # fmt: skip
     mixed = {"code_versions": [use.as_json() for use in cell.code_uses]} if cell.mixes_code else {}
     return {
         "sweep": spec.name, **variant, "metric": best.metric, "trial": best.id, "mlflow_run_id": best.mlflow_run_id,
@@ -89,9 +95,7 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
             }
             for f in cell.finals
         ],
-        "dev_mean": cell.dev.mean if cell.dev else None, "dev_std": cell.dev.std if cell.dev else None,
-        "test_mean": cell.test.mean if cell.test else None, "test_std": cell.test.std if cell.test else None,
-        **_of_the_default(cell, best),
+        **spreads_json(cell.dev, cell.test), **default,
         "data": {
             "task": data.task, "data_dir": data.data_dir, "max_train_examples": data.max_train_examples,
             "max_dev_examples": data.max_dev_examples, "test_from": data.test_from,
@@ -102,20 +106,6 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
         **({} if best.micro_batch_size is None else {"micro_batch_size": best.micro_batch_size}),
         "hardware": best.hardware.model_dump() if best.hardware else None,
         "code": best.code_version, **mixed, "versions": versions(),
-    }  # fmt: skip
-
-
-def _of_the_default(cell: CellSummary, best: TrialRecord) -> dict[str, Any]:
-    """The scores of the published setting's finals; empty if it has none."""
-    dev, test = cell.default_dev, cell.default_test
-    if not cell.default_finals:
-        return {}
-    return {
-        "default": {
-            "is_best": best.setting == cell.header.published, "seeds": [final.seed for final in cell.default_finals],
-            "dev_mean": dev.mean if dev else None, "dev_std": dev.std if dev else None,
-            "test_mean": test.mean if test else None, "test_std": test.std if test else None,
-        }
     }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mlflow.entities import DatasetInput, Metric, Run, RunTag
+from mlflow.entities import Metric, Run, RunTag
 
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -16,7 +16,6 @@ from meltpoint.sweeps.tracking.run_contents import (
     RunWriter,
     cell_params,
     cell_tags,
-    data_input,
     ended_at,
     milliseconds,
 )
@@ -92,7 +91,6 @@ class CellRuns:
         self.writer.begun[run_id] = run.info.start_time
         if not run.data.params:
             self.files.write(run_id, self.addresses[run_id], "space.yaml", cell.space.dump())
-            self.client.log_inputs(run_id, [DatasetInput(*data_input(cell))])
             self.writer.log(run_id, [], cell_params(cell), [])  # last: it marks a complete run
 
     def note_best(self, record: TrialRecord, run_id: str) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
-from mlflow.entities import Dataset, InputTag, Metric, Param, Run, RunTag
+from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.training.epochs import EpochResult
@@ -74,16 +73,6 @@ def trial_params(trial: Trial, cell: OpenCell) -> list[Param]:
         if is_logarithmic(range_) and isinstance(value := trial.setting.get(name), int | float) and value > 0
     ]
     return cell_params(cell) + [Param(name, str(value)) for name, value in setting.items()] + logs
-
-
-def data_input(cell: OpenCell) -> tuple[Dataset, list[InputTag]]:
-    """A cell's data set as a run's input: name, digest and size. Its texts are not sent to MLflow."""
-    profile = json.dumps({"train_examples": cell.train_examples, "dev_examples": cell.dev_examples})
-    data = Dataset(
-        name=cell.task_name, digest=cell.data_fingerprint, source_type="meltpoint",
-        source=json.dumps({"data_dir": cell.data.data_dir, "notes": list(cell.notes)}), profile=profile,
-    )  # fmt: skip
-    return data, [InputTag("mlflow.data.context", "train and dev")]
 
 
 def cell_tags(sweep: str, cell: OpenCell, trial: str, role: str, status: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 
-from mlflow.entities import DatasetInput, Run, RunTag
+from mlflow.entities import Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from meltpoint.adapters.training.epochs import EpochResult
@@ -29,7 +29,6 @@ from meltpoint.sweeps.tracking.run_contents import (
     STATUS,
     Key,
     RunWriter,
-    data_input,
     ended_at,
     ending,
     epoch_metrics,
@@ -58,7 +57,7 @@ class Runs:
         doubtful: keys as in `known`, for runs whose creation failed but may have succeeded without an answer.
         cell_of: trial id → its cell.
         logged: trial id → the steps of the epochs that MLflow has.
-        unsent: trial id → the trial, if MLflow does not have its data set and parameters.
+        unsent: trial id → the trial, if MLflow does not have its parameters.
     """
 
     def __init__(self, sweep: str, uri: str, storage: StoragePath) -> None:
@@ -192,22 +191,15 @@ class Runs:
         """
         key = (trial.id, code)
         self.cell_of[trial.id] = self.cells.cells[trial.cell]
-        run_id = self.known.get(key) or (self._find_doubtful(key) if key in self.doubtful else None)
+        if key in self.doubtful:
+            self._take_stock()
+        run_id = self.known.get(key)
         if run_id is None:
             run_id = self._create(trial, code, milliseconds(started_at))
         else:
             self._reopen(trial, run_id)
         self.known[key] = self.runs[trial.id] = run_id
         self.doubtful.discard(key)
-
-    def _find_doubtful(self, key: Key) -> str | None:
-        """The run whose creation seemed to fail, if MLflow created it after all."""
-        runs = [
-            run
-            for run in self.writer.search(self.experiment, f"tags.`meltpoint.trial` = '{key[0]}'")
-            if identity(run) == key
-        ]
-        return self._only(key, runs).info.run_id if runs else None
 
     def _create(self, trial: Trial, code: str, started_at: int) -> str:
         cell = self.cell_of[trial.id]
@@ -257,8 +249,6 @@ class Runs:
             self.logged[trial] = self._steps(run_id)
         logged = self.logged[trial]
         new = self.unsent.get(trial)
-        if new is not None:  # before the setting, which marks a complete run
-            self.client.log_inputs(run_id, [DatasetInput(*data_input(cell))])
         metrics = [metric for epoch in epochs if epoch.step not in logged for metric in epoch_metrics(epoch, cell)]
         values, tags = ([], []) if record is None else ending(record)
         if record is not None and self.cells.is_best_so_far(record):

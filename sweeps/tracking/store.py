@@ -90,10 +90,6 @@ def _make_store(uri: str, path: Path) -> None:
     temporary.rename(path)
 
 
-OF_SWEEPS = {SPECIFICATION, "meltpoint.specification"}
-"""Tags that identify sweeps: the current one, and the one of versions up to 0.1."""
-
-
 def sweep_fragments(uri: str, name: str | None = None) -> dict[str, str]:
     """Sweep → the URL of its cells, after the server's address; newest sweep first.
 
@@ -118,7 +114,7 @@ def _sweeps(uri: str) -> dict[str, Experiment]:
     except (MlflowException, OSError) as error:
         reason = redacted((str(error).strip() or type(error).__name__).splitlines()[0])
         raise ValueError(f"MLflow at {redacted(uri)} does not answer ({reason}); see `meltpoint doctor`.") from None
-    return {experiment.name: experiment for experiment in found if OF_SWEEPS & experiment.tags.keys()}
+    return {experiment.name: experiment for experiment in found if SPECIFICATION in experiment.tags}
 
 
 def cells_fragment(experiment: Experiment, version: str) -> str:

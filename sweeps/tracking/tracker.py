@@ -2,8 +2,8 @@
 
 The ledger is authoritative: it has every epoch and the times of every ended trial. A record can be written to MLflow
 again at any time, because the trial's identity finds its run, and data that MLflow already has are skipped. An outage
-thus needs no replay: `Unwritten` keeps the latest state of each trial until MLflow has it, and `catch_up` and
-`reconcile` compare MLflow with the ledger's records. Only the end of a sweep waits for MLflow (`reconcile`, `close`),
+thus needs no replay: `Unwritten` keeps the latest state of each trial until MLflow has it, and `reconcile`
+compares MLflow with the ledger's records. Only the end of a sweep waits for MLflow (`reconcile`, `close`),
 and not for long.
 """
 
@@ -107,12 +107,6 @@ class Tracker:
         self._thread.start()
         # Starts early: MLflow takes seconds to import, and to create its first tables.
         self._do(lambda runs: runs.write_views())
-
-    def catch_up(self, records: Iterable[TrialRecord]) -> None:
-        """Write all records that MLflow lacks, for example those of a killed driver, without waiting."""
-        kept = list(records)
-        if kept:
-            self._do(lambda runs: self._fill_in(runs, kept))
 
     def begin(self, trial: Trial, code: str, started_at: float) -> None:
         """Record that a trial starts: create its run, or reopen its run from before an interruption.

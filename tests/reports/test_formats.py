@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 from hypothesis import given

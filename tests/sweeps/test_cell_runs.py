@@ -66,14 +66,11 @@ def others(proposal: Trial, *names: str) -> list[Trial]:
     return [proposal.model_copy(update={"id": name * 16, "number": place}) for place, name in enumerate(names, 1)]
 
 
-def test_a_trial_has_its_name_its_colour_its_data_and_the_logarithms_of_what_is_searched_so(
-    runs, cell, proposal, make_record
-):
+def test_a_trial_has_its_name_its_colour_and_the_logarithms_of_what_is_searched_so(runs, cell, proposal, make_record):
     train(runs, proposal, make_record(proposal))
     run = runs.client.get_run(runs.runs[proposal.id])
     assert run.info.run_name == "🔥 tiny_reviews · trial 1"
     assert run.data.tags["mlflow.runColor"].startswith("#")
-    assert run.inputs.dataset_inputs[0].dataset.digest == cell.data_fingerprint
     logs = {name for name in run.data.params if name.startswith("log10 ")}
     wanted = {f"log10 {name}" for name, one in cell.space.parameters.items() if getattr(one, "log", False)}
     assert logs == wanted
@@ -194,13 +191,11 @@ def test_the_address_of_a_sweep_opens_its_view_of_cells_once_that_is_written(run
         sweep_fragments(runs.uri, "other")
 
 
-def test_an_experiment_shows_no_tag_and_one_of_an_older_version_is_found_too(runs):
+def test_an_experiment_shows_no_tag(runs):
     """MLflow's pages show the tags that do not begin with `mlflow.`."""
     tags = runs.client.get_experiment(runs.experiment).tags
     assert tags
     assert all(tag.startswith("mlflow.") for tag in tags)
-    older = runs.client.create_experiment(f"{runs.sweep} older", tags={"meltpoint.specification": "{}"})
-    assert f"#/experiments/{older}/" in sweep_fragments(runs.uri)[f"{runs.sweep} older"]
 
 
 def test_another_version_of_mlflow_gets_no_views_and_plain_links(runs, cell, proposal, make_record):

@@ -178,7 +178,7 @@ def test_a_server_that_takes_requests_and_never_answers_makes_nobody_wait(server
     begun.end_whole(server)
 
 
-SLOW = ("experiments/create", "runs/log-batch", "runs/update", "runs/log-inputs", "runs/search")
+SLOW = ("experiments/create", "runs/log-batch", "runs/update", "runs/search")
 
 
 @pytest.mark.parametrize("path", ["runs/create", *(pytest.param(path, marks=pytest.mark.slow) for path in SLOW)])
