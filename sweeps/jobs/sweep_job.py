@@ -44,7 +44,7 @@ def copy_tree(root: Path, target: Path) -> None:
         is_top = Path(folder) == root
         if not is_top and "pyvenv.cfg" in names:
             return set(names)
-        made = LEFT_OUT if is_top else {"__pycache__", "node_modules"}
+        made = {"__pycache__", "node_modules"} | (LEFT_OUT if is_top else set())
         paths = [Path(folder, name) for name in names]
         return {
             path.name for path in paths
