@@ -110,9 +110,6 @@ def trials_at_a_time(records: Sequence[TrialRecord]) -> float:
     return max(1.0, worker_seconds(records) / covered) if covered else 1.0
 
 
-GPU_HOUR_SECONDS = 3600.0
-
-
 @dataclass(frozen=True)
 class CellCost:
     """The cost of a cell's trials. Trials that share a run are counted once.
@@ -165,12 +162,16 @@ def cell_cost(
     ran = [record for record in records if record.answered_by is None]
     search = [record for record in ran if record.role == "search"]
     others = [record for record in ran if record.role != "search"]
-    known = [joules for record in ran if (joules := energy_of(record)) is not None]
+    # Of a trial that resumed, the energy of its earlier attempt is lost.
+    known = [record.energy_joules for record in ran if record.energy_joules is not None and not record.seconds_before]
     peaks = [record.peak_memory_bytes for record in ran if record.peak_memory_bytes is not None]
-    run_seconds = [seconds_of_a_run(record) for record in finals or ([best] if best else [])]
+    run_seconds = [
+        sum(epoch.train_seconds + epoch.dev_seconds for epoch in record.epochs)
+        for record in finals or ([best] if best else [])
+    ]
     return CellCost(
         trials=len(ran), search_seconds=worker_seconds(search), final_seconds=worker_seconds(others),
-        gpu_hours=(gpu_seconds(search) + gpu_seconds(others)) / GPU_HOUR_SECONDS,
+        gpu_hours=(gpu_seconds(search) + gpu_seconds(others)) / 3600,
         energy_joules=sum(known) if ran and len(known) == len(ran) else None,
         energy_lacking=len(ran) - len(known),
         energy_sources=tuple(sorted({record.energy_source for record in ran if record.energy_source is not None})),
@@ -179,16 +180,6 @@ def cell_cost(
         trained_parameters=best.trained_parameters if best else None,
         seconds_of_a_final=statistics.median(run_seconds) if run_seconds else None,
     )  # fmt: skip
-
-
-def energy_of(record: TrialRecord) -> float | None:
-    """A trial's energy; None if an earlier attempt, whose energy is lost, trained some of its epochs."""
-    return record.energy_joules if record.seconds_before == 0.0 else None
-
-
-def seconds_of_a_run(record: TrialRecord) -> float:
-    """The time of a trial's epochs, training and scoring on dev."""
-    return sum(epoch.train_seconds + epoch.dev_seconds for epoch in record.epochs)
 
 
 def gpu_seconds(records: Iterable[TrialRecord]) -> float:

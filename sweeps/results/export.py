@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -132,9 +131,6 @@ def order_of(spec: SweepSpec, record: TrialRecord, ledger: Ledger) -> Order:
 
 
 Form = Literal["model", "transformers", "onnx"]
-WORDS: Mapping[Form, str] = {
-    "model": "a folder of Meltpoint", "transformers": "a folder of transformers", "onnx": "an ONNX file",
-}  # fmt: skip
 CARD = "README.md"
 """The model card, by the hub's name for it."""
 KEPT = "model"
@@ -176,30 +172,30 @@ def export_finalist(
         ValueError: the cell does not exist or has no finalist, its weights were deleted, or the finalist cannot have
             that form: transformers has no class for its head, the extra `onnx` is not installed, or the scores differ.
     """
-    final, order, trainer = _finalist(ledger, summary, cell)
-    folder = out / (name or f"{cell}.{form}")
-    with storing_folder(folder) as local:
-        try:
-            _save(local, form, order, trainer, _facts(summary, final))
-        except ValueError as error:
-            raise ValueError(f"Cell '{cell}' cannot be exported as {WORDS[form]}: {error}") from None
-        if card is not None:
-            write(local / CARD, card)
-    return folder
-
-
-def _save(folder: Path, form: Form, order: Order, trainer: Trainer, facts: Mapping[str, Any]) -> None:
     # Imported here because these imports take seconds, and every sweep imports this module.
     from meltpoint.adapters.exported_model import save_folder
     from meltpoint.adapters.exported_transformers import save_onnx_folder, save_transformers_folder
 
-    described = (folder, trainer.model, trainer.data.task, order.mode, order.head, order.setting)
-    if form == "model":
-        save_folder(*described, trainer.precision, facts)
-    elif form == "transformers":
-        save_transformers_folder(*described, facts)
-    else:
-        save_onnx_folder(*described, facts, trainer.data.dev)
+    final, order, trainer = _finalist(ledger, summary, cell)
+    facts = {
+        "sweep": summary.name, "trial": final.id, "seed": final.seed, "dev": final.dev, "test": final.test,
+        "code": final.code_version,
+    }  # fmt: skip
+    folder = out / (name or f"{cell}.{form}")
+    with storing_folder(folder) as local:
+        described = (local, trainer.model, trainer.data.task, order.mode, order.head, order.setting)
+        try:
+            if form == "model":
+                save_folder(*described, trainer.precision, facts)
+            elif form == "transformers":
+                save_transformers_folder(*described, facts)
+            else:
+                save_onnx_folder(*described, facts, trainer.data.dev)
+        except ValueError as error:
+            raise ValueError(f"Cell '{cell}' cannot be exported with --{form}: {error}") from None
+        if card is not None:
+            write(local / CARD, card)
+    return folder
 
 
 def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRecord, Order, Trainer]:
@@ -220,11 +216,3 @@ def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRe
     if (damage := damage_of(order)) is not None:
         raise ValueError(f"Cell '{cell}': {damage}; restore the file, or train its exported setting again.")
     return final, order, restore([order])
-
-
-def _facts(summary: SweepSummary, final: TrialRecord) -> dict[str, Any]:
-    """The sweep, the trial and the scores that an exported finalist's folder names."""
-    return {
-        "sweep": summary.name, "trial": final.id, "seed": final.seed, "dev": final.dev, "test": final.test,
-        "code": final.code_version,
-    }  # fmt: skip

@@ -50,10 +50,6 @@ exec "$@"
 is closed: the kernel closes it when the parent process ends, even by SIGKILL."""
 
 
-class Terminated(KeyboardInterrupt):
-    """The exception for a signal in `ENDING`."""
-
-
 def serve(storage: StoragePath, tracking_uri: str | None, port: int, name: str | None = None) -> int:
     """Show a store in MLflow's dashboard until the user ends it; for a tracking server, only print its URL.
 
@@ -219,7 +215,7 @@ def _terminable() -> Iterator[None]:
     """Turn signals in `ENDING` into an exception while the server runs, to end it; with `nohup`, SIGHUP is ignored."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        raise Terminated
+        raise KeyboardInterrupt
 
     heeded = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, end) for number in heeded}

@@ -18,15 +18,11 @@ Key = tuple[str, ...]
 
 STATUS = "meltpoint.status"
 CODE = "meltpoint.code_version"
-RESUMED = "meltpoint.resumed_after_epochs"
-MICRO_BATCH = "meltpoint.micro_batch_size"
 SUGGESTED_BY = "meltpoint.suggested_by"
 COLOUR = "mlflow.runColor"
 """The tag in which MLflow's dashboard stores a run's colour."""
 NOTE = "mlflow.note.content"
 """The tag that MLflow's dashboard shows as a run's description, in Markdown."""
-OF_ATTEMPT = (RESUMED, MICRO_BATCH)
-"""Optional tags of the attempt that ended a trial; a new attempt starts without them."""
 LAST_METRIC = "dev_seconds"
 """The last metric of an epoch. A run that has it has the full epoch, because a batch's metrics are written in order."""
 FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
@@ -142,9 +138,9 @@ def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
     if said := [*([record.error] if record.error else []), *record.result_notes()]:
         tags[NOTE] = "; ".join(said)
     if record.resumed_after_epochs:
-        tags[RESUMED] = str(record.resumed_after_epochs)
+        tags["meltpoint.resumed_after_epochs"] = str(record.resumed_after_epochs)
     if record.micro_batch_size is not None:
-        tags[MICRO_BATCH] = str(record.micro_batch_size)
+        tags["meltpoint.micro_batch_size"] = str(record.micro_batch_size)
     if record.answered_by:
         tags["meltpoint.answered_by"] = record.answered_by
     metrics = [Metric(name, value, when, step) for name, value in values.items()]

@@ -25,7 +25,6 @@ from meltpoint.sweeps.tracking.run_contents import (
     FINISHED,
     LAST_METRIC,
     NOTE,
-    OF_ATTEMPT,
     STATUS,
     Key,
     RunWriter,
@@ -221,11 +220,7 @@ class Runs:
         self.client.update_run(run_id, status="RUNNING")
         self.client.set_tag(run_id, STATUS, "running")
         self.logged[trial.id] = self._steps(run_id)
-        data = self.client.get_run(run_id).data
-        for tag in OF_ATTEMPT:
-            if tag in data.tags:
-                self.client.delete_tag(run_id, tag)
-        if not data.params:
+        if not self.client.get_run(run_id).data.params:
             self.unsent[trial.id] = trial
 
     def _steps(self, run_id: str) -> set[int]:
