@@ -170,17 +170,6 @@ def test_a_storage_without_a_store_is_refused_and_none_is_made(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "mlflow.db").write_text("these are notes, not tables", encoding="utf-8")
-    with pytest.raises(ValueError, match="is not an MLflow store"):
-        dashboard.serve(tmp_path, None, free_ports(1)[0])
-
-
-def test_a_folder_of_files_is_refused_with_the_way_to_move_its_runs(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="migrate-filestore"):
-        dashboard.serve(tmp_path, str(tmp_path / "mlruns"), free_ports(1)[0])
-
-
 def test_a_taken_port_is_refused_before_a_server_starts(storage: Path) -> None:
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
@@ -233,14 +222,6 @@ def test_a_server_that_ends_at_once_is_reported_and_not_waited_for(capfd: pytest
     assert out == ""
     assert "boom" in err
     assert "did not start (status 3)" in err
-
-
-def test_the_server_reads_its_own_files_as_utf_8_in_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONUTF8", "0")
-    variables = dashboard.environment("sqlite:///x.db") | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
-    words = [sys.executable, "-c", "from mlflow.server.auth.config import read_auth_config; read_auth_config()"]
-    read = subprocess.run(words, env=variables, capture_output=True, encoding="utf-8", check=False)
-    assert read.returncode == 0, read.stderr
 
 
 def test_the_stores_password_is_not_on_the_command_line(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import colorsys
 import json
 import zlib
 from types import SimpleNamespace
@@ -11,18 +10,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from meltpoint.sweeps.ledger.records import Trial
-from meltpoint.sweeps.search.cell_progress import trial_label
 from meltpoint.sweeps.tracking import saved_views
 from meltpoint.sweeps.tracking.saved_views import MAX_TAG_LENGTH, Column, View, fragment, tags_of
 from meltpoint.sweeps.tracking.views import (
     LOG,
     cell_labels,
     cell_view,
-    colour,
     every_view,
     searched,
-    short_encoder,
     sweep_views,
 )
 from meltpoint.tests.sweeps.made_up_sweep import cells_of
@@ -38,34 +33,6 @@ def test_a_cell_is_named_by_symbol_and_task_and_by_the_encoder_where_there_are_s
     assert list(cell_labels([cell(), cell(mode="feature_extraction")]).values()) == ["🔥 sst2", "❄ sst2"]
     both = cell_labels([cell(), cell("hf:FacebookAI/roberta-large", variant="short")])
     assert list(both.values()) == ["🔥 sst2 · minilm", "🔥 sst2 · short · roberta-large"]
-
-
-@pytest.mark.parametrize(
-    ("role", "number", "seed", "label"),
-    [("search", 6, 0, "trial 7"), ("final", 1, 2, "final, seed 2"), ("default", 0, 0, "default, seed 0")],
-)
-def test_trials_count_from_one_and_finals_by_seed(role, number, seed, label) -> None:
-    trial = Trial(id="a", number=number, encoder="e", mode="m", task="t", role=role, seed=seed, setting={})
-    assert trial_label(trial) == label
-
-
-@pytest.mark.parametrize("encoder", ["minilm", "hf:org/minilm", "hf:/models/minilm/", "elmo:minilm"])
-def test_an_encoders_short_name_has_no_folder(encoder: str) -> None:
-    assert short_encoder(encoder) == "minilm"
-
-
-def parts(text: str) -> tuple[float, float, float]:
-    return colorsys.rgb_to_hls(*(int(text[place : place + 2], 16) / 255 for place in (1, 3, 5)))
-
-
-def test_a_mode_has_one_hue_and_its_trials_differ_in_lightness() -> None:
-    trials = [colour("fine_tuning", number) for number in range(16)]
-    assert len(set(trials)) == 16
-    assert all(len(one) == 7 and one[0] == "#" for one in trials)
-    hues = [parts(one)[0] for one in [*trials, colour("fine_tuning")]]
-    assert max(hues) - min(hues) < 0.02
-    assert abs(hues[0] - parts(colour("feature_extraction"))[0]) > 0.2
-    assert parts(colour("a mode of one's own"))[0] == pytest.approx(0.36, abs=0.01)
 
 
 VERSION = "3.17.2"
@@ -93,11 +60,6 @@ def test_a_named_view_is_a_tag_with_its_name_its_time_and_its_state() -> None:
     assert state["searchFilter"] == "tags.`a` = 'b'"
     assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`best_dev`", False)
     assert state["selectedColumns"] == ["params.`task`"]
-
-
-def test_a_view_without_a_name_has_no_frame_and_so_is_not_listed() -> None:
-    (value,) = tags_of([View("v", "", "", Column("metrics", "x"))], 0, VERSION).values()
-    assert by_hand(value)["orderByKey"] == "metrics.`x`"
 
 
 @pytest.mark.parametrize("version", ["3.17.0", "3.17.9"])

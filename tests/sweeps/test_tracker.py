@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
@@ -108,14 +107,6 @@ def test_a_trial_that_begins_again_takes_up_its_run_and_logs_no_epoch_twice(
     assert len(runs(later)) == len(cells) + 1
 
 
-def test_a_failed_trial_is_a_failed_run_that_says_why(tracker, proposal, make_record):
-    tracker.begin(proposal, code_version(), BEGAN)
-    tracker.end(make_record(proposal, dev=(), status="failed", error="out of memory: 2 GiB"))
-    (run,) = of_trial(tracker, proposal.id)
-    assert run.info.status == "FAILED"
-    assert run.data.tags["mlflow.note.content"] == "out of memory: 2 GiB"
-
-
 def test_whatever_the_ledger_has_and_mlflow_has_not_is_written_and_no_run_is_left_running(
     tracker, spec, cells, proposal, make_record
 ):
@@ -129,14 +120,6 @@ def test_whatever_the_ledger_has_and_mlflow_has_not_is_written_and_no_run_is_lef
     before = len(runs(tracker))
     tracker.reconcile([record])
     assert len(runs(tracker)) == before
-
-
-def test_an_ended_sweep_leaves_no_cell_running_and_its_table_with_each(tracker, cells):
-    tracker.close([(cell.key, {"best_dev": 0.5}) for cell in cells], True, {"table.md": "| a |"})
-    found = runs(tracker)
-    assert Counter(run.info.status for run in found) == {"FINISHED": len(cells)}
-    assert {run.data.metrics["best_dev"] for run in found} == {0.5}
-    assert files(tracker, found[0]) == {"space.yaml", "table.md"}
 
 
 @pytest.fixture

@@ -100,20 +100,6 @@ def test_a_run_is_begun_before_updates_of_other_trials(proposal, make_record):
     assert unwritten.take().trial == proposal.id
 
 
-def test_a_job_stays_the_next_one_until_it_is_done_and_later_epochs_wait_together(proposal, make_record):
-    unwritten = Unwritten()
-    epochs = make_record(proposal, dev=(0.5,) * 4).epochs
-    unwritten.epoch("a", epochs[0])
-    unwritten._waiting = 1
-    first = unwritten.take()
-    for epoch in epochs[1:]:
-        unwritten.epoch("a", epoch)
-    assert unwritten.take() is first
-    assert list(first.epochs.values()) == epochs[:1]
-    unwritten.done()
-    assert list(unwritten.take().epochs.values()) == epochs[1:]
-
-
 def test_a_pause_holds_jobs_back_until_somebody_waits_for_them():
     unwritten, taken = Unwritten(), []
     unwritten.put(lambda runs: None)
