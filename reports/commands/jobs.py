@@ -58,7 +58,7 @@ def submit(
     there = JobEnvironment(environment, asked.files, variables)
     for line in asked.spec.missing():
         tell(line, err=True)
-    job, attempt = send(client, asked.spec.name, asked.command, asked.storage, there, code_version())
+    job, attempt = send(client, asked.spec.name, asked.command, options.storage, there, code_version())
     url = client.url
     if as_json:
         print_json({"job": job, "sweep": asked.spec.name, "attempt": attempt, "address": url})

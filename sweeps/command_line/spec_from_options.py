@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from meltpoint.adapters.encoders.minilm import PACKAGE
@@ -68,9 +67,7 @@ def _asked(options: SweepOptions) -> SweepSpec:
         raise ValueError(
             f"--head {options.head}: the blocks of {options.spec} name their own heads; copy that file and edit it."
         )
-    file = spec_files.read(options.spec)
-    wanted = _wanted(file, options.spec, options, _replacements(file, options.spec, options.replacing or ()))
-    return _merged(common, file, wanted, options)
+    return _merged(common, spec_files.read(options.spec), options)
 
 
 def checked_spec(options: SweepOptions) -> SweepSpec:
@@ -121,47 +118,40 @@ def default_encoder() -> str:
     return ENCODER
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """The part of a specification file that the options select.
+def _replacements(file: SpecFile, options: SweepOptions) -> dict[str, str]:
+    """Encoder of the file → its replacement by `--with WORD=ENCODER`.
 
-    Attributes:
-        encoders, modes, tasks: names in the file.
-        replaced: encoder of the file → its replacement.
+    A folder without a family gets the replaced encoder's family, or Hugging Face's.
     """
-
-    encoders: Sequence[str]
-    modes: Sequence[str]
-    tasks: Sequence[str]
-    replaced: Mapping[str, str]
-
-
-def _replacements(file: SpecFile, where: str, texts: Sequence[str]) -> dict[str, str]:
-    """Encoder of the file → its replacement by `--with WORD=ENCODER`."""
     found: dict[str, str] = {}
-    for text in split_at_commas(texts):
+    for text in split_at_commas(options.replacing or ()):
         name, equals, encoder = (part.strip() for part in text.partition("="))
         if not equals or not name or not encoder:
             raise ValueError(f"--with {text}: write WORD=ENCODER, for example --with bert-base=minilm.")
-        if name not in file.words("encoders"):
-            raise unknown(name, f"encoder of {where}", file.words("encoders"))
         if name in found:
             raise ValueError(f"--with {text}: {name} is replaced twice; replace it once.")
-        found[name] = _replacement(name, encoder, file)
+        _check_known([name], "encoders", file, options)
+        folder, family = expanded(encoder), name if name in file.folders else "hf"
+        is_bare = ":" not in encoder and is_folder(folder)
+        found[name] = f"{family}:{folder.resolve()}" if is_bare else encoder_name(encoder)
     return found
 
 
-def _replacement(name: str, encoder: str, file: SpecFile) -> str:
-    """The encoder that `--with` names; a folder without a family gets the replaced encoder's, or Hugging Face's."""
-    folder = expanded(encoder)
-    if ":" not in encoder and is_folder(folder):
-        return f"{name if name in file.folders else 'hf'}:{folder.resolve()}"
-    return encoder_name(encoder)
+def _check_known(names: Sequence[str], what: str, file: SpecFile, options: SweepOptions) -> None:
+    known = file.words(what)
+    for name in names:
+        if name not in known:
+            refused = unknown(name, f"{what[:-1]} of {options.spec}", known)
+            example = f" To replace one: --with {known[0]}={name}." if what == "encoders" else ""
+            raise ValueError(f"{refused}{example}")
 
 
-def _wanted(file: SpecFile, where: str, options: SweepOptions, replaced: dict[str, str]) -> Wanted:
-    """The names in the file that the options select; `--encoder elmo:FOLDER` also locates the file's elmo."""
-    encoders = file.words("encoders")
+def _merged(common: SweepSpec, file: SpecFile, options: SweepOptions) -> SweepSpec:
+    """The specification of a file's wanted cells, with the changes of the options.
+
+    `--encoder elmo:FOLDER` also locates the file's elmo.
+    """
+    replaced, encoders = _replacements(file, options), file.words("encoders")
     if options.encoder:
         names = {encoder: name for name, encoder in replaced.items()}
         encoders = []
@@ -171,37 +161,22 @@ def _wanted(file: SpecFile, where: str, options: SweepOptions, replaced: dict[st
                 replaced = {**replaced, family: encoder}
                 encoders.append(family)
             else:
-                encoders.append(_known(names.get(encoder, encoder), "encoders", file, where))
-    modes = _selected(options.mode, "modes", file, where)
-    return Wanted(encoders, modes, _selected(options.task, "tasks", file, where), replaced)
-
-
-def _selected(texts: Sequence[str] | None, what: str, file: SpecFile, where: str) -> list[str]:
-    """The file's modes or tasks that an option names; all of them without the option."""
-    return [_known(name, what, file, where) for name in split_at_commas(texts)] if texts else file.words(what)
-
-
-def _known(name: str, what: str, file: SpecFile, where: str) -> str:
-    if name not in file.words(what):
-        refused = unknown(name, f"{what[:-1]} of {where}", file.words(what))
-        example = f"--with {file.words(what)[0]}={name}"
-        raise ValueError(f"{refused} To replace one: {example}.") if what == "encoders" else refused
-    return name
-
-
-def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOptions) -> SweepSpec:
-    """The specification of a file's wanted cells, with the changes of the options."""
-    missing = [name for name in wanted.encoders if name in file.folders and name not in wanted.replaced]
-    there = [name for name in wanted.encoders if name not in missing]
+                encoders.append(names.get(encoder, encoder))
+    modes = split_at_commas(options.mode) if options.mode else file.words("modes")
+    tasks = split_at_commas(options.task) if options.task else file.words("tasks")
+    for what, asked in (("encoders", encoders), ("modes", modes), ("tasks", tasks)):
+        _check_known(asked, what, file, options)
+    missing = [name for name in encoders if name in file.folders and name not in replaced]
+    there = [name for name in encoders if name not in missing]
     changes = _overrides(common.overrides)
     check_overrides(common.overrides)  # before `_fitting`, which imports torch
     fitting = _fitting(file, changes)
     blocks = []
     for block in file.blocks:
         names = {
-            "encoders": tuple(wanted.replaced.get(name, name) for name in block.encoders if name in there),
-            "modes": tuple(name for name in block.modes if name in wanted.modes),
-            "tasks": tuple(name for name in block.tasks if name in wanted.tasks),
+            "encoders": tuple(replaced.get(name, name) for name in block.encoders if name in there),
+            "modes": tuple(name for name in block.modes if name in modes),
+            "tasks": tuple(name for name in block.tasks if name in tasks),
         }
         if all(names.values()):
             overrides = block.overrides() | {key: text for key, text in changes.items() if fitting(block, key)}
@@ -218,10 +193,10 @@ def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOpt
         remedy = " ".join(f"Add --with {name}=FOLDER, {file.folders[name]}." for name in missing)
         remedy = remedy or "Name other encoders, modes or tasks, or omit some of these options."
         raise ValueError(f"--spec {options.spec}: no cell is left. {remedy}")
-    replaced = [f"{name}={encoder}" for name, encoder in wanted.replaced.items() if name in there]
+    said = tuple(f"{name}={encoder}" for name, encoder in replaced.items() if name in there)
     sample = file.max_train_examples if options.max_train_examples is None else options.max_train_examples
     from_file = {
-        "blocks": tuple(blocks), "origin": file.base or file.name, "replaced": tuple(replaced),
+        "blocks": tuple(blocks), "origin": file.base or file.name, "replaced": said,
         "left_out": tuple(missing), "max_train_examples": sample, "split": file.split, "notes": file.notes,
         "searcher": file.searcher if options.searcher is None else common.searcher,
     }  # fmt: skip

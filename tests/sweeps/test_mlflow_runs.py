@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.files import acquire
@@ -175,17 +173,6 @@ def test_a_trial_that_was_cut_off_before_its_setting_came_gets_it_when_it_is_tak
     assert run.data.params["seed"] == str(proposal.seed)
 
 
-def test_a_run_waits_for_another_process_that_holds_the_store(runs, storage, proposal):
-    holder = sqlite3.connect(storage / "mlflow.db", isolation_level=None, check_same_thread=False)
-    holder.execute("BEGIN IMMEDIATE")
-    release = threading.Timer(0.3, lambda: holder.execute("COMMIT"))
-    release.start()
-    runs.begin(proposal, code_version(), BEGAN)
-    release.join()
-    holder.close()
-    assert len(of_trial(runs, proposal.id)) == 1
-
-
 def test_a_run_that_a_person_deleted_is_said_to_be_and_not_written_to(runs, proposal):
     runs.begin(proposal, code_version(), BEGAN)
     runs.client.delete_run(runs.runs[proposal.id])
@@ -232,17 +219,6 @@ def test_a_run_that_was_just_begun_is_kept_though_a_second_empty_one_is_there(ru
     unanswered(runs, proposal)
     assert runs.lacking([make_record(proposal)]), "it has no end yet"
     assert statuses(runs, proposal.id) == {runs.runs[proposal.id]: "RUNNING"}
-
-
-def test_a_second_run_that_this_user_may_not_delete_is_ended(runs, proposal, make_record, monkeypatch):
-    def forbidden(*_: object) -> None:
-        raise MlflowException("Permission denied", error_code=PERMISSION_DENIED)
-
-    monkeypatch.setattr(runs.client, "delete_run", forbidden)
-    runs.begin(proposal, code_version(), BEGAN)
-    second = unanswered(runs, proposal)
-    reconcile(runs, [make_record(proposal)], proposal)
-    assert statuses(runs, proposal.id) == {runs.runs[proposal.id]: "FINISHED", second: "KILLED"}
 
 
 def test_a_cell_has_one_run_though_its_creation_was_not_answered_and_gets_what_it_lacks(storage, cells, monkeypatch):

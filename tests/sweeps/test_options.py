@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -126,12 +125,6 @@ def test_the_strategy_draws_every_option():
 @given(OPTIONS_DRAWN)
 def test_options_as_words_are_read_as_the_same_options(options: SweepOptions):
     assert parsed(as_words(options)) == options
-
-
-@given(OPTIONS_DRAWN)
-def test_the_words_survive_the_shell_of_the_cluster(options: SweepOptions):
-    words = as_words(options)
-    assert shlex.split(shlex.join(words)) == words
 
 
 GOOD = SweepOptions(
