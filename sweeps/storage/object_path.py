@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,17 +29,19 @@ class Stat(NamedTuple):
     st_mtime: float
 
 
+@dataclass(frozen=True, order=True)
 class ObjectPath:
     """A file or folder of an object store.
 
-    Args:
+    Attributes:
         root: `s3://BUCKET` or `gs://BUCKET`.
         key: names separated by "/"; "" for the bucket itself.
         patience: the timeouts of its requests; paths derived from this one inherit it.
     """
 
-    def __init__(self, root: str, key: str = "", patience: Patience = LONG) -> None:
-        self.root, self.key, self.patience = root, key, patience
+    root: str
+    key: str = ""
+    patience: Patience = field(default=LONG, compare=False, repr=False)
 
     @classmethod
     def of(cls, text: str, patience: Patience = LONG) -> ObjectPath:
@@ -64,24 +67,12 @@ class ObjectPath:
 
     def with_patience(self, patience: Patience) -> ObjectPath:
         """The same path, with other patience."""
-        return ObjectPath(self.root, self.key, patience)
+        return replace(self, patience=patience)
 
     # Names.
 
     def __str__(self) -> str:
         return f"{self.root}/{self.key}" if self.key else self.root
-
-    def __repr__(self) -> str:
-        return f"ObjectPath({str(self)!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectPath) and str(self) == str(other)
-
-    def __hash__(self) -> int:
-        return hash(str(self))
-
-    def __lt__(self, other: ObjectPath) -> bool:
-        return str(self) < str(other)
 
     def __truediv__(self, name: str) -> ObjectPath:
         return ObjectPath(self.root, f"{self.key}/{name}" if self.key else name, self.patience)

@@ -11,7 +11,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from mlflow.entities import Experiment
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
@@ -99,26 +98,18 @@ def sweep_fragments(uri: str, name: str | None = None) -> dict[str, str]:
     Raises:
         ValueError: it does not exist, or MLflow does not answer; one line with the remedy.
     """
-    sweeps, version = _sweeps(uri), server_version(uri)
-    if name is not None and name not in sweeps:
-        known = ", ".join(list(sweeps)[:10]) or "none yet"
-        raise ValueError(f"MLflow at {without_sign_in(uri)} has no sweep '{name}'. Sweeps: {known}.")
-    return {sweep: cells_fragment(experiment, version) for sweep, experiment in sweeps.items()}
-
-
-def _sweeps(uri: str) -> dict[str, Experiment]:
-    """Name → experiment of every sweep, newest first."""
     configure_client()
     try:
         found = list(open_client(uri).search_experiments(order_by=["creation_time DESC"], max_results=1000))
     except (MlflowException, OSError) as error:
         reason = redacted((str(error).strip() or type(error).__name__).splitlines()[0])
         raise ValueError(f"MLflow at {redacted(uri)} does not answer ({reason}); see `meltpoint doctor`.") from None
-    return {experiment.name: experiment for experiment in found if SPECIFICATION in experiment.tags}
-
-
-def cells_fragment(experiment: Experiment, version: str) -> str:
-    """The URL of an experiment's view of cells; with filter and order if that view was not written."""
-    view = cells_view([])
-    is_there = f"{TAG}{view.id}" in experiment.tags
-    return fragment(experiment.experiment_id, view, version if is_there else "")
+    sweeps = {one.name: one for one in found if SPECIFICATION in one.tags}
+    if name is not None and name not in sweeps:
+        known = ", ".join(list(sweeps)[:10]) or "none yet"
+        raise ValueError(f"MLflow at {without_sign_in(uri)} has no sweep '{name}'. Sweeps: {known}.")
+    view, version = cells_view([]), server_version(uri)
+    return {  # with filter and order, if that view was not written
+        sweep: fragment(one.experiment_id, view, version if f"{TAG}{view.id}" in one.tags else "")
+        for sweep, one in sweeps.items()
+    }
