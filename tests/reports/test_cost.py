@@ -121,7 +121,7 @@ def test_the_report_has_a_row_a_cell_with_what_hardware_told(cells, make_sweep) 
 
 
 def test_energy_that_some_trials_lack_is_not_shown_as_if_it_were_whole(cells) -> None:
-    assert energy_text(CellCost(trials=4, energy_known_joules=5.0, energy_lacking=1)) == "– (1 of 4 trials without)"
+    assert energy_text(CellCost(trials=4, energy_lacking=1)) == "– (1 of 4 trials without)"
     assert energy_text(CellCost(trials=4, energy_lacking=4)) == NOTHING
     assert (seconds_text(0.4321), seconds_text(9.94), seconds_text(75)) == ("0.43 s", "9.9 s", "1 min 15 s")
 
