@@ -177,7 +177,7 @@ class CellRuns:
             return saved_views.fragment(self.experiment, view, self.version, table)
 
         links = {
-            "Learning curves and hyperparameters": of(cell_view(cell)),
+            "Learning curves": of(cell_view(cell)),
             "all trials": of(cell_view(cell), table=True),
             **({"best trial": saved_views.run_fragment(self.experiment, best)} if best else {}),
             "files": saved_views.run_fragment(self.experiment, run_id, "artifacts"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from mlflow.entities import Metric, Param, Run, RunTag
@@ -11,7 +10,7 @@ from mlflow.tracking import MlflowClient
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.ledger.records import CELL, Trial, TrialRecord, cell_key
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.tracking.views import FINAL_OF, axis, colour, curve, is_logarithmic, searched, setting_label
+from meltpoint.sweeps.tracking.views import FINAL_OF, colour, curve, setting_label
 
 Key = tuple[str, ...]
 """The identity of a run in MLflow: a cell's key, or (a trial's id, the version of the code that runs it)."""
@@ -61,14 +60,9 @@ def cell_params(cell: OpenCell) -> list[Param]:
 
 
 def trial_params(trial: Trial, cell: OpenCell) -> list[Param]:
-    """A trial's parameters: those of its cell, its setting, its seed, and logarithms for the dashboard's charts."""
+    """A trial's parameters: those of its cell, its setting, and its seed."""
     setting = {**trial.setting, "seed": trial.seed}
-    logs = [
-        Param(axis(name, range_), f"{math.log10(value):.4g}")
-        for name, range_ in searched(cell.space).items()
-        if is_logarithmic(range_) and isinstance(value := trial.setting.get(name), int | float) and value > 0
-    ]
-    return cell_params(cell) + [Param(name, str(value)) for name, value in setting.items()] + logs
+    return cell_params(cell) + [Param(name, str(value)) for name, value in setting.items()]
 
 
 def cell_tags(sweep: str, cell: OpenCell, trial: str, role: str, status: str) -> dict[str, str]:

@@ -56,19 +56,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Chart:
-    """A metric over optimiser steps, one line per run; with parameters, parallel coordinates.
+    """A metric over optimiser steps, one line per run.
 
     Attributes:
         section: the heading above it.
-        metric: the metric; the last axis of parallel coordinates.
+        metric: the metric.
         title: its title.
-        params: the other axes of parallel coordinates.
     """
 
     section: str
     metric: str
     title: str
-    params: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -187,8 +185,7 @@ def _group(tag: str) -> dict[str, Any] | None:
 def _charts(view: View) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The charts of a view and their sections; the last sections are closed, for the charts of all other metrics."""
     named = list(dict.fromkeys(chart.section for chart in view.charts))
-    wide = {chart.section for chart in view.charts if chart.params}  # parallel coordinates take the full width
-    sections = [_section(name, is_open=True) | {"columns": 1 if name in wide else CHARTS_A_ROW} for name in named]
+    sections = [_section(name, is_open=True) | {"columns": CHARTS_A_ROW} for name in named]
     sections += [_section(name, is_open=False) for name in FOLDED_SECTIONS]
     return [_chart(f"{view.id}-{place}", chart) for place, chart in enumerate(view.charts)], sections
 
@@ -201,15 +198,10 @@ def _section(name: str, is_open: bool) -> dict[str, Any]:
 
 
 def _chart(uuid: str, chart: Chart) -> dict[str, Any]:
-    common = {
+    return {
         "uuid": uuid, "metricSectionId": f"section-{chart.section}", "displayName": chart.title, "deleted": False,
         "isGenerated": False, "runsCountToCompare": 100,
-    }  # fmt: skip
-    if chart.params:
-        axes = {"selectedParams": list(chart.params), "selectedMetrics": [chart.metric]}
-        return {**common, "type": "PARALLEL", **axes, "showAllRuns": True}
-    return {
-        **common, "type": "LINE", "metricKey": chart.metric, "selectedMetricKeys": [chart.metric],
+        "type": "LINE", "metricKey": chart.metric, "selectedMetricKeys": [chart.metric],
         "xAxisKey": "step", "xAxisScaleType": "linear", "scaleType": "linear", "lineSmoothness": 0,
         "selectedXAxisMetricKey": "", "useGlobalXaxisKey": True, "useGlobalLineSmoothing": True, "yAxisKey": "metric",
         "yAxisExpressions": [], "range": {}, "ignoreOutliers": False,

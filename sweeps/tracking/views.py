@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from meltpoint.adapters import modes
-from meltpoint.search_spaces.ranges import Fixed, Range, Real
+from meltpoint.search_spaces.ranges import Fixed, Range
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.storage.files import StoragePath
@@ -20,8 +20,6 @@ HUES = {"feature_extraction": 0.58, "fine_tuning": 0.05, "stack_and_finetune": 0
 OTHER_HUE = 0.36
 GOLDEN = 0.618034
 """Golden-ratio steps spread any number of trials evenly over the lightness range."""
-LOG = "log10 "
-"""The prefix for a parameter with a logarithmic range, because MLflow's charts have linear axes for parameters."""
 
 
 def mode_symbol(mode: str) -> str:
@@ -77,23 +75,13 @@ def _is_one_value(range_: Range) -> bool:
     return isinstance(range_, Fixed) or range_.count == 1
 
 
-def axis(name: str, range_: Range) -> str:
-    """The run parameter to chart for a searched parameter: its logarithm if the range is logarithmic."""
-    return f"{LOG}{name}" if is_logarithmic(range_) else name
-
-
-def is_logarithmic(range_: Range) -> bool:
-    """True if the range is searched on a log scale, so that every value has a logarithm."""
-    return isinstance(range_, Real) and range_.log
-
-
 CELL, ROLE, FINAL_OF, IS_BEST, PLACE, ORDER = (
     "meltpoint.cell", "meltpoint.role", "meltpoint.final_of", "meltpoint.is_best", "place", "meltpoint.order",
 )  # fmt: skip
 """The tags by which views filter, group and sort: the cell's name, a run's role, the row for a final's seeds, whether a
 trial is the best of its cell, a cell's rank within its task, and the order of cells by task and rank."""
 
-CURVES, SETTINGS = "Learning curves", "Hyperparameters"
+CURVES = "Learning curves"
 MOST_CURVES = 40
 """The number of tasks with an open chart, because a view has to fit into a tag. Charts of other tasks are folded."""
 BEST = Column("metrics", "best_dev", 90)
@@ -103,7 +91,7 @@ TEXT = 130
 
 def sweep_views(cells: Sequence[OpenCell]) -> list[View]:
     """The named views of a sweep, in reading order; the first one is opened."""
-    return [cells_view(cells), curves_view(cells), *_settings_views(cells), finals_view()]
+    return [cells_view(cells), curves_view(cells), finals_view()]
 
 
 def cells_view(cells: Sequence[OpenCell]) -> View:
@@ -140,31 +128,6 @@ def curve(task: str) -> str:
     return "curve/" + re.sub(r"[^\w.:/ -]", " ", task)  # MLflow refuses the `+` of `mnli:fiction+slate`
 
 
-def _settings_views(cells: Sequence[OpenCell]) -> list[View]:
-    """One view per mode, with the search trials of all its cells in parallel coordinates."""
-    views = []
-    for mode in dict.fromkeys(cell.mode for cell in cells):
-        own = [cell for cell in cells if cell.mode == mode]
-        columns, charts = _settings(own, ("task",) if len({cell.task_name for cell in own}) > 1 else ())
-        where = f"tags.`{ROLE}` = 'search' and tags.`meltpoint.mode` = '{mode}'"
-        name = f"{SETTINGS} {mode_symbol(mode)}"
-        views.append(View(f"hyperparameters-{mode}", name, where, BEST, columns=columns, charts=charts))
-    return [view for view in views if view.charts]
-
-
-def _settings(cells: Sequence[OpenCell], before: tuple[str, ...] = ()) -> tuple[tuple[Column, ...], tuple[Chart, ...]]:
-    """The columns and the chart of the parameters that any of the cells searches; no chart if none does.
-
-    Args:
-        before: additional parameters, as the first axes.
-    """
-    ranges = {name: range_ for cell in cells for name, range_ in searched(cell.space).items()}
-    columns = (*(Column("params", name) for name in before), BEST, *(Column("params", name, TEXT) for name in ranges))
-    axes = (*before, *(axis(name, range_) for name, range_ in ranges.items()))
-    chart = Chart(SETTINGS, "best_dev", "searched hyperparameters and best dev score", axes)
-    return columns, (chart,) if ranges else ()
-
-
 def finals_view() -> View:
     """The finals: the seeds of a setting in one row with their means, which expands to the runs."""
     columns = (
@@ -178,12 +141,14 @@ def finals_view() -> View:
 
 
 def cell_view(cell: OpenCell) -> View:
-    """The search trials of one cell: a table of searched parameters, learning curves, and parallel coordinates."""
-    columns, charts = _settings([cell])
+    """The search trials of one cell: a table of searched parameters, and learning curves."""
     word = hashlib.sha256(cell.name.encode()).hexdigest()[:12]
     where = f"tags.`{CELL}` = '{cell.name}' and tags.`{ROLE}` = 'search'"
-    trials = (Column("tags", IS_BEST, 90), *columns, Column("metrics", "best_epoch", 90), Column("metrics", "seconds"))
-    return View(f"cell-{word}", "", where, BEST, columns=trials, charts=(*_curves([cell]), *charts))
+    columns = (
+        Column("tags", IS_BEST, 90), BEST, *(Column("params", name, TEXT) for name in searched(cell.space)),
+        Column("metrics", "best_epoch", 90), Column("metrics", "seconds"),
+    )  # fmt: skip
+    return View(f"cell-{word}", "", where, BEST, columns=columns, charts=_curves([cell]))
 
 
 def every_view(cells: Sequence[OpenCell]) -> list[View]:

@@ -13,7 +13,6 @@ import pytest
 from meltpoint.sweeps.tracking import saved_views
 from meltpoint.sweeps.tracking.saved_views import MAX_TAG_LENGTH, Column, View, fragment, tags_of
 from meltpoint.sweeps.tracking.views import (
-    LOG,
     cell_labels,
     cell_view,
     every_view,
@@ -97,16 +96,12 @@ def test_the_finals_of_a_setting_are_one_row() -> None:
     assert state["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "meltpoint.final_of"}]
 
 
-def test_the_parallel_coordinates_of_a_cell_have_what_is_searched_and_logarithms_where_the_range_is() -> None:
+def test_the_view_of_a_cell_has_columns_of_what_is_searched_and_its_learning_curves() -> None:
     (cell,) = (cell for cell in cells_of(3) if cell.mode == "fine_tuning")
     state = saved_views.state_of(cell_view(cell))
-    (chart,) = (chart for chart in state["compareRunCharts"] if chart["type"] == "PARALLEL")
-    assert f"{LOG}learning_rate" in chart["selectedParams"]
-    assert "dropout" in chart["selectedParams"]
-    assert len(chart["selectedParams"]) == len(searched(cell.space)) < len(cell.space.parameters)
-    assert chart["selectedMetrics"] == ["best_dev"]
-    lines = [chart["metricKey"] for chart in state["compareRunCharts"] if chart["type"] == "LINE"]
-    assert lines == [f"curve/{cell.task_name}", "train/loss"]
+    columns = [column for column in state["selectedColumns"] if column.startswith("params.")]
+    assert columns == [f"params.`{name}`" for name in searched(cell.space)]
+    assert [chart["metricKey"] for chart in state["compareRunCharts"]] == [f"curve/{cell.task_name}", "train/loss"]
     shown = {section["uuid"] for section in state["compareRunSections"] if section["display"]}
     assert {chart["metricSectionId"] for chart in state["compareRunCharts"]} == shown
 
@@ -115,10 +110,3 @@ def test_each_task_has_a_chart_of_its_learning_curves() -> None:
     (curves,) = (view for view in sweep_views(cells_of(12)) if view.id == "curves")
     lines = [chart["metricKey"] for chart in saved_views.state_of(curves)["compareRunCharts"]]
     assert lines == ["curve/sst2", "curve/mrpc", "curve/cola", "curve/stsb", "train/loss"]
-
-
-def test_a_sweep_that_searches_nothing_has_no_view_of_hyperparameters() -> None:
-    (cell,) = cells_of(1)
-    fixed = SimpleNamespace(**vars(cell) | {"space": SimpleNamespace(parameters={})})
-    assert [view.id for view in sweep_views([fixed])] == ["cells", "curves", "finals"]
-    assert [chart["type"] for chart in saved_views.state_of(cell_view(fixed))["compareRunCharts"]] == ["LINE", "LINE"]
