@@ -314,7 +314,7 @@ def _cell(
     search = [record for record in records if record.role == "search" and record.id not in running]
     finalists = [record for record in records if record.role != "search"]
     failed = [record for record in records if record.status == "failed"]
-    counted = Counter(record.status for record in search)
+    counted: Counter[str] = Counter(record.status for record in search)
     missing = max(0, header.planned - len(search) - len(running))
     counts = {
         "planned": header.planned,
