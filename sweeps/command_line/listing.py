@@ -12,12 +12,10 @@ from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.adapters.multiplier_table import Mode, Trick
 from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.ranges import RANGE_KINDS
-from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.spec_files import SpecFile
 from meltpoint.tasks.core import kinds
-from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.task import KINDS, SPLITS, Kind, Task
+from meltpoint.tasks.core.task import KINDS, SPLITS, Task
 
 if TYPE_CHECKING:
     from meltpoint.adapters.head import Head  # imports torch, which takes seconds
@@ -30,12 +28,7 @@ def inventory(what: str) -> list[Row]:
 
     Args:
         what: "encoders", "modes", "tasks", "heads", "tricks", "spaces" or "specs".
-
-    Raises:
-        ValueError: any other text; the message suggests similar words.
     """
-    if what not in ROWS:
-        raise unknown(what, "list", ROWS)
     return ROWS[what]()
 
 
@@ -62,9 +55,12 @@ def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> li
     kind, has_pooling = tasks.get(task).kind if task else None, encoders.traits(encoder).has_pooling
     if head:
         heads.get(head, kind)  # raises for an unknown name
-        named = _space_under(mode, encoder, task, head, kind).parameters
+        # Without the parameters of other heads and of tricks that cannot be on.
+        allowed = {one.name: one for one in settings.parameters(mode, head, kind)}
+        every = {one.name: one for one in settings.all_parameters()}
+        space = files.find(mode, encoder, task, head, allowed, has_pooling=has_pooling, every=every)
         rows = _rows_of(files.merged(mode, encoder, task, head, has_pooling=has_pooling))
-        return [row for row in rows if row["parameter"] in named]
+        return [row for row in rows if row["parameter"] in space.parameters]
     general = set(files.stems(mode, encoder, task))
     found = _rows_of(files.merged(mode, encoder, task))
     for one in heads.names():
@@ -73,23 +69,17 @@ def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> li
     return found
 
 
-def _space_under(mode: str, encoder: str, task: str, head: str, kind: Kind | None) -> Space:
-    """The space of a cell, without the parameters of other heads and of tricks that cannot be on."""
-    allowed = {one.name: one for one in settings.parameters(mode, head, kind)}
-    every = {one.name: one for one in settings.all_parameters()}
-    has_pooling = encoders.traits(encoder).has_pooling
-    return files.find(mode, encoder, task, head, allowed, has_pooling=has_pooling, every=every)
-
-
 def _rows_of(layers: files.MergedEntries) -> list[Row]:
     """One row per parameter of merged files."""
-    return [
-        {
-            "parameter": name, "searched": _is_searched(entry), "values": _range(entry), "first": _first(entry),
-            "file": layers.sources[name], "source": entry.get("source", "") if isinstance(entry, Mapping) else "",
-        }
-        for name, entry in layers.declared.items()
-    ]  # fmt: skip
+    rows: list[Row] = []
+    for name, entry in layers.declared.items():
+        said = entry if isinstance(entry, Mapping) else {"fixed": entry}
+        rows.append({
+            "parameter": name, "searched": "fixed" not in said, "values": _range(entry),
+            "first": _written(said["first"]) if "first" in said else "", "file": layers.sources[name],
+            "source": said.get("source", ""),
+        })  # fmt: skip
+    return rows
 
 
 def _encoders() -> list[Row]:
@@ -101,21 +91,17 @@ def _encoders() -> list[Row]:
             "name": name, "from": list(dict.fromkeys(places)), "pooling": str(references[0].pooling or ""),
             "summary": encoders.summary(name),
         })  # fmt: skip
-    families: list[Row] = [
-        {
-            "name": "elmo:FOLDER", "from": [], "pooling": "",
-            "summary": "a released ELMo: options.json and weights.hdf5",
-        },
-        {
-            "name": "skipthoughts:FOLDER", "from": [], "pooling": "",
-            "summary": "published Skip-thoughts (Kiros et al. 2015); FOLDER#uni or #bi selects one of its models",
-        },
-        {
-            "name": "hf:ID or hf:FOLDER", "from": [], "pooling": "as in its modules.json",
-            "summary": "any other Hugging Face encoder",
-        },
-    ]  # fmt: skip
-    return [*named, *families]
+    families = {
+        "elmo:FOLDER": ("", "a released ELMo: options.json and weights.hdf5"),
+        "skipthoughts:FOLDER": (
+            "", "published Skip-thoughts (Kiros et al. 2015); FOLDER#uni or #bi selects one of its models",
+        ),
+        "hf:ID or hf:FOLDER": ("as in its modules.json", "any other Hugging Face encoder"),
+    }  # fmt: skip
+    return named + [
+        {"name": name, "from": [], "pooling": pooling, "summary": summary}
+        for name, (pooling, summary) in families.items()
+    ]
 
 
 def _mode(mode: Mode) -> Row:
@@ -202,16 +188,6 @@ def _range(entry: object) -> str:
     separator = " | " if kind == "choice" else "…"
     values = separator.join(_written(value) for value in entry[kind])
     return values if kind == "choice" else f"{kind} {values}"
-
-
-def _is_searched(entry: object) -> bool:
-    """True if an entry has more than one value."""
-    return isinstance(entry, Mapping) and "fixed" not in entry
-
-
-def _first(entry: object) -> str:
-    """The value for a cell's first trial, if the entry names one."""
-    return _written(entry["first"]) if isinstance(entry, Mapping) and "first" in entry else ""
 
 
 def _stopping(data: Mapping[str, object]) -> str:

@@ -86,11 +86,6 @@ def test_a_mode_says_its_symbol_and_its_default_head() -> None:
     ]  # fmt: skip
 
 
-def test_an_unknown_list_is_refused_with_its_near_misses() -> None:
-    with pytest.raises(ValueError, match="Did you mean encoders"):
-        inventory("encoder")
-
-
 def test_the_space_of_a_cell_names_every_parameter_with_its_file_and_source() -> None:
     found = {str(row["parameter"]): row for row in parameters_of_cell("stack_and_finetune", "elmo:anywhere", "sst2")}
     assert found["learning_rate"]["file"] == "stack_and_finetune.elmo.yaml"
