@@ -32,6 +32,7 @@ from meltpoint.sweeps.tracking.views import (
     finals_view,
     former_label,
 )
+from meltpoint.tasks.core.metrics import gain
 
 
 class CellRuns:
@@ -94,23 +95,22 @@ class CellRuns:
             self.writer.log(run_id, [], cell_params(cell), [])  # last: it marks a complete run
 
     def note_best(self, record: TrialRecord, run_id: str) -> None:
-        """Log a trial's score to its cell's run, if it is the best so far.
+        """Mark a trial, and log its score to its cell's run, if it is the best of the search so far.
 
         `close` later writes the sweep's choice, which is the shorter trial among equal scores.
         """
         known = self.best.get(record.cell)
-        if not self.is_best_so_far(record) or record.dev is None or record.cell not in self.parents:
+        if record.role != "search" or record.status != "finished" or record.dev is None:
             return
+        if record.cell not in self.parents:
+            return
+        if known is not None and gain(record.metric, record.dev) <= gain(record.metric, known[0]):
+            return
+        self.client.set_tag(run_id, IS_BEST, "true")
         self.writer.log(self.parents[record.cell], [Metric("best_dev", record.dev, ended_at(record), 0)], [], [])
         if known is not None and known[1] != run_id and IS_BEST in self.client.get_run(known[1]).data.tags:
             self.client.delete_tag(known[1], IS_BEST)
         self.best[record.cell] = (record.dev, run_id)
-
-    def is_best_so_far(self, record: TrialRecord) -> bool:
-        """True if an ended trial is the best of its cell's search so far."""
-        known = self.best.get(record.cell)
-        counts = record.role == "search" and record.status == "finished" and record.dev is not None
-        return counts and (known is None or (record.dev or 0.0) > known[0])
 
     # The end.
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 
-from mlflow.entities import Run, RunTag
+from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from meltpoint.adapters.training.epochs import EpochResult
@@ -39,7 +39,7 @@ from meltpoint.sweeps.tracking.run_contents import (
 )
 from meltpoint.sweeps.tracking.saved_views import tags_of
 from meltpoint.sweeps.tracking.store import SPECIFICATION, configure_client, is_about_the_store, open_client
-from meltpoint.sweeps.tracking.views import IS_BEST, every_view
+from meltpoint.sweeps.tracking.views import every_view
 
 
 class Runs:
@@ -246,8 +246,6 @@ class Runs:
         new = self.unsent.get(trial)
         metrics = [metric for epoch in epochs if epoch.step not in logged for metric in epoch_metrics(epoch, cell)]
         values, tags = ([], []) if record is None else ending(record)
-        if record is not None and self.cells.is_best_so_far(record):
-            tags.append(RunTag(IS_BEST, "true"))
         self.writer.log(run_id, metrics + values, [] if new is None else trial_params(new, cell), tags)
         self.unsent.pop(trial, None)
         logged |= {epoch.step for epoch in epochs}
