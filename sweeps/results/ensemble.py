@@ -48,45 +48,49 @@ def ensemble(storage: StoragePath, name: str, task: str, cells: Sequence[str] = 
     ledger = Ledger(sweep_folder(storage, name))
     summary = summarise(ledger)
     task = _task_name(summary, task)
-    named = [summary.named(word) for word in dict.fromkeys(cells)]
-    of_task = [cell for cell in named or summary.cells if cell.header.task == task]
-    chosen = [cell for cell in of_task if cell.is_done]
-    if named and len(chosen) < len(named):
-        wrong = next(cell for cell in named if cell not in chosen)
-        raise ValueError(f"Cell '{wrong.name}' is not a finished cell of {task}; see `meltpoint status {name}`.")
-    notes = [f"left out, not finished: {', '.join(left)}"] if (
-        left := [cell.name for cell in of_task if not cell.is_done]
-    ) else []  # fmt: skip
-    if len(chosen) < 2:
-        raise ValueError(f"An ensemble needs two finished cells of {task}; see `meltpoint status {name}`.")
+    chosen, notes = _chosen(summary, task, cells)
     header = chosen[0].header
-    if kinds.get(header.kind).target != "label":
-        raise ValueError(f"Ensembles support only classification; {task} is {header.kind.replace('_', ' ')}.")
     common = set.intersection(*({final.seed for final in cell.finals} for cell in chosen))
-    members = [[final for final in cell.finals if final.seed in common] for cell in chosen]
+    finals = [[final for final in cell.finals if final.seed in common] for cell in chosen]
     more = [cell.name for cell in chosen if len(cell.finals) > len(common)]
     notes += [f"seeds that not every member has are left out: {', '.join(more)}"] if more else []
-    codes = tuple(dict.fromkeys(final.code_version for finals in zip(*members, strict=True) for final in finals))
+    codes = tuple(dict.fromkeys(final.code_version for of_seed in zip(*finals, strict=True) for final in of_seed))
     notes += [f"its members' finalists mix versions of Meltpoint's code: {', '.join(codes)}"] if len(codes) > 1 else []
-    said = tuple(
+    members = tuple(
         EnsembleMember(
             sweep=name, encoder=cell.header.encoder, mode=cell.header.mode, head=cell.header.head,
-            variant=cell.header.variant, cell=cell.name, trials=tuple(final.id for final in finals),
-            seeds=tuple(final.seed for final in finals),
+            variant=cell.header.variant, cell=cell.name, trials=tuple(final.id for final in own),
+            seeds=tuple(final.seed for final in own),
         )
-        for cell, finals in zip(chosen, members, strict=True)
+        for cell, own in zip(chosen, finals, strict=True)
     )  # fmt: skip
-    dev, missing = _scored(ledger, chosen, members, "dev")
-    test, hidden = _scored(ledger, chosen, members, "test")
+    dev, missing = _scored(ledger, chosen, finals, "dev")
+    test, hidden = _scored(ledger, chosen, finals, "test")
     if not dev and not test:
-        raise ValueError(f"An ensemble cannot be scored: {'; '.join([*missing, *hidden])}.")
+        raise ValueError(f"An ensemble cannot be scored: {'; '.join([*missing, *hidden]) or 'no seed in common'}.")
     made = Ensemble(
-        id=ensemble_id(task, said), task=task, kind=header.kind, metric=header.metric, members=said, dev=dev,
+        id=ensemble_id(task, members), task=task, kind=header.kind, metric=header.metric, members=members, dev=dev,
         test=test, data_fingerprint=header.data_fingerprint, notes=(*notes, *missing, *hidden), made_at=time.time(),
         code_versions=codes,
     )  # fmt: skip
     write_ensemble(ledger, made)
     return made
+
+
+def _chosen(summary: SweepSummary, task: str, cells: Sequence[str]) -> tuple[list[CellSummary], list[str]]:
+    """The named cells, or all finished ones of the task, and a note that names the unfinished ones."""
+    named = [summary.named(word) for word in dict.fromkeys(cells)]
+    of_task = [cell for cell in named or summary.cells if cell.header.task == task]
+    chosen, left = [cell for cell in of_task if cell.is_done], [cell.name for cell in of_task if not cell.is_done]
+    wrong = [cell.name for cell in named if cell not in chosen]
+    if wrong:
+        raise ValueError(f"Cell '{wrong[0]}' is not a finished cell of {task}; see `meltpoint status {summary.name}`.")
+    if len(chosen) < 2:
+        raise ValueError(f"An ensemble needs two finished cells of {task}; see `meltpoint status {summary.name}`.")
+    kind = chosen[0].header.kind
+    if kinds.get(kind).target != "label":
+        raise ValueError(f"Ensembles support only classification; {task} is {kind.replace('_', ' ')}.")
+    return chosen, [f"left out, not finished: {', '.join(left)}"] if left else []
 
 
 def _task_name(summary: SweepSummary, task: str) -> str:
@@ -103,24 +107,23 @@ def _task_name(summary: SweepSummary, task: str) -> str:
 
 
 def _scored(
-    ledger: Ledger, chosen: Sequence[CellSummary], members: Sequence[Sequence[TrialRecord]], split: Scored
+    ledger: Ledger, chosen: Sequence[CellSummary], finals: Sequence[Sequence[TrialRecord]], split: Scored
 ) -> tuple[tuple[dict[str, float], ...], list[str]]:
     """The ensemble's scores on a split, one per seed; empty, with a note, if a member has no stored predictions."""
 
     def path(cell: CellSummary, final: TrialRecord) -> StoragePath:
         return predictions_path(ledger.folder, cell.name, final, split)
 
-    parts = list(zip(chosen, members, strict=True))
     lacking = [
-        cell.name for cell, finals in parts for final in finals
+        cell.name for cell, own in zip(chosen, finals, strict=True) for final in own
         # Finalists have no test score if the test labels are hidden or there is no test split.
         if (not path(cell, final).exists() if split == "dev" else not final.test)
     ]  # fmt: skip
     if lacking:
         return (), [f"no {split} score: nothing stored to score for {', '.join(dict.fromkeys(lacking))}"]
     header, scored = chosen[0].header, []
-    for finals in zip(*members, strict=True):
-        read = [_read(path(cell, final), cell, final, split) for cell, final in zip(chosen, finals, strict=True)]
+    for of_seed in zip(*finals, strict=True):
+        read = [_read(path(cell, final), cell, final, split) for cell, final in zip(chosen, of_seed, strict=True)]
         check_aligned(read)
         scored.append(scores(header.kind, header.metric, read, averaged(read), header.beside))
     return tuple(scored), []
