@@ -19,6 +19,7 @@ from meltpoint.sweeps.specification.sweep_options import SweepOptions
 if TYPE_CHECKING:
     from meltpoint.sweeps.jobs.client import Job, JobClient
     from meltpoint.sweeps.results.summary import SweepSummary
+
 Environment = Annotated[
     Literal["image", "tree"],
     typer.Option(
