@@ -170,8 +170,7 @@ def _opened(url: str, headers: dict[str, str]) -> JobSubmissionClient:
     """Ray's client, which first requests the dashboard's version."""
     from ray.job_submission import JobSubmissionClient
 
-    for name in ("dashboard_sdk", "job.sdk"):  # they report every upload and every closed connection
-        logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.ERROR)
+    logging.getLogger("ray").setLevel(logging.ERROR)  # it reports every upload and every closed connection
     try:
         with _address(url):
             return JobSubmissionClient(url, headers=headers)
