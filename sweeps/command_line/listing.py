@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, settings, tricks
@@ -73,7 +73,7 @@ def _rows_of(layers: files.MergedEntries) -> list[Row]:
     """One row per parameter of merged files."""
     rows: list[Row] = []
     for name, entry in layers.declared.items():
-        said = entry if isinstance(entry, Mapping) else {"fixed": entry}
+        said: Mapping[str, Any] = entry if isinstance(entry, Mapping) else {"fixed": entry}
         rows.append({
             "parameter": name, "searched": "fixed" not in said, "values": _range(entry),
             "first": _written(said["first"]) if "first" in said else "", "file": layers.sources[name],

@@ -146,22 +146,26 @@ def _check_known(names: Sequence[str], what: str, file: SpecFile, options: Sweep
             raise ValueError(f"{refused}{example}")
 
 
-def _merged(common: SweepSpec, file: SpecFile, options: SweepOptions) -> SweepSpec:
-    """The specification of a file's wanted cells, with the changes of the options.
+def _encoders(file: SpecFile, options: SweepOptions) -> tuple[list[str], dict[str, str]]:
+    """The encoders in the file that the options select, and the replacements.
 
     `--encoder elmo:FOLDER` also locates the file's elmo.
     """
-    replaced, encoders = _replacements(file, options), file.words("encoders")
-    if options.encoder:
-        names = {encoder: name for name, encoder in replaced.items()}
-        encoders = []
-        for encoder in encoder_names(options.encoder):
-            family = encoder.partition(":")[0]
-            if encoder not in file.words("encoders") and family in file.folders and family not in replaced:
-                replaced = {**replaced, family: encoder}
-                encoders.append(family)
-            else:
-                encoders.append(names.get(encoder, encoder))
+    replaced, chosen = _replacements(file, options), []
+    names = {encoder: name for name, encoder in replaced.items()}
+    for encoder in encoder_names(options.encoder or file.words("encoders")):
+        family = encoder.partition(":")[0]
+        if encoder not in file.words("encoders") and family in file.folders and family not in replaced:
+            replaced[family] = encoder
+            chosen.append(family)
+        else:
+            chosen.append(names.get(encoder, encoder))
+    return chosen, replaced
+
+
+def _merged(common: SweepSpec, file: SpecFile, options: SweepOptions) -> SweepSpec:
+    """The specification of a file's wanted cells, with the changes of the options."""
+    encoders, replaced = _encoders(file, options)
     modes = split_at_commas(options.mode) if options.mode else file.words("modes")
     tasks = split_at_commas(options.task) if options.task else file.words("tasks")
     for what, asked in (("encoders", encoders), ("modes", modes), ("tasks", tasks)):
