@@ -152,8 +152,10 @@ def _encoders(file: SpecFile, options: SweepOptions) -> tuple[list[str], dict[st
     `--encoder elmo:FOLDER` also locates the file's elmo.
     """
     replaced, chosen = _replacements(file, options), []
+    if not options.encoder:
+        return file.words("encoders"), replaced
     names = {encoder: name for name, encoder in replaced.items()}
-    for encoder in encoder_names(options.encoder or file.words("encoders")):
+    for encoder in encoder_names(options.encoder):
         family = encoder.partition(":")[0]
         if encoder not in file.words("encoders") and family in file.folders and family not in replaced:
             replaced[family] = encoder
