@@ -48,7 +48,7 @@ def trained(path: Path) -> list[tuple[str, str]]:
 def predicted(path: Path) -> list[str]:
     """The texts that `predict` gives to a model."""
     return [
-        _text(CLASSIFIER, (cell,), "a row")
+        _text(CLASSIFIER, (cell,), f"{path}, a row")
         for piece in read_pieces(path, 3) for cell in piece[_text_columns(path, piece, ("text",), 1)[0]]
     ]  # fmt: skip
 
