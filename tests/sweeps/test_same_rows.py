@@ -48,8 +48,9 @@ def trained(path: Path) -> list[tuple[str, str]]:
 def predicted(path: Path) -> list[str]:
     """The texts that `predict` gives to a model."""
     return [
-        _text(CLASSIFIER, (cell,), f"{path}, a row")
-        for piece in read_pieces(path, 3) for cell in piece[_text_columns(path, piece, ("text",), 1)[0]]
+        _text(CLASSIFIER, (cell,), f"row {number}")
+        for piece in read_pieces(path, 3)
+        for number, cell in enumerate(piece[_text_columns(path, piece, ("text",), 1)[0]], 1)
     ]  # fmt: skip
 
 
