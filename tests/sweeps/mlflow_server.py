@@ -39,7 +39,7 @@ class MlflowServer:
                 env=dict(os.environ) | added | self.variables, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS
-        while not is_healthy("127.0.0.1", self.port):
+        while not is_healthy(self.port):
             assert self.process.poll() is None, (self.folder / "server.log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.1)
