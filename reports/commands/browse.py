@@ -116,6 +116,7 @@ def cache_list(storage: Storage = "runs", cache_dir: CacheDir = None, as_json: A
     from meltpoint.reports.layout import show_rows
 
     for row in rows:
+        row["size"] = f"{int(str(row.pop('bytes'))) / 1e6:.1f} MB"
         row["last_used"] = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(str(row["last_used"]))))
     show_rows(rows, Screen())
 
