@@ -84,7 +84,6 @@ def sweep(
     grow: bool = False,
     new_test_round: bool = False,
     no_epoch_checkpoints: bool = False,
-    register: bool = False,
 ) -> LoadedSweep:
     """Run `meltpoint sweep` and load its result; the same call again resumes it where it was cut off.
 

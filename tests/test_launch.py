@@ -242,9 +242,7 @@ def test_cache_ls_without_a_cache_is_an_empty_list_and_makes_no_folder(tmp_path)
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "left"), [(("ab0",), ["ab10"]), (("--task", "mrpc"), ["ab00"]), (("--all",), []), (("ab0", "ab1"), [])]
-)
+@pytest.mark.parametrize(("words", "left"), [(("ab0",), ["ab10"]), (("--all",), []), (("ab0", "ab1"), [])])
 def test_cache_rm_removes_what_is_named_and_nothing_else(tmp_path, kept, words, left):
     assert cache(tmp_path, "rm", *words)[0] == 0
     assert kept_ids(tmp_path) == left
@@ -253,9 +251,8 @@ def test_cache_rm_removes_what_is_named_and_nothing_else(tmp_path, kept, words, 
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("xy",), "'xy' matches no entry"),
+        (("xy",), "'xy' matches no entries"),
         (("ab",), "matches 2 entries"),
-        (("--task", "sst"), "mrpc, sst2"),
         ((), "--all"),
     ],
 )

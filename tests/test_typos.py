@@ -87,10 +87,10 @@ TYPOS = {
     "text": (["features", "--encoder", "minilm", "--input", "absent.txt", "--out", "b"], "absent.txt is not a file"),
     "submit": (["submit", *sweep(encoder="minilmm")[1:], "--storage", "/runs"], "Did you mean minilm?"),
     "storage of submit": (["submit", *sweep()[1:]], "--storage runs"),
-    "environment": (["submit", *sweep()[1:], "--storage", "/runs", "--environment", "whel"], "--environment whel"),
+    "environment": (["submit", *sweep()[1:], "--storage", "/runs", "--environment", "tre"], "'tre' is not one of"),
     "address": (["submit", *sweep()[1:], "--storage", "/runs", "--address", "ray://h:1"], "--address ray://h:1"),
     "address of logs": (["logs", "absent", "--address", "http://127.0.0.1:9"], "http://127.0.0.1:9 does not answer"),
-    "cache": (["cache", "rm", "abc"], "'abc' matches no entry"),
+    "cache": (["cache", "rm", "abc"], "'abc' matches no entries"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Annotated
 
 import typer
@@ -104,7 +105,7 @@ cache = typer.Typer(no_args_is_help=True, help="The cached hidden states of froz
 @exit_on_error()
 def cache_list(storage: Storage = "runs", cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
     """List the cached entries, the least recently used first."""
-    from meltpoint.sweeps.results.removal import listed, shown
+    from meltpoint.sweeps.results.removal import listed
     from meltpoint.sweeps.specification.sweep_options import check_cache_dir
     from meltpoint.sweeps.storage.files import storage_path
 
@@ -114,7 +115,10 @@ def cache_list(storage: Storage = "runs", cache_dir: CacheDir = None, as_json: A
         return
     from meltpoint.reports.layout import show_rows
 
-    show_rows(shown(rows), Screen())
+    for row in rows:
+        row["size"] = f"{int(str(row.pop('bytes'))) / 1e6:.1f} MB"
+        row["last_used"] = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(str(row["last_used"]))))
+    show_rows(rows, Screen())
 
 
 @cache.command("rm")
@@ -122,18 +126,17 @@ def cache_list(storage: Storage = "runs", cache_dir: CacheDir = None, as_json: A
 def cache_remove(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids, or prefixes of ids.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every entry.")] = False,
-    task: Annotated[str | None, typer.Option(help="The entries of this task.")] = None, storage: Storage = "runs",
-    cache_dir: CacheDir = None,
+    storage: Storage = "runs", cache_dir: CacheDir = None,
 ) -> None:  # fmt: skip
     """Remove entries, except those that a running process is reading."""
     from meltpoint.sweeps.results.removal import remove_entries
     from meltpoint.sweeps.specification.sweep_options import check_cache_dir
     from meltpoint.sweeps.storage.files import storage_path
 
-    done = remove_entries(storage_path(storage), ids or [], task, everything, check_cache_dir(cache_dir))
-    for entry in done.removed:
+    removed, kept = remove_entries(storage_path(storage), ids or [], everything, check_cache_dir(cache_dir))
+    for entry in removed:
         tell(f"{entry.id} {entry.bytes}")
-    for why in done.kept:
+    for why in kept:
         complain(why)
-    if done.kept:
+    if kept:
         raise typer.Exit(FAILED)

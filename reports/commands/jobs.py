@@ -7,9 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,23 +21,15 @@ if TYPE_CHECKING:
     from meltpoint.sweeps.results.summary import SweepSummary
 
 Environment = Annotated[
-    str,
+    Literal["image", "tree"],
     typer.Option(
-        help="image: Meltpoint is on the cluster; wheel, FILE.whl: upload a wheel; tree: upload this Meltpoint.",
-        rich_help_panel="Where it runs",
+        help="image: Meltpoint is on the cluster; tree: upload this Meltpoint.", rich_help_panel="Where it runs"
     ),
-]  # fmt: skip
+]
 Variables = Annotated[
     list[str] | None,
     typer.Option(
         "--env", help="An environment variable to pass on, by name; the cluster's dashboard shows its value.",
-        rich_help_panel="Where it runs",
-    ),
-]  # fmt: skip
-DriverCpus = Annotated[
-    float,
-    typer.Option(
-        "--driver-cpus", min=0, help="CPUs reserved for the driver, on any node; 0 runs it on the head.",
         rich_help_panel="Where it runs",
     ),
 ]  # fmt: skip
@@ -48,8 +38,8 @@ DriverCpus = Annotated[
 @exit_on_error()
 @with_sweep_options(without=("address",))
 def submit(
-    options: SweepOptions, address: JobAddress = None, environment: Environment = "image", env: Variables = None,
-    driver_cpus: DriverCpus = 0.0, as_json: AsJson = False,
+    options: SweepOptions, address: JobAddress = None, environment: Environment = "image",
+    env: Variables = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Submit a sweep to a Ray cluster as a job and return at once. The same command again resumes it.
 
@@ -59,21 +49,17 @@ def submit(
     --mode fine_tuning --task sst2
     """
     from meltpoint.sweeps.command_line.submission import submission
-    from meltpoint.sweeps.jobs.sweep_job import IMAGE, TREE, WHEEL, find_wheel, large_files
-
-    asked = submission(options)
-    wheel = find_wheel(environment, Path())
-    kind = environment if environment in (IMAGE, TREE) else WHEEL
-    variables = _variables(env or [])
-    client = _client(address)
     from meltpoint.sweeps.jobs.sweep_job import JobEnvironment
     from meltpoint.sweeps.jobs.sweep_job import submit as send
     from meltpoint.sweeps.specification.code_version import code_version
 
-    there = JobEnvironment(kind, wheel, asked.files, variables)
-    for line in (*asked.spec.missing(), *(large_files(there.tree) if there.tree else ())):
+    asked = submission(options)
+    variables = _variables(env or [])
+    client = _client(address)
+    there = JobEnvironment(environment, asked.files, variables)
+    for line in asked.spec.missing():
         tell(line, err=True)
-    job, attempt = send(client, asked.spec.name, asked.command, asked.storage, there, code_version(), driver_cpus)
+    job, attempt = send(client, asked.spec.name, asked.command, options.storage, there, code_version())
     url = client.url
     if as_json:
         print_json({"job": job, "sweep": asked.spec.name, "attempt": attempt, "address": url})
@@ -87,13 +73,12 @@ def submit(
 def logs(
     name: NameArgument, address: JobAddress = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
-    attempt: Annotated[int | None, typer.Option(min=1, help="An earlier attempt; the last otherwise.")] = None,
 ) -> None:  # fmt: skip
     """Print the output of a submitted sweep. With -f, exit with status 1 if the job failed or was stopped."""
     from meltpoint.sweeps.jobs.client import last_attempt
 
     client = _client(address)
-    job = last_attempt(name, client.jobs(), attempt)
+    job = last_attempt(name, client.jobs())
     if follow:
         try:
             job = client.follow(job.name, show)
@@ -207,20 +192,21 @@ def is_here(name: str, storage: str) -> bool:
 def _ask_for_status(client: JobClient, name: str, job: Job, as_json: bool) -> None:
     """Show the status of a sweep whose storage only the cluster sees."""
     from meltpoint.sweeps.command_line.submission import PYTHON
-    from meltpoint.sweeps.jobs.client import STORAGE
-    from meltpoint.sweeps.jobs.sweep_job import ask, environment_of
+    from meltpoint.sweeps.jobs.client import ENVIRONMENT, STORAGE
+    from meltpoint.sweeps.jobs.sweep_job import IMAGE, TREE, ask
 
     words = [*PYTHON, "status", name, f"--storage={job.metadata.get(STORAGE, '')}", *(["--json"] if as_json else [])]
     width = {"COLUMNS": str(shutil.get_terminal_size().columns)}
-    answer = ask(client, name, words, replace(environment_of(job), variables=width))
+    kind = IMAGE if job.metadata.get(ENVIRONMENT, IMAGE) == IMAGE else TREE
+    is_answered, text = ask(client, name, words, kind, width)
     if as_json:
-        found = json.loads(answer.text) if answer.ok else {"name": name, "state": None, "cells": []}
+        found = json.loads(text) if is_answered else {"name": name, "state": None, "cells": []}
         print_json({**found, "job": _as_json(job, client)})
     else:
         tell(in_words(job))
-        show(answer.text if answer.ok else f"No table: {answer.text}")
-        _say_which_counts([job] if answer.ok else [])
-    if not answer.ok and job.is_over:
+        show(text if is_answered else f"No table: {text}")
+        _say_which_counts([job] if is_answered else [])
+    if not is_answered and job.is_over:
         raise typer.Exit(FAILED)
 
 

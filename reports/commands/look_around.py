@@ -57,7 +57,7 @@ def list_names(
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """List encoders, modes, tasks, heads, tricks, spaces, specs, sweeps; `spaces --mode M`: the values that M tries."""
-    if what is Listable.sweeps:
+    if what == "sweeps":
         show_sweeps(storage, as_json)
         return
     from meltpoint.sweeps.command_line.listing import inventory, overview, parameters_of_cell
@@ -67,7 +67,7 @@ def list_names(
         raise ValueError(
             "--encoder, --task and --head need --mode, as in: list spaces --mode fine_tuning --encoder minilm."
         )
-    if mode and what is not Listable.spaces:
+    if mode and what != "spaces":
         raise ValueError(f"--mode is for spaces, not for {what or 'nothing'}; see: list spaces --mode {mode}.")
     rows = parameters_of_cell(mode, encoder or ANY_ENCODER, task, head) if mode else inventory(what) if what else []
     if not what:
@@ -114,8 +114,7 @@ def doctor(
 def ui(
     name: Annotated[str | None, typer.Argument(help="A sweep, to see its cells, best first; else all sweeps.")] = None,
     storage: Storage = "runs", tracking_uri: TrackingUri = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on.")] = 5000,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 5000,
 ) -> None:  # fmt: skip
     """Serve the MLflow dashboard of this storage until Ctrl-C; with a sweep's name, also link to its cells.
 
@@ -124,7 +123,7 @@ def ui(
     from meltpoint.sweeps.storage.files import storage_path
     from meltpoint.sweeps.tracking.dashboard import serve
 
-    raise typer.Exit(serve(storage_path(storage), tracking_uri, host, port, name))
+    raise typer.Exit(serve(storage_path(storage), tracking_uri, port, name))
 
 
 @exit_on_error()

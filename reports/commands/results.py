@@ -119,7 +119,7 @@ def report(
         return
     for line in summary.damaged:  # a CSV file has no room for it
         tell(line, err=True)
-    text = make(summary, (table_format or TableFormat.md).value, beside, level)
+    text = make(summary, table_format or "md", beside, level)
     if out is None:
         show(text)
         return
@@ -131,7 +131,7 @@ def report(
 def export(
     name: NameArgument,
     cell: Annotated[str | None, typer.Option(help="One cell, E.M.T or E.M.T.VARIANT; all otherwise.")] = None,
-    export_format: Annotated[ExportFormat, typer.Option("--format", help="Format of the files.")] = ExportFormat.yaml,
+    export_format: Annotated[ExportFormat, typer.Option("--format", help="Format of the files.")] = "yaml",
     out: Annotated[Path | None, typer.Option(help="Output folder; the sweep's exports/ otherwise.")] = None,
     model: Annotated[bool, typer.Option("--model", help="Also the best finalist as a folder that predicts.")] = False,
     transformers: Annotated[
@@ -147,7 +147,7 @@ def export(
 
     summary, ledger = read_summary(name, storage), Ledger(sweep_folder(storage_path(storage), name))
     target = out or ledger.folder / "exports"
-    for path in export_cells(ledger, summary, target, cell, export_format.value):
+    for path in export_cells(ledger, summary, target, cell, export_format):
         tell(path)
     asked = {"model": model, "transformers": transformers, "onnx": onnx}
     if any(asked.values()):
@@ -160,7 +160,7 @@ def export(
 @exit_on_error(goes_on=True)
 def ensemble(
     name: NameArgument, task: Annotated[str, typer.Option(help="The task whose cells are combined.")],
-    cell: Annotated[list[str] | None, typer.Option(help="E.M.T or SWEEP/E.M.T; every finished one otherwise.")] = None,
+    cell: Annotated[list[str] | None, typer.Option(help="E.M.T; every finished one otherwise.")] = None,
     storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Average the probabilities of several cells' finalists, seed by seed; the tables show it as a row."""

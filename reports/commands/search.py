@@ -6,7 +6,6 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,22 +50,19 @@ def sweep(options: SweepOptions) -> None:
     """Search every cell, re-run its best setting over seeds, score it once on test, export it.
 
     The cells are encoders × modes × tasks. After Ctrl-C or a reboot, the same command resumes the sweep. With more
-    trials, seeds, encoders, modes or tasks under the same name, it asks and then adds them.
+    trials, seeds, encoders, modes or tasks under the same name, add --grow.
 
     Example: meltpoint sweep --name first --encoder minilm --mode feature_extraction,fine_tuning --task sst2,mrpc
 
     A paper's whole experiment: meltpoint sweep --spec to_tune_or_not --with elmo=FOLDER --data-dir DATA
     """
-    from meltpoint.sweeps.command_line.spec_from_options import asked_spec, asked_to_grow
+    from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 
-    spec = asked_spec(options)
-    _run(spec, asked_to_grow(spec, options))
+    _run(asked_spec(options), options)
 
 
 @exit_on_error(goes_on=True)
-@with_sweep_options(
-    without=("task", "spec", "replacing", "default_finals", "data_dir", "test_from", "new_test_round", "register")
-)
+@with_sweep_options(without=("task", "spec", "replacing", "default_finals", "data_dir", "test_from", "new_test_round"))
 def tune(
     options: SweepOptions,
     train: Annotated[Path, typer.Argument(help="Your examples: csv, tsv, jsonl, parquet, conll.", show_default=False)],
@@ -93,7 +89,7 @@ def tune(
     Example: meltpoint tune questions.csv --time-budget 10m
     """
     began = time.monotonic()
-    from meltpoint.sweeps.command_line.spec_from_options import asked_to_grow, checked_spec, default_encoder
+    from meltpoint.sweeps.command_line.spec_from_options import checked_spec, default_encoder
     from meltpoint.sweeps.ledger.ledger import DATA, TASK
     from meltpoint.sweeps.specification.sweep_spec import check_name
     from meltpoint.sweeps.storage.files import is_object_store, storage_path
@@ -135,7 +131,7 @@ def tune(
         f"{some(spec.seeds, 'seed')} each; {budget}. The task: {task}",
         err=True,
     )
-    _keep_model(_run(spec, asked_to_grow(spec, resources)), folder)
+    _keep_model(_run(spec, resources), folder)
 
 
 def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
@@ -172,13 +168,12 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
         end_now(outcome.exit_status)
 
     with stoppable(), _cluster(spec, resources) as cluster:  # Ray starts while Python imports the rest
-        from meltpoint.reports.model_card import cell_card
         from meltpoint.reports.report import kept_files
         from meltpoint.reports.results import results_of
         from meltpoint.sweeps.driver.run import Writers
         from meltpoint.sweeps.driver.run import sweep as run_sweep
 
-        writers = Writers(render, partial(cell_card, form="model"), note, recommended)
+        writers = Writers(render, note, recommended)
         outcome = run_sweep(spec, resources, Screen(stderr=True), writers, cluster, leave)
     if outcome.state == "done":  # the workers that had the cache open have exited
         trim(resources)

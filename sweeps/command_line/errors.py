@@ -52,12 +52,9 @@ def exit_on_error(goes_on: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except ValueError as error:
+    except (ValueError, ArithmeticError) as error:
         complain(str(error))
-        raise typer.Exit(BAD_INPUT) from None
-    except ArithmeticError as error:
-        complain(str(error))
-        raise typer.Exit(FAILED) from None
+        raise typer.Exit(BAD_INPUT if isinstance(error, ValueError) else FAILED) from None
     except BrokenPipeError:  # `meltpoint list tasks | head` closes standard output early
         sys.stderr.close()
         raise typer.Exit(DONE) from None

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, settings, tricks
-from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.families.reference import FamilyTraits
 from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.adapters.multiplier_table import Mode, Trick
 from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.ranges import RANGE_KINDS
-from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.spec_files import SpecFile
 from meltpoint.tasks.core import kinds
-from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.task import KINDS, SPLITS, HubSource, Kind, Task
+from meltpoint.tasks.core.task import KINDS, SPLITS, Task
 
 if TYPE_CHECKING:
     from meltpoint.adapters.head import Head  # imports torch, which takes seconds
@@ -31,12 +28,7 @@ def inventory(what: str) -> list[Row]:
 
     Args:
         what: "encoders", "modes", "tasks", "heads", "tricks", "spaces" or "specs".
-
-    Raises:
-        ValueError: any other text; the message suggests similar words.
     """
-    if what not in ROWS:
-        raise unknown(what, "list", ROWS)
     return ROWS[what]()
 
 
@@ -63,9 +55,12 @@ def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> li
     kind, has_pooling = tasks.get(task).kind if task else None, encoders.traits(encoder).has_pooling
     if head:
         heads.get(head, kind)  # raises for an unknown name
-        named = _space_under(mode, encoder, task, head, kind).parameters
+        # Without the parameters of other heads and of tricks that cannot be on.
+        allowed = {one.name: one for one in settings.parameters(mode, head, kind)}
+        every = {one.name: one for one in settings.all_parameters()}
+        space = files.find(mode, encoder, task, head, allowed, has_pooling=has_pooling, every=every)
         rows = _rows_of(files.merged(mode, encoder, task, head, has_pooling=has_pooling))
-        return [row for row in rows if row["parameter"] in named]
+        return [row for row in rows if row["parameter"] in space.parameters]
     general = set(files.stems(mode, encoder, task))
     found = _rows_of(files.merged(mode, encoder, task))
     for one in heads.names():
@@ -74,61 +69,39 @@ def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> li
     return found
 
 
-def _space_under(mode: str, encoder: str, task: str, head: str, kind: Kind | None) -> Space:
-    """The space of a cell, without the parameters of other heads and of tricks that cannot be on."""
-    allowed = {one.name: one for one in settings.parameters(mode, head, kind)}
-    every = {one.name: one for one in settings.all_parameters()}
-    has_pooling = encoders.traits(encoder).has_pooling
-    return files.find(mode, encoder, task, head, allowed, has_pooling=has_pooling, every=every)
-
-
 def _rows_of(layers: files.MergedEntries) -> list[Row]:
     """One row per parameter of merged files."""
-    return [
-        {
-            "parameter": name, "searched": _is_searched(entry), "values": _range(entry), "first": _first(entry),
-            "file": layers.sources[name], "source": entry.get("source", "") if isinstance(entry, Mapping) else "",
-        }
-        for name, entry in layers.declared.items()
-    ]  # fmt: skip
+    rows: list[Row] = []
+    for name, entry in layers.declared.items():
+        said: Mapping[str, Any] = entry if isinstance(entry, Mapping) else {"fixed": entry}
+        rows.append({
+            "parameter": name, "searched": "fixed" not in said, "values": _range(entry),
+            "first": _written(said["first"]) if "first" in said else "", "file": layers.sources[name],
+            "source": said.get("source", ""),
+        })  # fmt: skip
+    return rows
 
 
 def _encoders() -> list[Row]:
-    named = [_encoder(name) for name in encoders.names()]
-    families: list[Row] = [
-        {
-            "name": "elmo:FOLDER", "from": [], "pooling": "",
-            "summary": "a released ELMo: options.json and weights.hdf5",
-        },
-        {
-            "name": "skipthoughts:FOLDER", "from": [], "pooling": "",
-            "summary": "published Skip-thoughts (Kiros et al. 2015); FOLDER#uni or #bi selects one of its models",
-        },
-        {
-            "name": "hf:ID or hf:FOLDER", "from": [], "pooling": "as in its modules.json",
-            "summary": "any other Hugging Face encoder",
-        },
-    ]  # fmt: skip
-    return [*named, *families]
-
-
-def _encoder(name: str) -> Row:
-    references = [encoders.resolve(name, kind) for kind in KINDS]
-    return {
-        "name": name,
-        "from": list(dict.fromkeys(_place(reference) for reference in references)),
-        "pooling": str(references[0].pooling or ""),
-        "summary": encoders.summary(name),
-    }
-
-
-def _place(reference: EncoderReference) -> str:
-    """A folder, or `ID@COMMIT` on the hub."""
-    return f"{reference.source}@{reference.revision}" if reference.revision else reference.source
-
-
-def _modes() -> list[Row]:
-    return [_mode(modes.get(name)) for name in modes.names()]
+    named: list[Row] = []
+    for name in encoders.names():
+        references = [encoders.resolve(name, kind) for kind in KINDS]
+        places = [f"{one.source}@{one.revision}" if one.revision else one.source for one in references]
+        named.append({
+            "name": name, "from": list(dict.fromkeys(places)), "pooling": str(references[0].pooling or ""),
+            "summary": encoders.summary(name),
+        })  # fmt: skip
+    families = {
+        "elmo:FOLDER": ("", "a released ELMo: options.json and weights.hdf5"),
+        "skipthoughts:FOLDER": (
+            "", "published Skip-thoughts (Kiros et al. 2015); FOLDER#uni or #bi selects one of its models",
+        ),
+        "hf:ID or hf:FOLDER": ("as in its modules.json", "any other Hugging Face encoder"),
+    }  # fmt: skip
+    return named + [
+        {"name": name, "from": [], "pooling": pooling, "summary": summary}
+        for name, (pooling, summary) in families.items()
+    ]
 
 
 def _mode(mode: Mode) -> Row:
@@ -152,14 +125,11 @@ def _default_heads(mode: Mode) -> list[str]:
     return lines
 
 
-def _tasks() -> list[Row]:
-    return [_task(tasks.get(name)) for name in tasks.names()]
-
-
 def _task(task: Task) -> Row:
     return {
         "name": task.name, "kind": task.kind, "metric": task.metric, "splits": _splits(task),
-        "test_labels": task.test_labels, "folder": task.folder, "hub": _hub_id(task.hub),
+        "test_labels": task.test_labels, "folder": task.folder,
+        "hub": f"{task.hub.id}@{task.hub.revision}" if task.hub else "",
         "labels": list(task.labels), "range": list(task.label_range or ()), "description": task.description,
     }  # fmt: skip
 
@@ -170,14 +140,6 @@ def _splits(task: Task) -> list[str]:
     return [split for split in SPLITS if split in there]
 
 
-def _hub_id(hub: HubSource | None) -> str:
-    return "" if hub is None else f"{hub.id}@{hub.revision}"
-
-
-def _heads() -> list[Row]:
-    return [_head(name, heads.get(name)) for name in heads.names()]
-
-
 def _head(name: str, head: type[Head]) -> Row:
     ways = (("joint", head.joint_pairs), ("separate", head.separate_pairs))
     pairs = [way for way, serves in ways if serves and any(kinds.get(kind).is_pair for kind in head.kinds)]
@@ -185,10 +147,6 @@ def _head(name: str, head: type[Head]) -> Row:
         "name": name, "kinds": list(head.kinds), "pairs": pairs, "parameters": _parameters(head.hyperparameters),
         "summary": head.summary,
     }  # fmt: skip
-
-
-def _tricks() -> list[Row]:
-    return [_trick(trick) for trick in tricks.every()]
 
 
 def _trick(trick: Trick) -> Row:
@@ -204,19 +162,11 @@ def _parameters(parameters: tuple[Parameter, ...]) -> list[str]:
     return [f"{one.name} = {_written(one.default)}: {one.domain()}" for one in parameters]
 
 
-def _spaces() -> list[Row]:
-    return [_space(name) for name in files.shipped()]
-
-
 def _space(name: str) -> Row:
     data = documents.read(documents.SHIPPED / f"{name}.yaml")
     entries_by_key = files.parameters_of(data, f"{name}.yaml")
     ranges = [f"{key} {_range(entry)}" for key, entry in entries_by_key.items()]
     return {"name": f"{name}.yaml", "parameters": ranges, "early_stopping": _stopping(data)}
-
-
-def _specs() -> list[Row]:
-    return [_spec(spec_files.read(name)) for name in spec_files.shipped()]
 
 
 def _spec(file: SpecFile) -> Row:
@@ -240,16 +190,6 @@ def _range(entry: object) -> str:
     return values if kind == "choice" else f"{kind} {values}"
 
 
-def _is_searched(entry: object) -> bool:
-    """True if an entry has more than one value."""
-    return isinstance(entry, Mapping) and "fixed" not in entry
-
-
-def _first(entry: object) -> str:
-    """The value for a cell's first trial, if the entry names one."""
-    return _written(entry["first"]) if isinstance(entry, Mapping) and "first" in entry else ""
-
-
 def _stopping(data: Mapping[str, object]) -> str:
     """The early stopping that a file declares: its numbers, "off", or "" if a more general file decides."""
     declared = data.get("early_stopping", "")
@@ -264,7 +204,12 @@ def _written(value: Value) -> str:
 
 
 ROWS: Mapping[str, Callable[[], list[Row]]] = {
-    "encoders": _encoders, "modes": _modes, "tasks": _tasks, "heads": _heads, "tricks": _tricks, "spaces": _spaces,
-    "specs": _specs,
-}  # fmt: skip
+    "encoders": _encoders,
+    "modes": lambda: [_mode(modes.get(name)) for name in modes.names()],
+    "tasks": lambda: [_task(tasks.get(name)) for name in tasks.names()],
+    "heads": lambda: [_head(name, heads.get(name)) for name in heads.names()],
+    "tricks": lambda: [_trick(trick) for trick in tricks.every()],
+    "spaces": lambda: [_space(name) for name in files.shipped()],
+    "specs": lambda: [_spec(spec_files.read(name)) for name in spec_files.shipped()],
+}
 """Argument of `meltpoint list` → the function that returns its rows."""

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.encoders.minilm import PACKAGE
 from meltpoint.adapters.families.reference import encoder_word
-from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.early_checks import check_overrides, check_spec
 from meltpoint.sweeps.specification.spec_files import FileBlock, SpecFile
-from meltpoint.sweeps.specification.sweep_options import SEEDS, TRIALS, Resources, SweepOptions
+from meltpoint.sweeps.specification.sweep_options import SEEDS, TRIALS, SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tasks import get
 from meltpoint.tasks.core.files import expanded, is_folder
 from meltpoint.tasks.core.registry import is_task_file, unknown
-from meltpoint.tasks.core.wording import plural, some
-
-if TYPE_CHECKING:
-    from meltpoint.sweeps.ledger.ledger import Ledger
 
 LARGEST_SHARE_OF_DEFAULTS = 0.1
 """Finals of the published setting run by default if they are a smaller share of a sweep's runs."""
@@ -76,9 +68,7 @@ def _asked(options: SweepOptions) -> SweepSpec:
         raise ValueError(
             f"--head {options.head}: the blocks of {options.spec} name their own heads; copy that file and edit it."
         )
-    file = spec_files.read(options.spec)
-    wanted = _wanted(file, options.spec, options, _replacements(file, options.spec, options.replacing or ()))
-    return _merged(common, file, wanted, options)
+    return _merged(common, spec_files.read(options.spec), options)
 
 
 def checked_spec(options: SweepOptions) -> SweepSpec:
@@ -129,87 +119,71 @@ def default_encoder() -> str:
     return ENCODER
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """The part of a specification file that the options select.
+def _replacements(file: SpecFile, options: SweepOptions) -> dict[str, str]:
+    """Encoder of the file → its replacement by `--with WORD=ENCODER`.
 
-    Attributes:
-        encoders, modes, tasks: names in the file.
-        replaced: encoder of the file → its replacement.
+    A folder without a family gets the replaced encoder's family, or Hugging Face's.
     """
-
-    encoders: Sequence[str]
-    modes: Sequence[str]
-    tasks: Sequence[str]
-    replaced: Mapping[str, str]
-
-
-def _replacements(file: SpecFile, where: str, texts: Sequence[str]) -> dict[str, str]:
-    """Encoder of the file → its replacement by `--with WORD=ENCODER`."""
     found: dict[str, str] = {}
-    for text in split_at_commas(texts):
+    for text in split_at_commas(options.replacing or ()):
         name, equals, encoder = (part.strip() for part in text.partition("="))
         if not equals or not name or not encoder:
             raise ValueError(f"--with {text}: write WORD=ENCODER, for example --with bert-base=minilm.")
-        if name not in file.words("encoders"):
-            raise unknown(name, f"encoder of {where}", file.words("encoders"))
         if name in found:
             raise ValueError(f"--with {text}: {name} is replaced twice; replace it once.")
-        found[name] = _replacement(name, encoder, file)
+        _check_known([name], "encoders", file, options)
+        folder, family = expanded(encoder), name if name in file.folders else "hf"
+        is_bare = ":" not in encoder and is_folder(folder)
+        found[name] = f"{family}:{folder.resolve()}" if is_bare else encoder_name(encoder)
     return found
 
 
-def _replacement(name: str, encoder: str, file: SpecFile) -> str:
-    """The encoder that `--with` names; a folder without a family gets the replaced encoder's, or Hugging Face's."""
-    folder = expanded(encoder)
-    if ":" not in encoder and is_folder(folder):
-        return f"{name if name in file.folders else 'hf'}:{folder.resolve()}"
-    return encoder_name(encoder)
+def _check_known(names: Sequence[str], what: str, file: SpecFile, options: SweepOptions) -> None:
+    known = file.words(what)
+    for name in names:
+        if name not in known:
+            refused = unknown(name, f"{what[:-1]} of {options.spec}", known)
+            example = f" To replace one: --with {known[0]}={name}." if what == "encoders" else ""
+            raise ValueError(f"{refused}{example}")
 
 
-def _wanted(file: SpecFile, where: str, options: SweepOptions, replaced: dict[str, str]) -> Wanted:
-    """The names in the file that the options select; `--encoder elmo:FOLDER` also locates the file's elmo."""
-    encoders = file.words("encoders")
-    if options.encoder:
-        names = {encoder: name for name, encoder in replaced.items()}
-        encoders = []
-        for encoder in encoder_names(options.encoder):
-            family = encoder.partition(":")[0]
-            if encoder not in file.words("encoders") and family in file.folders and family not in replaced:
-                replaced = {**replaced, family: encoder}
-                encoders.append(family)
-            else:
-                encoders.append(_known(names.get(encoder, encoder), "encoders", file, where))
-    modes = _selected(options.mode, "modes", file, where)
-    return Wanted(encoders, modes, _selected(options.task, "tasks", file, where), replaced)
+def _encoders(file: SpecFile, options: SweepOptions) -> tuple[list[str], dict[str, str]]:
+    """The encoders in the file that the options select, and the replacements.
+
+    `--encoder elmo:FOLDER` also locates the file's elmo.
+    """
+    replaced, chosen = _replacements(file, options), []
+    if not options.encoder:
+        return file.words("encoders"), replaced
+    names = {encoder: name for name, encoder in replaced.items()}
+    for encoder in encoder_names(options.encoder):
+        family = encoder.partition(":")[0]
+        if encoder not in file.words("encoders") and family in file.folders and family not in replaced:
+            replaced[family] = encoder
+            chosen.append(family)
+        else:
+            chosen.append(names.get(encoder, encoder))
+    return chosen, replaced
 
 
-def _selected(texts: Sequence[str] | None, what: str, file: SpecFile, where: str) -> list[str]:
-    """The file's modes or tasks that an option names; all of them without the option."""
-    return [_known(name, what, file, where) for name in split_at_commas(texts)] if texts else file.words(what)
-
-
-def _known(name: str, what: str, file: SpecFile, where: str) -> str:
-    if name not in file.words(what):
-        refused = unknown(name, f"{what[:-1]} of {where}", file.words(what))
-        example = f"--with {file.words(what)[0]}={name}"
-        raise ValueError(f"{refused} To replace one: {example}.") if what == "encoders" else refused
-    return name
-
-
-def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOptions) -> SweepSpec:
+def _merged(common: SweepSpec, file: SpecFile, options: SweepOptions) -> SweepSpec:
     """The specification of a file's wanted cells, with the changes of the options."""
-    missing = [name for name in wanted.encoders if name in file.folders and name not in wanted.replaced]
-    there = [name for name in wanted.encoders if name not in missing]
+    encoders, replaced = _encoders(file, options)
+    modes = split_at_commas(options.mode) if options.mode else file.words("modes")
+    tasks = split_at_commas(options.task) if options.task else file.words("tasks")
+    for what, asked in (("encoders", encoders), ("modes", modes), ("tasks", tasks)):
+        _check_known(asked, what, file, options)
+    missing = [name for name in encoders if name in file.folders and name not in replaced]
+    there = [name for name in encoders if name not in missing]
     changes = _overrides(common.overrides)
     check_overrides(common.overrides)  # before `_fitting`, which imports torch
     fitting = _fitting(file, changes)
     blocks = []
     for block in file.blocks:
         names = {
-            "encoders": tuple(wanted.replaced.get(name, name) for name in block.encoders if name in there),
-            "modes": tuple(name for name in block.modes if name in wanted.modes),
-            "tasks": tuple(name for name in block.tasks if name in wanted.tasks),
+            "encoders": tuple(replaced.get(name, name) for name in block.encoders if name in there),
+            "modes": tuple(name for name in block.modes if name in modes),
+            "tasks": tuple(name for name in block.tasks if name in tasks),
         }
         if all(names.values()):
             overrides = block.overrides() | {key: text for key, text in changes.items() if fitting(block, key)}
@@ -226,10 +200,10 @@ def _merged(common: SweepSpec, file: SpecFile, wanted: Wanted, options: SweepOpt
         remedy = " ".join(f"Add --with {name}=FOLDER, {file.folders[name]}." for name in missing)
         remedy = remedy or "Name other encoders, modes or tasks, or omit some of these options."
         raise ValueError(f"--spec {options.spec}: no cell is left. {remedy}")
-    replaced = [f"{name}={encoder}" for name, encoder in wanted.replaced.items() if name in there]
+    said = tuple(f"{name}={encoder}" for name, encoder in replaced.items() if name in there)
     sample = file.max_train_examples if options.max_train_examples is None else options.max_train_examples
     from_file = {
-        "blocks": tuple(blocks), "origin": file.base or file.name, "replaced": tuple(replaced),
+        "blocks": tuple(blocks), "origin": file.base or file.name, "replaced": said,
         "left_out": tuple(missing), "max_train_examples": sample, "split": file.split, "notes": file.notes,
         "searcher": file.searcher if options.searcher is None else common.searcher,
     }  # fmt: skip
@@ -295,61 +269,3 @@ def encoder_name(text: str) -> str:
     folder, mark, variant = source.partition("#")
     path = expanded(folder)
     return f"{label}{family}:{path.resolve()}{mark}{variant}" if folder and is_folder(path) else text
-
-
-def asked_to_grow(spec: SweepSpec, resources: Resources) -> Resources:
-    """The resources, with `grow` set if the user agrees at the terminal.
-
-    Without a terminal, this asks no question: only `--grow` allows growth, and otherwise a larger sweep is refused.
-
-    Raises:
-        ValueError: the user does not agree; nothing was changed.
-    """
-    if resources.grow or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return resources
-    from meltpoint.sweeps.ledger.ledger import Ledger
-    from meltpoint.sweeps.results.sweep_file import read_sweep
-    from meltpoint.sweeps.storage.files import storage_folder
-
-    ledger = Ledger(storage_folder(resources.storage) / spec.name)
-    if not ledger.specification.exists():
-        return resources
-    then = read_sweep(ledger).spec
-    if not spec.growth(then) or spec.differences(then, may_grow=True):
-        return resources  # no growth to confirm, or the sweep is refused later with all differences
-    import typer
-
-    for line in question(ledger, then, spec):
-        tell(line, err=True)
-    if not typer.confirm("Continue?", err=True):
-        raise ValueError(f"Nothing was changed; sweep '{spec.name}' is the same as before.")
-    return replace(resources, grow=True)
-
-
-def question(ledger: Ledger, then: SweepSpec, now: SweepSpec) -> list[str]:
-    """The additions, their maximum work, and the cells that stay closed; one line each."""
-    from meltpoint.sweeps.results.summary import summarise
-
-    lines = [f"The sweep '{now.name}' grows: {'; '.join(now.growth(then))}.", f"{added_work(then, now)}."]
-    closed = [".".join(cell.header.key) for cell in summarise(ledger).cells if cell.closing is not None]
-    if closed:
-        names = f"{', '.join(closed[:3])}{', …' if len(closed) > 3 else ''}"
-        lines.append(
-            f"{some(len(closed), 'cell')} {'stays' if len(closed) == 1 else 'stay'} closed to more search trials, "
-            f"because test was opened ({names}); --new-test-round continues their search."
-        )
-    return lines
-
-
-def added_work(then: SweepSpec, now: SweepSpec) -> str:
-    """The number of cells that join, and the maximum of added search trials and finals, as text."""
-    # A block is not a mapping: it has its own `keys` method.
-    old, new = ({key: block for block in spec.products() for key in block.keys()} for spec in (then, now))  # noqa: SIM118
-    joining = [key for key in new if key not in old]
-    trials = sum(block.trials - (old[key].trials if key in old else 0) for key, block in new.items())
-    seeds = sum(block.seeds - (old[key].seeds if key in old else 0) for key, block in new.items())
-    finals = 2 * seeds if now.default_finals else seeds
-    return (
-        f"{some(len(joining), 'cell')} {'joins' if len(joining) == 1 else 'join'}; at most {trials} more search "
-        f"{plural('trial')} and {finals} more finals"
-    )

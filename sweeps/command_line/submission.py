@@ -30,13 +30,11 @@ class Submission:
 
     Attributes:
         spec: the specification.
-        storage: the folder of all sweeps, on the cluster.
         words: the options of `sweep` on the cluster.
         files: path below the job's working folder → local file.
     """
 
     spec: SweepSpec
-    storage: str
     words: tuple[str, ...]
     files: Mapping[str, Path]
 
@@ -62,7 +60,7 @@ def submission(options: SweepOptions) -> Submission:
     _check_task_files(spec.task_words())
     check_spec(spec, is_elsewhere)
     changed, files = _taken_along(options)
-    return Submission(spec, options.storage, tuple(as_words(replace(changed, address="auto"))), files)
+    return Submission(spec, tuple(as_words(replace(changed, address="auto"))), files)
 
 
 def _taken_along(options: SweepOptions) -> tuple[SweepOptions, dict[str, Path]]:

@@ -6,10 +6,9 @@ import functools
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import fields
-from enum import StrEnum
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Concatenate, ParamSpec, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, Union, cast, get_args, get_origin, get_type_hints
 
 import typer
 from typer.models import OptionInfo
@@ -28,35 +27,12 @@ from meltpoint.sweeps.specification.sweep_options import (
 P = ParamSpec("P")
 
 
-class TableFormat(StrEnum):
-    """Formats that `report` writes."""
-
-    md = "md"
-    html = "html"
-    csv = "csv"
-    json = "json"
-    tex = "tex"
-
-
-class ExportFormat(StrEnum):
-    """Formats that `export` writes."""
-
-    yaml = "yaml"
-    json = "json"
-
-
-class Listable(StrEnum):
-    """Arguments of `list`."""
-
-    encoders = "encoders"
-    modes = "modes"
-    tasks = "tasks"
-    heads = "heads"
-    tricks = "tricks"
-    spaces = "spaces"
-    specs = "specs"
-    sweeps = "sweeps"
-
+TableFormat = Literal["md", "html", "csv", "json", "tex"]
+"""Formats that `report` writes."""
+ExportFormat = Literal["yaml", "json"]
+"""Formats that `export` writes."""
+Listable = Literal["encoders", "modes", "tasks", "heads", "tricks", "spaces", "specs", "sweeps"]
+"""Arguments of `list`."""
 
 HINTS = get_type_hints(SweepOptions, include_extras=True)
 DEFAULTS = as_typed(SweepOptions(), all_of_them=True)

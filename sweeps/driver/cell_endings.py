@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.sweeps.ledger.predictions import predictions_path
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.results.cost import NOTHING, CellCost, spread_text
 from meltpoint.sweeps.results.guards import cell_guards
-from meltpoint.sweeps.results.mlflow_model import described
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.storage.files import StoragePath
@@ -25,35 +23,29 @@ BEST_FILE = "best.yaml"
 
 
 def cell_endings(
-    summary: SweepSummary, cells: Mapping[CellKey, OpenCell], is_done: bool,
-    models: Mapping[CellKey, Path] | None = None, recommended: Collection[CellKey] | None = None,
+    summary: SweepSummary, cells: Mapping[CellKey, OpenCell], recommended: Collection[CellKey] | None = None
 ) -> dict[CellKey, CellEnding]:  # fmt: skip
     """The results of every cell that has a best trial.
 
     Args:
         summary: the sweep's results.
         cells: its cells.
-        is_done: whether the sweep has ended, so that its best settings are final.
-        models: the MLflow models of some cells' finalists.
         recommended: as in `place_tags`.
     """
-    places, models = place_tags(summary, recommended), models or {}
+    places = place_tags(summary, recommended)
     return {
-        key: _ending(summary, cell, cells[key], places[key][PLACE], is_done, models.get(key))
+        key: _ending(summary, cell, cells[key], places[key][PLACE])
         for cell in summary.cells if cell.best is not None and (key := cell.header.key) in cells
     }  # fmt: skip
 
 
-def _ending(
-    summary: SweepSummary, cell: CellSummary, opened: OpenCell, place: str, is_done: bool, model: Path | None
-) -> CellEnding:  # fmt: skip
+def _ending(summary: SweepSummary, cell: CellSummary, opened: OpenCell, place: str) -> CellEnding:
     assert cell.best is not None, "the cell has a best trial"
     current = {record.id for record in cell.finals}
     former = [record.id for record in cell.records if record.role == "final" and record.id not in current]
     return CellEnding(
-        setting=cell.best.setting if is_done else {}, note="\n".join(_note(cell, opened, place)), best=cell.best.id,
-        former=tuple(former), files={} if summary.folder is None else _files(summary.folder, cell), model=model,
-        finalist=cell.kept.id if cell.kept is not None else "", card=described(model) if model is not None else "",
+        note="\n".join(_note(cell, opened, place)), best=cell.best.id, former=tuple(former),
+        files={} if summary.folder is None else _files(summary.folder, cell),
     )  # fmt: skip
 
 

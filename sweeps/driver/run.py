@@ -27,8 +27,7 @@ from meltpoint.sweeps.on_ray.placement import place
 from meltpoint.sweeps.on_ray.preflight import require_fit_nodes
 from meltpoint.sweeps.on_ray.room import WHOLE, Board, ClusterShare
 from meltpoint.sweeps.results.export import export_cells
-from meltpoint.sweeps.results.mlflow_model import finalist_models
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
+from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.specification.cells import fault_lines, length_lines, open_cells, test_lines
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
@@ -76,13 +75,11 @@ class Writers:
 
     Attributes:
         files: returns the files that show the results: file name → text.
-        card: returns the model card of a cell's best finalist; None if it has no finalist.
         note: returns the first sentences of the experiment's note in MLflow; called after `files`.
         recommended: returns the recommended cells, one per task; called after `files`.
     """
 
     files: Callable[[SweepSummary], Mapping[str, str]]
-    card: Callable[[SweepSummary, CellSummary], str | None]
     note: Callable[[SweepSummary], str]
     recommended: Callable[[SweepSummary], Collection[CellKey]]
 
@@ -158,9 +155,8 @@ def _opened(
             say(line)
         ledger.clean_states(records)
         planner.recall(ledger.unfinished())
-        tracker = Tracker(spec.name, uri, storage, say, ledger.attempt)
+        tracker = Tracker(spec.name, uri, storage, say)
         tracker.open(cells, spec.model_dump_json(), planner.is_complete())
-        tracker.catch_up(planner.counted())
         progress = Progress(lambda: list(planner.cells.values()), console)
         driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
         progress.remaining.slots = lambda: driver.slots
@@ -259,27 +255,24 @@ def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
     for name, text in tables.items():
         ledger.place(ledger.folder / name, text)
     done = driver.is_done and not scorer.pending
-    wanted = summary.cells if done and driver.resources.register else []
-    with finalist_models(ledger, summary, wanted, writers.card) as (models, without_model):
-        recommended = writers.recommended(summary)
-        places = place_tags(summary, recommended)
-        opened = {progress.cell.key: progress.cell for progress in driver.planner.cells.values()}
-        tracker.describe(writers.note(summary))
-        tracker.close(
-            [(cell.header.key, cell_figures(cell)) for cell in summary.cells],
-            done,
-            # A page takes megabytes, and each cell's run would have a copy.
-            {name: text for name, text in tables.items() if not name.endswith(".html")},
-            {cell.header.key: places[cell.header.key] | cell_tags(cell, summary) for cell in summary.cells},
-            cell_endings(summary, opened, done, models, recommended),
-        )
-    troubles += without_model
+    recommended = writers.recommended(summary)
+    places = place_tags(summary, recommended)
+    opened = {progress.cell.key: progress.cell for progress in driver.planner.cells.values()}
+    tracker.describe(writers.note(summary))
+    tracker.close(
+        [(cell.header.key, cell_figures(cell)) for cell in summary.cells],
+        done,
+        # A page takes megabytes, and each cell's run would have a copy.
+        {name: text for name, text in tables.items() if not name.endswith(".html")},
+        {cell.header.key: places[cell.header.key] | cell_tags(cell, summary) for cell in summary.cells},
+        cell_endings(summary, opened, recommended),
+    )
     troubles += [f"{trial}: not scored on test: {why}" for trial, why in scorer.troubles.items()]
     unfinished = missing_runs(summary) if done else []
     if unfinished and driver.budget.has_left_trials_out:
         unfinished, troubles = [], [*troubles, "The time budget left out trials: the same command runs them."]
     troubles += unfinished
-    troubles += tracker.notes() + ([tracker.trouble] if tracker.trouble else [])
+    troubles += [tracker.trouble] if tracker.trouble else []
     state = "stopped" if not done else "failed" if scorer.troubles or unfinished else "done"
     return Outcome(state, summary, ledger.folder, tracker.uri, troubles, driver.stop, tracker.address())
 

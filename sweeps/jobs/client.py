@@ -5,8 +5,6 @@ Imports Ray only with the first client; an address where nothing listens is refu
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import logging
 import os
 import re
@@ -82,11 +80,11 @@ def attempts(sweep: str, jobs: Iterable[Job]) -> list[Job]:
     return sorted(mine, key=lambda job: number_of(sweep, job.name) or 0)
 
 
-def last_attempt(sweep: str, jobs: Iterable[Job], number: int | None = None) -> Job:
-    """The last attempt at a sweep, or the one with a given number.
+def last_attempt(sweep: str, jobs: Iterable[Job]) -> Job:
+    """The last attempt at a sweep.
 
     Raises:
-        ValueError: there is none; the message names the existing sweeps or numbers.
+        ValueError: there is none; the message names the existing sweeps.
     """
     jobs = list(jobs)
     mine = attempts(sweep, jobs)
@@ -94,13 +92,7 @@ def last_attempt(sweep: str, jobs: Iterable[Job], number: int | None = None) -> 
         known = sorted({job.metadata[SWEEP] for job in jobs if SWEEP in job.metadata})
         hint = f"It has: {', '.join(known)}." if known else "It has none; send one with `meltpoint submit`."
         raise ValueError(f"That cluster has no job of the sweep '{sweep}'. {hint}")
-    if number is None:
-        return mine[-1]
-    chosen = [job for job in mine if number_of(sweep, job.name) == number]
-    if not chosen:
-        numbers = ", ".join(str(number_of(sweep, job.name)) for job in mine)
-        raise ValueError(f"--attempt {number}: the attempts at '{sweep}' are {numbers}.")
-    return chosen[0]
+    return mine[-1]
 
 
 REMEDY = "name the dashboard of the cluster's head, http://HOST:8265 (ray start --head --include-dashboard=true)"
@@ -108,11 +100,8 @@ POLL_SECONDS = 0.5
 RECONNECT_SECONDS = 60.0
 """Time that a cluster may be unreachable before `follow` gives up."""
 
-AGENT_SECONDS = 30.0
-"""Time that a head that has just started may refuse jobs."""
-
-QUIET_SECONDS = 60.0
-"""Seconds of silence after which a log is requested again, since its connection may be lost."""
+FOLLOW_SECONDS = 2.0
+"""The pause between two requests for a followed log."""
 
 Write = Callable[[str], None]
 
@@ -138,20 +127,17 @@ def url_of(address: str | None, environment: Mapping[str, str] = os.environ) -> 
     return url
 
 
-def token_of(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
-    """(source of Ray's token, the token), looked up where Ray itself does; ("", "") if there is none.
+def token_of(environment: Mapping[str, str] = os.environ) -> str:
+    """Ray's token, looked up where Ray itself does; "" if there is none.
 
     Raises:
-        ValueError: the file cannot be read; the token is not in the message.
+        ValueError: its file cannot be read; the token is not in the message.
     """
-    if environment.get("RAY_AUTH_TOKEN"):
-        return "RAY_AUTH_TOKEN", environment["RAY_AUTH_TOKEN"].strip()
-    named = environment.get("RAY_AUTH_TOKEN_PATH")
-    path = Path(named).expanduser() if named else Path.home() / ".ray" / "auth_token"
-    if not named and not path.is_file():
-        return "", ""
+    path = Path(environment.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
     try:
-        return str(path), path.read_text(encoding="utf-8").strip()
+        return (environment.get("RAY_AUTH_TOKEN") or path.read_text(encoding="utf-8")).strip()
+    except FileNotFoundError:
+        return ""
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"RAY_AUTH_TOKEN_PATH {path}: cannot be read ({type(error).__name__}).") from None
 
@@ -172,24 +158,19 @@ def _client_of(url: str) -> JobSubmissionClient:
     try:
         return _opened(url, {"Authorization": ""})  # without it, Ray in token mode sends its own token unasked
     except AuthenticationError:
-        where, token = token_of()
-    if not token:
-        raise ValueError(
-            f"{url} asks for a token, but none is set here: set RAY_AUTH_TOKEN to the cluster's, or "
-            f"RAY_AUTH_TOKEN_PATH to a file with it."
-        )
+        token = token_of()
     try:
         return _opened(url, {"Authorization": f"Bearer {token}"})
     except AuthenticationError:
-        raise ValueError(f"{url} refuses the token in {where}; replace it with the cluster's.") from None
+        said = "refuses the token that is set here" if token else "asks for a token, but none is set here"
+        raise ValueError(f"{url} {said}: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the cluster's.") from None
 
 
 def _opened(url: str, headers: dict[str, str]) -> JobSubmissionClient:
     """Ray's client, which first requests the dashboard's version."""
     from ray.job_submission import JobSubmissionClient
 
-    for name in ("dashboard_sdk", "job.sdk"):  # they report every upload and every closed connection
-        logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.ERROR)
+    logging.getLogger("ray").setLevel(logging.ERROR)  # it reports every upload and every closed connection
     try:
         with _address(url):
             return JobSubmissionClient(url, headers=headers)
@@ -236,9 +217,7 @@ class JobClient:
         with self._in_one_line():
             return _job(self._client.get_job_info(name))
 
-    def submit(
-        self, name: str, command: str, environment: Mapping[str, Any], metadata: Mapping[str, str], cpus: float = 0.0
-    ) -> None:
+    def submit(self, name: str, command: str, environment: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
         """Send a job.
 
         Args:
@@ -246,19 +225,14 @@ class JobClient:
             command: a line for the shell of the node that it runs on.
             environment: Ray's `runtime_env`; a local archive in it is uploaded.
             metadata: texts that everyone with access to the dashboard sees.
-            cpus: CPUs reserved for the command; 0 runs it on the head without any.
 
         Raises:
             ValueError: the cluster refuses the job.
         """
         with self._in_one_line():
-            send = functools.partial(
-                self._client.submit_job, entrypoint=command, submission_id=name, runtime_env=dict(environment),
-                metadata=dict(metadata), entrypoint_num_cpus=cpus or None,
-            )  # fmt: skip
-            deadline = time.monotonic() + AGENT_SECONDS
-            while not _sent(send, time.monotonic() > deadline):
-                time.sleep(POLL_SECONDS)
+            self._client.submit_job(
+                entrypoint=command, submission_id=name, runtime_env=dict(environment), metadata=dict(metadata)
+            )
 
     def log(self, name: str) -> str:
         """A job's output so far."""
@@ -266,7 +240,7 @@ class JobClient:
             return self._client.get_job_logs(name)
 
     def follow(self, name: str, write: Write) -> Job:
-        """Write a job's output as it comes, until it has ended; each character once, even if a connection breaks.
+        """Write a job's output as it comes, until it has ended.
 
         Returns:
             the ended job.
@@ -274,45 +248,22 @@ class JobClient:
         Raises:
             ValueError: the cluster is unreachable for `RECONNECT_SECONDS`.
         """
-        seen = 0
-        while True:
-            seen = self._follow_once(name, seen, write)
-            job = self._patiently(lambda: self.job(name))
-            with suppress(ValueError):  # the node that ran it may be gone, and its log with it
-                text = self.log(name)  # complete if the job is over; the only way if a proxy blocks streams
-                write(text[seen:])
-                seen = max(seen, len(text))
-            if job.is_over:
-                return job
-            time.sleep(POLL_SECONDS)
-
-    def _follow_once(self, name: str, seen: int, write: Write) -> int:
-        """Write a job's output after its first `seen` characters until the connection ends; returns the number seen."""
-        from aiohttp import ClientError
-
-        count = 0
-
-        async def read() -> None:
-            nonlocal count
-            lines = self._client.tail_job_logs(name)
-            while (text := await asyncio.wait_for(anext(lines, None), QUIET_SECONDS)) is not None:
-                write(text[max(0, seen - count) :])
-                count += len(text)
-
-        with suppress(RuntimeError, ClientError, OSError):  # the caller then requests the job's state
-            asyncio.run(read())
-        return max(seen, count)
-
-    def _patiently(self, ask: Callable[[], Job]) -> Job:
-        """The answer to a request, which is repeated while the cluster is unreachable."""
-        deadline = time.monotonic() + RECONNECT_SECONDS
+        seen, deadline = 0, time.monotonic() + RECONNECT_SECONDS
         while True:
             try:
-                return ask()
+                job = self.job(name)
             except ValueError:
                 if time.monotonic() > deadline:
                     raise
-            time.sleep(POLL_SECONDS)
+            else:
+                deadline = time.monotonic() + RECONNECT_SECONDS
+                with suppress(ValueError):  # the node that ran it may be gone, and its log with it
+                    text = self.log(name)
+                    write(text[seen:])
+                    seen = max(seen, len(text))
+                if job.is_over:
+                    return job
+            time.sleep(FOLLOW_SECONDS)
 
     def stop(self, name: str) -> None:
         """Ask a job to end: SIGTERM to its processes, and SIGKILL after the time that its environment sets."""
@@ -342,17 +293,6 @@ class JobClient:
             if "ray[default]" in str(error):
                 raise ValueError('Ray\'s job client is not installed here: pip install "meltpoint[cluster]".') from None
             raise ValueError(f"{self.url}: {_first_line(error)}") from None
-
-
-def _sent(send: Callable[[], str], is_last: bool) -> bool:
-    """True if a job was sent; False if the head has just started, and its job agent is not up yet."""
-    try:
-        send()
-    except RuntimeError as error:
-        if is_last or "No available agent" not in str(error):
-            raise
-        return False
-    return True
 
 
 def _first_line(error: Exception) -> str:

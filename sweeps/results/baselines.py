@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,7 +133,8 @@ def _fitted(task: Task, strength: float, train: Any, dev: Any, labels: list[Any]
 def settle_baselines(ledger: Ledger, summary: SweepSummary) -> dict[str, Baseline]:
     """The baselines of every task with finals; missing or outdated ones are computed and stored."""
     found = dict(read_baselines(ledger))
-    for task, fingerprint in _wanted(summary).items():
+    of_task = {cell.header.task: cell.header.data_fingerprint for cell in summary.cells if cell.finals}
+    for task, fingerprint in of_task.items():
         known = found.get(task)
         if known is not None and known.data_fingerprint == fingerprint:
             continue
@@ -141,8 +142,3 @@ def settle_baselines(ledger: Ledger, summary: SweepSummary) -> dict[str, Baselin
         found[task] = baseline_of(data)
         ledger.place(ledger.folder / "baselines" / f"{task}.json", found[task].model_dump_json(indent=1) + "\n")
     return found
-
-
-def _wanted(summary: SweepSummary) -> Mapping[str, str]:
-    """Task → the fingerprint of its data, for cells with finals."""
-    return {cell.header.task: cell.header.data_fingerprint for cell in summary.cells if cell.finals}

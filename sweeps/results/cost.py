@@ -110,9 +110,6 @@ def trials_at_a_time(records: Sequence[TrialRecord]) -> float:
     return max(1.0, worker_seconds(records) / covered) if covered else 1.0
 
 
-GPU_HOUR_SECONDS = 3600.0
-
-
 @dataclass(frozen=True)
 class CellCost:
     """The cost of a cell's trials. Trials that share a run are counted once.
@@ -160,20 +157,18 @@ def cell_cost(
     search = [record for record in ran if record.role == "search"]
     others = [record for record in ran if record.role != "search"]
     peaks = [record.peak_memory_bytes for record in ran if record.peak_memory_bytes is not None]
-    run_seconds = [seconds_of_a_run(record) for record in finals or ([best] if best else [])]
+    run_seconds = [
+        sum(epoch.train_seconds + epoch.dev_seconds for epoch in record.epochs)
+        for record in finals or ([best] if best else [])
+    ]
     return CellCost(
         trials=len(ran), search_seconds=worker_seconds(search), final_seconds=worker_seconds(others),
-        gpu_hours=(gpu_seconds(search) + gpu_seconds(others)) / GPU_HOUR_SECONDS,
+        gpu_hours=(gpu_seconds(search) + gpu_seconds(others)) / 3600,
         peak_memory_bytes=max(peaks, default=None),
         peak_memory_kinds=tuple(sorted({record.peak_memory_kind for record in ran if record.peak_memory_kind})),
         trained_parameters=best.trained_parameters if best else None,
         seconds_of_a_final=statistics.median(run_seconds) if run_seconds else None,
     )  # fmt: skip
-
-
-def seconds_of_a_run(record: TrialRecord) -> float:
-    """The time of a trial's epochs, training and scoring on dev."""
-    return sum(epoch.train_seconds + epoch.dev_seconds for epoch in record.epochs)
 
 
 def gpu_seconds(records: Iterable[TrialRecord]) -> float:

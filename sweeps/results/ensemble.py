@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -23,7 +22,6 @@ from meltpoint.sweeps.ledger.predictions import (
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.kept_results import Ensemble, EnsembleMember, ensemble_id, write_ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
-from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath, sweep_folder
 from meltpoint.tasks import get
 from meltpoint.tasks.core import kinds
@@ -31,66 +29,68 @@ from meltpoint.tasks.core import kinds
 Scored = Literal["dev", "test"]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A cell of a sweep in the storage that may become a member of an ensemble."""
-
-    ledger: Ledger
-    sweep: str
-    cell: CellSummary
-
-    @property
-    def name(self) -> str:
-        """The cell's name, E.M.T."""
-        return cell_name(*self.cell.header.key)
-
-    @property
-    def label(self) -> str:
-        """The cell's name with its sweep, SWEEP/E.M.T."""
-        return f"{self.sweep}/{self.name}"
-
-    def predictions(self, final: TrialRecord, split: Scored) -> StoragePath:
-        """The file of a finalist's predictions."""
-        return predictions_path(self.ledger.folder, self.name, final, split)
-
-
 def ensemble(storage: StoragePath, name: str, task: str, cells: Sequence[str] = ()) -> Ensemble:
     """Average the probabilities of finished cells' finalists, seed by seed, and store the result with the sweep.
 
-    Finalists with the same seed are combined, for each seed that all cells share. If the cells share no seed (sweeps
-    with different `--seed`), the i-th finalists of all cells are combined, up to the smallest number of finalists.
+    Finalists with the same seed are combined, for each seed that all cells share.
 
     Args:
         storage: the folder of all sweeps.
-        name: the sweep in which the result is stored.
+        name: the sweep.
         task: the task's name, or a task file.
-        cells: the members, `E.M.T` of this sweep or `SWEEP/E.M.T`; empty for all finished cells of the task in this
-            sweep.
+        cells: the members, `E.M.T`; empty for all finished cells of the task.
 
     Raises:
-        ValueError: an unknown sweep, task or cell; fewer than two members; members that are not finished, or differ in
-            their classification task, data or examples; predictions that are missing or differ from the records.
+        ValueError: an unknown sweep, task or cell; fewer than two members; members that are not finished, or not of
+            that task; another kind of task than classification; predictions that are missing or differ from the
+            records.
     """
-    summary = summarise(Ledger(sweep_folder(storage, name)))
+    ledger = Ledger(sweep_folder(storage, name))
+    summary = summarise(ledger)
     task = _task_name(summary, task)
-    chosen, notes = _named(storage, summary, task, cells) if cells else _every(storage, summary, task)
-    _check(chosen, task)
-    header = chosen[0].cell.header
-    rounds = _rounds([one.cell.finals for one in chosen])
-    codes = tuple(dict.fromkeys(final.code_version for finals in rounds for final in finals))
-    notes += _uneven(chosen, len(rounds)) + _mixed(codes)
-    members = tuple(_member(one, finals) for one, finals in zip(chosen, zip(*rounds, strict=True), strict=True))
-    dev, missing = _scored(chosen, rounds, "dev")
-    test, hidden = _scored(chosen, rounds, "test")
+    chosen, notes = _chosen(summary, task, cells)
+    header = chosen[0].header
+    common = set.intersection(*({final.seed for final in cell.finals} for cell in chosen))
+    finals = [[final for final in cell.finals if final.seed in common] for cell in chosen]
+    more = [cell.name for cell in chosen if len(cell.finals) > len(common)]
+    notes += [f"seeds that not every member has are left out: {', '.join(more)}"] if more else []
+    codes = tuple(dict.fromkeys(final.code_version for of_seed in zip(*finals, strict=True) for final in of_seed))
+    notes += [f"its members' finalists mix versions of Meltpoint's code: {', '.join(codes)}"] if len(codes) > 1 else []
+    members = tuple(
+        EnsembleMember(
+            sweep=name, encoder=cell.header.encoder, mode=cell.header.mode, head=cell.header.head,
+            variant=cell.header.variant, cell=cell.name, trials=tuple(final.id for final in own),
+            seeds=tuple(final.seed for final in own),
+        )
+        for cell, own in zip(chosen, finals, strict=True)
+    )  # fmt: skip
+    dev, missing = _scored(ledger, chosen, finals, "dev")
+    test, hidden = _scored(ledger, chosen, finals, "test")
     if not dev and not test:
-        raise ValueError(f"An ensemble cannot be scored: {'; '.join([*missing, *hidden])}.")
+        raise ValueError(f"An ensemble cannot be scored: {'; '.join([*missing, *hidden]) or 'no seed in common'}.")
     made = Ensemble(
         id=ensemble_id(task, members), task=task, kind=header.kind, metric=header.metric, members=members, dev=dev,
         test=test, data_fingerprint=header.data_fingerprint, notes=(*notes, *missing, *hidden), made_at=time.time(),
         code_versions=codes,
     )  # fmt: skip
-    write_ensemble(Ledger(sweep_folder(storage, name)), made)
+    write_ensemble(ledger, made)
     return made
+
+
+def _chosen(summary: SweepSummary, task: str, cells: Sequence[str]) -> tuple[list[CellSummary], list[str]]:
+    """The named cells, or all finished ones of the task, and a note that names the unfinished ones."""
+    named = [summary.named(word) for word in dict.fromkeys(cells)]
+    of_task = [cell for cell in named or summary.cells if cell.header.task == task]
+    chosen, left = [cell for cell in of_task if cell.is_done], [cell.name for cell in of_task if not cell.is_done]
+    wrong = [cell.name for cell in named if cell not in chosen]
+    if wrong:
+        raise ValueError(f"Cell '{wrong[0]}' is not a finished cell of {task}; see `meltpoint status {summary.name}`.")
+    if len(chosen) < 2:
+        raise ValueError(f"An ensemble needs two finished cells of {task}; see `meltpoint status {summary.name}`.")
+    kind = chosen[0].header.kind
+    if kinds.get(kind).target != "label":
+        raise ValueError(f"Ensembles support only classification; {task} is {kind.replace('_', ' ')}.")
+    return chosen, [f"left out, not finished: {', '.join(left)}"] if left else []
 
 
 def _task_name(summary: SweepSummary, task: str) -> str:
@@ -106,122 +106,38 @@ def _task_name(summary: SweepSummary, task: str) -> str:
     return name
 
 
-def _every(storage: StoragePath, summary: SweepSummary, task: str) -> tuple[list[Candidate], list[str]]:
-    """All finished cells of a task, and a note that names the unfinished ones."""
-    ledger = Ledger(sweep_folder(storage, summary.name))
-    of_task = [Candidate(ledger, summary.name, cell) for cell in summary.cells if cell.header.task == task]
-    left = [one.name for one in of_task if not one.cell.is_done]
-    return [one for one in of_task if one.cell.is_done], [f"left out, not finished: {', '.join(left)}"] if left else []
-
-
-def _named(
-    storage: StoragePath, summary: SweepSummary, task: str, cells: Sequence[str]
-) -> tuple[list[Candidate], list[str]]:  # fmt: skip
-    """The cells that the user named, without notes."""
-    summaries = {summary.name: summary}
-    chosen: list[Candidate] = []
-    for word in cells:
-        sweep, _, name = word.rpartition("/")
-        sweep = sweep or summary.name
-        if sweep not in summaries:
-            summaries[sweep] = summarise(Ledger(sweep_folder(storage, sweep)))
-        one = _find(storage, summaries[sweep], name)
-        if one.label in [other.label for other in chosen]:
-            raise ValueError(f"--cell {word} names a cell twice; name each cell once.")
-        if one.cell.header.task != task:
-            raise ValueError(f"Cell '{one.label}' is of task {one.cell.header.task}, not {task}; leave it out.")
-        if not one.cell.is_done:
-            raise ValueError(f"Cell '{one.label}' is not finished; see `meltpoint status {sweep}`.")
-        chosen.append(one)
-    return chosen, []
-
-
-def _find(storage: StoragePath, summary: SweepSummary, name: str) -> Candidate:
-    for cell in summary.cells:
-        if cell_name(*cell.header.key) == name:
-            return Candidate(Ledger(sweep_folder(storage, summary.name)), summary.name, cell)
-    names = ", ".join(cell_name(*cell.header.key) for cell in summary.cells)
-    raise ValueError(f"No cell '{name}' in sweep '{summary.name}'. Cells: {names}.")
-
-
-def _check(chosen: Sequence[Candidate], task: str) -> None:
-    """Check that the probabilities of the cells can be averaged."""
-    if len(chosen) < 2:
-        finished = f"only {chosen[0].label}" if chosen else "none"
-        raise ValueError(
-            f"An ensemble needs at least two finished cells of {task}, but found {finished}; name more with --cell."
-        )
-    first = chosen[0].cell
-    if kinds.get(first.header.kind).target != "label":
-        raise ValueError(f"Ensembles support only classification; {task} is {first.header.kind.replace('_', ' ')}.")
-    for one in chosen[1:]:
-        fingerprints = [cell.header.data_fingerprint for cell in (first, one.cell)]
-        if fingerprints[0] != fingerprints[1]:
-            both = f"{chosen[0].label} ({fingerprints[0]}) and {one.label} ({fingerprints[1]})"
-            raise ValueError(f"{both} were trained on different data; combine cells with the same data.")
-        if one.cell.header.metric != first.header.metric:
-            raise ValueError(f"{chosen[0].label} and {one.label} are scored by different metrics; leave one out.")
-
-
-def _rounds(finals: Sequence[Sequence[TrialRecord]]) -> list[tuple[TrialRecord, ...]]:
-    """The finalists to combine, as tuples of one per cell, by seed."""
-    common = set.intersection(*({final.seed for final in of_cell} for of_cell in finals))
-    paired = [[final for final in of_cell if final.seed in common] for of_cell in finals] if common else finals
-    return list(zip(*paired, strict=False))
-
-
-def _uneven(chosen: Sequence[Candidate], rounds: int) -> list[str]:
-    """A note that names the cells with more finalists than the ensemble combines."""
-    more = [f"{one.label} has {len(one.cell.finals)}" for one in chosen if len(one.cell.finals) > rounds]
-    return [f"{rounds} of the members' seeds could be paired: {', '.join(more)}"] if more else []
-
-
-def _mixed(codes: Sequence[str]) -> list[str]:
-    return [f"its members' finalists mix versions of Meltpoint's code: {', '.join(codes)}"] if len(codes) > 1 else []
-
-
-def _member(one: Candidate, finals: Sequence[TrialRecord]) -> EnsembleMember:
-    """The record of a cell's finalists in the ensemble."""
-    head = one.cell.header
-    return EnsembleMember(
-        sweep=one.sweep, encoder=head.encoder, mode=head.mode, head=head.head, variant=head.variant, cell=one.name,
-        trials=tuple(final.id for final in finals), seeds=tuple(final.seed for final in finals),
-    )  # fmt: skip
-
-
 def _scored(
-    chosen: Sequence[Candidate], rounds: Sequence[Sequence[TrialRecord]], split: Scored
+    ledger: Ledger, chosen: Sequence[CellSummary], finals: Sequence[Sequence[TrialRecord]], split: Scored
 ) -> tuple[tuple[dict[str, float], ...], list[str]]:
     """The ensemble's scores on a split, one per seed; empty, with a note, if a member has no stored predictions."""
-    parts = [(one, final) for finals in rounds for one, final in zip(chosen, finals, strict=True)]
-    if split == "dev":
-        lacking = [one for one, final in parts if not one.predictions(final, split).exists()]
-    else:  # finalists have no test score if the test labels are hidden or there is no test split
-        lacking = [one for one, final in parts if not final.test]
+
+    def path(cell: CellSummary, final: TrialRecord) -> StoragePath:
+        return predictions_path(ledger.folder, cell.name, final, split)
+
+    lacking = [
+        cell.name for cell, own in zip(chosen, finals, strict=True) for final in own
+        # Finalists have no test score if the test labels are hidden or there is no test split.
+        if (not path(cell, final).exists() if split == "dev" else not final.test)
+    ]  # fmt: skip
     if lacking:
-        labels = ", ".join(dict.fromkeys(one.label for one in lacking))
-        return (), [f"no {split} score: nothing stored to score for {labels}"]
-    header = chosen[0].cell.header
-    kind = header.kind
-    scored = []
-    for finals in rounds:
-        members = [_read(one, final, split) for one, final in zip(chosen, finals, strict=True)]
-        check_aligned(members)
-        scored.append(scores(kind, header.metric, members, averaged(members), header.beside))
+        return (), [f"no {split} score: nothing stored to score for {', '.join(dict.fromkeys(lacking))}"]
+    header, scored = chosen[0].header, []
+    for of_seed in zip(*finals, strict=True):
+        read = [_read(path(cell, final), cell, final, split) for cell, final in zip(chosen, of_seed, strict=True)]
+        check_aligned(read)
+        scored.append(scores(header.kind, header.metric, read, averaged(read), header.beside))
     return tuple(scored), []
 
 
-def _read(one: Candidate, final: TrialRecord, split: Scored) -> Predictions:
+def _read(path: StoragePath, cell: CellSummary, final: TrialRecord, split: Scored) -> Predictions:
     """Read a finalist's stored predictions, and check that their score equals the recorded one.
 
     Raises:
         ValueError: they are missing or damaged, or have another score.
     """
-    path = one.predictions(final, split)
-    read = read_predictions(path)
-    header = one.cell.header
-    score = scores(header.kind, header.metric, [read], read.predicted)[header.metric]
-    recorded = final.dev if split == "dev" else (final.test or {}).get(header.metric)
+    read, metric = read_predictions(path), cell.header.metric
+    score = scores(cell.header.kind, metric, [read], read.predicted)[metric]
+    recorded = final.dev if split == "dev" else (final.test or {}).get(metric)
     if score != recorded:
         raise ValueError(
             f"{path} gives {split} {score!r}, but the record of trial {final.id} has {recorded!r}; restore one of them."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,8 +12,8 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.specification.cells import cell_name, data_spec, word_of
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, spreads_json
+from meltpoint.sweeps.specification.cells import data_spec, word_of
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import StoragePath, cache_folder, storing_folder, write
 from meltpoint.sweeps.worker.recorded import versions
@@ -43,16 +42,13 @@ def export_cells(
     Raises:
         ValueError: no cell has that name, or it has no best setting yet.
     """
-    chosen = [cell for cell in summary.cells if only in (None, cell_name(*cell.header.key))]
-    if only is not None and not chosen:
-        names = ", ".join(cell_name(*cell.header.key) for cell in summary.cells)
-        raise ValueError(f"No cell '{only}' in sweep '{summary.name}'. Cells: {names}.")
+    chosen = summary.cells if only is None else [summary.named(only)]
     if only is not None and chosen[0].best is None:
         raise ValueError(f"Cell '{only}' of sweep '{summary.name}' has no finished trial yet; see `meltpoint status`.")
     written = []
     for cell in chosen:
         if cell.best is not None:
-            path = out / f"{cell_name(*cell.header.key)}.{form}"
+            path = out / f"{cell.name}.{form}"
             space = best_space(summary, cell, cell.best)
             write(path, space.dump() if form == "yaml" else as_json(space))
             written.append(path)
@@ -80,6 +76,12 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
     """The provenance of a best setting: scores, seeds, data, versions, hardware, MLflow runs."""
     data = data_spec(spec, word_of(spec, cell.header.task))
     variant = {"variant": cell.header.variant} if cell.header.variant else {}
+    default = {
+        "default": {
+            "is_best": best.setting == cell.header.published, "seeds": [final.seed for final in cell.default_finals],
+            **spreads_json(cell.default_dev, cell.default_test),
+        }
+    } if cell.default_finals else {}  # fmt: skip
     mixed = {"code_versions": [use.as_json() for use in cell.code_uses]} if cell.mixes_code else {}
     return {
         "sweep": spec.name, **variant, "metric": best.metric, "trial": best.id, "mlflow_run_id": best.mlflow_run_id,
@@ -92,9 +94,7 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
             }
             for f in cell.finals
         ],
-        "dev_mean": cell.dev.mean if cell.dev else None, "dev_std": cell.dev.std if cell.dev else None,
-        "test_mean": cell.test.mean if cell.test else None, "test_std": cell.test.std if cell.test else None,
-        **_of_the_default(cell, best),
+        **spreads_json(cell.dev, cell.test), **default,
         "data": {
             "task": data.task, "data_dir": data.data_dir, "max_train_examples": data.max_train_examples,
             "max_dev_examples": data.max_dev_examples, "test_from": data.test_from,
@@ -105,20 +105,6 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
         **({} if best.micro_batch_size is None else {"micro_batch_size": best.micro_batch_size}),
         "hardware": best.hardware.model_dump() if best.hardware else None,
         "code": best.code_version, **mixed, "versions": versions(),
-    }  # fmt: skip
-
-
-def _of_the_default(cell: CellSummary, best: TrialRecord) -> dict[str, Any]:
-    """The scores of the published setting's finals; empty if it has none."""
-    dev, test = cell.default_dev, cell.default_test
-    if not cell.default_finals:
-        return {}
-    return {
-        "default": {
-            "is_best": best.setting == cell.header.published, "seeds": [final.seed for final in cell.default_finals],
-            "dev_mean": dev.mean if dev else None, "dev_std": dev.std if dev else None,
-            "test_mean": test.mean if test else None, "test_std": test.std if test else None,
-        }
     }  # fmt: skip
 
 
@@ -145,9 +131,6 @@ def order_of(spec: SweepSpec, record: TrialRecord, ledger: Ledger) -> Order:
 
 
 Form = Literal["model", "transformers", "onnx"]
-WORDS: Mapping[Form, str] = {
-    "model": "a folder of Meltpoint", "transformers": "a folder of transformers", "onnx": "an ONNX file",
-}  # fmt: skip
 CARD = "README.md"
 """The model card, by the hub's name for it."""
 KEPT = "model"
@@ -189,30 +172,30 @@ def export_finalist(
         ValueError: the cell does not exist or has no finalist, its weights were deleted, or the finalist cannot have
             that form: transformers has no class for its head, the extra `onnx` is not installed, or the scores differ.
     """
-    final, order, trainer = _finalist(ledger, summary, cell)
-    folder = out / (name or f"{cell}.{form}")
-    with storing_folder(folder) as local:
-        try:
-            _save(local, form, order, trainer, _facts(summary, final))
-        except ValueError as error:
-            raise ValueError(f"Cell '{cell}' cannot be exported as {WORDS[form]}: {error}") from None
-        if card is not None:
-            write(local / CARD, card)
-    return folder
-
-
-def _save(folder: Path, form: Form, order: Order, trainer: Trainer, facts: Mapping[str, Any]) -> None:
     # Imported here because these imports take seconds, and every sweep imports this module.
     from meltpoint.adapters.exported_model import save_folder
     from meltpoint.adapters.exported_transformers import save_onnx_folder, save_transformers_folder
 
-    described = (folder, trainer.model, trainer.data.task, order.mode, order.head, order.setting)
-    if form == "model":
-        save_folder(*described, trainer.precision, facts)
-    elif form == "transformers":
-        save_transformers_folder(*described, facts)
-    else:
-        save_onnx_folder(*described, facts, trainer.data.dev)
+    final, order, trainer = _finalist(ledger, summary, cell)
+    facts = {
+        "sweep": summary.name, "trial": final.id, "seed": final.seed, "dev": final.dev, "test": final.test,
+        "code": final.code_version,
+    }  # fmt: skip
+    folder = out / (name or f"{cell}.{form}")
+    with storing_folder(folder) as local:
+        described = (local, trainer.model, trainer.data.task, order.mode, order.head, order.setting)
+        try:
+            if form == "model":
+                save_folder(*described, trainer.precision, facts)
+            elif form == "transformers":
+                save_transformers_folder(*described, facts)
+            else:
+                save_onnx_folder(*described, facts, trainer.data.dev)
+        except ValueError as error:
+            raise ValueError(f"Cell '{cell}' cannot be exported with --{form}: {error}") from None
+        if card is not None:
+            write(local / CARD, card)
+    return folder
 
 
 def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRecord, Order, Trainer]:
@@ -224,11 +207,7 @@ def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRe
     from meltpoint.sweeps.worker.finalist_scoring import damage_of, restore
     from meltpoint.sweeps.worker.worker import WEIGHTS
 
-    results = next((one for one in summary.cells if cell_name(*one.header.key) == cell), None)
-    if results is None:
-        names = ", ".join(cell_name(*one.header.key) for one in summary.cells)
-        raise ValueError(f"No cell '{cell}' in sweep '{summary.name}'. Cells: {names}.")
-    final = results.kept
+    final = summary.named(cell).kept
     if final is None or not (ledger.checkpoint(final.id) / WEIGHTS).exists():
         raise ValueError(
             f"Cell '{cell}' has no finalist with weights; finish the sweep, or train its exported setting again."
@@ -237,11 +216,3 @@ def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRe
     if (damage := damage_of(order)) is not None:
         raise ValueError(f"Cell '{cell}': {damage}; restore the file, or train its exported setting again.")
     return final, order, restore([order])
-
-
-def _facts(summary: SweepSummary, final: TrialRecord) -> dict[str, Any]:
-    """The sweep, the trial and the scores that an exported finalist's folder names."""
-    return {
-        "sweep": summary.name, "trial": final.id, "seed": final.seed, "dev": final.dev, "test": final.test,
-        "code": final.code_version,
-    }  # fmt: skip

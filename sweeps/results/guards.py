@@ -98,22 +98,7 @@ def _failed_runs(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
         f"{len(failed)} of {some(len(scored), 'final')} did not learn ({seeds}; {name} "
         f"{score_text(score, baseline.metric)}): the mean and ± mix two kinds of runs; a lower range of "
         "learning rates or more trials may find a setting with which every seed learns (Mosbach et al. 2021)"
-        + _fitted([final for final, _ in failed], [final for final, dev in scored if (final, dev) not in failed])
     )
-
-
-def _fitted(failed: Sequence[TrialRecord], learnt: Sequence[TrialRecord]) -> str:
-    """The text for failed finals whose training loss fell as far as in other finals, so that they did learn.
-
-    Training and evaluation then compute different functions, for example through a head's dropout
-    (docs/internals/log.md, 2026-11-26).
-    """
-    highest = max((final.epochs[-1].train_loss for final in learnt if final.epochs), default=-math.inf)
-    seeds = [str(final.seed) for final in failed if final.epochs and final.epochs[-1].train_loss <= highest]
-    if not seeds:
-        return ""
-    named = f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
-    return f"; the training loss of {named} fell as far as the others', so check the head's output without dropout"
 
 
 def _few_steps(best: TrialRecord) -> Iterator[str]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meltpoint.sweeps.results.prediction_files import CONLL, PREDICTION, format_of, read_pieces, writing
-from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.conll import ConllLayout
-from meltpoint.tasks.core.kinds import INPUT_COLUMNS
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.rows import scalar_text
 
@@ -29,25 +26,6 @@ USUAL: dict[int, tuple[tuple[str, ...], ...]] = {
 """Number of texts per example → column names to look for if the user names none."""
 TABULAR = ("csv", "tsv", "txt")
 """Formats in which every cell is text."""
-
-
-def frame_columns(kind: str) -> tuple[str, ...]:
-    """The text columns that an MLflow model for a kind of task reads: `text`; `text_a` and `text_b`; `words`."""
-    return INPUT_COLUMNS[kinds.get(kind).input]
-
-
-def texts_of(model: ExportedModel, frame: pandas.DataFrame) -> list[Any]:
-    """The texts in a frame's `frame_columns`, in the form that `ExportedModel.predict` accepts.
-
-    Raises:
-        ValueError: a column is missing, or a cell is not text.
-    """
-    names = list(frame_columns(model.task.kind))
-    for name in names:
-        if name not in frame.columns:
-            raise ValueError(unknown(name, "column", [str(known) for known in frame.columns]))
-    rows = enumerate(frame[names].itertuples(index=False, name=None), 1)
-    return [_text(model, row, f"row {number}") for number, row in rows]
 
 
 def predict_file(
@@ -96,10 +74,9 @@ def _layout(model: ExportedModel, file: Path, named: Sequence[str]) -> ConllLayo
     """The layout of a column file, the same as in the model's training files; None for other files.
 
     Raises:
-        ValueError: the model reads texts, the column is not a number, or a text file looks like a column file.
+        ValueError: the model reads texts, or the column is not a number.
     """
     if format_of(file) != CONLL:
-        _refuse_columns(model, file)
         return None
     if not model.task.of_kind.labels_words:
         raise ValueError(f"{file} is a file of tagged words by its suffix, but this model reads texts; use txt or csv.")
@@ -107,17 +84,6 @@ def _layout(model: ExportedModel, file: Path, named: Sequence[str]) -> ConllLayo
     if named and not named[0].isdecimal():
         raise ValueError(f"--text {named[0]}: write a column number of {file}, from 0; the words' default is {word}.")
     return ConllLayout(int(named[0]) if named else word, tag, needs_tag=False)
-
-
-def _refuse_columns(model: ExportedModel, file: Path) -> None:
-    """Check that a txt file does not contain words in columns: each line would be read as a sentence."""
-    if not model.task.of_kind.labels_words or format_of(file) != "txt" or not file.exists():
-        return
-    with file.open(encoding="utf-8-sig", errors="replace") as lines:
-        rows = [line.split() for line in itertools.islice(lines, ROWS) if line.strip() and line[0] not in "#-"]
-    names = {label.removeprefix("B-") for label in model.task.labels}
-    if rows and all(len(row) > 1 and (row[-1] in names or row[-1][2:] in names) for row in rows):
-        raise ValueError(f"{file} seems to have a tagged word per line, but txt has a text per line; name it .conll.")
 
 
 def _text_columns(file: Path, piece: pandas.DataFrame, named: Sequence[str], count: int) -> tuple[str, ...]:

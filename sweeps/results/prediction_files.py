@@ -6,10 +6,10 @@ import csv
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from meltpoint.adapters.files import replacing
 from meltpoint.tasks.core.conll import SUFFIXES, ConllLayout, read_columns
@@ -130,14 +130,8 @@ def _read_conll(path: Path, rows: int, layout: ConllLayout) -> Iterator[pandas.D
         yield pandas.DataFrame({str(index): [one.column(index) for one in piece] for index in range(width)})
 
 
-class Writer(Protocol):
-    """A function that writes the next chunk of a table."""
-
-    def __call__(self, piece: pandas.DataFrame) -> None: ...  # noqa: D102
-
-
 @contextmanager
-def writing(out: Path | None, standard_output: TextIO) -> Iterator[Writer]:
+def writing(out: Path | None, standard_output: TextIO) -> Iterator[Callable[[pandas.DataFrame], None]]:
     """Yield a writer of chunks. The complete file appears once the block ends without an error.
 
     Args:
@@ -152,7 +146,7 @@ def writing(out: Path | None, standard_output: TextIO) -> Iterator[Writer]:
     form = format_of(out)
     with replacing(out) as beside, ExitStack() as stack:
         if form == "parquet":
-            yield _ParquetWriter(beside, stack)
+            yield _parquet_writer(beside, stack)
             return
         file = stack.enter_context(beside.open("w", encoding="utf-8", newline=""))
         write = {"jsonl": _write_jsonl, CONLL: _write_conll}.get(form)
@@ -213,21 +207,20 @@ def _cell(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
-class _ParquetWriter:
-    """Writes parquet; the first chunk determines the columns."""
+def _parquet_writer(path: Path, stack: ExitStack) -> Callable[[pandas.DataFrame], None]:
+    """Write parquet; the first chunk determines the columns."""
+    import pyarrow
+    import pyarrow.parquet
 
-    def __init__(self, path: Path, stack: ExitStack) -> None:
-        self.path, self.stack = path, stack
-        self.writer: Any = None
+    opened: list[Any] = []
 
-    def __call__(self, piece: pandas.DataFrame) -> None:
-        import pyarrow
-        import pyarrow.parquet
-
+    def write(piece: pandas.DataFrame) -> None:
         table = pyarrow.Table.from_pandas(piece, preserve_index=False)
-        if self.writer is None:
-            self.writer = self.stack.enter_context(pyarrow.parquet.ParquetWriter(self.path, table.schema))
-        self.writer.write_table(table.cast(self.writer.schema))
+        if not opened:
+            opened.append(stack.enter_context(pyarrow.parquet.ParquetWriter(path, table.schema)))
+        opened[0].write_table(table.cast(opened[0].schema))
+
+    return write
 
 
 PREDICTION = "prediction"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -24,7 +23,6 @@ from meltpoint.sweeps.storage.files import (
     storage_path,
     sweep_folder,
 )
-from meltpoint.tasks.core.wording import some
 
 
 @dataclass(frozen=True)
@@ -89,19 +87,6 @@ def remove_sweep(storage: StoragePath, name: str, found: Removable) -> None:
         remove(ledger.folder)
 
 
-@dataclass(frozen=True)
-class RemovedEntries:
-    """The result of `cache rm`.
-
-    Attributes:
-        removed: the removed entries.
-        kept: one line for each kept entry with the reason: a process has it open, or a file cannot be deleted.
-    """
-
-    removed: tuple[Entry, ...]
-    kept: tuple[str, ...]
-
-
 def feature_folder(storage: StoragePath, cache_dir: str | None = None) -> Path:
     """The folder of a storage's feature cache, on this machine; `cache_dir` as in `storage.files.cache_folder`."""
     return features_folder(cache_folder(storage, cache_dir))
@@ -112,39 +97,35 @@ def listed(storage: StoragePath, cache_dir: str | None = None) -> list[dict[str,
     return [asdict(entry) for entry in entries(feature_folder(storage, cache_dir))]
 
 
-def shown(rows: Sequence[dict[str, object]]) -> list[dict[str, object]]:
-    """The rows of `listed` with formatted sizes and times, for display."""
-    return [_in_words(row) for row in rows]
-
-
-def _in_words(row: dict[str, object]) -> dict[str, object]:
-    used = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(str(row["last_used"]))))
-    row = {**row, "size": f"{int(str(row['bytes'])) / 1e6:.1f} MB", "last_used": used}
-    return {key: value for key, value in row.items() if key != "bytes"}
-
-
 def remove_entries(
-    storage: StoragePath, ids: Sequence[str], task: str | None, everything: bool, cache_dir: str | None = None
-) -> RemovedEntries:  # fmt: skip
+    storage: StoragePath, ids: Sequence[str], everything: bool, cache_dir: str | None = None
+) -> tuple[list[Entry], list[str]]:  # fmt: skip
     """Remove entries that no process has open.
 
     Args:
         storage: the folder of all sweeps, or an object store.
         ids: ids or prefixes of ids.
-        task: remove the entries of this task.
         everything: remove all entries.
         cache_dir: as in `storage.files.cache_folder`.
 
+    Returns:
+        The removed entries; and one line for each kept one with the reason: a process has it open, or a file cannot be
+        deleted.
+
     Raises:
-        ValueError: not exactly one of the three is given, an id is unknown or ambiguous, or a task has no entry.
+        ValueError: not exactly one of the two is given, or an id is unknown or ambiguous.
     """
-    if (bool(ids), task is not None, everything).count(True) != 1:
-        raise ValueError("cache rm takes ids, --task T or --all; `meltpoint cache ls` lists the entries.")
+    if bool(ids) == everything:
+        raise ValueError("cache rm takes ids or --all; `meltpoint cache ls` lists the entries.")
     folder = feature_folder(storage, cache_dir)
-    existing = entries(folder)
-    chosen = existing if everything else [_find(existing, one) for one in ids] if ids else _of_task(existing, str(task))
+    chosen = entries(folder)
+    for prefix in ids:
+        if (count := sum(entry.id.startswith(prefix) for entry in chosen)) != 1:
+            raise ValueError(f"'{prefix}' matches {count or 'no'} entries; `meltpoint cache ls` lists the entries.")
     removed, kept = [], []
-    for entry in dict.fromkeys(chosen):
+    for entry in chosen:
+        if not everything and not entry.id.startswith(tuple(ids)):
+            continue
         try:
             if remove_entry(folder, entry.id):
                 removed.append(entry)
@@ -152,7 +133,7 @@ def remove_entries(
                 kept.append(f"{entry.id} is in use; first stop the sweep that reads it.")
         except OSError as error:
             kept.append(f"{entry.id}: {error}.")
-    return RemovedEntries(tuple(removed), tuple(kept))
+    return removed, kept
 
 
 def trim(resources: Resources) -> int:
@@ -176,21 +157,3 @@ def trim(resources: Resources) -> int:
         if used > resources.cache_keep and make_room(features_folder(cache), entry.id):
             used, freed = used - entry.bytes, freed + entry.bytes
     return freed
-
-
-def _find(existing: Sequence[Entry], prefix: str) -> Entry:
-    """The only entry whose id has this prefix."""
-    matches = [entry for entry in existing if entry.id.startswith(prefix)]
-    if len(matches) == 1:
-        return matches[0]
-    problem = f"matches {some(len(matches), 'entry')}; write more of it" if matches else "matches no entry"
-    raise ValueError(f"'{prefix}' {problem}; `meltpoint cache ls` lists the entries.")
-
-
-def _of_task(existing: Sequence[Entry], task: str) -> list[Entry]:
-    """The entries of a task, at least one."""
-    matches = [entry for entry in existing if task in entry.task.split(", ")]
-    if not matches:
-        tasks = sorted({word for entry in existing for word in entry.task.split(", ")})
-        raise ValueError(f"no entry is of task '{task}'; the cache has entries of: {', '.join(tasks) or 'no task'}.")
-    return matches

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -34,6 +34,7 @@ from meltpoint.sweeps.search.selection import (
     spread_on_dev,
     spread_on_test,
 )
+from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.wording import some
@@ -92,6 +93,11 @@ class CellSummary:
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items() if count)
         test = "" if self.test is None else f", test {self.test.mean:.4f}"
         return f"CellSummary({'.'.join(self.header.key)}: {counts}; {some(len(self.finals), 'final')}{test})"
+
+    @property
+    def name(self) -> str:
+        """Its name in files, E.M.T, or E.M.T.VARIANT."""
+        return cell_name(*self.header.key)
 
     @cached_property
     def seconds(self) -> float:
@@ -183,6 +189,17 @@ class SweepSummary:
         """The cell with this key."""
         return next(cell for cell in self.cells if cell.header.key == key)
 
+    def named(self, name: str) -> CellSummary:
+        """The cell with this name (E.M.T).
+
+        Raises:
+            ValueError: there is none; the message lists the cells.
+        """
+        by_name = {cell.name: cell for cell in self.cells}
+        if name not in by_name:
+            raise ValueError(f"No cell '{name}' in sweep '{self.name}'. Cells: {', '.join(by_name)}.")
+        return by_name[name]
+
     @property
     def has_variants(self) -> bool:
         """True if any cell has a variant, which tables then show."""
@@ -246,8 +263,13 @@ def _scores_json(finals: list[TrialRecord], dev: Spread | None, test: Spread | N
     """The scores of finals over their seeds; None without finals."""
     if not finals:
         return None
+    return {"seeds": len(finals), **spreads_json(dev, test)}
+
+
+def spreads_json(dev: Spread | None, test: Spread | None) -> dict[str, float | None]:
+    """Means and deviations by the names that `status --json` and exports have."""
     return {
-        "seeds": len(finals), "dev_mean": dev.mean if dev else None, "dev_std": dev.std if dev else None,
+        "dev_mean": dev.mean if dev else None, "dev_std": dev.std if dev else None,
         "test_mean": test.mean if test else None, "test_std": test.std if test else None,
     }  # fmt: skip
 
@@ -289,7 +311,10 @@ def _cell(
     ledger: Ledger, sweep: SweepFile, header: CellHeader, records: list[TrialRecord], running: set[str],
     rounds: TestRounds, logs: ClosingLogs,
 ) -> CellSummary:  # fmt: skip
-    search, finalists, failed, counted = _parted(records, running)
+    search = [record for record in records if record.role == "search" and record.id not in running]
+    finalists = [record for record in records if record.role != "search"]
+    failed = [record for record in records if record.status == "failed"]
+    counted: Counter[str] = Counter(record.status for record in search)
     missing = max(0, header.planned - len(search) - len(running))
     counts = {
         "planned": header.planned,
@@ -313,29 +338,6 @@ def _cell(
         failed_defaults=_unfinished(finalists, "default", header.published) if default_seeds else [],
         records=records, test_round=rounds.count(header.key),
     )  # fmt: skip
-
-
-def _parted(
-    records: Iterable[TrialRecord], running: set[str]
-) -> tuple[list[TrialRecord], list[TrialRecord], list[TrialRecord], Counter[str]]:
-    """A cell's search trials that are not running again, its finals, all failed ones, and search trials by status.
-
-    In one pass, because a hundred thousand records do not fit in a CPU cache.
-    """
-    search: list[TrialRecord] = []
-    finals: list[TrialRecord] = []
-    failed: list[TrialRecord] = []
-    statuses: list[str] = []
-    for record in records:
-        status = record.status
-        if record.role != "search":
-            finals.append(record)
-        elif not running or record.id not in running:
-            search.append(record)
-            statuses.append(status)
-        if status == "failed":
-            failed.append(record)
-    return search, finals, failed, Counter(statuses)
 
 
 def _default_seeds(spec: SweepSpec, header: CellHeader, best: TrialRecord | None) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -136,9 +135,6 @@ def write_sweep(ledger: Ledger, sweep: SweepFile) -> None:
     ledger.place(ledger.specification, json.dumps(sweep.model_dump(mode="json"), indent=1) + "\n")
 
 
-_begun = attrgetter("code_version", "started_at")
-
-
 @dataclass(frozen=True)
 class CodeUse:
     """The trials of a cell that one version of the code ran.
@@ -179,20 +175,16 @@ def code_uses(search: Iterable[TrialRecord], finals: Iterable[TrialRecord]) -> t
         search: its search trials.
         finals: its finished finals, including finals of the published setting.
     """
-    finals = list(finals)
+    search, finals = list(search), list(finals)
 
     def seeds(version: str, role: Role) -> tuple[int, ...]:
         return tuple(final.seed for final in finals if (final.code_version, final.role) == (version, role))
 
-    begun: dict[str, list[float]] = defaultdict(list)
-    for version, started_at in map(_begun, search):
-        begun[version].append(started_at)
-    firsts = {version: min(starts) for version, starts in begun.items()}
-    for final in finals:
-        firsts[final.code_version] = min(final.started_at, firsts.get(final.code_version, final.started_at))
+    counts = Counter(record.code_version for record in search)
+    records = sorted((*search, *finals), key=lambda record: (record.started_at, record.code_version))
     return tuple(
-        CodeUse(version, len(begun[version]), seeds(version, "final"), seeds(version, "default"))
-        for version in sorted(firsts, key=lambda version: (firsts[version], version))
+        CodeUse(version, counts[version], seeds(version, "final"), seeds(version, "default"))
+        for version in dict.fromkeys(record.code_version for record in records)
     )
 
 

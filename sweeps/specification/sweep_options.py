@@ -277,9 +277,6 @@ class Resources:
     no_epoch_checkpoints: bool = Field(
         default=False, description="Do not save the epochs of long trials: a lost trial starts over."
     )
-    register: bool = Field(
-        default=False, description="Register each cell's best finalist as an MLflow model, with the alias best."
-    )
     budget_began: float | None = None
     """The `time.monotonic()` at which the time budget started; the budget then covers finals and test too. None: it
     covers only the search, from its first trial. Not an option: `tune` sets it."""

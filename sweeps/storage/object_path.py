@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,17 +29,19 @@ class Stat(NamedTuple):
     st_mtime: float
 
 
+@dataclass(frozen=True, order=True)
 class ObjectPath:
     """A file or folder of an object store.
 
-    Args:
+    Attributes:
         root: `s3://BUCKET` or `gs://BUCKET`.
         key: names separated by "/"; "" for the bucket itself.
         patience: the timeouts of its requests; paths derived from this one inherit it.
     """
 
-    def __init__(self, root: str, key: str = "", patience: Patience = LONG) -> None:
-        self.root, self.key, self.patience = root, key, patience
+    root: str
+    key: str = ""
+    patience: Patience = field(default=LONG, compare=False, repr=False)
 
     @classmethod
     def of(cls, text: str, patience: Patience = LONG) -> ObjectPath:
@@ -64,24 +67,12 @@ class ObjectPath:
 
     def with_patience(self, patience: Patience) -> ObjectPath:
         """The same path, with other patience."""
-        return ObjectPath(self.root, self.key, patience)
+        return replace(self, patience=patience)
 
     # Names.
 
     def __str__(self) -> str:
         return f"{self.root}/{self.key}" if self.key else self.root
-
-    def __repr__(self) -> str:
-        return f"ObjectPath({str(self)!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ObjectPath) and str(self) == str(other)
-
-    def __hash__(self) -> int:
-        return hash(str(self))
-
-    def __lt__(self, other: ObjectPath) -> bool:
-        return str(self) < str(other)
 
     def __truediv__(self, name: str) -> ObjectPath:
         return ObjectPath(self.root, f"{self.key}/{name}" if self.key else name, self.patience)
@@ -162,21 +153,11 @@ class ObjectPath:
         return iter([self / PurePosixPath(key).name for key in keys if key != self.key])
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
-        """The files and folders in it whose names match a pattern; `*/NAME` matches inside its folders.
-
-        If the last name of such a pattern contains wildcards too, all objects below are listed, a thousand per request.
-        """
+        """The files and folders in it whose names match a pattern; `*/NAME` matches inside its folders."""
         above, _, name = pattern.rpartition("/")
-        if above and set(name) & set("*?["):
-            return (path for path in self.files() if self._fits(path, pattern))
         if above:
-            return (path / name for path in self.glob(above) if (path / name).is_file())
+            return (path for folder in self.glob(above) for path in folder.glob(name))
         return (path for path in self.iterdir() if fnmatchcase(path.name, name))
-
-    def _fits(self, path: ObjectPath, pattern: str) -> bool:
-        """True if the names from this folder down to a path match a pattern, name by name."""
-        names, patterns = path.key[len(self.key) :].strip("/").split("/"), pattern.split("/")
-        return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))
 
     def files(self) -> Iterator[ObjectPath]:
         """All objects below it, at any depth."""

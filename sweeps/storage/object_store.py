@@ -34,17 +34,11 @@ SIGN_IN = {
 }
 """Scheme → instructions for credentials. They come only from the environment, and are never written to a file."""
 
-REFUSED = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AccessDenied"}
-"""Codes of S3 and GCS for credentials that are wrong, expired or lack permission."""
-
-SKEWED = {"RequestTimeTooSkewed", "RequestInTheFuture", "RequestExpired"}
-"""Codes for a request whose time the store considers wrong: signatures are valid for 15 minutes."""
-
 BROKEN_OFF = ("request or response body error", "NoSuchUpload")
 """obstore's texts for an answer that broke off, and for a multipart upload that was completed twice. obstore retries a
 request that got no answer at all, but not these."""
-PAUSES = (0.1, 5.0)
-"""Seconds before such a request is sent again: the first pause, doubled each time, and the longest pause."""
+PAUSE_SECONDS = 1.0
+"""The pause before such a request is sent again."""
 
 
 class StoreError(OSError):
@@ -140,15 +134,14 @@ def repeated(request: Callable[[], Result], patience: Patience) -> Result:
     """
     from obstore.exceptions import BaseError
 
-    deadline, pause = time.monotonic() + patience.retry_seconds, PAUSES[0]
+    deadline = time.monotonic() + patience.retry_seconds
     while True:
         try:
             return request()
         except (BaseError, FileNotFoundError) as error:
-            if not any(words in str(error) for words in BROKEN_OFF) or time.monotonic() + pause > deadline:
+            if not any(words in str(error) for words in BROKEN_OFF) or time.monotonic() + PAUSE_SECONDS > deadline:
                 raise
-        time.sleep(pause)
-        pause = min(2 * pause, PAUSES[1])
+        time.sleep(PAUSE_SECONDS)
 
 
 @contextmanager
@@ -174,35 +167,20 @@ def in_words(where: str, text: str) -> str:
         text: obstore's message.
     """
     scheme, text = where.partition(":")[0], text.partition("\n\nDebug source")[0]
-    code = _found(r"<Code>(\w+)</Code>", text)
-    status = _found(r"status code: (\d+)", text)
+    code = "".join(re.findall(r"<Code>(\w+)</Code>", text)[:1])
+    status = "".join(re.findall(r"status code: (\d+)", text)[:1])
     bucket = "/".join(where.split("/")[:3])
     if code == "NoSuchBucket":
         return f"{bucket} does not exist; create that bucket, or name another one"
     if re.search(r"metadata\.google|169\.254\.169\.254|/api/token|computeMetadata|token request|No credentials", text):
         return f"{bucket}: no credentials were found; {SIGN_IN[scheme]}"
-    if code in SKEWED:
-        return f"{bucket} rejects the time of this machine's clock ({code}); set the clock (NTP), and try again"
-    if code in REFUSED or status in ("401", "403"):
-        return f"{bucket} refuses these credentials ({code or status}); {SIGN_IN[scheme]} with write permission"
-    if code in ("PermanentRedirect", "AuthorizationHeaderMalformed") or status in ("301", "307"):
-        return f"{bucket} is in another region; set AWS_REGION to that region"
-    if code == "NotImplemented" or status == "501":
+    if status == "501":
         return f"{bucket} does not support conditional writes; name a store that does, or a folder"
+    if status.startswith(("3", "4")) and status != "429":
+        also = "the region (AWS_REGION) and this machine's clock" if scheme == "s3" else "this machine's clock"
+        return f"{bucket} refuses the request ({code or status}); {SIGN_IN[scheme]} with write permission; check {also}"
     if status:
         return f"{where} is unavailable (HTTP {status}{f', {code}' if code else ''}); try again once the store answers"
-    where_to = endpoint_of(os.environ) if scheme == "s3" else None
-    return (
-        f"{bucket} does not answer{f' at {_without_sign_in(where_to)}' if where_to else ''}; check the network"
-        f"{f' and {ENDPOINTS[1]}' if scheme == 's3' else ''}, and try again"
-    )
-
-
-def _without_sign_in(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
-
-
-def _found(pattern: str, text: str) -> str:
-    match = re.search(pattern, text)
-    return match.group(1) if match else ""
+    server = (endpoint_of(os.environ) if scheme == "s3" else None) or ""
+    at = f" at {server.partition('://')[0]}://{server.partition('://')[2].rpartition('@')[2]}" if server else ""
+    return f"{bucket} does not answer{at}; check the network and the endpoint, and try again"

@@ -1,22 +1,18 @@
 """MLflow's dashboard for a storage's store: an MLflow server as a child process, until Ctrl-C or its parent's end.
 
-For other machines, it requires a sign-in: MLflow's basic authentication with one user."""
+It listens on this machine alone."""
 
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import os
-import secrets
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from urllib.parse import urlsplit
@@ -26,71 +22,8 @@ from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.specification.tracking_uri import default_uri, sqlite_file, without_sign_in
 from meltpoint.sweeps.storage.files import StoragePath, artifacts_folder
 
-PASSWORD, USERNAME, CONFIG = "MLFLOW_AUTH_ADMIN_PASSWORD", "MLFLOW_AUTH_ADMIN_USERNAME", "MLFLOW_AUTH_CONFIG_PATH"
-"""MLflow's own variables: the administrator's password and name (`admin` if not set), and the file of a custom sign-in,
-which then names its user database."""
-MIN_PASSWORD_LENGTH = 12
-"""MLflow also refuses shorter passwords."""
-CONFIG_TEXT = """\
-[mlflow]
-default_permission = NO_PERMISSIONS
-database_uri = sqlite:///{database}
-admin_username = admin
-authorization_function = mlflow.server.auth:authenticate_request_basic_auth
-"""
-
-
-def is_loopback(host: str) -> bool:
-    """True if a server that listens on this host is reachable only from this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def check_sign_in(host: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Check that access to a host from other machines requires a sign-in.
-
-    Raises:
-        ValueError: it would not, or the sign-in is not available; one line with the remedy.
-    """
-    if is_loopback(host):
-        return
-    tunnel = "or keep 127.0.0.1 and use a tunnel: ssh -L 5000:localhost:5000 HOST"
-    if not environment.get(CONFIG) and not environment.get(PASSWORD):
-        raise ValueError(
-            f"--host {host} shows the dashboard to everyone who can reach this machine; export {PASSWORD}=… "
-            f"(user 'admin', or {USERNAME}) to require a sign-in, {tunnel}."
-        )
-    if not environment.get(CONFIG) and len(environment[PASSWORD]) < MIN_PASSWORD_LENGTH:
-        raise ValueError(f"{PASSWORD} has fewer than {MIN_PASSWORD_LENGTH} characters; choose a longer password.")
-    if find_spec("flask_wtf") is None:
-        raise ValueError(
-            f"--host {host}: MLflow's sign-in needs Flask-WTF; run pip install 'meltpoint[cluster]', {tunnel}."
-        )
-
-
-@contextmanager
-def sign_in(host: str, environment: Mapping[str, str] = os.environ) -> Iterator[dict[str, str]]:
-    """The environment variables of a server with sign-in; none for a loopback host.
-
-    The user database is in a private folder that is removed after the block, so that the current environment always
-    determines the password.
-    """
-    if is_loopback(host):
-        yield {}
-        return
-    with tempfile.TemporaryDirectory(prefix="meltpoint-sign-in-") as folder:
-        own = Path(folder) / "basic_auth.ini"
-        own.write_text(CONFIG_TEXT.format(database=Path(folder) / "users.db"), encoding="utf-8")
-        yield {
-            CONFIG: environment.get(CONFIG) or str(own),
-            "MLFLOW_FLASK_SERVER_SECRET_KEY": environment.get("MLFLOW_FLASK_SERVER_SECRET_KEY")
-            or secrets.token_hex(32),
-        }
-
+HOST = "127.0.0.1"
+"""The address to listen on: every user of this machine reaches it, and no other machine."""
 
 START_SECONDS = 120.0
 """The longest wait for the server's first response, which took 10 to 30 s on two cores."""
@@ -105,10 +38,6 @@ NEWEST = 5
 
 STANDARD_ERROR = 2
 
-ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
-"""Wildcard listening address → the loopback address for a browser on this machine."""
-
-
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 """The signals that end the dashboard like Ctrl-C; a terminal sends SIGHUP when it closes."""
 
@@ -121,11 +50,7 @@ exec "$@"
 is closed: the kernel closes it when the parent process ends, even by SIGKILL."""
 
 
-class Terminated(KeyboardInterrupt):
-    """The exception for a signal in `ENDING`."""
-
-
-def serve(storage: StoragePath, tracking_uri: str | None, host: str, port: int, name: str | None = None) -> int:
+def serve(storage: StoragePath, tracking_uri: str | None, port: int, name: str | None = None) -> int:
     """Show a store in MLflow's dashboard until the user ends it; for a tracking server, only print its URL.
 
     The URL of each sweep opens its view of cells.
@@ -133,7 +58,6 @@ def serve(storage: StoragePath, tracking_uri: str | None, host: str, port: int, 
     Args:
         storage: the folder of all sweeps.
         tracking_uri: an MLflow server or a store, or None for the SQLite store in `storage`.
-        host: the address to listen on; other machines have to sign in.
         port: the port to listen on.
         name: the sweep to open; None for the newest ones.
 
@@ -141,24 +65,20 @@ def serve(storage: StoragePath, tracking_uri: str | None, host: str, port: int, 
         0 if it was ended by the user, 1 if the server did not start or ended by itself.
 
     Raises:
-        ValueError: the store does not exist yet, cannot be read or does not have that sweep; the port is not available;
-            or other machines could reach the dashboard without a sign-in; one line with the remedy.
+        ValueError: the store does not exist yet, cannot be read or does not have that sweep, or the port is not
+            available; one line with the remedy.
     """
     if tracking_uri is not None and urlsplit(tracking_uri).scheme in ("http", "https"):
-        for line in where(tracking_uri, without_sign_in(tracking_uri), name) if name else [_root(tracking_uri)]:
-            _say(line)
+        shown = without_sign_in(tracking_uri)
+        for line in where(tracking_uri, shown, name) if name else [f"Dashboard  {shown}"]:
+            tell(line, err=True)
         return 0
     uri = tracking_uri or default_uri(storage)
-    check_sign_in(host)
     check_store(uri)
-    check_port(host, port)
-    lines = where(uri, address(host, port), name, end="  (press Ctrl-C to stop)")
-    with _terminable(), sign_in(host) as variables:
-        return _run(command(storage, host, port), environment(uri, host, port) | variables, host, port, lines)
-
-
-def _root(uri: str) -> str:
-    return f"Dashboard  {without_sign_in(uri)}"
+    check_port(port)
+    lines = where(uri, f"http://{HOST}:{port}", name, end="  (press Ctrl-C to stop)")
+    with _terminable():
+        return _run(command(storage, port), environment(uri), port, lines)
 
 
 def where(uri: str, server: str, name: str | None, end: str = "") -> list[str]:
@@ -173,13 +93,12 @@ def where(uri: str, server: str, name: str | None, end: str = "") -> list[str]:
     Raises:
         ValueError: the sweep does not exist, or the store does not answer.
     """
-    from meltpoint.sweeps.tracking.store import sweep_fragments, view_fragments  # slow: imports MLflow
+    from meltpoint.sweeps.tracking.store import sweep_fragments  # slow: imports MLflow
 
-    found = list((sweep_fragments(uri) if name is None else view_fragments(uri, name)).items())
-    pages = [(title, f"{server.rstrip('/')}/{part}") for title, part in found]
-    if name is None:
-        return [f"Dashboard  {server}{end}", *(f"{title}  {page}" for title, page in pages[:NEWEST])]
-    return [f"Dashboard  {pages[0][1]}{end}"]
+    pages = {sweep: f"{server.rstrip('/')}/{part}" for sweep, part in sweep_fragments(uri, name).items()}
+    if name is not None:
+        return [f"Dashboard  {pages[name]}{end}"]
+    return [f"Dashboard  {server}{end}", *(f"{sweep}  {page}" for sweep, page in list(pages.items())[:NEWEST])]
 
 
 def check_store(uri: str) -> None:
@@ -198,69 +117,42 @@ def check_store(uri: str) -> None:
         raise ValueError(f"{store.detail}; {store.remedy}.")
 
 
-def check_port(host: str, port: int) -> None:
-    """Check that a server can listen on an address and port.
+def check_port(port: int) -> None:
+    """Check that a server can listen on a port.
 
     Raises:
-        ValueError: the address is unknown or the port not available; one line with the remedy.
+        ValueError: it cannot; one line with the remedy.
     """
-    if not 0 < port < 65536:
-        raise ValueError(f"--port {port}: write a port from 1 to 65535.")
     try:
-        family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
+        with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except socket.gaierror as error:
-        raise ValueError(f"--host {host}: unknown address ({error.strerror}); 127.0.0.1 is this machine.") from None
-    except OSError as error:
-        raise ValueError(
-            f"Port {port} on {host} is not available ({error.strerror}); name another one with --port."
-        ) from None
+            probe.bind((HOST, port))
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"Port {port} is not available ({error}); name another one with --port.") from None
 
 
-def command(storage: StoragePath, host: str, port: int) -> list[str]:
+def command(storage: StoragePath, port: int) -> list[str]:
     """The server's command line, without the store's URI, which may contain a password."""
+    artifacts = artifacts_folder(storage)
     return [
-        sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port),
+        sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port),
         "--workers", "1",  # enough for one user; each additional worker costs seconds and half a gigabyte
-        "--artifacts-destination", _uri_of(artifacts_folder(storage)),
+        "--artifacts-destination", artifacts.as_uri() if isinstance(artifacts, Path) else str(artifacts),
         "--uvicorn-opts", "--log-level warning",
-        *(() if is_loopback(host) else ("--app-name", "basic-auth")),
     ]  # fmt: skip
 
 
-def _uri_of(folder: StoragePath) -> str:
-    return folder.as_uri() if isinstance(folder, Path) else str(folder)
+def environment(uri: str) -> dict[str, str]:
+    """The server's environment: the store, without background jobs, telemetry and warnings.
 
-
-def environment(uri: str, host: str, port: int) -> dict[str, str]:
-    """The server's environment: the store and the allowed hosts, without background jobs, telemetry and warnings.
-
-    By default, MLflow only accepts requests to localhost and private addresses (its protection against DNS rebinding),
-    so the host name to listen on is added to the allowed hosts. MLflow also reads its own files in the locale's
-    encoding and answers every search with an error in an ASCII locale, so UTF-8 is set.
+    MLflow reads its own files in the locale's encoding and answers every search with an error in an ASCII locale, so
+    UTF-8 is set.
     """
     added = {"MLFLOW_BACKEND_STORE_URI": uri, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONUTF8": "1"}
-    defaults = {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore"}
-    if not _is_address(host):
-        defaults["MLFLOW_SERVER_ALLOWED_HOSTS"] = f"{host}:{port},localhost:{port},127.0.0.1:{port}"
-    return defaults | dict(os.environ) | added
+    return {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONWARNINGS": "ignore"} | dict(os.environ) | added
 
 
-def _is_address(host: str) -> bool:
-    if host in ("", "localhost"):
-        return True
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _run(
-    arguments: list[str], variables: dict[str, str], host: str, port: int, lines: Sequence[str] = ()
-) -> int:  # fmt: skip
+def _run(arguments: list[str], variables: dict[str, str], port: int, lines: Sequence[str] = ()) -> int:
     """Run the server until it ends or is interrupted; its output goes to standard error.
 
     Args:
@@ -271,12 +163,11 @@ def _run(
         guarded, env=variables, stdin=subprocess.PIPE, stdout=STANDARD_ERROR, start_new_session=True
     )
     try:
-        if not _wait_for_answer(child, host, port):
+        if not _wait_for_answer(child, port):
             return 1
         for line in lines:
-            _say(line)
-        code = child.wait()
-        _say(f"The dashboard ended unexpectedly with status {code}; its output is above.")
+            tell(line, err=True)
+        tell(f"The dashboard ended unexpectedly with status {child.wait()}; its output is above.", err=True)
     except KeyboardInterrupt:
         return 0
     finally:
@@ -284,23 +175,23 @@ def _run(
     return 1
 
 
-def _wait_for_answer(child: subprocess.Popen[bytes], host: str, port: int) -> bool:
+def _wait_for_answer(child: subprocess.Popen[bytes], port: int) -> bool:
     """Wait until the server is healthy; returns False if it ends first or takes too long."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         with suppress(subprocess.TimeoutExpired):
             code = child.wait(timeout=POLL_SECONDS)
-            _say(f"The dashboard did not start (status {code}); its output is above.")
+            tell(f"The dashboard did not start (status {code}); its output is above.", err=True)
             return False
-        if is_healthy(host, port):
+        if is_healthy(port):
             return True
-    _say(f"The dashboard did not answer within {START_SECONDS:.0f} s.")
+    tell(f"The dashboard did not answer within {START_SECONDS:.0f} s.", err=True)
     return False
 
 
-def is_healthy(host: str, port: int) -> bool:
-    """True if an MLflow server answers at this address; the request bypasses any proxy."""
-    connection = http.client.HTTPConnection(ANYWHERE.get(host, host), port, timeout=2)
+def is_healthy(port: int) -> bool:
+    """True if an MLflow server answers there; the request bypasses any proxy."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=2)
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == http.client.OK
@@ -310,24 +201,13 @@ def is_healthy(host: str, port: int) -> bool:
         connection.close()
 
 
-def address(host: str, port: int) -> str:
-    """The URL to open in a browser."""
-    shown = ANYWHERE.get(host, host)
-    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
-
-
 def _end(child: subprocess.Popen[bytes]) -> None:
     """End the server and its workers, which form a process group with the server's process id."""
-    _signal_group(child.pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(timeout=STOP_SECONDS)
-    _signal_group(child.pid, signal.SIGKILL)  # processes that ignored SIGTERM
-    child.wait()
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # the group has ended (macOS: PermissionError)
-        os.killpg(group, number)
+    for number in (signal.SIGTERM, signal.SIGKILL):  # SIGKILL for processes that ignored SIGTERM
+        with suppress(ProcessLookupError, PermissionError):  # the group has ended (macOS: PermissionError)
+            os.killpg(child.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=STOP_SECONDS)
 
 
 @contextmanager
@@ -335,7 +215,7 @@ def _terminable() -> Iterator[None]:
     """Turn signals in `ENDING` into an exception while the server runs, to end it; with `nohup`, SIGHUP is ignored."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        raise Terminated
+        raise KeyboardInterrupt
 
     heeded = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, end) for number in heeded}
@@ -344,7 +224,3 @@ def _terminable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _say(text: str) -> None:
-    tell(text, err=True)

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
 from typing import Any
 
-from mlflow.entities import Dataset, InputTag, Metric, Param, Run, RunTag
+from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.tracking import MlflowClient
 
-from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.ledger.records import CELL, Trial, TrialRecord, cell_key
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.tracking.views import FINAL_OF, axis, colour, curve, is_logarithmic, searched, setting_label
+from meltpoint.sweeps.tracking.views import FINAL_OF, colour, curve, setting_label
 
 Key = tuple[str, ...]
 """The identity of a run in MLflow: a cell's key, or (a trial's id, the version of the code that runs it)."""
 
 STATUS = "meltpoint.status"
 CODE = "meltpoint.code_version"
-DRIVER_ATTEMPT = "meltpoint.driver_attempt"
-RESUMED = "meltpoint.resumed_after_epochs"
-MICRO_BATCH = "meltpoint.micro_batch_size"
 SUGGESTED_BY = "meltpoint.suggested_by"
 COLOUR = "mlflow.runColor"
 """The tag in which MLflow's dashboard stores a run's colour."""
 NOTE = "mlflow.note.content"
 """The tag that MLflow's dashboard shows as a run's description, in Markdown."""
-OF_ATTEMPT = (RESUMED, MICRO_BATCH)
-"""Optional tags of the attempt that ended a trial; a new attempt starts without them."""
 LAST_METRIC = "dev_seconds"
 """The last metric of an epoch. A run that has it has the full epoch, because a batch's metrics are written in order."""
 FINISHED = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED"}
@@ -69,29 +60,9 @@ def cell_params(cell: OpenCell) -> list[Param]:
 
 
 def trial_params(trial: Trial, cell: OpenCell) -> list[Param]:
-    """A trial's parameters: those of its cell, its setting, its seed, and logarithms for the dashboard's charts."""
+    """A trial's parameters: those of its cell, its setting, and its seed."""
     setting = {**trial.setting, "seed": trial.seed}
-    logs = [
-        Param(axis(name, range_), f"{math.log10(value):.4g}")
-        for name, range_ in searched(cell.space).items()
-        if is_logarithmic(range_) and isinstance(value := trial.setting.get(name), int | float) and value > 0
-    ]
-    return cell_params(cell) + [Param(name, str(value)) for name, value in setting.items()] + logs
-
-
-def setting_params(setting: Mapping[str, Value]) -> list[Param]:
-    """The best setting, for its cell's run."""
-    return [Param(name, str(value)) for name, value in setting.items()]
-
-
-def data_input(cell: OpenCell) -> tuple[Dataset, list[InputTag]]:
-    """A cell's data set as a run's input: name, digest and size. Its texts are not sent to MLflow."""
-    profile = json.dumps({"train_examples": cell.train_examples, "dev_examples": cell.dev_examples})
-    data = Dataset(
-        name=cell.task_name, digest=cell.data_fingerprint, source_type="meltpoint",
-        source=json.dumps({"data_dir": cell.data.data_dir, "notes": list(cell.notes)}), profile=profile,
-    )  # fmt: skip
-    return data, [InputTag("mlflow.data.context", "train and dev")]
+    return cell_params(cell) + [Param(name, str(value)) for name, value in setting.items()]
 
 
 def cell_tags(sweep: str, cell: OpenCell, trial: str, role: str, status: str) -> dict[str, str]:
@@ -160,9 +131,9 @@ def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
     if said := [*([record.error] if record.error else []), *record.result_notes()]:
         tags[NOTE] = "; ".join(said)
     if record.resumed_after_epochs:
-        tags[RESUMED] = str(record.resumed_after_epochs)
+        tags["meltpoint.resumed_after_epochs"] = str(record.resumed_after_epochs)
     if record.micro_batch_size is not None:
-        tags[MICRO_BATCH] = str(record.micro_batch_size)
+        tags["meltpoint.micro_batch_size"] = str(record.micro_batch_size)
     if record.answered_by:
         tags["meltpoint.answered_by"] = record.answered_by
     metrics = [Metric(name, value, when, step) for name, value in values.items()]

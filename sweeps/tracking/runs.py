@@ -7,29 +7,27 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
+from contextlib import suppress
 
-from mlflow.entities import DatasetInput, Run, RunTag
+from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.sweeps.ledger.records import CellKey, Trial, TrialRecord
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord
 from meltpoint.sweeps.machine.services import server_version
 from meltpoint.sweeps.search.cell_progress import trial_label
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking import run_files
-from meltpoint.sweeps.tracking.cell_runs import CellRuns, Scores
+from meltpoint.sweeps.tracking.cell_runs import CellRuns
 from meltpoint.sweeps.tracking.run_contents import (
-    DRIVER_ATTEMPT,
     FINISHED,
     LAST_METRIC,
     NOTE,
-    OF_ATTEMPT,
     STATUS,
     Key,
     RunWriter,
-    data_input,
     ended_at,
     ending,
     epoch_metrics,
@@ -41,7 +39,7 @@ from meltpoint.sweeps.tracking.run_contents import (
 )
 from meltpoint.sweeps.tracking.saved_views import tags_of
 from meltpoint.sweeps.tracking.store import SPECIFICATION, configure_client, is_about_the_store, open_client
-from meltpoint.sweeps.tracking.views import IS_BEST, CellEnding, every_view
+from meltpoint.sweeps.tracking.views import every_view
 
 
 class Runs:
@@ -53,31 +51,28 @@ class Runs:
     Attributes:
         experiment: the experiment's id.
         cells: the cells' runs.
-        views_refused: MLflow's reason for refusing the dashboard's views, in one line; "" if it accepted them.
         known: (trial id, version of the code) → run id; each run belongs to one version of the code.
         runs: trial id → run id, for the version that started last.
         doubtful: keys as in `known`, for runs whose creation failed but may have succeeded without an answer.
         cell_of: trial id → its cell.
         logged: trial id → the steps of the epochs that MLflow has.
-        without_params: trial id → the trial, if MLflow does not have its parameters.
-        without_data: the ids of trials whose data set MLflow does not have.
+        unsent: trial id → the trial, if MLflow does not have its parameters.
     """
 
-    def __init__(self, sweep: str, uri: str, storage: StoragePath, driver_attempt: int = 0) -> None:
+    def __init__(self, sweep: str, uri: str, storage: StoragePath) -> None:
         configure_client()
-        self.sweep, self.uri, self.storage, self.driver_attempt = sweep, uri, storage, driver_attempt
+        self.sweep, self.uri = sweep, uri
         self.client = open_client(uri)
         self.files = run_files.RunFiles(uri, storage, self.client)
         self.writer = RunWriter(self.client)
         self.cells = CellRuns(sweep, self.writer, self.files)
-        self.experiment, self.views_refused = "", ""
+        self.experiment = ""
         self.known: dict[Key, str] = {}
         self.runs: dict[str, str] = {}
         self.doubtful: set[Key] = set()
         self.cell_of: dict[str, OpenCell] = {}
         self.logged: dict[str, set[int]] = {}
-        self.without_params: dict[str, Trial] = {}
-        self.without_data: set[str] = set()
+        self.unsent: dict[str, Trial] = {}
 
     # The experiment and the cells' runs.
 
@@ -95,13 +90,8 @@ class Runs:
         self.cells.version = self.cells.version or server_version(self.uri)
         self.cells.open(self.experiment, list(cells), self._take_stock(), milliseconds(opened_at), is_over)
 
-    @property
-    def parents(self) -> dict[CellKey, str]:
-        """Cell → its run id."""
-        return self.cells.parents
-
     def write_views(self) -> None:
-        """Write the dashboard's missing views. A refusal is only noted, because it loses no result."""
+        """Write the dashboard's missing views. If MLflow refuses them, links have filter and order instead."""
         experiment = self.client.get_experiment(self.experiment)
         tags = tags_of(every_view(list(self.cells.cells.values())), experiment.creation_time or 0, self.cells.version)
         try:
@@ -111,7 +101,7 @@ class Runs:
         except MlflowException as error:
             if is_about_the_store(error):
                 raise
-            self.views_refused = (str(error).strip().splitlines() or ["no reason given"])[0][:160]
+            self.cells.version = ""
 
     def answers(self) -> bool:
         """True if MLflow answers, even with the error that the experiment is gone."""
@@ -166,21 +156,9 @@ class Runs:
         kept = max(runs, key=lambda run: (run.info.run_id == own, len(run.data.params) + len(run.data.metrics)))
         for run in runs:
             if run is not kept:
-                self._remove(run)
+                with suppress(MlflowException):  # `end_lost` ends what this user may not delete
+                    self.client.delete_run(run.info.run_id)
         return kept
-
-    def _remove(self, run: Run) -> None:
-        """Delete a run if it is empty; end it if it has data, or if this user may not delete it."""
-        if not run.data.params and not run.data.metrics:
-            try:
-                self.client.delete_run(run.info.run_id)
-            except MlflowException as error:
-                if error.get_http_status_code() != 403:  # type: ignore[no-untyped-call]
-                    raise
-            else:
-                return
-        if run.info.status == "RUNNING":
-            self.writer.kill(run.info.run_id, milliseconds(time.time()))
 
     def lacking(self, records: list[TrialRecord]) -> list[TrialRecord]:
         """The records that MLflow lacks or has only in part."""
@@ -212,7 +190,9 @@ class Runs:
         """
         key = (trial.id, code)
         self.cell_of[trial.id] = self.cells.cells[trial.cell]
-        run_id = self.known.get(key) or (self._find_doubtful(key) if key in self.doubtful else None)
+        if key in self.doubtful:
+            self._take_stock()
+        run_id = self.known.get(key)
         if run_id is None:
             run_id = self._create(trial, code, milliseconds(started_at))
         else:
@@ -220,47 +200,28 @@ class Runs:
         self.known[key] = self.runs[trial.id] = run_id
         self.doubtful.discard(key)
 
-    def _find_doubtful(self, key: Key) -> str | None:
-        """The run whose creation seemed to fail, if MLflow created it after all."""
-        runs = [
-            run
-            for run in self.writer.search(self.experiment, f"tags.`meltpoint.trial` = '{key[0]}'")
-            if identity(run) == key
-        ]
-        return self._only(key, runs).info.run_id if runs else None
-
     def _create(self, trial: Trial, code: str, started_at: int) -> str:
         cell = self.cell_of[trial.id]
         label = self.cells.labels[cell.name]
         tags = trial_tags(self.sweep, trial, cell, code, label)
-        tags |= {"mlflow.parentRunId": self.parents[trial.cell], DRIVER_ATTEMPT: str(self.driver_attempt)}
+        tags["mlflow.parentRunId"] = self.cells.parents[trial.cell]
         self.doubtful.add((trial.id, code))
         run = self.client.create_run(
             self.experiment, start_time=started_at, tags=tags, run_name=f"{label} · {trial_label(trial)}"
         )
-        self._unsent(trial)
+        self.unsent[trial.id] = trial
         self.logged[trial.id] = set()
         run_id: str = run.info.run_id
         self.writer.begun[run_id] = started_at
         return run_id
 
-    def _unsent(self, trial: Trial) -> None:
-        """Note that a run gets its setting and data set with its first metrics."""
-        self.without_params[trial.id] = trial
-        self.without_data.add(trial.id)
-
     def _reopen(self, trial: Trial, run_id: str) -> None:
         """Set a trial's run to RUNNING, and look up its contents, so that only the rest is written."""
         self.client.update_run(run_id, status="RUNNING")
         self.client.set_tag(run_id, STATUS, "running")
-        self.client.set_tag(run_id, DRIVER_ATTEMPT, str(self.driver_attempt))
         self.logged[trial.id] = self._steps(run_id)
-        data = self.client.get_run(run_id).data
-        for tag in OF_ATTEMPT:
-            if tag in data.tags:
-                self.client.delete_tag(run_id, tag)
-        if not data.params:
-            self._unsent(trial)
+        if not self.client.get_run(run_id).data.params:
+            self.unsent[trial.id] = trial
 
     def _steps(self, run_id: str) -> set[int]:
         """The steps of the epochs that MLflow has for a run."""
@@ -282,16 +243,11 @@ class Runs:
         if trial not in self.logged:  # a final that an earlier driver trained and this one scored
             self.logged[trial] = self._steps(run_id)
         logged = self.logged[trial]
-        if trial in self.without_data:  # before the setting, which marks a complete run
-            self.client.log_inputs(run_id, [DatasetInput(*data_input(cell))])
-            self.without_data.discard(trial)
+        new = self.unsent.get(trial)
         metrics = [metric for epoch in epochs if epoch.step not in logged for metric in epoch_metrics(epoch, cell)]
         values, tags = ([], []) if record is None else ending(record)
-        if record is not None and self.cells.is_best_so_far(record):
-            tags.append(RunTag(IS_BEST, "true"))
-        params = trial_params(self.without_params[trial], cell) if trial in self.without_params else []
-        self.writer.log(run_id, metrics + values, params, tags)
-        self.without_params.pop(trial, None)
+        self.writer.log(run_id, metrics + values, [] if new is None else trial_params(new, cell), tags)
+        self.unsent.pop(trial, None)
         logged |= {epoch.step for epoch in epochs}
         if record is not None:
             self.writer.end(run_id, FINISHED[record.status], ended_at(record))
@@ -310,15 +266,3 @@ class Runs:
     def describe(self, note: str) -> None:
         """Set the experiment's note."""
         self.client.set_experiment_tag(self.experiment, NOTE, note)
-
-    def close(
-        self,
-        cells: Sequence[Scores],
-        done: bool,
-        artifacts: dict[str, str],
-        tags: Mapping[CellKey, Mapping[str, str]],
-        closed_at: float,
-        endings: Mapping[CellKey, CellEnding] | None = None,
-    ) -> None:
-        """End the cells' runs; the arguments are those of `CellRuns.close`."""
-        self.cells.close(cells, done, artifacts, tags, closed_at, endings or {}, self.runs)

@@ -16,9 +16,8 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -56,7 +55,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class LineChart:
+class Chart:
     """A metric over optimiser steps, one line per run.
 
     Attributes:
@@ -68,25 +67,6 @@ class LineChart:
     section: str
     metric: str
     title: str
-
-
-@dataclass(frozen=True)
-class ParallelChart:
-    """Parallel coordinates: one line per run through its parameters and, at the end, its metrics.
-
-    Attributes:
-        section: the heading above it.
-        params, metrics: the axes.
-        title: its title.
-    """
-
-    section: str
-    params: tuple[str, ...]
-    metrics: tuple[str, ...]
-    title: str
-
-
-Chart = LineChart | ParallelChart
 
 
 @dataclass(frozen=True)
@@ -102,9 +82,7 @@ class View:
         columns: the columns of the table, from left to right.
         charts: the charts, in order; a view with charts opens with them, a view without opens with the table.
         group_by: a tag whose equal values are grouped into one row with the means of the runs; "" for none.
-        folded: values of that tag whose groups are initially closed; other groups are open.
         name_width: the width of the run name column, in pixels.
-        charts_a_row: the number of charts per row.
     """
 
     id: str
@@ -115,11 +93,10 @@ class View:
     columns: tuple[Column, ...] = ()
     charts: tuple[Chart, ...] = ()
     group_by: str = ""
-    folded: tuple[str, ...] = ()
     name_width: int = 220
-    charts_a_row: int = 2
 
 
+CHARTS_A_ROW = 2
 RUN_NAME = "attributes.`Run Name`"
 
 
@@ -148,22 +125,6 @@ def _runs(experiment: str, is_table: bool, **words: str) -> str:
     return f"#/experiments/{experiment}/runs?{urlencode(mode | words)}"
 
 
-def named_fragments(experiment: str, tags: Mapping[str, str]) -> dict[str, str]:
-    """Name → URL of the named views in an experiment's tags, newest first, including views created by others.
-
-    A tag without a valid view is left out, as in MLflow.
-    """
-    found: dict[str, tuple[int, str]] = {}
-    for tag, value in tags.items():
-        with suppress(ValueError, KeyError, TypeError, zlib.error):
-            if tag.startswith(TAG) and not value.startswith(DEFLATE):
-                frame = json.loads(value)
-                is_table = not decompressed(value).get("compareRunCharts")
-                page = _runs(experiment, is_table, viewStateShareKey=tag.removeprefix(TAG))
-                found[str(frame["name"])] = (int(frame["createdAt"]), page)
-    return {name: page for name, (_, page) in sorted(found.items(), key=lambda item: -item[1][0])}
-
-
 def run_fragment(experiment: str, run: str, tab: str = "") -> str:
     """The URL of a run's page, or of one of its tabs (`artifacts`, `model-metrics`)."""
     return f"#/experiments/{experiment}/runs/{run}{f'/{tab}' if tab else ''}?workflowType=machine_learning"
@@ -171,8 +132,6 @@ def run_fragment(experiment: str, run: str, tab: str = "") -> str:
 
 def tags_of(views: Sequence[View], created_at: int, version: str) -> dict[str, str]:
     """The experiment's tags that store the views; none for a version of MLflow that is not verified.
-
-    If the names of the folded groups do not fit into a tag, those groups are open.
 
     Args:
         created_at: milliseconds since 1970, for the list of views, which shows the newest first.
@@ -183,16 +142,11 @@ def tags_of(views: Sequence[View], created_at: int, version: str) -> dict[str, s
     """
     if not is_verified(version):
         return {}
-    tags = {f"{TAG}{view.id}": _fitting(view, created_at - place) for place, view in enumerate(views)}
+    tags = {f"{TAG}{view.id}": _value(view, created_at - place) for place, view in enumerate(views)}
     for key, value in tags.items():
         if len(value) > MAX_TAG_LENGTH:
             raise ValueError(f"{key} is too long for a tag: {len(value)} of {MAX_TAG_LENGTH}.")
     return tags
-
-
-def _fitting(view: View, created_at: int) -> str:
-    value = _value(view, created_at)
-    return value if len(value) <= MAX_TAG_LENGTH else _value(replace(view, folded=()), created_at)
 
 
 def _value(view: View, created_at: int) -> str:
@@ -206,13 +160,6 @@ def compressed(state: dict[str, Any]) -> str:
     return DEFLATE + base64.b64encode(packed).decode()
 
 
-def decompressed(text: str) -> dict[str, Any]:
-    """The state in a tag's value, for a view with or without a name."""
-    kept: str = text if text.startswith(DEFLATE) else json.loads(text)["state"]
-    found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(kept.removeprefix(DEFLATE))))
-    return found
-
-
 def state_of(view: View) -> dict[str, Any]:
     """The front end's state for a view: its runs, their order, and their display."""
     charts, sections = _charts(view)
@@ -224,7 +171,7 @@ def state_of(view: View) -> dict[str, Any]:
         "columnOrder": [RUN_NAME, *(column.key for column in view.columns)],
         "columnWidths": {RUN_NAME: view.name_width} | {column.key: column.width for column in view.columns},
         "runsHiddenMode": "SHOW_ALL", "groupBy": _group(view.group_by), "useGroupedValuesInCharts": True,
-        "groupsExpanded": {f"tag.{view.group_by}.{value}": False for value in view.folded},
+        "groupsExpanded": {},
         "hideEmptyCharts": True, "autoRefreshEnabled": True,
         **(shown if charts else {}),
     }  # fmt: skip
@@ -238,15 +185,9 @@ def _group(tag: str) -> dict[str, Any] | None:
 def _charts(view: View) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The charts of a view and their sections; the last sections are closed, for the charts of all other metrics."""
     named = list(dict.fromkeys(chart.section for chart in view.charts))
-    sections = [_section(name, is_open=True) | {"columns": _columns_of(name, view)} for name in named]
+    sections = [_section(name, is_open=True) | {"columns": CHARTS_A_ROW} for name in named]
     sections += [_section(name, is_open=False) for name in FOLDED_SECTIONS]
     return [_chart(f"{view.id}-{place}", chart) for place, chart in enumerate(view.charts)], sections
-
-
-def _columns_of(section: str, view: View) -> int:
-    """The number of charts per row in a section; parallel coordinates take the full width."""
-    is_wide = any(isinstance(chart, ParallelChart) for chart in view.charts if chart.section == section)
-    return 1 if is_wide else view.charts_a_row
 
 
 def _section(name: str, is_open: bool) -> dict[str, Any]:
@@ -257,15 +198,10 @@ def _section(name: str, is_open: bool) -> dict[str, Any]:
 
 
 def _chart(uuid: str, chart: Chart) -> dict[str, Any]:
-    common = {
+    return {
         "uuid": uuid, "metricSectionId": f"section-{chart.section}", "displayName": chart.title, "deleted": False,
         "isGenerated": False, "runsCountToCompare": 100,
-    }  # fmt: skip
-    if isinstance(chart, ParallelChart):
-        axes = {"selectedParams": list(chart.params), "selectedMetrics": list(chart.metrics)}
-        return {**common, "type": "PARALLEL", **axes, "showAllRuns": True}
-    return {
-        **common, "type": "LINE", "metricKey": chart.metric, "selectedMetricKeys": [chart.metric],
+        "type": "LINE", "metricKey": chart.metric, "selectedMetricKeys": [chart.metric],
         "xAxisKey": "step", "xAxisScaleType": "linear", "scaleType": "linear", "lineSmoothness": 0,
         "selectedXAxisMetricKey": "", "useGlobalXaxisKey": True, "useGlobalLineSmoothing": True, "yAxisKey": "metric",
         "yAxisExpressions": [], "range": {}, "ignoreOutliers": False,

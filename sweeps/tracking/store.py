@@ -11,14 +11,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from mlflow.entities import Experiment
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.files import acquire, give_usual_mode
 from meltpoint.sweeps.machine.services import DATABASE_PORTS, connection_fault, server_version
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted, sqlite_file, without_sign_in
-from meltpoint.sweeps.tracking.saved_views import TAG, fragment, is_verified, named_fragments
+from meltpoint.sweeps.tracking.saved_views import TAG, fragment
 from meltpoint.sweeps.tracking.views import cells_view
 
 SPECIFICATION = "mlflow.meltpoint.specification"
@@ -90,49 +89,27 @@ def _make_store(uri: str, path: Path) -> None:
     temporary.rename(path)
 
 
-OF_SWEEPS = {SPECIFICATION, "meltpoint.specification"}
-"""Tags that identify sweeps: the current one, and the one of versions up to 0.1."""
-
-
-def sweep_fragments(uri: str) -> dict[str, str]:
+def sweep_fragments(uri: str, name: str | None = None) -> dict[str, str]:
     """Sweep → the URL of its cells, after the server's address; newest sweep first.
 
-    Raises:
-        ValueError: MLflow does not answer; one line with the remedy.
-    """
-    version = server_version(uri)
-    return {name: cells_fragment(experiment, version) for name, experiment in _sweeps(uri).items()}
-
-
-def view_fragments(uri: str, name: str) -> dict[str, str]:
-    """View → its URL, after the server's address, for one sweep; its cells first.
+    Args:
+        name: the sweep that has to be among them.
 
     Raises:
-        ValueError: the sweep does not exist, or MLflow does not answer; one line with the remedy.
+        ValueError: it does not exist, or MLflow does not answer; one line with the remedy.
     """
-    sweeps = _sweeps(uri)
-    if name not in sweeps:
-        known = ", ".join(list(sweeps)[:10]) or "none yet"
-        raise ValueError(f"MLflow at {without_sign_in(uri)} has no sweep '{name}'. Sweeps: {known}.")
-    experiment, version = sweeps[name], server_version(uri)
-    views = named_fragments(experiment.experiment_id, experiment.tags) if is_verified(version) else {}
-    cells = cells_view([])
-    return {cells.name: cells_fragment(experiment, version)} | views
-
-
-def _sweeps(uri: str) -> dict[str, Experiment]:
-    """Name → experiment of every sweep, newest first."""
     configure_client()
     try:
         found = list(open_client(uri).search_experiments(order_by=["creation_time DESC"], max_results=1000))
     except (MlflowException, OSError) as error:
         reason = redacted((str(error).strip() or type(error).__name__).splitlines()[0])
         raise ValueError(f"MLflow at {redacted(uri)} does not answer ({reason}); see `meltpoint doctor`.") from None
-    return {experiment.name: experiment for experiment in found if OF_SWEEPS & experiment.tags.keys()}
-
-
-def cells_fragment(experiment: Experiment, version: str) -> str:
-    """The URL of an experiment's view of cells; with filter and order if that view was not written."""
-    view = cells_view([])
-    is_there = f"{TAG}{view.id}" in experiment.tags
-    return fragment(experiment.experiment_id, view, version if is_there else "")
+    sweeps = {one.name: one for one in found if SPECIFICATION in one.tags}
+    if name is not None and name not in sweeps:
+        known = ", ".join(list(sweeps)[:10]) or "none yet"
+        raise ValueError(f"MLflow at {without_sign_in(uri)} has no sweep '{name}'. Sweeps: {known}.")
+    view, version = cells_view([]), server_version(uri)
+    return {  # with filter and order, if that view was not written
+        sweep: fragment(one.experiment_id, view, version if f"{TAG}{view.id}" in one.tags else "")
+        for sweep, one in sweeps.items()
+    }

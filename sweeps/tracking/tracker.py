@@ -2,8 +2,8 @@
 
 The ledger is authoritative: it has every epoch and the times of every ended trial. A record can be written to MLflow
 again at any time, because the trial's identity finds its run, and data that MLflow already has are skipped. An outage
-thus needs no replay: `Unwritten` keeps the latest state of each trial until MLflow has it, and `catch_up` and
-`reconcile` compare MLflow with the ledger's records. Only the end of a sweep waits for MLflow (`reconcile`, `close`),
+thus needs no replay: `Unwritten` keeps the latest state of each trial until MLflow has it, and `reconcile`
+compares MLflow with the ledger's records. Only the end of a sweep waits for MLflow (`reconcile`, `close`),
 and not for long.
 """
 
@@ -23,7 +23,7 @@ from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import redacted, without_sign_in
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking.saved_views import fragment
-from meltpoint.sweeps.tracking.unwritten import Call, Job, Unwritten, begin_of
+from meltpoint.sweeps.tracking.unwritten import Job, Unwritten
 from meltpoint.sweeps.tracking.views import CellEnding, cells_view
 from meltpoint.tasks.core.wording import some
 
@@ -37,10 +37,10 @@ END_SECONDS = 30.0
 """The longest wait for MLflow at the end of a sweep, counted from its last answer."""
 
 BUSY_SECONDS = 60.0
-"""The longest duration of one call before MLflow counts as not answering. Creating a new store's tables takes long."""
+"""The same while no call has failed: creating a new store's tables takes long."""
 
 ATTEMPTS = 3
-"""The number of attempts for a write that MLflow refuses while it accepts others."""
+"""The number of attempts for the first write that MLflow refuses while it accepts others."""
 
 
 def check_before_start(uri: str, has_begun: bool) -> str | None:
@@ -74,17 +74,15 @@ class Tracker:
 
     Attributes:
         say: shows the user one line.
-        driver_attempt: the number of the driver's lease on the sweep, a tag of the runs that it writes.
         runs: the sweep's runs, once MLflow has opened them.
         refused: trial → MLflow's reason for refusing to write it.
         trouble: one line on the data missing in MLflow, if `flush` has waited in vain or MLflow has refused a write.
     """
 
     def __init__(
-        self, sweep: str, uri: str, storage: StoragePath, say: Callable[[str], None] = lambda line: None,
-        driver_attempt: int = 0,
-    ) -> None:  # fmt: skip
-        self.sweep, self.uri, self.storage, self.say, self.driver_attempt = sweep, uri, storage, say, driver_attempt
+        self, sweep: str, uri: str, storage: StoragePath, say: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self.sweep, self.uri, self.storage, self.say = sweep, uri, storage, say
         self.runs: Runs | None = None
         self.refused: dict[str, str] = {}
         self.trouble: str | None = None
@@ -93,10 +91,7 @@ class Tracker:
         self._failures = 0  # in a row, without an answer
         self._reason = "no answer yet"
         self._is_said_away = False
-        self._refused_in_a_row = 0
         self._answered_at = self._ended_at = -math.inf  # `time.monotonic()` of the last answer, and of the first flush
-        self._busy_since = math.inf
-        self._behind: set[object] | None = None  # unwritten since before MLflow answered again
         self._deadline = math.inf  # the `time.monotonic()` after which no call waits
         self._thread: threading.Thread | None = None
 
@@ -113,12 +108,6 @@ class Tracker:
         # Starts early: MLflow takes seconds to import, and to create its first tables.
         self._do(lambda runs: runs.write_views())
 
-    def catch_up(self, records: Iterable[TrialRecord]) -> None:
-        """Write all records that MLflow lacks, for example those of a killed driver, without waiting."""
-        kept = list(records)
-        if kept:
-            self._do(lambda runs: self._fill_in(runs, kept))
-
     def begin(self, trial: Trial, code: str, started_at: float) -> None:
         """Record that a trial starts: create its run, or reopen its run from before an interruption.
 
@@ -126,8 +115,7 @@ class Tracker:
             code: the version of the code that runs it.
             started_at: when it started, in seconds since 1970.
         """
-        self._unwritten.begin(begin_of(trial, code, started_at))
-        self._watch()
+        self._unwritten.begin(trial, code, started_at)
 
     def run_of(self, trial: str) -> str | None:
         """The id of a trial's run; None until MLflow has returned it."""
@@ -137,17 +125,14 @@ class Tracker:
     def epoch(self, trial: str, epoch: EpochResult) -> None:
         """Record an epoch's metrics, with its step and time."""
         self._unwritten.epoch(trial, epoch)
-        self._watch()
 
     def end(self, record: TrialRecord) -> None:
         """Record that a trial ended or was scored; its epochs are read from the record when it is written."""
         self._unwritten.end(record)
-        self._watch()
 
     def abandon(self, trial: str) -> None:
         """Record that a trial was interrupted; its run is reopened when the sweep resumes."""
         self._unwritten.abandon(trial, time.time())
-        self._watch()
 
     def reconcile(self, records: Iterable[TrialRecord]) -> None:
         """Write all records that MLflow lacks, and close runs of trials that no longer run."""
@@ -176,13 +161,14 @@ class Tracker:
             tags: additional tags for some cells' runs.
             endings: the results of some cells.
         """
-        now = time.time()
+        now, tags, endings = time.time(), tags or {}, endings or {}
 
-        def closing(scores: tuple[CellKey, dict[str, float]]) -> Callable[[Runs], object]:
-            return lambda runs: runs.close([scores], done, artifacts, tags or {}, now, endings)
+        def closing(key: CellKey, figures: dict[str, float]) -> Callable[[Runs], object]:
+            said, ending = tags.get(key, {}), endings.get(key, CellEnding())
+            return lambda runs: runs.cells.close(key, figures, done, artifacts, said, now, ending, runs.runs)
 
-        for scores in cells:  # a job for each, because the end of a sweep waits for MLflow's next answer
-            self._do(closing(scores))
+        for key, figures in cells:  # a job for each, because the end of a sweep waits for MLflow's next answer
+            self._do(closing(key, figures))
         self.flush()
         self._unwritten.close()
         if self._thread is not None and self.trouble is None:
@@ -193,19 +179,8 @@ class Tracker:
         runs = self.runs
         if runs is None or not runs.experiment or urlsplit(self.uri).scheme not in ("http", "https"):
             return ""
-        version = "" if runs.views_refused else runs.cells.version
-        return f"{without_sign_in(self.uri).rstrip('/')}/{fragment(runs.experiment, cells_view([]), version)}"
-
-    def notes(self) -> list[str]:
-        """Notes for the user that do not report failures, one line each."""
-        elsewhere = "" if self.runs is None else self.runs.files.elsewhere
-        refused = "" if self.runs is None else self.runs.views_refused
-        views = [f"MLflow refused the dashboard's views ({refused}), but has the runs."] if refused else []
-        files = [
-            f"MLflow's folder for this sweep's files is {elsewhere}, outside --storage {self.storage}: no file was "
-            f"written there; the reports are in {self.storage / self.sweep}. Sweeps with a new --name stay inside."
-        ] if elsewhere else []  # fmt: skip
-        return views + files
+        cells = fragment(runs.experiment, cells_view([]), runs.cells.version)
+        return f"{without_sign_in(self.uri).rstrip('/')}/{cells}"
 
     def flush(self) -> None:
         """Wait until everything so far is written, or MLflow has not answered for `END_SECONDS`."""
@@ -228,7 +203,7 @@ class Tracker:
 
     def _until(self) -> float:
         """The `time.monotonic()` until which the end of a sweep waits."""
-        patience = END_SECONDS if self._failures else max(END_SECONDS, BUSY_SECONDS)
+        patience = END_SECONDS if self._failures else BUSY_SECONDS
         return min(self._deadline, max(self._ended_at, self._answered_at) + patience)
 
     def _lacks(self, is_written: bool) -> str | None:
@@ -247,42 +222,25 @@ class Tracker:
     def _do(self, action: Callable[[Runs], object]) -> None:
         if self._is_writing():  # otherwise no thread would run it
             self._unwritten.put(action)
-            self._watch()
 
     def _is_writing(self) -> bool:
         return self._thread is not None and not self._unwritten.is_closed
-
-    def _watch(self) -> None:
-        """Report a call that takes too long. The driver calls this, because the writer waits in that call."""
-        if time.monotonic() - self._busy_since > BUSY_SECONDS and not self._is_said_away:
-            self._say_away()
-
-    def _say_away(self) -> None:
-        self._is_said_away = True
-        self.say(redacted(
-            f"MLflow at {self.uri} fails ({self._reason}); the sweep continues, "
-            "and MLflow is updated once it answers."
-        ))  # fmt: skip
 
     # The writer's thread.
 
     def _write_all(self) -> None:
         while job := self._unwritten.take():
-            self._busy_since = time.monotonic()
             try:
                 self._write(job)
             except Exception as error:  # noqa: BLE001 - if the thread ended silently, the driver would wait forever
                 self._on_failure(job, error)
             else:
-                self._refused_in_a_row = 0
-                self._on_answer(job)
-            finally:
-                self._busy_since = math.inf
+                self._on_answer()
 
     def _write(self, job: Job) -> None:
-        if isinstance(job, Call) and job.trial:
+        if job.begin is not None:
             self.refused.pop(job.trial, None)
-        if isinstance(job, Call) or job.trial not in self.refused:
+        if not job.trial or job.trial not in self.refused:
             if self.runs is None:
                 self.runs = self._opened()
             job.write(self.runs)
@@ -290,10 +248,9 @@ class Tracker:
     def _opened(self) -> Runs:
         from meltpoint.sweeps.tracking.runs import Runs
 
-        self._busy_since = time.monotonic()  # importing MLflow does not count as its delay
         if self._answered_at == -math.inf:
-            self._answered_at = self._busy_since
-        runs = Runs(self.sweep, self.uri, self.storage, self.driver_attempt)
+            self._answered_at = time.monotonic()  # importing MLflow does not count as its delay
+        runs = Runs(self.sweep, self.uri, self.storage)
         self._open(runs)
         return runs
 
@@ -309,20 +266,14 @@ class Tracker:
         """Write the records that MLflow lacks or has only in part."""
         for record in runs.lacking(records):
             self.refused.pop(record.id, None)
-            self._unwritten.end(record, begin_of(record, record.code_version, record.started_at))
+            self._unwritten.end(record, (Trial.of(record), record.code_version, record.started_at))
 
-    def _on_answer(self, job: Job) -> None:
+    def _on_answer(self) -> None:
         """Finish a job that is done or finally refused."""
-        self._unwritten.done()
+        is_written = self._unwritten.done()
         self._failures, self._answered_at = 0, time.monotonic()
-        if not self._is_said_away:
-            return
-        if self._behind is None:
-            self._behind = self._unwritten.keys()
-        else:
-            self._behind.discard(job if isinstance(job, Call) else job.trial)
-        if not self._behind:
-            self._is_said_away, self._behind = False, None
+        if self._is_said_away and is_written:
+            self._is_said_away = False
             everything = "; all data are written" if not self.refused else ""
             self.say(redacted(f"MLflow at {self.uri} answers again{everything}."))
 
@@ -330,19 +281,22 @@ class Tracker:
         """Keep the job and wait, or drop it if MLflow refuses only this one."""
         if self._is_refusal(error):
             job.failures += 1
-            if job.failures >= ATTEMPTS or self._refused_in_a_row:
-                self._refused_in_a_row += 1
+            if job.failures >= ATTEMPTS or self.refused:
                 if not self.refused:
                     self.say(redacted(f"A trial cannot be written to MLflow at {self.uri} ({_first_line(error)})."))
                 self.refused[job.trial] = _first_line(error)
-                self._on_answer(job)
+                self._on_answer()
             else:
                 self._unwritten.pause(PAUSES[0])
             return
         self._failures += 1
-        self._behind, self._reason = None, _first_line(error)
+        self._reason = _first_line(error)
         if self._failures >= 2 and not self._is_said_away:  # a single lost connection is not reported
-            self._say_away()
+            self._is_said_away = True
+            self.say(redacted(
+                f"MLflow at {self.uri} fails ({self._reason}); the sweep continues, "
+                "and MLflow is updated once it answers."
+            ))  # fmt: skip
         self._unwritten.pause(min(PAUSES[0] * 2 ** min(self._failures - 1, 20), PAUSES[1]))
 
     def _is_refusal(self, error: Exception) -> bool:

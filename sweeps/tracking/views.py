@@ -7,23 +7,19 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from meltpoint.adapters import modes
-from meltpoint.adapters.hyperparameters import Value
-from meltpoint.search_spaces.ranges import Fixed, Range, Real
+from meltpoint.search_spaces.ranges import Fixed, Range
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.sweeps.tracking.saved_views import Chart, Column, LineChart, ParallelChart, View
+from meltpoint.sweeps.tracking.saved_views import Chart, Column, View
 
 HUES = {"feature_extraction": 0.58, "fine_tuning": 0.05, "stack_and_finetune": 0.78}
 """Mode → hue: blue, orange, violet."""
 OTHER_HUE = 0.36
 GOLDEN = 0.618034
 """Golden-ratio steps spread any number of trials evenly over the lightness range."""
-LOG = "log10 "
-"""The prefix for a parameter with a logarithmic range, because MLflow's charts have linear axes for parameters."""
 
 
 def mode_symbol(mode: str) -> str:
@@ -79,23 +75,13 @@ def _is_one_value(range_: Range) -> bool:
     return isinstance(range_, Fixed) or range_.count == 1
 
 
-def axis(name: str, range_: Range) -> str:
-    """The run parameter to chart for a searched parameter: its logarithm if the range is logarithmic."""
-    return f"{LOG}{name}" if is_logarithmic(range_) else name
-
-
-def is_logarithmic(range_: Range) -> bool:
-    """True if the range is searched on a log scale, so that every value has a logarithm."""
-    return isinstance(range_, Real) and range_.log
-
-
 CELL, ROLE, FINAL_OF, IS_BEST, PLACE, ORDER = (
     "meltpoint.cell", "meltpoint.role", "meltpoint.final_of", "meltpoint.is_best", "place", "meltpoint.order",
 )  # fmt: skip
 """The tags by which views filter, group and sort: the cell's name, a run's role, the row for a final's seeds, whether a
 trial is the best of its cell, a cell's rank within its task, and the order of cells by task and rank."""
 
-CURVES, SETTINGS = "Learning curves", "Hyperparameters"
+CURVES = "Learning curves"
 MOST_CURVES = 40
 """The number of tasks with an open chart, because a view has to fit into a tag. Charts of other tasks are folded."""
 BEST = Column("metrics", "best_dev", 90)
@@ -105,7 +91,7 @@ TEXT = 130
 
 def sweep_views(cells: Sequence[OpenCell]) -> list[View]:
     """The named views of a sweep, in reading order; the first one is opened."""
-    return [cells_view(cells), curves_view(cells), *_settings_views(cells), finals_view(cells)]
+    return [cells_view(cells), curves_view(cells), finals_view()]
 
 
 def cells_view(cells: Sequence[OpenCell]) -> View:
@@ -133,8 +119,8 @@ def curves_view(cells: Sequence[OpenCell]) -> View:
 def _curves(cells: Iterable[OpenCell]) -> tuple[Chart, ...]:
     """One chart of dev scores per task, and one of the training loss."""
     tasks = list({cell.task_name: cell.task.metric for cell in cells}.items())[:MOST_CURVES]
-    dev = [LineChart(CURVES, curve(task), f"{task}: dev {metric} over steps") for task, metric in tasks]
-    return (*dev, LineChart(CURVES, "train/loss", "training loss over steps"))
+    dev = [Chart(CURVES, curve(task), f"{task}: dev {metric} over steps") for task, metric in tasks]
+    return (*dev, Chart(CURVES, "train/loss", "training loss over steps"))
 
 
 def curve(task: str) -> str:
@@ -142,52 +128,27 @@ def curve(task: str) -> str:
     return "curve/" + re.sub(r"[^\w.:/ -]", " ", task)  # MLflow refuses the `+` of `mnli:fiction+slate`
 
 
-def _settings_views(cells: Sequence[OpenCell]) -> list[View]:
-    """One view per mode, with the search trials of all its cells in parallel coordinates."""
-    views = []
-    for mode in dict.fromkeys(cell.mode for cell in cells):
-        own = [cell for cell in cells if cell.mode == mode]
-        columns, charts = _settings(own, ("task",) if len({cell.task_name for cell in own}) > 1 else ())
-        where = f"tags.`{ROLE}` = 'search' and tags.`meltpoint.mode` = '{mode}'"
-        name = f"{SETTINGS} {mode_symbol(mode)}"
-        views.append(View(f"hyperparameters-{mode}", name, where, BEST, columns=columns, charts=charts))
-    return [view for view in views if view.charts]
-
-
-def _settings(cells: Sequence[OpenCell], before: tuple[str, ...] = ()) -> tuple[tuple[Column, ...], tuple[Chart, ...]]:
-    """The columns and the chart of the parameters that any of the cells searches; no chart if none does.
-
-    Args:
-        before: additional parameters, as the first axes.
-    """
-    ranges = {name: range_ for cell in cells for name, range_ in searched(cell.space).items()}
-    columns = (*(Column("params", name) for name in before), BEST, *(Column("params", name, TEXT) for name in ranges))
-    axes = (*before, *(axis(name, range_) for name, range_ in ranges.items()))
-    chart = ParallelChart(SETTINGS, axes, ("best_dev",), "searched hyperparameters and best dev score")
-    return columns, (chart,) if ranges else ()
-
-
-def finals_view(cells: Sequence[OpenCell]) -> View:
+def finals_view() -> View:
     """The finals: the seeds of a setting in one row with their means, which expands to the runs."""
     columns = (
         Column("metrics", "test_score", 120), BEST, Column("metrics", "seconds", 90),
         Column("metrics", "peak_memory_gb", TEXT), Column("params", "seed", 60), Column("params", "metric", 90),
     )  # fmt: skip
-    roles = ("final", "default")
-    folded = [setting_label(label, role) for label in cell_labels(cells).values() for role in roles]
     return View(
         "finals", "Finals (seeds of a setting in one row)", f"tags.`{FINAL_OF}` LIKE '%'", Column("tags", FINAL_OF),
-        ascending=True, columns=columns, group_by=FINAL_OF, folded=tuple(folded), name_width=300,
+        ascending=True, columns=columns, group_by=FINAL_OF, name_width=300,
     )  # fmt: skip
 
 
 def cell_view(cell: OpenCell) -> View:
-    """The search trials of one cell: a table of searched parameters, learning curves, and parallel coordinates."""
-    columns, charts = _settings([cell])
+    """The search trials of one cell: a table of searched parameters, and learning curves."""
     word = hashlib.sha256(cell.name.encode()).hexdigest()[:12]
     where = f"tags.`{CELL}` = '{cell.name}' and tags.`{ROLE}` = 'search'"
-    trials = (Column("tags", IS_BEST, 90), *columns, Column("metrics", "best_epoch", 90), Column("metrics", "seconds"))
-    return View(f"cell-{word}", "", where, BEST, columns=trials, charts=(*_curves([cell]), *charts))
+    columns = (
+        Column("tags", IS_BEST, 90), BEST, *(Column("params", name, TEXT) for name in searched(cell.space)),
+        Column("metrics", "best_epoch", 90), Column("metrics", "seconds"),
+    )  # fmt: skip
+    return View(f"cell-{word}", "", where, BEST, columns=columns, charts=_curves([cell]))
 
 
 def every_view(cells: Sequence[OpenCell]) -> list[View]:
@@ -200,23 +161,13 @@ class CellEnding:
     """The result of one cell, for its run.
 
     Attributes:
-        setting: the complete best setting; empty until no missing trial can change it.
         note: its description in Markdown, without links.
         best: the id of the best search trial; "" if there is none.
         former: the ids of finals of a setting that was the best before more trials ran.
-        texts: file name → text.
         files: file name → the file to copy.
-        model: a local folder with the best finalist as an MLflow model, to copy to `model/` and register; or None.
-        finalist: the id of that finalist.
-        card: its model card in Markdown, for the registered version; "" if there is none.
     """
 
-    setting: Mapping[str, Value] = field(default_factory=dict)
     note: str = ""
     best: str = ""
     former: tuple[str, ...] = ()
-    texts: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, StoragePath] = field(default_factory=dict)
-    model: Path | None = None
-    finalist: str = ""
-    card: str = ""

@@ -68,7 +68,6 @@ CANNOT = {
 SNIPPETS_ELSEWHERE = {
     "README.md": "it takes minutes; tests/reports/test_python_api.py runs mp.tune small",
     "docs/python.md": "it takes minutes; tests/reports/test_python_api.py runs mp.tune small",
-    "docs/mlflow.md": "it needs a running MLflow server; tests/sweeps/test_mlflow_model.py has one",
 }
 
 GUIDES = [

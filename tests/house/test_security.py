@@ -96,12 +96,10 @@ def test_no_text_is_run_as_code_and_no_command_goes_through_a_shell() -> None:
     assert [call for call in found(r"subprocess\.\w+") if call[2].get("shell", "False") != "False"] == []
 
 
-def test_the_dashboard_listens_on_this_machine_unless_asked() -> None:
-    import inspect
+def test_the_dashboard_listens_on_this_machine_alone() -> None:
+    from meltpoint.sweeps.tracking.dashboard import HOST
 
-    from meltpoint.reports.commands.look_around import ui
-
-    assert inspect.signature(ui).parameters["host"].default == "127.0.0.1"
+    assert HOST == "127.0.0.1"
 
 
 def test_ray_and_mlflow_report_nothing_to_their_makers_unless_asked() -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 
@@ -115,6 +116,12 @@ def test_nothing_is_left_in_latex_that_it_would_read_otherwise():
     assert written.isascii()
     assert not re.search(r"(?<!\\)[&%#_]", written)
     assert booktabs("l", ["a"], [[["b"]], []], "50 %", "x", ["a\nnote"]).endswith("% a note\n")
+
+
+def test_every_format_of_the_command_line_is_made(summary):
+    from meltpoint.sweeps.command_line.typer_options import TableFormat
+
+    assert all(report(summary, form) for form in get_args(TableFormat))
 
 
 TUNED, FROZEN = ("minilm", "fine_tuning", "reviews"), ("minilm", "feature_extraction", "reviews")

@@ -10,7 +10,7 @@ import io
 import json
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -64,11 +64,11 @@ def old(tmp_path: Path) -> SweepSummary:
     return summarise(Ledger(folder))
 
 
-@pytest.mark.parametrize("form", list(TableFormat))
-def test_every_format_has_the_scores_and_names_what_is_missing(form: TableFormat, old: SweepSummary) -> None:
-    text = unescape(report(old, form.value))
+@pytest.mark.parametrize("form", get_args(TableFormat))
+def test_every_format_has_the_scores_and_names_what_is_missing(form: str, old: SweepSummary) -> None:
+    text = unescape(report(old, form))
     assert old.state == "done"
-    if form is TableFormat.csv:
+    if form == "csv":
         (ice, *_) = csv.DictReader(io.StringIO(text))
         assert (float(ice["test_mean"]), ice["default_test_mean"], ice["tuning_delta"]) == (
             pytest.approx(0.705),
@@ -78,7 +78,7 @@ def test_every_format_has_the_scores_and_names_what_is_missing(form: TableFormat
         return
     assert NO_PREDICTIONS in text
     assert "setting's finals have not run" in text
-    if form is not TableFormat.json:
+    if form != "json":
         assert "9.0" in text, "Δ 🔥 − ❄"
         assert "standard error over seeds" in text
 

@@ -154,8 +154,8 @@ def test_tables_and_mappings_are_no_words_and_the_line_says_what_is(value: objec
 
 
 def test_paths_and_numpys_numbers_are_taken() -> None:
-    options = options_of({"task": Path("a.yaml"), "trials": numpy.int64(3), "register": True})
-    assert as_words(options) == ["--task=a.yaml", "--trials=3", "--register"]
+    options = options_of({"task": Path("a.yaml"), "trials": numpy.int64(3), "grow": True})
+    assert as_words(options) == ["--task=a.yaml", "--trials=3", "--grow"]
 
 
 def test_a_wrong_searcher_is_refused() -> None:

@@ -1,26 +1,26 @@
 """A headless Chromium, driven through selenium: pages of the dashboard, clicks that are counted, the console.
 
-`python -m meltpoint.tests.sweeps.browser FOLDER` writes two made-up sweeps, opens them as a reader does, and saves a
-picture of each step in FOLDER. With `--storage STORAGE --sweep NAME` it opens a sweep that was run, and saves its cells
-as `FOLDER/dashboard.png`: so the documents' picture was taken, of `make demo`.
+`python -m meltpoint.tests.sweeps.browser FOLDER STORAGE NAME` opens a sweep that was run, and saves its cells as
+`FOLDER/dashboard.png`: so the documents' picture was taken, of `make demo`.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from meltpoint.sweeps.specification.tracking_uri import default_uri
-from meltpoint.sweeps.tracking.store import view_fragments
-from meltpoint.tests.sweeps import made_up_sweep
+from meltpoint.sweeps.tracking.saved_views import fragment
+from meltpoint.sweeps.tracking.store import sweep_fragments
+from meltpoint.sweeps.tracking.views import curves_view
 from meltpoint.tests.sweeps.mlflow_server import MlflowServer
 
 FLAGS = (
@@ -165,8 +165,10 @@ def dashboard(storage: Path) -> Iterator[str]:
 
 def links(storage: Path, server: str, sweep: str) -> dict[str, str]:
     """View → its address; `Dashboard` is the one that `meltpoint ui SWEEP` prints."""
-    first, *others = view_fragments(default_uri(storage), sweep).items()
-    return {name: f"{server.rstrip('/')}/{part}" for name, part in (("Dashboard", first[1]), *others)}
+    cells = sweep_fragments(default_uri(storage), sweep)[sweep]
+    experiment = cells.split("/")[2]
+    curves = fragment(experiment, curves_view([]), metadata.version("mlflow"))
+    return {name: f"{server.rstrip('/')}/{part}" for name, part in (("Dashboard", cells), ("curves", curves))}
 
 
 def without_assistant(page: Browser, server: str) -> None:
@@ -195,40 +197,13 @@ def of_a_sweep(storage: Path, sweep: str, folder: Path) -> None:
         assert page.errors() == []
 
 
-def of_made_up_sweeps(folder: Path) -> None:
-    """Save a picture of each answer to a reader's questions."""
-    from meltpoint.tests.sweeps.test_browser import questions
-
-    with tempfile.TemporaryDirectory() as made:
-        storage = Path(made)
-        for name, (cells, trials) in SIZES.items():
-            made_up_sweep.write(storage, name, cells, trials)
-        with dashboard(storage) as server, browser() as page:
-            without_assistant(page, server)
-            for name in SIZES:
-                questions(page, links(storage, server, name), folder, name)
-
-
 def main() -> None:
-    """Save pictures, each with 256 colours."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--storage", type=Path, help="of a sweep that was run")
-    parser.add_argument("--sweep", help="its name")
-    asked = parser.parse_args()
-    if (asked.storage is None) != (asked.sweep is None):
-        parser.error("--storage and --sweep go together.")
+    """Save a picture with 256 colours."""
     if lacking := missing():
         sys.exit(f"Not run: {lacking}.")
-    folder, began = asked.folder, time.time()
-    folder.mkdir(parents=True, exist_ok=True)
-    if asked.storage:
-        of_a_sweep(asked.storage.absolute(), asked.sweep, folder)
-    else:
-        of_made_up_sweeps(folder)
-    for file in sorted(file for file in folder.glob("*.png") if file.stat().st_mtime >= began):
-        shrink(file)
-        print(f"{file}: {file.stat().st_size / 1e3:.0f} kB")
+    folder, storage, sweep = sys.argv[1:]
+    of_a_sweep(Path(storage).absolute(), sweep, Path(folder))
+    shrink(Path(folder) / "dashboard.png")
 
 
 if __name__ == "__main__":

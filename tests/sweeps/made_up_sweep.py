@@ -24,7 +24,7 @@ from meltpoint.sweeps.ledger.records import Trial, TrialRecord, cell_key, identi
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, write_sweep
 from meltpoint.sweeps.search.selection import best_of
-from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking.tracker import Tracker
@@ -49,7 +49,7 @@ def _cell(mode: str, task: str, metric: str) -> Any:
     return SimpleNamespace(
         key=cell_key("minilm", mode, task), name=cell_name("minilm", mode, task), encoder="minilm", mode=mode,
         task_name=task, head="linear", variant="", data_fingerprint="0" * 16, documents_fingerprint="",
-        encoder_fingerprint="1" * 16, train_examples=3000, dev_examples=500, data=SimpleNamespace(data_dir=None),
+        encoder_fingerprint="1" * 16, train_examples=3000, dev_examples=500,
         notes=("made up, for the pictures of the documentation",), task=SimpleNamespace(metric=metric), space=space,
     )  # fmt: skip
 
@@ -67,7 +67,7 @@ def _proposals(cell: Any, trials: int, rng: np.random.Generator) -> Iterator[Tri
     for number in range(trials):
         setting = dict(cell.space.first() if number == 0 else cell.space.sample(rng))
         name = identity({"cell": cell.name, "number": number, "role": "search"})
-        yield cell.trial(name, number, "search", setting, 0, "first" if number == 0 else "tpe")
+        yield OpenCell.trial(cell, name, number, "search", setting, 0, "first" if number == 0 else "tpe")
 
 
 def _record(cell: Any, proposal: Trial, quality: float, rng: np.random.Generator) -> TrialRecord:
@@ -112,7 +112,7 @@ def _records_of(cell: Any, trials: int, rng: np.random.Generator) -> Iterator[tu
     for role, setting in (("final", best.setting), ("default", dict(cell.space.first()))):
         for seed in range(SEEDS if setting != best.setting or role == "final" else 0):
             name = identity({"cell": cell.name, "seed": seed, "role": role})
-            proposal = cell.trial(name, seed, role, dict(setting), seed)  # type: ignore[arg-type]
+            proposal = OpenCell.trial(cell, name, seed, role, dict(setting), seed)  # type: ignore[arg-type]
             lower = 0.0 if role == "final" else 0.02
             yield proposal, _record(cell, proposal, height + 0.01 - lower + rng.normal(0, 0.006), rng)
 
@@ -143,14 +143,10 @@ def write(storage: Path, name: str, cell_count: int, trials: int, uri: str | Non
 
 
 def close(tracker: Tracker, ledger: Ledger, cells: list[Any]) -> SweepSummary:
-    """End a sweep whose trials are written, with a model for each cell that is none."""
+    """End a sweep whose trials are written."""
     summary = summarise(ledger)
     figures = [(cell.header.key, cell_figures(cell)) for cell in summary.cells]
-    model = Path(str(ledger.folder)) / "model"
-    model.mkdir(exist_ok=True)
-    (model / "MLmodel").write_text("# made up: no weights\n", encoding="utf-8")
-    opened = {cell.key: cell for cell in cells}
-    endings = cell_endings(summary, opened, is_done=True, models=dict.fromkeys(opened, model))
+    endings = cell_endings(summary, {cell.key: cell for cell in cells})
     tracker.close(figures, True, {"report.md": f"# Sweep {summary.name}\n"}, place_tags(summary), endings)
     assert tracker.trouble is None, tracker.trouble
     return summary

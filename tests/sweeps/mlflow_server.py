@@ -39,7 +39,7 @@ class MlflowServer:
                 env=dict(os.environ) | added | self.variables, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS
-        while not is_healthy("127.0.0.1", self.port):
+        while not is_healthy(self.port):
             assert self.process.poll() is None, (self.folder / "server.log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -73,7 +73,6 @@ class Proxy:
     Attributes:
         requests: the first lines of all requests.
         loses: which requests are forwarded and their answer is thrown away; asked for each.
-        holds: which requests are kept back, until `release` forwards them, though nobody waits any longer.
     """
 
     def __init__(self, port: int) -> None:
@@ -82,10 +81,8 @@ class Proxy:
         self.uri = f"http://127.0.0.1:{self.port}"
         self.requests: list[bytes] = []
         self.loses: Matches = lambda request: False
-        self.holds: Matches = lambda request: False
         self.delay_seconds = 0.0
         self._hangs = False
-        self._held: list[bytes] = []
         self._listener: socket.socket | None = None
         self._open: set[socket.socket] = set()
 
@@ -114,15 +111,6 @@ class Proxy:
         self._hangs = hangs
         self.cut()
 
-    def release(self) -> None:
-        """Send the requests that were held to the server, and wait until it has answered."""
-        for request in self._held:
-            with socket.create_connection(("127.0.0.1", self.target)) as server:
-                server.sendall(request)
-                server.settimeout(60)
-                assert server.recv(65536)
-        self._held.clear()
-
     def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
@@ -139,10 +127,6 @@ class Proxy:
                 self.requests.append(request.split(b"\r\n", 1)[0])
                 if self._hangs:
                     client.recv(1)  # until it is cut, or the client has enough
-                    return
-                if self.holds(request):
-                    self._held.append(request)
-                    client.recv(1)
                     return
                 time.sleep(self.delay_seconds)
                 loses = self.loses(request)

@@ -14,7 +14,7 @@ from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking.runs import Runs
-from meltpoint.sweeps.tracking.store import sweep_fragments, view_fragments
+from meltpoint.sweeps.tracking.store import sweep_fragments
 from meltpoint.sweeps.tracking.views import CellEnding
 
 BEGAN = 1.7e9
@@ -45,14 +45,15 @@ def train(runs: Runs, proposal: Trial, record) -> None:
 
 
 def close(runs: Runs, cell, ending: CellEnding, done: bool = True) -> None:
-    runs.close([(cell.key, {"best_dev": 0.5})], done, {"report.md": "# A sweep"}, {}, BEGAN, {cell.key: ending})
+    texts = {"report.md": "# A sweep"}
+    runs.cells.close(cell.key, {"best_dev": 0.5}, done, texts, {}, BEGAN, ending, runs.runs)
 
 
 def cell_run(runs: Runs, cell):
     """The one run of a cell."""
     where = f"tags.`meltpoint.role` = 'cell' and tags.`meltpoint.cell` = '{cell.name}'"
     (run,) = runs.client.search_runs([runs.experiment], where)
-    assert run.info.run_id == runs.parents[cell.key]
+    assert run.info.run_id == runs.cells.parents[cell.key]
     return run
 
 
@@ -65,17 +66,11 @@ def others(proposal: Trial, *names: str) -> list[Trial]:
     return [proposal.model_copy(update={"id": name * 16, "number": place}) for place, name in enumerate(names, 1)]
 
 
-def test_a_trial_has_its_name_its_colour_its_data_and_the_logarithms_of_what_is_searched_so(
-    runs, cell, proposal, make_record
-):
+def test_a_trial_has_its_name_its_colour_and_its_times(runs, proposal, make_record):
     train(runs, proposal, make_record(proposal))
     run = runs.client.get_run(runs.runs[proposal.id])
     assert run.info.run_name == "🔥 tiny_reviews · trial 1"
     assert run.data.tags["mlflow.runColor"].startswith("#")
-    assert run.inputs.dataset_inputs[0].dataset.digest == cell.data_fingerprint
-    logs = {name for name in run.data.params if name.startswith("log10 ")}
-    wanted = {f"log10 {name}" for name, one in cell.space.parameters.items() if getattr(one, "log", False)}
-    assert logs == wanted
     assert run.info.end_time - run.info.start_time == 3000, "as the record says"
 
 
@@ -96,6 +91,14 @@ def test_a_cell_shows_its_best_score_while_the_sweep_runs_and_one_trial_is_marke
     assert marked(runs) == {"a" * 16}
 
 
+def test_of_errors_the_lowest_is_the_best_so_far(runs, proposal, make_record):
+    for trial, dev in zip([proposal, *others(proposal, "a", "b")], (0.5, 0.25, 0.75), strict=True):
+        runs.begin(trial, code_version(), BEGAN)
+        record = make_record(trial, dev=(dev,)).model_copy(update={"metric": "mae"})
+        runs.cells.note_best(record, runs.runs[trial.id])
+    assert marked(runs) == {"a" * 16}
+
+
 def test_a_later_driver_knows_the_best_trial_so_far(runs, storage, cells, proposal, make_record):
     better, worse = others(proposal, "a", "b")
     train(runs, better, make_record(better, dev=(0.75,)))
@@ -112,17 +115,14 @@ def test_trials_that_failed_or_were_stopped_or_are_finals_are_never_the_best(run
     assert marked(runs) == set()
 
 
-def test_at_the_end_a_cell_has_the_winning_setting_the_files_and_a_description_with_links(
-    runs, storage, cell, proposal, make_record
-):
+def test_at_the_end_a_cell_has_its_files_and_a_description_with_links(runs, storage, cell, proposal, make_record):
     train(runs, proposal, make_record(proposal))
     file = storage / "some.yaml"
     file.write_text("learning_rate: 1", encoding="utf-8")
     missing = storage / "not there"
     files = {"best.yaml": file, "predictions/seed0.test.jsonl": file, "none": missing}
-    close(runs, cell, CellEnding(proposal.setting, "**1/2 ★** …\n\nMore.", proposal.id, files=files))
+    close(runs, cell, CellEnding("**1/2 ★** …\n\nMore.", proposal.id, files=files))
     run = cell_run(runs, cell)
-    assert run.data.params["learning_rate"] == str(proposal.setting["learning_rate"])
     assert run.data.params["task"] == "tiny_reviews"
     note = run.data.tags["mlflow.note.content"]
     assert note.startswith("**1/2 ★** …  \n[")
@@ -149,28 +149,17 @@ def test_a_sweep_that_grew_has_its_new_winner_in_the_cells_one_run_with_all_tria
     former = proposal.model_copy(update={"id": "f" * 16, "role": "final", "number": 0})
     for trial in (proposal, former):
         train(runs, trial, make_record(trial))
-    close(runs, cell, CellEnding(proposal.setting, "one", proposal.id))
+    close(runs, cell, CellEnding("one", proposal.id))
     before = cell_run(runs, cell)
     better = later.model_copy(update={"setting": {**proposal.setting, "learning_rate": 0.123}})
     train(runs, better, make_record(better, dev=(0.9,)))
-    close(runs, cell, CellEnding(better.setting, "two", better.id, former=(former.id,)))
+    close(runs, cell, CellEnding("two", better.id, former=(former.id,)))
     run = cell_run(runs, cell)
-    assert run.data.params["learning_rate"] == "0.123"
     assert run.data.tags["mlflow.note.content"].startswith("two")
-    assert run.info.start_time == before.info.start_time
+    assert run.info.run_id == before.info.run_id
     below = runs.client.search_runs([runs.experiment], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
     assert {one.data.tags["meltpoint.trial"] for one in below} == {proposal.id, former.id, better.id}
     assert runs.client.get_run(runs.runs[former.id]).data.tags["meltpoint.final_of"].endswith("former best setting")
-    assert runs.client.get_run(before.info.run_id).info.lifecycle_stage == "deleted"
-
-
-def test_a_cell_that_is_closed_again_with_the_same_setting_keeps_its_run(runs, cell, proposal, make_record):
-    train(runs, proposal, make_record(proposal))
-    ending = CellEnding(proposal.setting, "one", proposal.id)
-    close(runs, cell, ending)
-    before = cell_run(runs, cell)
-    close(runs, cell, ending)
-    assert cell_run(runs, cell).info.run_id == before.info.run_id
 
 
 def rows(storage: Path) -> list[str]:
@@ -182,12 +171,12 @@ def rows(storage: Path) -> list[str]:
 @pytest.mark.parametrize("done", [True, False])
 def test_a_later_command_that_finds_nothing_new_writes_nothing(runs, storage, cells, proposal, make_record, done):
     train(runs, proposal, make_record(proposal))
-    ending = CellEnding(proposal.setting, "one", proposal.id)
-    told = [{cell.key: {"meltpoint.warnings": "few seeds"} for cell in cells}, {cell.key: ending for cell in cells}]
+    told, texts = {"meltpoint.warnings": "few seeds"}, {"report.md": "# A sweep"}
 
     def closed(runs: Runs, at: float, dev: float = 0.1 + 0.2) -> list[str]:
-        figures = [(cell.key, {"best_dev": dev, "seeds": 2.0}) for cell in cells]
-        runs.close(figures, done, {"report.md": "# A sweep"}, told[0], at, told[1])
+        for cell in cells:
+            figures = {"best_dev": dev, "seeds": 2.0}
+            runs.cells.close(cell.key, figures, done, texts, told, at, CellEnding("one", proposal.id), runs.runs)
         return rows(storage)
 
     before = closed(runs, BEGAN + 10)
@@ -197,71 +186,21 @@ def test_a_later_command_that_finds_nothing_new_writes_nothing(runs, storage, ce
     assert len(closed(later, BEGAN + 62, dev=0.9)) == len(before) + len(cells), "a new score is a row of each cell"
 
 
-def test_a_call_that_fails_while_a_cells_run_is_replaced_is_made_good_by_the_next_try(
-    runs, cell, proposal, make_record, monkeypatch
-):
-    train(runs, proposal, make_record(proposal))
-    close(runs, cell, CellEnding(proposal.setting, "one", proposal.id))
-    other = CellEnding({**proposal.setting, "learning_rate": 0.123}, "two", proposal.id)
-    with monkeypatch.context() as broken:
-        broken.setattr(runs.client, "delete_run", lambda run: (_ for _ in ()).throw(MlflowException("away")))
-        with pytest.raises(MlflowException, match="away"):
-            close(runs, cell, other)
-    close(runs, cell, other)
-    assert cell_run(runs, cell).data.params["learning_rate"] == "0.123"
-
-
-def test_a_model_is_registered_once_and_best_names_the_newest(runs, storage, cell, proposal, make_record):
-    final, another = (one.model_copy(update={"role": "final"}) for one in others(proposal, "a", "b"))
-    model = storage / "a model"
-    (model / "artifacts").mkdir(parents=True, exist_ok=True)
-    (model / "MLmodel").write_text("flavors: {}", encoding="utf-8")
-    (model / "artifacts" / "weights").write_bytes(b"\x00\xff")
-    train(runs, proposal, make_record(proposal))
-    ending = CellEnding(proposal.setting, "one", proposal.id, model=model, finalist=final.id, card="# A card")
-    for _ in range(2):
-        close(runs, cell, ending)
-    name = f"{runs.sweep}.{cell.name}"
-    run = cell_run(runs, cell)
-    assert [version.run_id for version in runs.client.search_model_versions(f"name = '{name}'")] == [run.info.run_id]
-    close(runs, cell, replace(ending, finalist=another.id))
-    best = runs.client.get_model_version_by_alias(name, "best")
-    assert (best.tags["meltpoint.trial"], best.source) == (another.id, f"{run.info.artifact_uri}/model")
-    assert best.description == "# A card"
-    folder = storage / "mlartifacts" / runs.sweep / run.info.run_id / "artifacts" / "model"
-    assert (folder / "artifacts" / "weights").read_bytes() == b"\x00\xff"
-    assert "[model](" in run.data.tags["mlflow.note.content"]
-
-
-def test_the_views_are_written_once_and_their_addresses_are_found_by_the_sweeps_name(runs, storage):
-    assert set(view_fragments(runs.uri, runs.sweep)) == {"Cells"}, "not written yet"
-    assert "searchFilter" in view_fragments(runs.uri, runs.sweep)["Cells"]
+def test_the_address_of_a_sweep_opens_its_view_of_cells_once_that_is_written(runs):
+    assert "searchFilter" in sweep_fragments(runs.uri)[runs.sweep]
     runs.write_views()
-    pages = view_fragments(runs.uri, runs.sweep)
-    assert next(iter(pages)) == "Cells"
-    assert {name.split(" ")[0] for name in pages} == {"Cells", "Learning", "Hyperparameters", "Finals"}
-    assert all(page.startswith(f"#/experiments/{runs.experiment}/runs?") for page in pages.values())
-    assert "viewStateShareKey=cells" in pages["Cells"]
-    assert sweep_fragments(runs.uri)[runs.sweep] == pages["Cells"]
-    with pytest.raises(ValueError, match=r"has no sweep 'other'. Sweeps: .*test_the_views"):
-        view_fragments(runs.uri, "other")
+    page = sweep_fragments(runs.uri, runs.sweep)[runs.sweep]
+    assert page.startswith(f"#/experiments/{runs.experiment}/runs?")
+    assert "viewStateShareKey=cells" in page
+    with pytest.raises(ValueError, match=r"has no sweep 'other'. Sweeps: .*test_the_address"):
+        sweep_fragments(runs.uri, "other")
 
 
-def test_an_experiment_shows_no_tag_and_one_of_an_older_version_is_found_too(runs):
+def test_an_experiment_shows_no_tag(runs):
     """MLflow's pages show the tags that do not begin with `mlflow.`."""
     tags = runs.client.get_experiment(runs.experiment).tags
     assert tags
     assert all(tag.startswith("mlflow.") for tag in tags)
-    older = runs.client.create_experiment(f"{runs.sweep} older", tags={"meltpoint.specification": "{}"})
-    assert f"#/experiments/{older}/" in sweep_fragments(runs.uri)[f"{runs.sweep} older"]
-
-
-def test_views_that_are_there_are_not_written_again(runs, monkeypatch):
-    runs.write_views()
-    written: list[str] = []
-    monkeypatch.setattr(runs.client, "set_experiment_tag", lambda _, name, __: written.append(name))
-    runs.write_views()
-    assert written == []
 
 
 def test_another_version_of_mlflow_gets_no_views_and_plain_links(runs, cell, proposal, make_record):
@@ -269,18 +208,18 @@ def test_another_version_of_mlflow_gets_no_views_and_plain_links(runs, cell, pro
     runs.write_views()
     assert not [tag for tag in runs.client.get_experiment(runs.experiment).tags if "sharedViewState" in tag]
     train(runs, proposal, make_record(proposal))
-    close(runs, cell, CellEnding(proposal.setting, "one", proposal.id))
+    close(runs, cell, CellEnding("one", proposal.id))
     note = cell_run(runs, cell).data.tags["mlflow.note.content"]
     assert "viewStateShareKey" not in note
     assert "searchFilter=tags" in note
 
 
-def test_a_store_that_refuses_the_views_loses_no_trial_and_says_so(runs, proposal, make_record, monkeypatch):
+def test_a_store_that_refuses_the_views_loses_no_trial(runs, proposal, make_record, monkeypatch):
     def refuse(*words: object) -> None:
         raise MlflowException("tags are not allowed", error_code=1)  # BAD_REQUEST
 
     monkeypatch.setattr(runs.client, "set_experiment_tag", refuse)
     monkeypatch.setattr("meltpoint.sweeps.tracking.runs.is_about_the_store", lambda error: False)
     runs.write_views()
-    assert runs.views_refused == "tags are not allowed"
+    assert runs.cells.version == ""
     train(runs, proposal, make_record(proposal))

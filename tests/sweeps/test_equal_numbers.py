@@ -45,7 +45,6 @@ RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "new_test_round": (True, set()),
     "no_epoch_checkpoints": (True, {"saving_share"}),
     "max_workers": (1, set()),
-    "register": (True, set()),
 }
 """Field → another value, and the fields of an order that it changes."""
 

@@ -51,7 +51,7 @@ def test_every_cell_that_transformers_cannot_express_is_named_with_its_reason(do
     _, storage = done
     status, _, error = export("tiny", storage, tmp_path)
     assert status == 2
-    assert error.count("cannot be a folder of transformers") == 2
+    assert error.count("cannot be exported with --transformers") == 2
     assert "learned mix of all layers" in error
     assert "train with --head native" in error
     assert not list(tmp_path.glob("*.transformers"))

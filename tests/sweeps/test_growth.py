@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.reports.notes import growth_notes, searched_again
-from meltpoint.sweeps.command_line.spec_from_options import asked_to_grow, question
 from meltpoint.sweeps.driver.opening import open_planner, settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -195,36 +192,6 @@ def test_a_plan_shows_growth_and_rounds_and_writes_nothing(one_mode, search, tmp
     assert any(note.startswith("Test round 2: ") for note in reopened.notes)
     assert not ledger.test_rounds.exists()
     assert read_sweep(ledger).growth == ()
-
-
-def test_a_person_is_shown_what_is_added_and_asked(one_mode, search, tmp_path, monkeypatch, capsys):
-    ledger = finished(tmp_path, one_mode, search)
-    more, resources = grown(one_mode, trials=MORE, seeds=4), Resources(storage=str(tmp_path))
-    for stream in (sys.stdin, sys.stderr):
-        monkeypatch.setattr(stream, "isatty", lambda: True)
-    asked: list[str] = []
-    monkeypatch.setattr(typer, "confirm", lambda text, **options: asked.append(text) or True)
-    assert asked_to_grow(more, resources).grow
-    assert asked == ["Continue?"]
-    said = capsys.readouterr().err
-    assert "The sweep 'tiny' grows: trials 3 → 6; seeds 2 → 4." in said
-    assert "0 cells join; at most 3 more search trials and 2 more finals." in said
-    assert "1 cell stays closed to more search trials" in said
-    monkeypatch.setattr(typer, "confirm", lambda text, **options: False)
-    with pytest.raises(ValueError, match="Nothing was changed"):
-        asked_to_grow(more, resources)
-    assert question(ledger, one_mode, more)[0] in said
-
-
-def test_nobody_is_asked_without_a_terminal_or_where_nothing_is_added(one_mode, search, tmp_path, monkeypatch):
-    finished(tmp_path, one_mode, search)
-    monkeypatch.setattr(typer, "confirm", lambda *words, **options: pytest.fail("asked"))
-    resources = Resources(storage=str(tmp_path))
-    assert not asked_to_grow(grown(one_mode, trials=MORE), resources).grow
-    for stream in (sys.stdin, sys.stderr):
-        monkeypatch.setattr(stream, "isatty", lambda: True)
-    for other in (one_mode, grown(one_mode, name="new"), grown(one_mode, trials=MORE, seed=1)):
-        assert not asked_to_grow(other, resources).grow
 
 
 WORDS = st.lists(st.sampled_from("abcd"), min_size=1, unique=True).map(tuple)

@@ -118,22 +118,6 @@ def test_finals_that_did_not_learn_beside_others_that_did_are_named(devs: tuple[
     assert [guard.text.startswith(said) for guard in found] == ([True] if said else [])
 
 
-@pytest.mark.parametrize(("loss", "is_said"), [(0.35, True), (0.62, False)])
-def test_a_failed_final_whose_training_loss_fell_as_the_others_did_points_at_the_head(loss: float, is_said: bool):
-    known = Baseline(
-        task="sst2", metric="accuracy", data_fingerprint="d", scores={"the most frequent class": 0.6}, train_examples=9
-    )
-    one = cell()
-    final = one.finals[0]
-    fallen = [final.epochs[-1].model_copy(update={"train_loss": value}) for value in (0.4, 0.3, loss)]
-    finals = [
-        final.model_copy(update={"seed": seed, "dev": dev, "epochs": [*final.epochs[:-1], last]})
-        for seed, (dev, last) in enumerate(zip((0.83, 0.82, 0.3), fallen, strict=True))
-    ]
-    (found,) = [guard for guard in cell_guards(replace(one, finals=finals), known) if guard.kind == "failed_runs"]
-    assert ("the training loss of seed 2 fell as far as the others'" in found.text) == is_said
-
-
 def test_where_no_final_learnt_the_baseline_says_it() -> None:
     scores = {"the most frequent class": 0.6, "a linear model on TF-IDF": 0.65}
     known = Baseline(task="sst2", metric="accuracy", data_fingerprint="d", scores=scores, train_examples=9)

@@ -1,4 +1,4 @@
-"""Jobs of a cluster: their names, the archives that they take along, and the way to a job server with its token."""
+"""Jobs of a cluster: their names, what is sent with them, and the way to a job server with its token."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.sweeps.jobs import sweep_job
 from meltpoint.sweeps.jobs.client import (
     STORAGE,
     SWEEP,
@@ -29,7 +27,7 @@ from meltpoint.sweeps.jobs.client import (
     token_of,
     url_of,
 )
-from meltpoint.sweeps.jobs.sweep_job import find_wheel, large_files, package_root, tree_files, write_archive
+from meltpoint.sweeps.jobs.sweep_job import JobEnvironment, copy_tree
 from meltpoint.tests.local_servers import QuietHandler, free_ports, served_by
 
 SWEEPS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,6}", fullmatch=True)
@@ -64,15 +62,12 @@ def attempt(sweep: str, number: int, status: str = "STOPPED") -> Job:
 def test_the_last_attempt_is_the_one_with_the_highest_number_and_not_the_last_listed():
     jobs = [attempt("a", 2), attempt("a", 10, "RUNNING"), attempt("b", 11), attempt("a", 9), Job("a-12", "RUNNING")]
     assert last_attempt("a", jobs).name == "a-10"
-    assert last_attempt("a", jobs, 9).name == "a-9"
     assert next_number("a", jobs) == 13, "a-12 is somebody else's, and taken all the same"
-    with pytest.raises(ValueError, match=r"--attempt 3: .* 2, 9, 10\."):
-        last_attempt("a", jobs, 3)
     with pytest.raises(ValueError, match=r"no job of the sweep 'c'\. It has: a, b\."):
         last_attempt("c", jobs)
 
 
-# Archives.
+# What is sent.
 
 NAMES = st.sampled_from(
     ["a.py", "b.yaml", "runs", "build", ".git", ".env", "__pycache__", "c.pyc", "sub", "x.egg-info"]
@@ -98,92 +93,37 @@ def belongs(path: str) -> bool:
     return not made and parts[0] not in ("runs", "build")
 
 
-def contents(archive: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(archive) as opened:
-        return {name: opened.read(name) for name in opened.namelist()}
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 @given(tree=TREES)
-def test_an_archive_holds_the_tree_without_what_is_hidden_or_built_byte_for_byte(tree, tmp_path_factory):
+def test_a_copied_tree_has_nothing_that_is_hidden_or_built(tree, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tree")
+    (folder / "root").mkdir()
     written = lay(folder / "root", tree)
-    (folder / "root").mkdir(exist_ok=True)
-    write_archive(folder / "a.zip", folder / "root", None, {})
-    expected = {f"meltpoint/{name}": content for name, content in written.items() if belongs(name)}
-    assert contents(folder / "a.zip") == expected
+    copy_tree(folder / "root", folder / "copy")
+    assert files_of(folder / "copy") == {name: content for name, content in written.items() if belongs(name)}
 
 
-@given(tree=TREES)
-def test_equal_trees_give_equal_archives_whenever_and_in_whatever_order_they_were_written(tree, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trees")
-    written = lay(folder / "one", tree)
-    again = {tuple(name.split("/")): content for name, content in reversed(written.items())}
-    assert lay(folder / "other", again) == written
-    archives = []
-    for name in ("one", "other"):
-        (folder / name).mkdir(exist_ok=True)
-        write_archive(folder / f"{name}.zip", folder / name, None, {})
-        archives.append((folder / f"{name}.zip").read_bytes())
-    assert archives[0] == archives[1]
-
-
-def test_links_environments_and_large_files_stay_here_and_large_ones_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep_job, "LARGEST_FILE", 100)
+def test_links_and_environments_stay_here(tmp_path):
     root = tmp_path / "root"
-    lay(root, {("a.py",): b"1", ("env", "pyvenv.cfg"): b"", ("env", "b.py"): b"2", ("large.bin",): b"0" * 101})
+    lay(root, {("a.py",): b"1", ("env", "pyvenv.cfg"): b"", ("env", "b.py"): b"2"})
     (root / "linked").symlink_to(tmp_path)
     (root / "link.py").symlink_to(root / "a.py")
-    write_archive(tmp_path / "a.zip", root, None, {})
-    assert contents(tmp_path / "a.zip") == {"meltpoint/a.py": b"1"}
-    assert large_files(root) == [f"{root / 'large.bin'} is left out: 0 MB"]
+    copy_tree(root, tmp_path / "copy")
+    assert files_of(tmp_path / "copy") == {"a.py": b"1"}
 
 
-def test_an_archive_that_is_too_large_is_refused_with_the_way_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep_job, "LARGEST_ARCHIVE", 100)
-    lay(tmp_path / "root", {("a.py",): b"1" * 50, ("b.py",): bytes(range(256))})
-    with pytest.raises(ValueError, match=r"too much to send.*--environment image"):
-        write_archive(tmp_path / "a.zip", tmp_path / "root", None, {})
-
-
-def test_the_packages_own_archive_holds_every_module_and_space_and_nothing_hidden():
-    names = {path.relative_to(package_root()).as_posix() for path in tree_files(package_root())}
-    assert {"launch.py", "sweeps/jobs/sweep_job.py", "search_spaces/fine_tuning.yaml", "tasks/sst2.py"} <= names
-    assert not [name for name in names if name.startswith((".", "runs/", "build/")) or "__pycache__" in name]
-
-
-def a_wheel(path: Path, *names: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in names:
-            archive.writestr(name, b"1")
-    return path
-
-
-def test_a_wheel_is_sent_as_the_folder_that_it_unpacks_to_with_the_files_of_the_command(tmp_path):
-    wheel = a_wheel(tmp_path / "meltpoint-1-py3-none-any.whl", "meltpoint/launch.py", "meltpoint-1.dist-info/WHEEL")
+def test_a_job_gets_the_whole_package_and_the_files_of_its_command(tmp_path):
     space = tmp_path / "space.yaml"
     space.write_bytes(b"2")
-    write_archive(tmp_path / "a.zip", None, find_wheel(str(wheel), tmp_path), {"submitted/space/space.yaml": space})
-    assert contents(tmp_path / "a.zip") == {
-        "meltpoint/launch.py": b"1", "meltpoint-1.dist-info/WHEEL": b"1", "submitted/space/space.yaml": b"2",
-    }  # fmt: skip
-
-
-def test_the_only_wheel_of_dist_is_found_and_anything_else_is_refused_by_name(tmp_path):
-    with pytest.raises(ValueError, match="0 wheels of meltpoint"):
-        find_wheel("wheel", tmp_path)
-    wheel = a_wheel(tmp_path / "dist" / "meltpoint-1-py3-none-any.whl", "meltpoint/launch.py")
-    assert find_wheel("wheel", tmp_path) == wheel
-    a_wheel(tmp_path / "dist" / "meltpoint-2-py3-none-any.whl", "meltpoint/launch.py")
-    with pytest.raises(ValueError, match="2 wheels"):
-        find_wheel("wheel", tmp_path)
-    (tmp_path / "broken.whl").write_bytes(b"no zip")
-    other = a_wheel(tmp_path / "other-1-py3-none-any.whl", "other/launch.py")
-    faults = ((tmp_path / "broken.whl", "not a readable"), (other, "does not contain"), ("absent.whl", "no such"))
-    for name, said in faults:
-        with pytest.raises(ValueError, match=said):
-            find_wheel(str(name), tmp_path)
-    assert find_wheel("image", tmp_path) is find_wheel("tree", tmp_path) is None
+    with JobEnvironment("tree", {"submitted/space/space.yaml": space}).packed() as runtime_env:
+        sent = files_of(Path(runtime_env["working_dir"]))
+    assert sent["submitted/space/space.yaml"] == b"2"
+    names = {"launch.py", "sweeps/jobs/sweep_job.py", "search_spaces/fine_tuning.yaml", "tasks/sst2.py"}
+    assert {f"meltpoint/{name}" for name in names} <= set(sent)
+    assert not [name for name in sent if name.startswith(("meltpoint/.", "meltpoint/runs/"))]
 
 
 # The way to a cluster.
@@ -254,15 +194,15 @@ def test_the_token_is_found_where_ray_itself_looks_for_it(way, tmp_path):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{TOKEN}\n", encoding="utf-8")
     environment = {"variable": {"RAY_AUTH_TOKEN": TOKEN}, "file": {"RAY_AUTH_TOKEN_PATH": str(path)}, "home": {}}[way]
-    assert token_of(environment)[1] == TOKEN
+    assert token_of(environment) == TOKEN
 
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("RAY_AUTH_TOKEN", "", "set RAY_AUTH_TOKEN"),
-        ("RAY_AUTH_TOKEN", "wr0ng", "refuses the token in RAY_AUTH_TOKEN"),
-        ("RAY_AUTH_TOKEN_PATH", "/absent/token", "cannot be read"),
+        ("RAY_AUTH_TOKEN", "", "none is set here: set RAY_AUTH_TOKEN"),
+        ("RAY_AUTH_TOKEN", "wr0ng", "refuses the token that is set here"),
+        ("RAY_AUTH_TOKEN_PATH", "/", "cannot be read"),
     ],
 )
 def test_no_token_a_wrong_one_and_one_that_cannot_be_read_are_refused_and_none_is_shown(monkeypatch, name, value, said):

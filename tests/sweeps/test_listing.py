@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from meltpoint import tasks
-from meltpoint.adapters import encoders, heads, modes, tricks
+from meltpoint.adapters import heads, modes, tricks
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.command_line.errors import exit_on_error
 from meltpoint.sweeps.command_line.listing import ROWS, inventory, parameters_of_cell
@@ -45,22 +45,6 @@ def test_every_plug_in_has_one_row(what: str, names: object) -> None:
     assert [row["name"] for row in inventory(what)] == names()
 
 
-def test_the_named_encoders_have_a_row_each_and_so_has_every_family() -> None:
-    rows = [str(row["name"]) for row in inventory("encoders")]
-    named = len(encoders.names())
-    assert rows[:named] == encoders.names()
-    assert {row.partition(":")[0] for row in rows[named:]} >= {"hf", *encoders.FAMILIES}
-
-
-def test_an_encoder_says_every_place_that_its_weights_come_from() -> None:
-    places = row("encoders", "bert-base")["from"]
-    assert isinstance(places, list)
-    assert sorted(place.partition("@")[0] for place in places) == [
-        "google-bert/bert-base-cased",
-        "google-bert/bert-base-uncased",
-    ]
-
-
 def test_every_shipped_space_has_a_row_with_all_its_parameters() -> None:
     rows = {str(row["name"]): row["parameters"] for row in inventory("spaces")}
     assert set(rows) == {path.name for path in documents.SHIPPED.glob("*.yaml")}
@@ -81,22 +65,10 @@ def test_a_range_is_written_by_its_kind_and_a_fixed_value_as_itself() -> None:
     assert "encoder_dropout 0.1" in shown
 
 
-def test_a_space_that_leaves_early_stopping_to_a_more_general_file_does_not_say_off() -> None:
-    said = {str(row["name"]): row["early_stopping"] for row in inventory("spaces")}
-    assert said["feature_extraction.yaml"] == ""
-    assert said["feature_extraction.demo.yaml"] == "off"
-    assert said["fine_tuning.minilm.yaml"] == ""
-
-
 def test_a_task_says_its_metric_its_splits_and_whether_test_has_labels() -> None:
     found = row("tasks", "sst2")
     assert (found["metric"], found["splits"], found["test_labels"]) == ("accuracy", ["train", "dev", "test"], "public")
     assert row("tasks", "cola")["test_labels"] == "hidden"
-
-
-def test_a_trick_says_how_it_is_switched_on() -> None:
-    assert row("tricks", "gradual_unfreezing")["on_by"] == "gradual_unfreezing: true"
-    assert row("tricks", "slanted_triangular")["on_by"] == "schedule: slanted_triangular"
 
 
 def test_a_mode_says_its_symbol_and_its_default_head() -> None:
@@ -107,22 +79,6 @@ def test_a_mode_says_its_symbol_and_its_default_head() -> None:
         "sentence_classification: native (ELMo: pooling)", "sentence_regression: native (ELMo: pooling)",
         "sequence_labelling: native (ELMo: crf)", "word_tagging: native (ELMo: crf)",
     ]  # fmt: skip
-
-
-def test_the_frozen_mode_names_the_head_of_sentence_encoders() -> None:
-    assert row("modes", "feature_extraction")["default_heads"] == [
-        "multi_label_classification: bcn (sentence encoders: pooling)",
-        "ordinal_classification: bcn (sentence encoders: pooling)",
-        "pair_classification: esim (sentence encoders: pooling)", "pair_regression: esim (sentence encoders: pooling)",
-        "sentence_classification: bcn (sentence encoders: pooling)",
-        "sentence_regression: bcn (sentence encoders: pooling)", "sequence_labelling: bilstm (ELMo: bilstm_crf)",
-        "word_tagging: bilstm (ELMo: bilstm_crf)",
-    ]  # fmt: skip
-
-
-def test_an_unknown_list_is_refused_with_its_near_misses() -> None:
-    with pytest.raises(ValueError, match="Did you mean encoders"):
-        inventory("encoder")
 
 
 def test_the_space_of_a_cell_names_every_parameter_with_its_file_and_source() -> None:

@@ -149,36 +149,7 @@ def test_a_server_that_is_down_when_the_sweep_starts_gets_everything_while_it_ru
     assert len(begun.said) == 2, "one line when it stopped, one when it answered again"
 
 
-@pytest.mark.slow
-def test_a_server_that_goes_down_in_between_gets_everything_while_the_sweep_runs(server, between, sweep):
-    begun = sweep()
-    begun.trials()
-    until(lambda: begun.tracker.run_of(f"{TRIALS - 1:016x}"))
-    for _ in range(2):
-        between.refuse()
-        begun.trials()
-        until(lambda: len(begun.said) % 2 == 1)
-        between.listen()
-        begun.until_everything_is_written()
-    begun.end_whole(server)
-    assert len(begun.said) == 4
-
-
-@pytest.mark.slow
-def test_a_server_that_takes_requests_and_never_answers_makes_nobody_wait(server, between, sweep):
-    begun = sweep()
-    begun.trials()
-    until(lambda: begun.tracker.run_of(f"{TRIALS - 1:016x}"))
-    between.hang(True)
-    begun.trials()
-    until(lambda: begun.said)
-    assert "timed out" in begun.said[0]
-    between.hang(False)
-    begun.until_everything_is_written()
-    begun.end_whole(server)
-
-
-SLOW = ("experiments/create", "runs/log-batch", "runs/update", "runs/log-inputs", "runs/search")
+SLOW = ("experiments/create", "runs/log-batch", "runs/update", "runs/search")
 
 
 @pytest.mark.parametrize("path", ["runs/create", *(pytest.param(path, marks=pytest.mark.slow) for path in SLOW)])
@@ -203,12 +174,11 @@ def test_answers_that_are_lost_after_the_server_has_obeyed_leave_nothing_twice(s
     assert "View run" not in "".join(capfd.readouterr())
 
 
-@pytest.mark.parametrize("seconds", [0.5, pytest.param(10.0, marks=pytest.mark.slow)])
-def test_a_server_whose_connections_are_all_cut_after_some_seconds_has_each_trial_once(
-    server, tmp_path, cells, make_record, monkeypatch, seconds
+def test_a_server_whose_connections_are_all_cut_after_half_a_second_has_each_trial_once(
+    server, tmp_path, cells, make_record, monkeypatch
 ):
     monkeypatch.setattr(tracking, "PAUSES", (0.05, 0.2))
-    with short_connections(server.port, seconds, growth=1.3) as cutting:
+    with short_connections(server.port, 0.5, growth=1.3) as cutting:
         begun = Sweep(uuid4().hex, cutting.uri, tmp_path, cells[:1], make_record)
         while cutting.cut < CUTS:
             begun.trials()
@@ -217,25 +187,6 @@ def test_a_server_whose_connections_are_all_cut_after_some_seconds_has_each_tria
         begun.assert_each_trial_once(server)
         begun.assert_ended(server)
         begun.assert_nobody_waited()
-
-
-@pytest.mark.slow
-def test_a_run_that_is_created_after_everyone_stopped_waiting_for_it_is_deleted(server, between, sweep):
-    begun = sweep()
-    begun.trial()
-    until(lambda: begun.tracker.run_of(f"{0:016x}"))
-    held = []
-    between.holds = lambda request: b"mlflow/runs/create " in request and (held.append(request) or len(held) < 3)
-    begun.trial()
-    until(lambda: begun.tracker.run_of(f"{1:016x}"))
-    between.release()
-    client = MlflowClient(server.uri)
-    experiment = client.get_experiment_by_name(begun.tracker.sweep).experiment_id
-    created = client.search_runs([experiment], f"tags.`meltpoint.trial` = '{1:016x}'")
-    assert len(created) > 1, "the server has made a second one, late"
-    begun.end()
-    begun.assert_each_trial_once(server)
-    begun.assert_ended(server)
 
 
 @pytest.mark.slow
@@ -281,28 +232,6 @@ def test_a_server_that_is_killed_and_started_again_in_between_has_each_trial_onc
         begun.assert_each_trial_once(server)
         begun.end()
         begun.assert_ended(server)
-
-
-@pytest.mark.slow
-def test_epochs_of_an_attempt_that_was_cut_off_during_an_outage_are_there_once(server, between, sweep, make_record):
-    begun = sweep()
-    begun.trial()
-    (proposal,) = begun.proposals.values()
-    again = proposal.model_copy(update={"id": "f" * 16, "number": 1})
-    record = make_record(again, started_at=BEGAN)
-    between.refuse()
-    begun.tracker.begin(again, code_version(), BEGAN)
-    begun.tracker.epoch(again.id, record.epochs[0])
-    begun.tracker.abandon(again.id)
-    begun.tracker.begin(again, code_version(), BEGAN + 60)
-    for epoch in record.epochs:
-        begun.tracker.epoch(again.id, epoch)
-    begun.tracker.end(record)
-    begun.proposals[again.id], begun.records[again.id] = again, record
-    until(lambda: begun.said)
-    between.listen()
-    begun.until_everything_is_written()
-    begun.assert_each_trial_once(server)
 
 
 @pytest.fixture

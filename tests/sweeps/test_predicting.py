@@ -148,8 +148,6 @@ def test_columns_of_words_that_cannot_be_meant_are_refused_in_one_line(folders, 
         texts, written(tmp_path / "a.csv"), "--out", tmp_path / "o.conll"
     )
     assert not (tmp_path / "o.conll").exists()
-    columns.rename(tmp_path / "in.txt")
-    assert "txt has a text per line; name it .conll" in refused(words, tmp_path / "in.txt")
     (tmp_path / "in.jsonl").write_text('{"words": ["a\\tb"]}\n', encoding="utf-8")
     assert "a word contains a tab" in refused(words, tmp_path / "in.jsonl", "--out", tmp_path / "o.conll")
 

@@ -16,7 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from meltpoint.sweeps.results.predicting import texts_of
+from meltpoint.sweeps.results.predicting import _text, _text_columns
 from meltpoint.sweeps.results.prediction_files import read_pieces
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.splits import load_training_data
@@ -47,7 +47,11 @@ def trained(path: Path) -> list[tuple[str, str]]:
 
 def predicted(path: Path) -> list[str]:
     """The texts that `predict` gives to a model."""
-    return [text for piece in read_pieces(path, 3) for text in texts_of(CLASSIFIER, piece)]
+    return [
+        _text(CLASSIFIER, (cell,), f"row {number}")
+        for piece in read_pieces(path, 3)
+        for number, cell in enumerate(piece[_text_columns(path, piece, ("text",), 1)[0]], 1)
+    ]  # fmt: skip
 
 
 def refusals(path: Path) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import colorsys
 import json
 import zlib
 from types import SimpleNamespace
@@ -11,18 +10,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from meltpoint.sweeps.ledger.records import Trial
-from meltpoint.sweeps.search.cell_progress import trial_label
 from meltpoint.sweeps.tracking import saved_views
-from meltpoint.sweeps.tracking.saved_views import MAX_TAG_LENGTH, TAG, Column, View, fragment, named_fragments, tags_of
+from meltpoint.sweeps.tracking.saved_views import MAX_TAG_LENGTH, Column, View, fragment, tags_of
 from meltpoint.sweeps.tracking.views import (
-    LOG,
     cell_labels,
     cell_view,
-    colour,
     every_view,
     searched,
-    short_encoder,
     sweep_views,
 )
 from meltpoint.tests.sweeps.made_up_sweep import cells_of
@@ -38,34 +32,6 @@ def test_a_cell_is_named_by_symbol_and_task_and_by_the_encoder_where_there_are_s
     assert list(cell_labels([cell(), cell(mode="feature_extraction")]).values()) == ["🔥 sst2", "❄ sst2"]
     both = cell_labels([cell(), cell("hf:FacebookAI/roberta-large", variant="short")])
     assert list(both.values()) == ["🔥 sst2 · minilm", "🔥 sst2 · short · roberta-large"]
-
-
-@pytest.mark.parametrize(
-    ("role", "number", "seed", "label"),
-    [("search", 6, 0, "trial 7"), ("final", 1, 2, "final, seed 2"), ("default", 0, 0, "default, seed 0")],
-)
-def test_trials_count_from_one_and_finals_by_seed(role, number, seed, label) -> None:
-    trial = Trial(id="a", number=number, encoder="e", mode="m", task="t", role=role, seed=seed, setting={})
-    assert trial_label(trial) == label
-
-
-@pytest.mark.parametrize("encoder", ["minilm", "hf:org/minilm", "hf:/models/minilm/", "elmo:minilm"])
-def test_an_encoders_short_name_has_no_folder(encoder: str) -> None:
-    assert short_encoder(encoder) == "minilm"
-
-
-def parts(text: str) -> tuple[float, float, float]:
-    return colorsys.rgb_to_hls(*(int(text[place : place + 2], 16) / 255 for place in (1, 3, 5)))
-
-
-def test_a_mode_has_one_hue_and_its_trials_differ_in_lightness() -> None:
-    trials = [colour("fine_tuning", number) for number in range(16)]
-    assert len(set(trials)) == 16
-    assert all(len(one) == 7 and one[0] == "#" for one in trials)
-    hues = [parts(one)[0] for one in [*trials, colour("fine_tuning")]]
-    assert max(hues) - min(hues) < 0.02
-    assert abs(hues[0] - parts(colour("feature_extraction"))[0]) > 0.2
-    assert parts(colour("a mode of one's own"))[0] == pytest.approx(0.36, abs=0.01)
 
 
 VERSION = "3.17.2"
@@ -93,13 +59,6 @@ def test_a_named_view_is_a_tag_with_its_name_its_time_and_its_state() -> None:
     assert state["searchFilter"] == "tags.`a` = 'b'"
     assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`best_dev`", False)
     assert state["selectedColumns"] == ["params.`task`"]
-    assert state == saved_views.decompressed(tags["mlflow.sharedViewState.v"])
-
-
-def test_a_view_without_a_name_has_no_frame_and_so_is_not_listed() -> None:
-    (value,) = tags_of([View("v", "", "", Column("metrics", "x"))], 0, VERSION).values()
-    assert by_hand(value)["orderByKey"] == "metrics.`x`"
-    assert named_fragments("1", {f"{TAG}v": value}) == {}
 
 
 @pytest.mark.parametrize("version", ["3.17.0", "3.17.9"])
@@ -118,18 +77,6 @@ def test_another_version_gets_filter_and_order_in_the_address_and_no_tag(version
     }  # fmt: skip
 
 
-def test_the_named_views_of_an_experiment_are_found_newest_first_and_damaged_tags_left_out() -> None:
-    views = sweep_views(cells_of(12))
-    damaged = {
-        f"{TAG}x": "{",
-        f"{TAG}y": '{"name": "y"}',
-        f"{TAG}z": '{"name": "z", "state": "deflate;AA", "createdAt": 1}',
-    }
-    found = named_fragments("7", tags_of(views, 1000, VERSION) | damaged | {"note": "text"})
-    assert list(found) == [view.name for view in views]
-    assert list(found.values()) == [fragment("7", view, VERSION) for view in views]
-
-
 @pytest.mark.parametrize("count", [12, 100, 300])
 def test_every_view_of_a_sweep_fits_into_a_tag(count: int) -> None:
     cells = cells_of(count)
@@ -138,36 +85,23 @@ def test_every_view_of_a_sweep_fits_into_a_tag(count: int) -> None:
     assert max(map(len, tags.values())) <= MAX_TAG_LENGTH
 
 
-def test_rows_stay_open_where_their_names_do_not_fit() -> None:
-    wide = View("w", "w", "", Column("tags", "x"), group_by="x", folded=tuple(f"{n * 7919:x} row" for n in range(9999)))
-    (value,) = tags_of([wide], 0, VERSION).values()
-    state = saved_views.decompressed(value)
-    assert state["groupsExpanded"] == {}
-    assert state["groupBy"] == {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": "x"}]}
-
-
 def test_a_view_that_cannot_fit_is_refused() -> None:
     with pytest.raises(ValueError, match=r"sharedViewState\.w is too long for a tag: \d+ of 5000"):
         tags_of([View("w", "w", "".join(f"{n * 7919:x}" for n in range(9999)), Column("tags", "x"))], 0, VERSION)
 
 
-def test_the_finals_of_a_setting_are_one_closed_row() -> None:
+def test_the_finals_of_a_setting_are_one_row() -> None:
     (finals,) = (view for view in sweep_views(cells_of(3)) if view.id == "finals")
     state = saved_views.state_of(finals)
     assert state["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "meltpoint.final_of"}]
-    assert state["groupsExpanded"]["tag.meltpoint.final_of.🔥 sst2 · best setting"] is False
 
 
-def test_the_parallel_coordinates_of_a_cell_have_what_is_searched_and_logarithms_where_the_range_is() -> None:
+def test_the_view_of_a_cell_has_columns_of_what_is_searched_and_its_learning_curves() -> None:
     (cell,) = (cell for cell in cells_of(3) if cell.mode == "fine_tuning")
     state = saved_views.state_of(cell_view(cell))
-    (chart,) = (chart for chart in state["compareRunCharts"] if chart["type"] == "PARALLEL")
-    assert f"{LOG}learning_rate" in chart["selectedParams"]
-    assert "dropout" in chart["selectedParams"]
-    assert len(chart["selectedParams"]) == len(searched(cell.space)) < len(cell.space.parameters)
-    assert chart["selectedMetrics"] == ["best_dev"]
-    lines = [chart["metricKey"] for chart in state["compareRunCharts"] if chart["type"] == "LINE"]
-    assert lines == [f"curve/{cell.task_name}", "train/loss"]
+    columns = [column for column in state["selectedColumns"] if column.startswith("params.")]
+    assert columns == [f"params.`{name}`" for name in searched(cell.space)]
+    assert [chart["metricKey"] for chart in state["compareRunCharts"]] == [f"curve/{cell.task_name}", "train/loss"]
     shown = {section["uuid"] for section in state["compareRunSections"] if section["display"]}
     assert {chart["metricSectionId"] for chart in state["compareRunCharts"]} == shown
 
@@ -176,10 +110,3 @@ def test_each_task_has_a_chart_of_its_learning_curves() -> None:
     (curves,) = (view for view in sweep_views(cells_of(12)) if view.id == "curves")
     lines = [chart["metricKey"] for chart in saved_views.state_of(curves)["compareRunCharts"]]
     assert lines == ["curve/sst2", "curve/mrpc", "curve/cola", "curve/stsb", "train/loss"]
-
-
-def test_a_sweep_that_searches_nothing_has_no_view_of_hyperparameters() -> None:
-    (cell,) = cells_of(1)
-    fixed = SimpleNamespace(**vars(cell) | {"space": SimpleNamespace(parameters={})})
-    assert [view.id for view in sweep_views([fixed])] == ["cells", "curves", "finals"]
-    assert [chart["type"] for chart in saved_views.state_of(cell_view(fixed))["compareRunCharts"]] == ["LINE", "LINE"]

@@ -194,44 +194,6 @@ def test_mlflows_store_holds_no_path_of_the_storage(original):
     assert str(original).encode() not in (original / "mlflow.db").read_bytes()
 
 
-def old_store(original: Path, present: Path) -> Runs:
-    """A store as versions made it that kept absolute folders, opened where it lies now."""
-    present.mkdir(exist_ok=True)
-    runs = Runs("old", default_uri(present), present)
-    runs.client.create_experiment("old", artifact_location=(original / "mlartifacts" / "old").as_uri())
-    return runs
-
-
-def test_an_old_store_whose_files_lie_elsewhere_writes_none_there_and_says_so_in_one_line(tmp_path, cells):
-    tracker = Tracker("old", "", tmp_path / "copy")
-    tracker.runs = old_store(tmp_path / "original", tmp_path / "copy")
-    tracker.runs.open(cells, "{}", 1.7e9)
-    tracker.runs.close([(cells[0].key, {})], True, {"report.md": "| a |"}, {}, 1.7e9)
-    assert not (tmp_path / "original").exists()
-    (note,) = tracker.notes()
-    assert str(tmp_path / "original") in note
-    assert "no file was written there" in note
-    assert "\n" not in note
-
-
-def test_an_old_store_that_was_not_moved_goes_on_where_its_files_lie(tmp_path, cells):
-    runs = old_store(tmp_path, tmp_path)
-    runs.open(cells[:1], "{}", 1.7e9)
-    runs.close([(cells[0].key, {})], True, {"report.md": "| a |"}, {}, 1.7e9)
-    run = runs.parents[cells[0].key]
-    names = {artifact.path for artifact in MlflowClient(default_uri(tmp_path)).list_artifacts(run)}
-    assert names == {"report.md", "space.yaml"}
-    assert runs.files.elsewhere == ""
-
-
-@pytest.mark.parametrize("address", ["mlflow-artifacts:/../../other", "file:///other/run", "/other/run", "file:other"])
-def test_no_address_in_a_store_leads_out_of_the_storage(tmp_path, address):
-    files = run_files.RunFiles(default_uri(tmp_path / "runs"), tmp_path / "runs", None)
-    files.write("run", address, "report.md", "| a |")
-    assert Path(files.elsewhere).name == "other" or files.elsewhere == "/other/run"
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("uri", ["postgresql+psycopg2://u:pw@db/mlflow", "mysql://db/mlflow", "sqlite:////x/mlflow.db"])
 def test_files_of_a_database_without_a_server_lie_in_the_storage(tmp_path, uri):
     address = f"{run_files.location(uri, 'first')}/run/artifacts"

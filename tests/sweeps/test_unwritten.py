@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meltpoint.sweeps.ledger.records import Trial
-from meltpoint.sweeps.tracking.unwritten import Unwritten, begin_of
+from meltpoint.sweeps.tracking.unwritten import Unwritten
 
 BEGAN = 1.7e9
 """When the records of `make_record` began."""
@@ -67,7 +67,7 @@ def test_any_mixture_of_failures_and_lost_answers_ends_with_the_last_state_of_ea
             case "begin":
                 if state.get(trial.id) == "ended":  # the epochs of the next attempt count
                     epochs[trial.id].clear()
-                unwritten.begin(begin_of(trial, "code", BEGAN))
+                unwritten.begin(trial, "code", BEGAN)
                 state[trial.id] = "running"
             case "epoch":
                 epoch = Mock(step=len(epochs[trial.id]) + 1)
@@ -75,7 +75,6 @@ def test_any_mixture_of_failures_and_lost_answers_ends_with_the_last_state_of_ea
                 unwritten.epoch(trial.id, epoch)
             case "end":
                 record = Mock(id=trial.id, epochs=list(epochs[trial.id].values()))
-                record.whole = lambda: record
                 unwritten.end(record)
                 state[trial.id] = "ended"
             case "abandon":
@@ -97,22 +96,8 @@ def test_any_mixture_of_failures_and_lost_answers_ends_with_the_last_state_of_ea
 def test_a_run_is_begun_before_updates_of_other_trials(proposal, make_record):
     unwritten = Unwritten()
     unwritten.epoch("a", make_record(proposal).epochs[0])
-    unwritten.begin(begin_of(proposal, "code", BEGAN))
+    unwritten.begin(proposal, "code", BEGAN)
     assert unwritten.take().trial == proposal.id
-
-
-def test_a_job_stays_the_next_one_until_it_is_done_and_later_epochs_wait_together(proposal, make_record):
-    unwritten = Unwritten()
-    epochs = make_record(proposal, dev=(0.5,) * 4).epochs
-    unwritten.epoch("a", epochs[0])
-    unwritten._waiting = 1
-    first = unwritten.take()
-    for epoch in epochs[1:]:
-        unwritten.epoch("a", epoch)
-    assert unwritten.take() is first
-    assert list(first.epochs.values()) == epochs[:1]
-    unwritten.done()
-    assert list(unwritten.take().epochs.values()) == epochs[1:]
 
 
 def test_a_pause_holds_jobs_back_until_somebody_waits_for_them():
