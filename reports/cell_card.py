@@ -41,7 +41,8 @@ def cell_card(summary: SweepSummary, cell: CellSummary, form: Form) -> str | Non
         if one is not None:
             found[split] = one
     word = summary.spec.named_encoder(head.encoder)
-    encoder = EncoderFacts.of(word, head.kind, head.encoder_fingerprint or final.encoder_fingerprint)
+    fingerprint = head.encoder_fingerprint or final.encoder_fingerprint
+    encoder = EncoderFacts.of(word, head.kind, fingerprint, head.encoder_revision)
     return ModelCard(
         name=cell_name(*head.key), form=form, encoder=encoder, task=head.task, kind=head.kind, metric=head.metric,
         mode=head.mode, head=head.head, origin=_origin(summary, cell, final, encoder),
@@ -137,7 +138,8 @@ def precision_limit(form: Form, precision: str) -> Iterator[str]:
 
 def _provenance(summary: SweepSummary, final: TrialRecord, encoder: EncoderFacts) -> Iterator[str]:
     yield f"Sweep `{summary.name}`, trial `{final.id}`, seed {final.seed}, epoch {final.best_epoch}."
-    yield f"Encoder {encoder.title}, fingerprint of its files `{encoder.fingerprint or 'not recorded'}`."
+    name = encoder.revision or encoder.title
+    yield f"Encoder {name}, fingerprint of its files `{encoder.fingerprint or 'not recorded'}`."
     if final.hardware is not None:
         threads = some(final.hardware.threads, "thread")
         yield f"Trained on {final.hardware.name} ({final.hardware.device}, {threads}, {final.hardware.precision})."

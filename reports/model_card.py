@@ -87,24 +87,26 @@ class EncoderFacts:
         hub_id: its id on the hub; None if unknown.
         licence: as its own model card states it; None if it states none.
         fingerprint: of its files.
+        revision: its `ID@COMMIT`; "" for a folder, or if it was not recorded.
     """
 
     title: str
     hub_id: str | None
     licence: str | None
     fingerprint: str
+    revision: str = ""
 
     @classmethod
-    def of(cls, word: str, kind: Kind, fingerprint: str) -> EncoderFacts:
+    def of(cls, word: str, kind: Kind, fingerprint: str, revision: str = "") -> EncoderFacts:
         """The facts of an encoder, given as on the command line; without a licence if its files are gone."""
         try:
             reference = encoders.resolve(word, kind)
             licence = encoders.stated_licence(reference)
         except ValueError:
             family, _, source = word.rpartition("=")[2].partition(":")
-            return cls(Path(source).name or family, None, None, fingerprint)
+            return cls(Path(source).name or family, None, None, fingerprint, revision)
         title = reference.hub_id or Path(reference.source).name
-        return cls(title, reference.hub_id, licence, fingerprint)
+        return cls(title, reference.hub_id, licence, fingerprint, revision)
 
 
 @dataclass(frozen=True)

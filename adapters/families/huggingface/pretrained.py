@@ -150,4 +150,4 @@ def load_tokenizer(reference: EncoderReference) -> PieceTokenizer:
     named = files.longest_input(folder)
     positions = int(getattr(config, "max_position_embeddings", files.UNKNOWN_LENGTH))
     longest = positions if named is None else min(named, positions)
-    return PieceTokenizer(tokenizer, longest, token_types=False, prompts=read_prompts(folder))
+    return PieceTokenizer(tokenizer, longest, token_types=False, prompts=read_prompts(folder, reference.prompts))
