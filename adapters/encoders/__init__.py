@@ -87,9 +87,9 @@ def traits(word: str) -> FamilyTraits:
 def check(reference: EncoderReference) -> None:
     """Check that an encoder can be loaded; it is downloaded first if necessary.
 
-    For a `hf:` encoder, weights, tokenizer and configuration are read and compared, once per process. A named encoder
-    is pinned to a revision, so its files are only checked for presence and completeness. For other families, the files'
-    headers are read.
+    For `hf:…` and `NAME@REVISION`, weights, tokenizer and configuration are read and compared, once per process. A
+    named encoder is pinned to a revision, so its files are only checked for presence and completeness. For other
+    families, the files' headers are read.
 
     Raises:
         ValueError: the files are not available, hold no encoder, or do not belong together; one line with the reason.
@@ -98,7 +98,7 @@ def check(reference: EncoderReference) -> None:
         _family(reference.family).weights_without_embeddings(reference)
         return
     folder, _ = locate(reference)
-    if ":" in reference.word:
+    if ":" in reference.word or "@" in reference.word:
         from meltpoint.adapters.families.huggingface import pretrained  # transformers takes seconds to import
 
         pretrained.check(folder, reference.word)
