@@ -266,9 +266,10 @@ def _named(word: str, kind: Kind) -> EncoderReference:
     """The reference of a named encoder, or of its files on the hub at another revision."""
     name, _, revision = word.partition("@")
     module = _module(name if revision and name in names() else word)
-    found = module.REFERENCE if hasattr(module, "REFERENCE") else module.reference(kind)
+    found: EncoderReference = module.REFERENCE if hasattr(module, "REFERENCE") else module.reference(kind)
     if not revision:
-        return cast(EncoderReference, found)
+        return found
+    assert found.hub_id is not None, "every named encoder is on the hub"
     return replace(found, word=word, source=found.hub_id, revision=revision, sha256=None, copy_of=None)
 
 

@@ -171,7 +171,7 @@ class Searched:
     )
     encoder: Words | None = Field(
         default=None,
-        description="A name from `list encoders`, hf:ID, hf:FOLDER, NAME=hf:FOLDER, elmo:FOLDER; use commas, or repeat.",
+        description="A name of `list encoders`, hf:ID, hf:FOLDER, NAME=hf:FOLDER, elmo:FOLDER; use commas, or repeat.",
     )
     mode: Words | None = Field(
         default=None, description="feature_extraction (❄), fine_tuning (🔥), stack_and_finetune (❄🔥); default: all."
