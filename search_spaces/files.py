@@ -62,7 +62,7 @@ def stems(mode: str, encoder: str, task: str, head: str = "", has_pooling: bool 
     task = task.partition(":")[0]
     tasks = [name for name in dict.fromkeys((task.partition("_")[0], task)) if re.fullmatch(r"[\w-]+", name)]
     parts = [head, *tasks] if head else tasks
-    stem = f"{mode}.{encoder.partition(':')[0]}"
+    stem = f"{mode}.{encoder.partition(':')[0].partition('@')[0]}"
     pooled = [f"{mode}.{POOLED}"] if has_pooling and head == POOLING else []
     general = [mode, *(f"{mode}.{name}" for name in parts), *pooled]
     own = general if encoder.startswith("hf:") else [*general, stem, *(f"{stem}.{name}" for name in parts)]

@@ -118,9 +118,19 @@ class Unpadded:
         """(batch, pieces, …) → (rounded pieces, …)."""
         return mapped(states.flatten(0, 1), self.pieces_of, self.rows_of)
 
-    def key_mask(self) -> Tensor:
-        """(batch, 1, 1, pieces) bool, True on real pieces."""
-        return ~self._sources[1].view(-1, 1, 1, self.longest)
+    def key_mask(self, window: int | None = None) -> Tensor:
+        """(batch, 1, 1, pieces) bool, True on real pieces; (batch, 1, pieces, pieces) if a row exceeds the window.
+
+        Args:
+            window: the distance from which a piece is not attended to. A padded position attends to itself: a softmax
+                over nothing would give its gradient no number.
+        """
+        mask = ~self._sources[1].view(-1, 1, 1, self.longest)
+        if window is None or window >= self.longest:
+            return mask
+        positions = torch.arange(self.longest, device=mask.device)
+        distances = (positions[:, None] - positions).abs()
+        return mask & (distances < window) | (distances == 0)
 
     def rows_of(self, states: Tensor) -> Tensor:
         """(rounded pieces, …) → (batch · pieces, …), 0 where padded."""

@@ -1,7 +1,7 @@
 """The registry of encoders: one file per named encoder; others are named `hf:…` or by their family's prefix.
 
-A named encoder's file exports `SUMMARY` and `reference(kind)`, which returns the location of its weights for a kind of
-task.
+A named encoder's file exports `SUMMARY` and `REFERENCE`, the location of its weights; or, if the location depends on
+the kind of task, a function `reference(kind)`. `NAME@REVISION` is its files at another revision of the hub.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAMILIES", "EncoderReference", "check", "fingerprint", "knows_pooling", "load", "load_tokenizer",
-    "longest_input", "names", "native_head", "pooling", "resolve", "state_size", "stated_licence", "summary",
-    "traits", "unread_files",
+    "longest_input", "names", "native_head", "pooling", "resolve", "revision", "state_size", "stated_licence",
+    "summary", "traits", "unread_files",
     "unread_sentence_encoder", "weights_without_embeddings", "with_pooling",
 ]  # fmt: skip
 
@@ -59,8 +59,8 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
     """Resolve an encoder's name to the location of its weights, without reading them.
 
     Args:
-        word: a name, `hf:ID`, `hf:ID@REVISION`, `hf:FOLDER`, `elmo:FOLDER` or `skipthoughts:FOLDER`, optionally after a
-            short name (`families.reference`), which the reference drops.
+        word: a name, `NAME@REVISION`, `hf:ID`, `hf:ID@REVISION`, `hf:FOLDER`, `elmo:FOLDER` or `skipthoughts:FOLDER`,
+            optionally after a short name (`families.reference`), which the reference drops.
         kind: the kind of task that it is for; `bert-base` is cased for sequence labelling.
 
     Raises:
@@ -73,7 +73,7 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
         return _resolve_hugging_face(source)
     if family in FAMILIES:
         return cast(EncoderReference, _family(family).reference(source, kind))
-    return cast(EncoderReference, _module(word).reference(kind))
+    return _named(word, kind)
 
 
 def traits(word: str) -> FamilyTraits:
@@ -87,9 +87,9 @@ def traits(word: str) -> FamilyTraits:
 def check(reference: EncoderReference) -> None:
     """Check that an encoder can be loaded; it is downloaded first if necessary.
 
-    For a `hf:` encoder, weights, tokenizer and configuration are read and compared, once per process. A named encoder
-    is pinned to a revision, so its files are only checked for presence and completeness. For other families, the files'
-    headers are read.
+    For `hf:…` and `NAME@REVISION`, weights, tokenizer and configuration are read and compared, once per process. A
+    named encoder is pinned to a revision, so its files are only checked for presence and completeness. For other
+    families, the files' headers are read.
 
     Raises:
         ValueError: the files are not available, hold no encoder, or do not belong together; one line with the reason.
@@ -98,7 +98,7 @@ def check(reference: EncoderReference) -> None:
         _family(reference.family).weights_without_embeddings(reference)
         return
     folder, _ = locate(reference)
-    if ":" in reference.word:
+    if ":" in reference.word or "@" in reference.word:
         from meltpoint.adapters.families.huggingface import pretrained  # transformers takes seconds to import
 
         pretrained.check(folder, reference.word)
@@ -128,6 +128,15 @@ def fingerprint(reference: EncoderReference) -> str:
     if reference.family in FAMILIES:
         return cast(str, _family(reference.family).fingerprint(reference))
     return files_fingerprint(reference, locate(reference)[0])
+
+
+def revision(reference: EncoderReference) -> str:
+    """`ID@COMMIT` of a hub encoder, downloaded first if necessary; "" for a folder.
+
+    Raises:
+        ValueError: the files are not available; one line with the remedy.
+    """
+    return "" if reference.is_folder or reference.family in FAMILIES else locate(reference)[1]
 
 
 def weights_without_embeddings(reference: EncoderReference) -> int:
@@ -251,6 +260,17 @@ def stated_licence(reference: EncoderReference) -> str | None:
 def _family(family: str) -> ModuleType:
     """Import a family's package."""
     return importlib.import_module(FAMILIES[family])
+
+
+def _named(word: str, kind: Kind) -> EncoderReference:
+    """The reference of a named encoder, or of its files on the hub at another revision."""
+    name, _, revision = word.partition("@")
+    module = _module(name if revision and name in names() else word)
+    found: EncoderReference = module.REFERENCE if hasattr(module, "REFERENCE") else module.reference(kind)
+    if not revision:
+        return found
+    assert found.hub_id is not None, "every named encoder is on the hub"
+    return replace(found, word=word, source=found.hub_id, revision=revision, sha256=None, copy_of=None)
 
 
 def _module(word: str) -> ModuleType:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from meltpoint.adapters.data.input_format import SentencePooling
+from meltpoint.adapters.data.input_format import Prompts, SentencePooling
 from meltpoint.adapters.families.huggingface import configuration
 from meltpoint.tasks.core.files import expanded, is_folder
 from meltpoint.tasks.core.task import Kind
@@ -79,7 +79,7 @@ class EncoderReference:
     Attributes:
         word: its name on the command line, with a relative folder made absolute; stable between runs.
         source: the hub id, or an absolute folder.
-        revision: the hub's commit or branch; None for a folder, and for the newest commit of a hub id.
+        revision: the hub's commit, branch or tag; None for a folder, and for the newest commit of a hub id.
         sha256: the expected hash of the weights file; None if it is not checked.
         joins_pairs: whether it can take both sentences of a pair as one input.
         has_words: whether it has a state for each word; if not, it has one vector per sentence, at the first piece.
@@ -88,6 +88,7 @@ class EncoderReference:
         copy_of: the hub id whose files a folder holds; None if unknown.
         pooling: the pooling that it was trained with, according to its folder or its named encoder; for a hub encoder
             that is not downloaded yet, use `encoders.pooling`.
+        prompts: the prefixes of a named encoder whose files declare none, as its makers' model card describes them.
     """
 
     word: str
@@ -100,6 +101,7 @@ class EncoderReference:
     reads_words: bool = False
     pooling: SentencePooling | None = None
     copy_of: str | None = None
+    prompts: Prompts | None = None
 
     @property
     def has_pooling(self) -> bool:

@@ -113,9 +113,9 @@ def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
         metric=cell.metric, planned=planned_trials(cell), space=cell.space.dump(),
         space_fingerprint=cell.space.fingerprint(),
         data_fingerprint=cell.data_fingerprint, documents_fingerprint=cell.documents_fingerprint,
-        encoder_fingerprint=cell.encoder_fingerprint, train_examples=cell.train_examples,
-        dev_examples=cell.dev_examples, notes=cell.notes, variant=cell.variant, seeds=cell.seeds,
-        beside=cell.task.beside, warnings=cell.warnings,
+        encoder_fingerprint=cell.encoder_fingerprint, encoder_revision=encoders.revision(cell.reference),
+        train_examples=cell.train_examples, dev_examples=cell.dev_examples, notes=cell.notes, variant=cell.variant,
+        seeds=cell.seeds, beside=cell.task.beside, warnings=cell.warnings,
         published=complete(cell.space.first(), cell.mode, cell.head, cell.task.kind),
         encoder_size=encoders.state_size(cell.reference), work=work_of(cell),
     )  # fmt: skip
@@ -154,9 +154,18 @@ def _cell_differences(then: CellHeader, now: CellHeader) -> list[str]:
         f"the space of {cell}": (then.space_fingerprint, now.space_fingerprint),
         f"the data of {now.task}": (then.data_fingerprint, now.data_fingerprint),
         f"the documents of {now.task}'s sentences": (then.documents_fingerprint, now.documents_fingerprint),
-        f"the files of encoder {now.encoder}": (then.encoder_fingerprint, now.encoder_fingerprint),
+        f"the files of encoder {now.encoder}{_pin_hint(then, now)}": (
+            then.encoder_fingerprint,
+            now.encoder_fingerprint,
+        ),
     }
     return found + [what for what, (before, after) in wholes.items() if before and before != after]
+
+
+def _pin_hint(then: CellHeader, now: CellHeader) -> str:
+    """The two commits, if an encoder's revision moved on the hub, and the remedy."""
+    old, new = then.encoder_revision, now.encoder_revision
+    return f" ({old} → {new} on the hub; hf:{old} pins it)" if old and new and old != new else ""
 
 
 def kept_lines(planner: Planner) -> list[str]:

@@ -27,6 +27,7 @@ class CellHeader(BaseModel):
         space: the space as YAML.
         space_fingerprint: of the searched parameters of the space; "" in files of older versions.
         data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `records.CellFacts`.
+        encoder_revision: `ID@COMMIT` of an encoder from the hub; "" for a folder, and in files of older versions.
         notes: notes on the data for tables.
         variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
         seeds: number of planned finals; None in files of older versions, whose cells all had the sweep's number.
@@ -51,6 +52,7 @@ class CellHeader(BaseModel):
     data_fingerprint: str
     documents_fingerprint: str = ""
     encoder_fingerprint: str = ""
+    encoder_revision: str = ""
     train_examples: int
     dev_examples: int
     notes: tuple[str, ...] = ()

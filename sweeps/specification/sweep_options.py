@@ -171,7 +171,7 @@ class Searched:
     )
     encoder: Words | None = Field(
         default=None,
-        description="bert-base, minilm, hf:ID, hf:FOLDER, NAME=hf:FOLDER, elmo:FOLDER; use commas, or repeat.",
+        description="A name of `list encoders`, hf:ID, hf:FOLDER, NAME=hf:FOLDER, elmo:FOLDER; use commas, or repeat.",
     )
     mode: Words | None = Field(
         default=None,

@@ -38,6 +38,7 @@ REFERENCE = {
     "reads_words": "of the family; what follows from it is in the setting (word_tokenizer)",
     "pooling": "read from files that are in the fingerprint; a named encoder's is in the code",
     "copy_of": "names the encoder in model cards alone",
+    "prompts": "in the code; what follows from them is in the pieces",
 }
 OTHER_LANGUAGES = {"word_shape.json", "word_pronunciation.json", "entity_vocab.json"}
 """RoCBert's and LUKE's own tables, which are never downloaded; without the first two RoCBert does not load."""

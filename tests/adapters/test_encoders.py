@@ -7,8 +7,9 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import huggingface_hub
@@ -23,6 +24,7 @@ from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.encoders import minilm as minilm_file
 from meltpoint.adapters.families.huggingface import files
 from meltpoint.adapters.families.huggingface.files import locate
+from meltpoint.tasks.core.task import KINDS
 
 Load = Callable[[str], Encoder]
 Folder = Callable[[str], Path]
@@ -41,6 +43,32 @@ def test_bert_base_is_cased_for_sequence_labelling_only_and_pinned():
     uncased = encoders.resolve("bert-base", "pair_regression")
     assert (cased.source, uncased.source) == ("google-bert/bert-base-cased", "google-bert/bert-base-uncased")
     assert all(len(reference.revision or "") == 40 for reference in (cased, uncased))
+
+
+def test_a_named_encoder_is_pinned_unless_its_makers_publish_no_safetensors():
+    unpinned = []
+    for name in encoders.names():
+        for kind in KINDS:
+            found = encoders.resolve(name, kind)
+            if not (found.sha256 or files.COMMIT.fullmatch(found.revision or "")):
+                unpinned.append(name)
+    assert set(unpinned) == {"ettin-150m"}
+
+
+def test_a_named_encoder_takes_a_revision_as_the_hub_writes_it():
+    found = encoders.resolve("e5-base-v2@refs/pr/7", "pair_regression")
+    named = encoders.resolve("e5-base-v2", "pair_regression")
+    assert found == replace(named, word="e5-base-v2@refs/pr/7", revision="refs/pr/7")
+    cased = encoders.resolve("l=bert-base@v1.0", "sequence_labelling")
+    assert (cased.source, cased.revision) == ("google-bert/bert-base-cased", "v1.0")
+    pinned = encoders.resolve("minilm@main", "sentence_classification")  # not the package's files, and not their hash
+    assert (pinned.source, pinned.revision, pinned.sha256, pinned.is_folder) == (
+        minilm_file.HUB_ID, "main", None, False,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"Unknown encoder 'bert-bas@v1'"):
+        encoders.resolve("bert-bas@v1", "sentence_classification")
+    with pytest.raises(ValueError, match=r"Unknown encoder 'bert-base@'"):
+        encoders.resolve("bert-base@", "sentence_classification")
 
 
 def test_an_unknown_word_names_the_near_misses():
@@ -145,33 +173,79 @@ def test_what_the_hub_refuses_is_said_in_one_line(error: str, message: str, monk
     assert "\n" not in str(raised.value)
 
 
-def test_a_download_takes_the_commit_that_the_hub_names_and_no_pickles(
-    tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch
-):
-    asked = []
-
-    def download(source: str, revision: str, allow_patterns: list[str]) -> str:
-        asked.append((source, revision))
-        assert not any(fnmatch.fnmatch("pytorch_model.bin", pattern) for pattern in allow_patterns)
-        return str(tiny_folder("bert"))
-
-    monkeypatch.setattr(files, "_cached", lambda reference: None)
-    monkeypatch.setattr(huggingface_hub, "model_info", lambda *args, **kwargs: SimpleNamespace(sha="c0ffee"))
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    encoders.load(encoders.resolve("hf:some/model", "sentence_classification"))
-    assert asked == [("some/model", "c0ffee")]
+OLD, NEW = "0" * 40, "1" * 40
+"""Commits of a hub's repository."""
 
 
-def test_a_branch_is_taken_from_the_cache_when_the_hub_is_out_of_reach(
-    tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch
-):
-    def unreachable(*args: object, **kwargs: object) -> None:
-        raise OSError("no network")
+class Hub:
+    """A hub of one repository, whose branches and tags name commits, and the real cache of the hub's client.
 
-    monkeypatch.setattr(files, "_cached", lambda reference: tiny_folder("bert"))
-    monkeypatch.setattr(huggingface_hub, "model_info", unreachable)
-    encoder = encoders.load(encoders.resolve("hf:some/model", "sentence_classification"))
-    assert encoder.revision == f"some/model@{tiny_folder('bert').name}"
+    Attributes:
+        commits: revision → commit.
+        asked: the revisions that were asked for.
+        reachable: whether it answers.
+    """
+
+    def __init__(self, cache: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.commits, self.asked, self.reachable = {"main": OLD, "v1": OLD, OLD: OLD, NEW: NEW}, list[str](), True
+        self.folder, self.storage = folder, cache / "models--some--model"
+        plain = huggingface_hub.snapshot_download
+
+        def download(source: str, revision: str | None = None, **others: Any) -> str:
+            if not others.get("local_files_only"):
+                self._store(revision or "main", others["allow_patterns"])
+            return plain(source, revision=revision, **(others | {"local_files_only": True, "cache_dir": cache}))
+
+        monkeypatch.setattr(huggingface_hub, "model_info", self._info)
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+
+    def _info(self, source: str, revision: str | None = None, timeout: float = 0) -> None:
+        self.asked.append(revision or "main")
+        if not self.reachable:
+            raise OSError("no network")
+
+    def _store(self, revision: str, patterns: list[str]) -> None:
+        commit = self.commits[revision]
+        for path in self.folder.iterdir():
+            if any(fnmatch.fnmatch(path.name, pattern) for pattern in patterns):
+                (self.storage / "snapshots" / commit).mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, self.storage / "snapshots" / commit)
+        if revision != commit:
+            (self.storage / "refs" / revision).parent.mkdir(parents=True, exist_ok=True)
+            (self.storage / "refs" / revision).write_text(commit)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, tiny_folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    """A hub of a tiny BERT, with pickled weights as well."""
+    folder = shutil.copytree(tiny_folder("bert"), tmp_path / "hub")
+    shutil.copy(folder / "model.safetensors", folder / "pytorch_model.bin")
+    return Hub(tmp_path / "cache", folder, monkeypatch)
+
+
+@pytest.mark.parametrize("word", ["hf:some/model", "hf:some/model@main", "hf:some/model@v1", f"hf:some/model@{OLD}"])
+def test_a_branch_a_tag_and_a_commit_are_read_by_their_commit_also_offline(hub: Hub, word: str):
+    reference = encoders.resolve(word, "sentence_classification")
+    folder, revision = locate(reference)
+    assert revision == encoders.revision(reference) == f"some/model@{OLD}"
+    assert not (folder / "pytorch_model.bin").exists()
+    hub.reachable, hub.asked = False, []
+    assert encoders.load(reference).revision == revision
+    assert bool(hub.asked) == (OLD not in word), "a commit never moves, so nobody asks for it again"
+
+
+def test_a_branch_that_moved_is_read_at_its_new_commit(hub: Hub):
+    reference = encoders.resolve("hf:some/model@main", "sentence_classification")
+    assert encoders.revision(reference) == f"some/model@{OLD}"
+    hub.commits["main"] = NEW
+    assert encoders.revision(reference) == f"some/model@{NEW}"
+
+
+def test_a_revision_without_safetensors_is_refused_with_the_word_of_one_that_may_have_them(hub: Hub):
+    (hub.folder / "model.safetensors").unlink()
+    for word, what in (("hf:some/model", "its newest commit"), ("hf:some/model@v1", "v1")):
+        with pytest.raises(ValueError, match=f"no safetensors at {what}, .* as in hf:some/model@refs/pr/1: look"):
+            locate(encoders.resolve(word, "sentence_classification"))
 
 
 # --- weights ---

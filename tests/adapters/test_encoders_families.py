@@ -52,7 +52,7 @@ def test_forward_gives_all_layers_as_transformers_does(load_tiny: Load, tiny_fol
         torch.testing.assert_close(layer[real], theirs[real], atol=1e-5, rtol=1e-4)
 
 
-PADDING_FREE = ("albert", "bert", "distilbert", "electra", "roberta", "xlm-roberta")
+PADDING_FREE = ("albert", "bert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta")
 
 
 def test_a_batch_without_its_padding_has_the_same_states_and_gradients(load_tiny: Load, family: str):

@@ -20,6 +20,7 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.families.huggingface import attention
 from meltpoint.adapters.families.huggingface.configuration import UNFIT
 from meltpoint.adapters.families.huggingface.encoder import HuggingFaceEncoder
 from meltpoint.tasks.core.task import Example
@@ -42,8 +43,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "luke": {"entity_vocab_size": 8},
     "mobilebert": {"embedding_size": 32, "intra_bottleneck_size": 16},
     "modernbert": {"local_attention": 8},
-    "neomme": {"num_key_value_heads": 2},
+    "neomme": {"num_key_value_heads": 2, "sliding_window": 4},
     "squeezebert": {"embedding_size": 32},
+    "ultrabert": {"sliding_window": 4},
     "xlm": XLM,
 }
 """Model type → what differs from `SIZES`; XLM, FlauBERT and DistilBERT name their sizes in another way."""
@@ -55,6 +57,15 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert, relabelled padding": ("bert", {"pad_token_id": 7}),
     "deberta-v2, relative": (
         "deberta-v2", {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm"},
+    ),
+    "deberta-v2, version 3": (
+        "deberta-v2", {
+            "relative_attention": True, "pos_att_type": "p2c|c2p", "norm_rel_ebd": "layer_norm", "share_att_key": True,
+            "position_buckets": 16, "max_relative_positions": -1, "position_biased_input": False, "type_vocab_size": 0,
+        },
+    ),
+    "modernbert, mmBERT": (
+        "modernbert", {"global_rope_theta": 16e4, "local_rope_theta": 16e4, "position_embedding_type": "sans_pos"},
     ),
     "nomic_bert, long rope": (
         "nomic_bert", {"rope_parameters": {
@@ -221,6 +232,31 @@ def test_a_layer_group_is_one_layer_and_groups_are_in_the_order_of_the_forward_p
         called = [calls[parameter] for parameter in numbered if parameter in calls]
         assert min(called) > last, "groups follow one another"
         last = max(called)
+
+
+TODAY = {
+    "bert": True, "deberta-v2, version 3": False, "eurobert": True, "gte": True, "modernbert": True,
+    "modernbert, mmBERT": True, "nomic_bert": True, "xlm-roberta": True,
+}  # fmt: skip
+"""Architectures of the named encoders and their like → whether they skip padding; DeBERTa's attention cannot."""
+
+
+def test_encoders_of_today_skip_padding_where_their_attention_allows(made: Callable[..., Any]):
+    assert {name: made(name)[1].padding_free for name in TODAY} == TODAY
+
+
+def test_a_window_costs_no_mask_of_all_pairs_of_a_batch_without_padding(made: Callable[..., Any], monkeypatch):
+    encoder, shapes = made("modernbert")[1], []
+    own = attention.attention_forward
+
+    def note(module: Any, query: Any, key: Any, value: Any, mask: Any, **others: Any) -> Any:
+        shapes.append(None if mask is None else tuple(mask.shape))
+        return own(module, query, key, value, mask, **others)
+
+    monkeypatch.setitem(transformers.AttentionInterface._global_mapping, attention.NAME, note)
+    read(encoder, TEXTS)
+    assert len(shapes) == 2 * 3, "three layers; all states, then the top ones"
+    assert all(shape[2] == 1 for shape in shapes), "of a row's pieces, not of pairs"
 
 
 def test_the_architectures_that_read_one_length_at_a_time_are_known(made: Callable[..., Any]):

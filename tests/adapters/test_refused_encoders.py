@@ -16,6 +16,7 @@ from transformers import PretrainedConfig
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.families.huggingface import pretrained
 
 Load = Callable[[str], Encoder]
 Folder = Callable[[str], Path]
@@ -225,9 +226,17 @@ def test_a_damaged_tokenizer_is_refused(copy: Path):
     assert "its tokenizer cannot be read" in refusal(copy)
 
 
-def test_a_folder_is_read_once_and_again_when_a_file_in_it_changes(copy: Path, monkeypatch: pytest.MonkeyPatch):
-    from meltpoint.adapters.families.huggingface import pretrained
+def test_a_tokenizer_of_sentencepiece_names_the_package_that_reads_it(copy: Path, monkeypatch: pytest.MonkeyPatch):
+    (copy / "tokenizer.json").unlink()
+    (copy / "tokenizer_config.json").write_text('{"tokenizer_class": "DebertaV2Tokenizer"}')
+    (copy / "spm.model").write_bytes(b"not a model")
+    monkeypatch.setattr(pretrained, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"its tokenizer is spm.model, .* pip install sentencepiece") as refused:
+        pretrained.read_tokenizer(copy, "hf:x")
+    assert "\n" not in str(refused.value)
 
+
+def test_a_folder_is_read_once_and_again_when_a_file_in_it_changes(copy: Path, monkeypatch: pytest.MonkeyPatch):
     opened = []
     read = pretrained.read
     monkeypatch.setattr(pretrained, "read", lambda *args: opened.append(args) or read(*args))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.input_format import InputFormat, Prompts, SentencePooling, input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.encoders import e5_base_v2
 from meltpoint.adapters.families.huggingface.configuration import OLD_KEYS, read_pooling, read_prompts
 from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.layers.affine import mean, pool_rows
@@ -264,6 +266,34 @@ def test_each_sentence_gets_the_prefix_and_a_joint_pair_none(copy: Path):
     assert list(joint.pieces) == own.pair(one, two, 50)[0]
     bare = encode_split("sentence_classification", [Example("0", (one,), label=0)], own, 50, InputFormat(prefix="none"))
     assert list(bare.rows[0].pieces) == own.sentence(one, 50)[0]
+
+
+def test_the_prompts_of_a_named_encoder_are_read_if_its_files_name_none_and_saved_with_it(copy: Path, tmp_path: Path):
+    named = replace(e5_base_v2.REFERENCE, source=str(copy), revision=None)
+    for pooling in (old("mean"), old("cls")):
+        write_sentence_files(copy, pooling, normalise=True)
+        encoder = encoders.load(named)
+        assert encoder.tokenizer.prompts.text("own") == encoders.load_tokenizer(named).prompts.text("own") == "query: "
+        encoder.save(tmp_path / "saved")
+        again = load(tmp_path / "saved")
+        assert again.tokenizer.prompts == encoder.tokenizer.prompts
+        assert again.pooling == encoder.pooling == read_pooling(copy), "the folder's own word counts"
+    write_sentence_files(copy, old("mean"), prompts={"prompts": {"query": "Find: "}})
+    assert encoders.load(named).tokenizer.prompts == Prompts((("query", "Find: "),))
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling", "prefix"),
+    [
+        ("e5-base-v2", "mean, normalised", "query: "), ("multilingual-e5-base", "mean, normalised", "query: "),
+        ("bge-base", "cls, normalised", ""), ("gte-modernbert-base", "cls", ""),
+    ],
+)  # fmt: skip
+def test_a_named_sentence_encoder_has_its_makers_pooling_and_prefix(name: str, pooling: str, prefix: str):
+    reference = encoders.resolve(name, "sentence_classification")
+    assert str(reference.pooling) == pooling
+    assert encoders.traits(name).has_pooling
+    assert (reference.prompts or Prompts()).text("own") == prefix
 
 
 # --- vectors ---

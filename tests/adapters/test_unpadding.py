@@ -88,12 +88,14 @@ def queries_keys_values(count: int) -> list[Tensor]:
     return [torch.randn(rounded(count), 3, 8, requires_grad=True) for _ in range(3)]
 
 
-def row_by_row(query: Tensor, key: Tensor, value: Tensor, lengths: list[int]) -> Tensor:
-    """Attention of each row alone, the shortest first, at a scale of 0.3."""
+def row_by_row(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], window: int = 1000) -> Tensor:
+    """Attention of each row alone, the shortest first, at a scale of 0.3, to pieces nearer than a window."""
     found, start = [], 0
     for length in sorted(lengths):
         own = [states[start : start + length].transpose(0, 1) for states in (query, key, value)]
-        found.append(functional.scaled_dot_product_attention(own[0], own[1], own[2], scale=0.3).transpose(0, 1))
+        near = (torch.arange(length)[:, None] - torch.arange(length)).abs() < window
+        attended = functional.scaled_dot_product_attention(own[0], own[1], own[2], attn_mask=near, scale=0.3)
+        found.append(attended.transpose(0, 1))
         start += length
     return torch.cat(found)
 
@@ -106,11 +108,11 @@ def assert_same(found: Tensor, expected: Tensor, made: list[Tensor]) -> None:
         torch.testing.assert_close(one, other, atol=2e-5, rtol=2e-5)
 
 
-@given(LENGTHS)
-def test_a_row_attends_to_itself_alone(lengths: list[int]):
+@given(LENGTHS, st.none() | st.integers(1, 80))
+def test_a_row_attends_to_itself_alone_and_within_a_window(lengths: list[int], window: int | None):
     made = queries_keys_values(sum(lengths))
-    found = attend_unpadded(*made, unpadded_of(lengths), 0.3, 0.0)
-    assert_same(found[: sum(lengths)], row_by_row(*made, lengths), made)
+    found = attend_unpadded(*made, unpadded_of(lengths), 0.3, 0.0, window)
+    assert_same(found[: sum(lengths)], row_by_row(*made, lengths, window or 1000), made)
 
 
 @given(LENGTHS)

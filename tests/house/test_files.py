@@ -19,7 +19,7 @@ TEXT = {".py", ".md", ".toml", ".txt", ".yaml", ".yml", ".cfg", ".json", ".sh", 
 MACHINE_PATH = re.compile(r"(?<![\w.~:/$}])/(?:work|root|Users|home/(?!meltpoint\b)\w+)/")
 PLUG_INS = {
     "tasks": "TASK",
-    "adapters/encoders": "reference",
+    "adapters/encoders": "SUMMARY",
     "adapters/heads": "HEAD",
     "adapters/modes": "MODE",
     "adapters/tricks": "TRICK",

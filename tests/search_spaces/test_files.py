@@ -154,7 +154,8 @@ def test_files_are_laid_over_each_other_from_the_mode_to_the_encoder_with_the_ta
         "fine_tuning.minilm", "fine_tuning.minilm.pooling", "fine_tuning.minilm.sst2",
     ]  # fmt: skip
     assert stems("fine_tuning", "hf:a/b", "sst2", head="pooling", has_pooling=True)[-1] == "fine_tuning.pooled"
-    assert stems("fine_tuning", "minilm", "../one.yaml") == ["fine_tuning", "fine_tuning.minilm"]
+    for encoder in ("minilm", "minilm@v1", "minilm@refs/pr/1"):
+        assert stems("fine_tuning", encoder, "../one.yaml") == ["fine_tuning", "fine_tuning.minilm"]
 
 
 def test_a_file_of_one_head_lies_between_its_modes_or_encoders_and_those_of_tasks(every):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from meltpoint.adapters import encoders
+from meltpoint.adapters.families.huggingface import files
 from meltpoint.adapters.families.reference import encoder_word, short_name
 from meltpoint.reports.notes import notes
 from meltpoint.sweeps.command_line.spec_from_options import encoder_name
@@ -19,6 +21,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.export import export_cells, order_of
 from meltpoint.sweeps.results.summary import summarise
+from meltpoint.sweeps.results.sweep_file import read_sweep
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.code_version import code_version
@@ -112,3 +115,26 @@ def test_other_weights_behind_a_name_are_another_encoder(
     other = spec.model_copy(update={"encoders": ("l3=minilm",)})
     with pytest.raises(ValueError, match="the files of encoder l3"):
         settle_specification(ledger, other, open_cells(other))
+
+
+def test_the_ledger_has_the_commit_of_a_revision_and_a_moved_revision_is_refused_with_both(
+    spec: SweepSpec, tiny_encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = (shutil.copytree(tiny_encoder.removeprefix("hf:"), tmp_path / (digit * 40)) for digit in "01")
+    config = (new / "config.json").read_text()
+    (new / "config.json").write_text(config.replace('"gelu"', '"relu"'))
+    ledger, hub = Ledger(tmp_path / "tiny"), spec.model_copy(update={"encoders": ("hf:some/model@v1",)})
+    monkeypatch.setattr(files, "snapshot", lambda reference: old)
+    settle_specification(ledger, hub, open_cells(hub))
+    assert {cell.encoder_revision for cell in read_sweep(ledger).cells} == {f"some/model@{old.name}"}
+    settle_specification(ledger, hub, open_cells(hub))
+    monkeypatch.setattr(files, "snapshot", lambda reference: new)
+    moved = f"the files of encoder hf:some/model@v1 (some/model@{old.name} → some/model@{new.name} on the hub; "
+    with pytest.raises(ValueError, match=re.escape(moved + f"hf:some/model@{old.name} pins it)")):
+        settle_specification(ledger, hub, open_cells(hub))
+
+
+def test_an_encoder_in_a_folder_has_no_revision_in_the_ledger(spec: SweepSpec, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "tiny")
+    settle_specification(ledger, spec, open_cells(spec))
+    assert {cell.encoder_revision for cell in read_sweep(ledger).cells} == {""}

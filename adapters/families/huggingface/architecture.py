@@ -49,6 +49,13 @@ def length_of_change(config: Any) -> int:
     return min((int(part["original_max_position_embeddings"]) for part in parts), default=UNBOUNDED)
 
 
+def window_of(config: Any) -> int | None:
+    """The number of pieces on each side that some layers attend to (ModernBERT); None if all layers see whole rows."""
+    # NeoMME refuses the attribute, which may vary by layer; ModernBERT's is no key of its dictionary.
+    window = config.to_dict().get("sliding_window") or getattr(config, "sliding_window", None)
+    return window if isinstance(window, int) else None
+
+
 def longest_input(model: Any, tokenizer: Any) -> int:
     """The longest input in subword tokens: the position embeddings, minus RoBERTa's reserve for padding."""
     limit = int(getattr(model.config, "max_position_embeddings", UNBOUNDED))

@@ -56,6 +56,7 @@ def attention_forward(
         query, key, value: (batch, heads, pieces, dim).
         attention_mask: (batch, 1, pieces, pieces) bool, True where attended, or None.
         others: under `UNPADDED`, the rows of a batch without padding; (batch, pieces) is then (1, rounded pieces).
+            Under `sliding_window`, the number of pieces on each side that a piece attends to, plus 1 (ModernBERT).
 
     Returns:
         ((batch, pieces, heads, dim), None).
@@ -69,25 +70,27 @@ def attention_forward(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     # (1, heads, rounded pieces, dim) → (rounded pieces, heads, dim)
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
-    return attend_unpadded(query, key, value, unpadded, scale, dropout)[None], None
+    return attend_unpadded(query, key, value, unpadded, scale, dropout, others.get("sliding_window"))[None], None
 
 
 def attend_unpadded(
-    query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float
-) -> Tensor:
+    query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float,
+    window: int | None = None,
+) -> Tensor:  # fmt: skip
     """softmax(query · keyᵀ · scale), with dropout, · value (Vaswani et al. 2017, eq. 1), within each row of a batch.
 
     Args:
         query, key, value: (rounded pieces, heads, dim).
         unpadded: the layout of the batch's rows.
         dropout: the share of attention weights that is dropped.
+        window: the distance from which a piece is not attended to; None if every piece is.
 
     Returns:
         (rounded pieces, heads, dim); pieces after the real ones have no meaning.
     """
     rows = [unpadded.pad(states).transpose(1, 2) for states in (query, key, value)]  # (batch, heads, pieces, dim)
     attended = functional.scaled_dot_product_attention(
-        rows[0], rows[1], rows[2], attn_mask=unpadded.key_mask(), dropout_p=dropout, scale=scale
+        rows[0], rows[1], rows[2], attn_mask=unpadded.key_mask(window), dropout_p=dropout, scale=scale
     )
     return unpadded.unpad(attended.transpose(1, 2))
 

@@ -247,8 +247,8 @@ def _kind(config: dict[str, Any]) -> PoolingKind | None:
     return KINDS.get(word) if isinstance(word, str) and config.get("include_prompt", True) is not False else None
 
 
-def read_prompts(folder: Path) -> Prompts:
-    """The prompts that a folder's files declare.
+def read_prompts(folder: Path, otherwise: Prompts | None = None) -> Prompts:
+    """The prompts that a folder's files declare, or the given ones if they declare none.
 
     Raises:
         ValueError: the file cannot be read; one line with the remedy.
@@ -257,15 +257,27 @@ def read_prompts(folder: Path) -> Prompts:
     prompts, default = config.get("prompts"), config.get("default_prompt_name")
     texts = prompts.items() if isinstance(prompts, dict) else ()
     named = tuple((name, text) for name, text in texts if isinstance(text, str))
+    if otherwise and not named:
+        return otherwise
     return Prompts(named, default if isinstance(default, str) else "")
 
 
-def read_files(folder: Path) -> dict[str, bytes]:
-    """The files that turn a folder's encoder into a sentence encoder: path → contents, for `write_files`."""
+def read_files(folder: Path, prompts: Prompts) -> dict[str, bytes]:
+    """The files that turn a folder's encoder into a sentence encoder: path → contents, for `write_files`.
+
+    Args:
+        folder: the folder.
+        prompts: the encoder's prompts; a file with them is added if the folder has none.
+    """
     modules = [folder / path for _, path in _parts(folder) if _INSIDE.fullmatch(path)]
     inside = (path for module in modules for path in module.glob("*") if path.suffix in COPIED)
     files = (folder / MODULES, folder / PROMPTS, *folder.glob(TRANSFORMER_CONFIGS), *inside)
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files if path.is_file()}
+    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files if path.is_file()}
+    if not prompts.named or read_prompts(folder).named:
+        return found
+    declared = {"prompts": dict(prompts.named), "default_prompt_name": prompts.default or None}
+    known = _read_json(folder / PROMPTS, dict) or {}
+    return {**found, PROMPTS: json.dumps(known | declared, indent=2).encode()}
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -33,6 +33,7 @@ from meltpoint.adapters.families.huggingface.architecture import (
     position_padding,
     positions_after_padding,
     rows_to_check,
+    window_of,
 )
 from meltpoint.adapters.families.huggingface.configuration import leave_without_labels
 from meltpoint.adapters.families.huggingface.files import fingerprint, locate, weight_files
@@ -80,6 +81,7 @@ class HuggingFaceEncoder(Encoder):
         self.tokenizer = PieceTokenizer(tokenizer, self.max_pieces, _takes_segments(model), prompts)
         self._position_padding = position_padding(model)
         self.separate_above = self._own_change = length_of_change(model.config)
+        self._window = window_of(model.config)
         self._dropout: float | None = None
         self._lora: tuple[Any] | None = None  # in a tuple, so that its weights do not count twice
         self._frozen_below: int | None = None
@@ -192,6 +194,8 @@ class HuggingFaceEncoder(Encoder):
         if self._position_padding is not None:
             positions = unpadded.unpad(positions_after_padding(batch.pieces, self._position_padding))[None]
         more = {"position_ids": positions, UNPADDED: unpadded, **segments}
+        if self._window is not None:  # a mask of four dimensions keeps the family from making one of all pieces' pairs
+            more["attention_mask"] = unpadded.key_mask()
         return tuple(states[0] for states in self._run(input_ids=unpadded.unpad(batch.pieces)[None], **more))
 
     def _run_by_length(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -336,7 +340,7 @@ class HuggingFaceEncoder(Encoder):
 
     def _take_up_short_cuts(self) -> None:
         """Enable the faster variants that give the same hidden states on two rows."""
-        batch = self._batch("a b c", "a")
+        batch = self._batch("a b c" + " a" * (self._window or 0), "a")
         if batch.places is None:
             return
         unpadded = Unpadded(batch.places, batch.lengths)
@@ -347,11 +351,9 @@ class HuggingFaceEncoder(Encoder):
     def _runs_without_padding(self, batch: Batch, unpadded: Unpadded) -> bool:
         """True if the family can read rows concatenated without padding.
 
-        Its attention must be ours and must see whole rows; two short rows would not reveal a window.
+        Its attention must be ours, also where it sees a window of a row; the first row exceeds that window.
         """
-        config, parameters = self.model.config.to_dict(), inspect.signature(self.model.forward).parameters
-        windows = ("sliding_window", "local_attention", "attention_window")
-        if any(config.get(name) for name in windows) or "position_ids" not in parameters:
+        if "position_ids" not in inspect.signature(self.model.forward).parameters:
             return False
         if not self.model.is_backend_compatible():  # its attention is not ours
             return False
@@ -391,8 +393,9 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
     folder, revision = locate(reference)
     digest = fingerprint(reference, folder)
     model, tokenizer = read(folder, reference.word, torch.float32)
-    pooling, prompts = configuration.read_pooling(folder) or reference.pooling, configuration.read_prompts(folder)
-    files = configuration.read_files(folder)
+    pooling = configuration.read_pooling(folder) or reference.pooling
+    prompts = configuration.read_prompts(folder, reference.prompts)
+    files = configuration.read_files(folder, prompts)
     encoder = HuggingFaceEncoder(model, tokenizer, digest, revision, pooling, prompts, files)
     encoder.native = TransformersHead(model.config, folder)
     return encoder

@@ -279,6 +279,7 @@ HUB_FILES = (
     "README.md",
 )
 
+COMMIT = re.compile(r"[0-9a-f]{40}")
 ASK_SECONDS = 20
 """Timeout of the request for the newest commit; downloads use the hub client's timeouts and retries."""
 
@@ -286,8 +287,8 @@ ASK_SECONDS = 20
 def snapshot(reference: EncoderReference) -> Path:
     """The folder of a hub encoder in the local cache, named by its commit.
 
-    With a revision, a cached copy is used without network access. Without a revision, the newest commit is looked up
-    first; if the hub cannot be reached, the cached copy is used.
+    With a commit, a cached copy is used without network access. The commit of a branch or tag, or the newest one
+    without a revision, is looked up first; if the hub cannot be reached, the cached copy is used.
 
     Raises:
         ValueError: the files are not available; one line with the remedy.
@@ -296,16 +297,15 @@ def snapshot(reference: EncoderReference) -> Path:
     from huggingface_hub import errors
 
     cached = _cached(reference)
-    if cached is not None and reference.revision is not None:
+    if cached is not None and COMMIT.fullmatch(reference.revision or ""):
         return cached
     what = f"Encoder '{reference.word}': {reference.source}"
     try:
         # Without a network this request fails at once; a download would retry, and log it, for half a minute.
-        commit = huggingface_hub.model_info(reference.source, revision=reference.revision, timeout=ASK_SECONDS).sha
+        huggingface_hub.model_info(reference.source, revision=reference.revision, timeout=ASK_SECONDS)
         folder = huggingface_hub.snapshot_download(
-            reference.source, revision=commit, allow_patterns=list(HUB_FILES)
+            reference.source, revision=reference.revision, allow_patterns=list(HUB_FILES)
         )  # fmt: skip
-        return Path(folder)
     except errors.GatedRepoError as error:
         raise ValueError(f"{what} is gated; accept its terms on the hub and set HF_TOKEN.") from error
     except errors.RepositoryNotFoundError as error:
@@ -321,6 +321,13 @@ def snapshot(reference: EncoderReference) -> Path:
             f"{what} is not in the local cache and the hub cannot be reached ({first_line(error)}); connect once, "
             f"point HF_HOME at a cache that holds it, or name a folder as hf:FOLDER."
         ) from error
+    if not weight_files(Path(folder)):
+        raise ValueError(
+            f"{what} has no safetensors at {reference.revision or 'its newest commit'}, and pickled weights are never "
+            f"read; name a revision that has them. The hub's conversion is often an open pull request, as in "
+            f"{reference.word.partition('@')[0]}@refs/pr/1: look under Community on the model's page."
+        )
+    return Path(folder)
 
 
 def _cached(reference: EncoderReference) -> Path | None:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,6 +86,12 @@ def read_tokenizer(folder: Path, word: str) -> Any:
             folder, trust_remote_code=False, local_files_only=True
         )
     except Exception as error:  # tokenizers raises a plain Exception for a damaged tokenizer.json
+        models = [] if (folder / "tokenizer.json").is_file() else sorted(folder.glob("*.model"))
+        if models and find_spec("sentencepiece") is None:  # transformers' own error asks for tiktoken
+            raise ValueError(
+                f"{word}: its tokenizer is {models[0].name}, which transformers reads with sentencepiece. "
+                "pip install sentencepiece."
+            ) from error
         raise ValueError(
             f"{word}: its tokenizer cannot be read ({first_line(error)}). Save it again next to the weights."
         ) from error
@@ -150,4 +157,4 @@ def load_tokenizer(reference: EncoderReference) -> PieceTokenizer:
     named = files.longest_input(folder)
     positions = int(getattr(config, "max_position_embeddings", files.UNKNOWN_LENGTH))
     longest = positions if named is None else min(named, positions)
-    return PieceTokenizer(tokenizer, longest, token_types=False, prompts=read_prompts(folder))
+    return PieceTokenizer(tokenizer, longest, token_types=False, prompts=read_prompts(folder, reference.prompts))
