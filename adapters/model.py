@@ -128,6 +128,11 @@ class AdaptedModel(nn.Module):
         assert covered == trained, "a parameter is in no layer group"
         return groups
 
+    @property
+    def encoder_size(self) -> int:
+        """The number of weights of the loaded encoder."""
+        return sum(own.numel() for own in self._pretrained[0].parameters())
+
     def encoder_sizes(self) -> list[int]:
         """The number of weights of each layer group that may train, with the encoder's whole embedding table."""
         groups = self.layer_groups()[:-1] if self.frozen else self._pretrained[0].layer_groups()

@@ -110,7 +110,7 @@ class Mode:
         trains_encoder: whether the encoder trains in any phase.
         default_heads: the heads if none is named.
         phases: complete setting → phases of training.
-        verb: the recommendation to use it, such as "Fine-tune it".
+        verb: the recommendation to use it, such as "Fine-tune {}", with the encoder in the braces.
         hue: its colour in plots, as a hue from 0 to 1.
         rung: its place among all modes by the cost of a trial, the cheapest first.
         adapt: changes a trial's own copy of the encoder before training, from the complete setting: it adds weights, or

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from meltpoint.adapters import modes
 from meltpoint.reports.formats import bounds_text, symbol
 from meltpoint.reports.statistics.comparison import ALPHA, MARGIN, Comparison
 from meltpoint.reports.statistics.resampling import holm
@@ -28,12 +29,6 @@ from meltpoint.tasks.core.scoring import difference_text, score_text
 from meltpoint.tasks.core.wording import some
 
 Certainty = Literal["sure", "provisional", "level"]
-
-FROZEN = ("feature_extraction",)
-"""The modes that do not train the encoder."""
-VERBS = {
-    "feature_extraction": "Freeze", "fine_tuning": "Fine-tune", "stack_and_finetune": "Stack, then fine-tune",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -198,7 +193,8 @@ class Recommendation:
     def _action(self, standing: Standing) -> str:
         head = standing.cell.header
         what = head.encoder if self.several else "it"
-        return f"{VERBS[head.mode]} {what}" if head.mode in VERBS else f"Take {head.mode} of {head.encoder}"
+        known = head.mode in modes.names()
+        return modes.get(head.mode).verb.format(what) if known else f"Take {head.mode} of {head.encoder}"
 
     def _score(self, standing: Standing) -> str:
         return score_text(standing.score.mean, self.metric)
@@ -357,13 +353,13 @@ class _Field:
 
 
 def _cost(one: Standing) -> tuple[float, int]:
-    """Seconds to train a mode; if unknown, its place in the papers' order, ❄ first."""
+    """Seconds to train a mode; if unknown, its place by cost."""
     return (one.seconds or 0.0, place_of(one.mode))
 
 
 def _trains(one: Standing) -> bool:
     """True if the mode trains the encoder."""
-    return one.mode not in FROZEN
+    return one.mode not in modes.names() or modes.get(one.mode).trains_encoder
 
 
 def _group(one: Standing) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from meltpoint.adapters import modes
 from meltpoint.reports.formats import difference_over_seeds, interval_text, symbol, title
 from meltpoint.reports.statistics.comparison import Comparer, Comparison, adjusted
 from meltpoint.sweeps.ledger.records import CellKey
@@ -246,8 +247,6 @@ def numbered(row: TableRow, footnotes: dict[str, int]) -> TableRow:
 
 
 FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetune"
-ORDER = (FROZEN, TUNED, STACKED)
-"""Order of the rows of modes; a difference subtracts the earlier mode."""
 
 Comparable = Mapping[tuple[ModeVariant | EnsembleOf, str], CellSummary | Ensemble]
 """(row key, task) → a cell, or an ensemble of cells, of one encoder."""
@@ -313,8 +312,8 @@ def _with_interval(delta: Delta | None) -> TableEntry | None:
 
 
 def place_of(mode: str) -> int:
-    """A mode's place in `ORDER`; others come after all of them."""
-    return ORDER.index(mode) if mode in ORDER else len(ORDER)
+    """A mode's place among the rows, the cheapest first; a difference subtracts the earlier mode."""
+    return modes.get(mode).rung if mode in modes.names() else len(modes.names())
 
 
 def in_one_table(deltas: Sequence[Delta]) -> tuple[Delta, ...]:

@@ -24,9 +24,12 @@ KINDS = {
 
 COST_NOTE = (
     "Seconds are those in which workers were busy; trials that train side by side share them. GPU-hours: seconds × the "
-    "share of a GPU. Peak memory: the highest of any trial. One run: the best "
-    "setting's epochs, the median over its finals, without set-up; with cached hidden states, without computing them."
+    "share of a GPU. Peak memory: the highest of any trial. Next task adds: the weights to keep for each further task "
+    "on the same encoder. One run: the best setting's epochs, the median over its finals, without set-up; with cached "
+    "hidden states, without computing them."
 )
+BYTES_OF_A_WEIGHT = 4
+"""Weights are kept in float32."""
 PARETO_NOTE = (
     "The Pareto set has every cell, unless another is at least as good in score and cost and better in one. It uses "
     "the means alone: if intervals overlap, other seeds may give another set."
@@ -107,7 +110,7 @@ def _trade_off(encoder: str, task: str, cells: Sequence[CellSummary]) -> TradeOf
 def cost_rows(summary: SweepSummary) -> list[list[str]]:
     """The table of costs as text: its heads, then one row per cell."""
     names = ["encoder", "mode", "task", *(["variant"] if summary.has_variants else [])]
-    heads = ["search", "finals", "GPU-hours", "peak memory", "numbers trained", "one run"]
+    heads = ["search", "finals", "GPU-hours", "peak memory", "weights trained", "next task adds", "one run"]
     rows = [[*name_of(cell, len(names)), *cost_texts(cell.cost)] for cell in summary.cells]
     return [[*names, *heads], *rows]
 
@@ -125,9 +128,14 @@ def cost_texts(cost: CellCost) -> list[str]:
         seconds_text(cost.search_seconds), seconds_text(cost.final_seconds),
         f"{cost.gpu_hours:.3g}",
         NOTHING if peak is None else f"{peak / 1e9:.2f} GB",
-        NOTHING if trained is None else counted(trained),
+        NOTHING if trained is None else f"{counted(trained)}{_share(trained, cost.model_parameters)}",
+        NOTHING if trained is None else f"{trained * BYTES_OF_A_WEIGHT / 1e6:.3g} MB",
         NOTHING if run is None else seconds_text(run),
     ]  # fmt: skip
+
+
+def _share(trained: int, total: int | None) -> str:
+    return "" if not total else f" ({100 * trained / total:.2g} %)"
 
 
 def seconds_text(seconds: float) -> str:

@@ -99,6 +99,10 @@ MODES = {
     "feature_extraction": "feature extraction",
     "fine_tuning": "fine-tuning",
     "stack_and_finetune": "stack-and-finetune",
+    "lora": "LoRA",
+    "lp_ft": "LP-FT",
+    "norm_bias": "norms and biases",
+    "top_k": "top layers",
 }
 
 

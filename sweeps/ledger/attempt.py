@@ -68,6 +68,7 @@ class Attempt(ResourceUse):
             no worker built the model.
         trained_parameters: the number of parameters that its plan trains: the task parameters, and the encoder's layer
             groups that are open in any epoch (the whole subword embedding table, if its group is).
+        model_parameters: the number of all parameters, of encoder and head; None in records of older versions.
         micro_batch_size: the most rows that went through the model at once, if a batch of the setting did not fit the
             GPU. The gradients are those of the full batch; the last bits and the dropout masks differ. None: batches
             were not split.
@@ -82,6 +83,7 @@ class Attempt(ResourceUse):
     storage_notes: list[str] = Field(default_factory=list)
     task_parameters: Count | None = None
     trained_parameters: Count | None = None
+    model_parameters: Count | None = None
     micro_batch_size: int | None = None
     resumed_after_epochs: int = 0
     seconds_before: Seconds = 0.0

@@ -123,6 +123,7 @@ class CellCost:
         peak_memory_bytes: the largest peak of any trial; None if unknown for all.
         peak_memory_kinds: the kinds of memory counted.
         trained_parameters: the number of parameters that the best setting trains; None if its record does not have it.
+        model_parameters: the number of all parameters of its model; None if its record does not have it.
         seconds_of_a_final: the time to train the best setting once and score dev after each epoch: the median over its
             finals, without set-up, or its search trial before any final. Trials that train side by side split each
             epoch's time evenly. Computing cached hidden states is not included.
@@ -135,6 +136,7 @@ class CellCost:
     peak_memory_bytes: int | None = None
     peak_memory_kinds: tuple[MemoryKind, ...] = ()
     trained_parameters: int | None = None
+    model_parameters: int | None = None
     seconds_of_a_final: float | None = None
 
     @property
@@ -167,6 +169,7 @@ def cell_cost(
         peak_memory_bytes=max(peaks, default=None),
         peak_memory_kinds=tuple(sorted({record.peak_memory_kind for record in ran if record.peak_memory_kind})),
         trained_parameters=best.trained_parameters if best else None,
+        model_parameters=best.model_parameters if best else None,
         seconds_of_a_final=statistics.median(run_seconds) if run_seconds else None,
     )  # fmt: skip
 

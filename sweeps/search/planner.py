@@ -132,20 +132,18 @@ class Planner:
         progress.again.remove(trial)
         return trial
 
-    def next_together(self, slots: int, mixes_seeds: bool = False) -> list[Trial] | Wait | Done:
+    def next_together(self, slots: int) -> list[Trial] | Wait | Done:
         """The next trial and further trials of its cell that train with it as a bundle; marks all of them as begun.
 
         Args:
             slots: number of workers; bundles are kept small enough that no worker idles.
-            mixes_seeds: whether bundles of different seeds are faster than single trials, as on a GPU.
         """
         first = self.next()
         if isinstance(first, str):
             return first
         self.begin(first)
         together, cell = [first], self.cells[first.cell].cell
-        finals = LARGEST_BUNDLE if mixes_seeds and can_bundle(cell) else 1
-        size = finals if first.role != "search" else self.search_bundle(cell, slots)
+        size = 1 if first.role != "search" else self.search_bundle(cell, slots)
         size = 1 if first.id in self.alone else size
         while len(together) < size:
             other = self._next_beside(first)

@@ -15,8 +15,6 @@ from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking.saved_views import Chart, Column, View
 
-HUES = {"feature_extraction": 0.58, "fine_tuning": 0.05, "stack_and_finetune": 0.78}
-"""Mode → hue: blue, orange, violet."""
 OTHER_HUE = 0.36
 GOLDEN = 0.618034
 """Golden-ratio steps spread any number of trials evenly over the lightness range."""
@@ -62,7 +60,8 @@ def colour(mode: str, number: int | None = None) -> str:
         number: the trial's number; None for a cell's run, which has the middle lightness.
     """
     lightness = 0.48 if number is None else 0.32 + 0.36 * (number * GOLDEN % 1.0)
-    parts = colorsys.hls_to_rgb(HUES.get(mode, OTHER_HUE), lightness, 0.72)
+    hue = modes.get(mode).hue if mode in modes.names() else OTHER_HUE
+    parts = colorsys.hls_to_rgb(hue, lightness, 0.72)
     return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
 
 

@@ -26,8 +26,7 @@ from meltpoint.sweeps.ledger.records import Cause
 from meltpoint.sweeps.storage.object_store import StoreError
 
 RETRIES: Mapping[Cause, int] = {"setting": 0, "input": 0, "worker": 3, "memory": 2, "disk": 0}
-"""Retries of a trial in one command: machines may be preempted repeatedly, and memory is scarce until others end. For a
-full disk, the trial waits for space instead."""
+"""Retries of a trial in one command: machines may be preempted repeatedly, and memory is scarce until others end."""
 
 TOGETHER_AFTER = 1
 """Number of lost workers up to which trials that trained side by side do so again; after that, each trains alone."""

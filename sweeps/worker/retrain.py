@@ -14,7 +14,7 @@ from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.compatibility import check_mode, check_possible
 from meltpoint.adapters.exported_model import save_folder
 from meltpoint.adapters.families.reference import encoder_word, short_name
-from meltpoint.adapters.hardware import Precision, claim_device
+from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation
@@ -22,11 +22,9 @@ from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError, TrialState
 from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.space import Space, is_one_point
-from meltpoint.sweeps.ledger.predictions import ScoredExamples, read_scored
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.space_rules import with_word_tokenizer
-from meltpoint.sweeps.worker.finalist_scoring import predict_test, restore, save_predictions
-from meltpoint.sweeps.worker.fitness import input_notes
+from meltpoint.sweeps.worker.finalist_scoring import predict_test, restore
 from meltpoint.sweeps.worker.recorded import (
     Circumstances,
     checked_provenance,
@@ -41,34 +39,10 @@ from meltpoint.tasks import get
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import DataSpec, Example, Kind
+from meltpoint.tasks.core.task import DataSpec, Example
 
 OnExamples = tuple[Evaluation, list[Example]]
 """A model's output on a split, and the split's examples."""
-
-
-@dataclass(frozen=True)
-class TrainedModel:
-    """The model trained from an exported setting, for its card.
-
-    Attributes:
-        order: the order that was trained.
-        kind: the kind of task.
-        train_examples, dev_examples: sizes of the splits.
-        input_notes: effects of the length limit on the inputs, one line each.
-        precision: of the forward passes.
-        provenance: the file's own, with the scores of the sweep's finals.
-        code: Meltpoint's version and digest.
-    """
-
-    order: Order
-    kind: Kind
-    train_examples: int
-    dev_examples: int
-    input_notes: tuple[str, ...]
-    precision: Precision
-    provenance: Mapping[str, Any]
-    code: str
 
 
 @dataclass(frozen=True)
@@ -76,17 +50,12 @@ class Retrained:
     """The result of training an exported setting again.
 
     Attributes:
-        model: the trained model.
-        predictions: split → the kept model's predictions on it: dev, and an opened test split with labels. Empty if no
-            model is kept.
         dev: the task's metric at the best epoch.
         test: the task's metric on test; None if it was not requested or cannot be computed.
         recorded: the dev score that the file records for this seed, or None.
         reasons: differences from the file's record, if the scores differ.
     """
 
-    model: TrainedModel
-    predictions: Mapping[str, ScoredExamples]
     metric: str
     dev: float
     test: float | None
@@ -163,12 +132,9 @@ def retrain(
         trained = restore([order]) if with_test or out is not None else None
         opened = _on_test(order, trained) if trained is not None and with_test else None
         test = None if opened is None else opened[0].metrics.get(trainer.data.task.metric)
-        predictions: dict[str, ScoredExamples] = {}
         if trained is not None and out is not None:
             kept = {"trained_from": path, "seed": order.seed, "dev": trial.best[0], "test": test}
             _keep(order, trained, out, kept, plain)
-            predictions = _predictions(trained, opened if test is not None else None, Path(folder))
-        model = _described(order, trainer, facts)
     seed = order.seed
     recorded, dev, metric = recorded_dev(facts, seed), trial.best[0], trainer.data.task.metric
     now = Circumstances(code_version(), versions(), hardware_record(trainer).model_dump())
@@ -177,7 +143,7 @@ def retrain(
     if recorded not in (None, dev) and (chosen := _chosen_before(trial, facts, seed, metric)) is not None:
         changed = f"the epoch of the result: {chosen}, in the first phase, as earlier versions chose → {trial.best[1]}"
         why = (changed, *why)
-    return Retrained(model, predictions, metric, dev, test, seed, order.setting, recorded, why)
+    return Retrained(metric, dev, test, seed, order.setting, recorded, why)
 
 
 def _chosen_before(trial: TrialState, facts: Mapping[str, Any], seed: int, metric: str) -> int | None:
@@ -205,31 +171,6 @@ def _on_test(order: Order, trained: Trainer) -> OnExamples:
     opened = open_test(order.data)
     (result,) = predict_test(order, trained, opened)
     return result, opened.examples
-
-
-def _predictions(trained: Trainer, on_test: OnExamples | None, folder: Path) -> dict[str, ScoredExamples]:
-    """Split → the predictions on it, written to files and read back as for finals.
-
-    Args:
-        folder: the folder for the files.
-    """
-    (on_dev,) = trained.evaluate_dev()
-    found = {"dev": (on_dev, trained.data.dev_examples)} | ({} if on_test is None else {"test": on_test})
-    scored = {}
-    for split, (result, examples) in found.items():
-        path = folder / f"{split}.jsonl"
-        save_predictions(path, trained, result, examples)
-        scored[split] = read_scored(path, trained.data.task.kind)
-    return scored
-
-
-def _described(order: Order, trainer: Trainer, facts: Mapping[str, Any]) -> TrainedModel:
-    data = trainer.data
-    notes = input_notes(data, int(order.setting["max_pieces"]), trainer.model.encoder.max_pieces)
-    return TrainedModel(
-        order, data.task.kind, data.train.examples, data.dev.examples, tuple(notes), trainer.precision, facts,
-        code_version(),
-    )  # fmt: skip
 
 
 def _keep(order: Order, trained: Trainer, out: Path, facts: Mapping[str, Any], plain: bool) -> None:

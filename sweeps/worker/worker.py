@@ -310,6 +310,7 @@ def _begun(trainer: Trainer, orders: Sequence[Order], past: Resumed, notes: Sequ
         hardware=hardware_record(trainer), trained_together=len(orders),
         input_notes=input_notes(trainer.data, limit, trainer.model.encoder.max_pieces), storage_notes=list(notes),
         task_parameters=own, trained_parameters=own + trained_of_encoder(trainer),
+        model_parameters=own + trainer.model.encoder_size,
         resumed_after_epochs=len(past.epochs), seconds_before=past.seconds, micro_batch_size=trainer.micro_batch,
     )  # fmt: skip
 

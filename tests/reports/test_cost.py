@@ -93,7 +93,7 @@ def test_cells_without_finals_have_no_point_and_no_row_of_one_cell_alone(make_ce
 def test_the_report_has_a_row_a_cell_with_what_hardware_told(cells, make_sweep) -> None:
     summary = make_sweep(*cells)
     heads, ice, fire, both, *_ = cost_rows(summary)
-    assert heads[3:] == ["search", "finals", "GPU-hours", "peak memory", "numbers trained", "one run"]
+    assert heads[3:] == ["search", "finals", "GPU-hours", "peak memory", "weights trained", "next task adds", "one run"]
     assert ice[3:] == ["1 min", "2 min", "0", NOTHING, NOTHING, "2 s"]
     assert fire[3:] == ["1 min", "2 min", "0", "3.21 GB", "109 483 778", "40 s"]
     assert both[5:7] == ["0", "3.21 GB"]

@@ -95,14 +95,6 @@ def test_a_published_setting_that_did_not_finish_in_the_search_answers_nothing(w
     assert [planner.answer(progress, proposal) for proposal in planner.missing_defaults(progress)] == [None, None]
 
 
-def test_those_of_a_frozen_encoder_train_together_and_never_with_the_finals(wanted, cell, make_record):
-    planner = searched(wanted, cell, make_record, best_is(2))
-    together = [planner.next_together(1, mixes_seeds=True) for _ in range(2)]
-    assert [[(p.role, p.seed) for p in one] for one in together] == [
-        [("final", 0), ("final", 1)], [("default", 0), ("default", 1)]
-    ]  # fmt: skip
-
-
 def test_they_follow_a_time_budget_that_ended_the_search(wanted, cell, make_record):
     planner = Planner(wanted, [replace(cell, trials=9)], [])
     for number in range(2):

@@ -292,14 +292,6 @@ def test_tpe_is_told_results_at_least_three_times_in_a_search(spec, cells, make_
     assert sum(len(roles) for roles in search) == 32
 
 
-def test_finals_of_a_frozen_cell_train_together_over_their_seeds_where_that_gains(spec, cells, make_record):
-    for gains, count in ((True, 5), (False, 1)):
-        planner = planned(spec, frozen_only(cells), trials=1, seeds=5)
-        planner.end(make_record(planner.next_together(1)[0]))
-        finals = planner.next_together(1, mixes_seeds=gains)
-        assert [(proposal.role, proposal.seed) for proposal in finals] == [("final", seed) for seed in range(count)]
-
-
 def test_a_cell_with_early_stopping_trains_its_trials_one_by_one(spec, cells):
     (cell,) = frozen_only(cells)
     space = cell.space.with_overrides(["early_stopping={grace_epochs: 1}"])
