@@ -20,7 +20,7 @@ from meltpoint.tests.house.documented_commands import Line, commands, inline_com
 from meltpoint.tests.house.test_docs import ROOT
 
 KNOWN = {
-    "task": lambda: tasks.names(), "mode": lambda: modes.names(), "analysis": lambda: analyses.names(),
+    "task": lambda: tasks.names(), "mode": lambda: [*modes.names(), modes.LADDER], "analysis": lambda: analyses.names(),
     "spec": spec_files.shipped,
 }  # fmt: skip
 """Parameter → the names that it takes, beside files and placeholders in capitals."""

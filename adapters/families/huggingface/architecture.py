@@ -143,3 +143,17 @@ def _first_beside(name: str, first: Mapping[str, int]) -> int:
         if near:
             return min(near)
     return 0
+
+
+def layer_stack(model: nn.Module) -> nn.ModuleList:
+    """The list of the transformer's layers: the list with most of the weights."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return max(lists, key=lambda modules: sum(parameter.numel() for parameter in modules.parameters()))
+
+
+def make_dropouts_real(model: nn.Module) -> None:
+    """Insert a dropout wherever a ratio of 0 made a family build an identity instead (ModernBERT's `out_drop`)."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Identity) and "drop" in name:
+                setattr(parent, name, nn.Dropout(0.0))

@@ -28,8 +28,10 @@ from meltpoint.adapters.families.huggingface import attention as transformers_at
 from meltpoint.adapters.families.huggingface.architecture import (
     UNBOUNDED,
     find_groups,
+    layer_stack,
     length_of_change,
     longest_input,
+    make_dropouts_real,
     position_padding,
     positions_after_padding,
     rows_to_check,
@@ -88,7 +90,7 @@ class HuggingFaceEncoder(Encoder):
         self.padding_free = self._leaves_out = self._always_masks = False
         rows = rows_to_check(model, self.tokenizer, tokenizer)
         alone = self._read_plainly(rows)
-        _make_dropouts_real(model)
+        make_dropouts_real(model)
         self.eval()
         if model.is_backend_compatible():
             model.set_attn_implementation(transformers_attention.register())
@@ -126,7 +128,7 @@ class HuggingFaceEncoder(Encoder):
 
     def freeze_below(self, layer: int) -> bool:
         """See `Encoder.freeze_below`; the shortcut is compared with the full computation on two rows."""
-        if len(_layer_stack(self.model)) != self.layers - 1 or self.separate_above < UNBOUNDED:
+        if len(layer_stack(self.model)) != self.layers - 1 or self.separate_above < UNBOUNDED:
             return False
         self.eval()
         batch = self._batch("a b c", "a")
@@ -139,7 +141,7 @@ class HuggingFaceEncoder(Encoder):
 
     def top_from(self, batch: Batch, states: Tensor, layer: int) -> Tensor:
         """`top`, with the layers above `layer` alone; transformers' own code calls them, on the given states."""
-        stack, unpadded = _layer_stack(self.model), self._unpadded(batch)
+        stack, unpadded = layer_stack(self.model), self._unpadded(batch)
         given = states if unpadded is None else unpadded.unpad(states)[None]
         name = next(name for name, module in self.model.named_modules() if module is stack)
         hook = stack[layer].register_forward_pre_hook(lambda _, inputs: (given, *inputs[1:]))
@@ -154,7 +156,7 @@ class HuggingFaceEncoder(Encoder):
         """Set training mode, except for layers that are frozen for good (`freeze_below`)."""
         super().train(mode)
         if mode and self._frozen_below is not None:
-            upper = {id(own) for layer in _layer_stack(self.model)[self._frozen_below :] for own in layer.modules()}
+            upper = {id(own) for layer in layer_stack(self.model)[self._frozen_below :] for own in layer.modules()}
             for module in self.modules():
                 module.training = id(module) in upper
         return self
@@ -364,7 +366,7 @@ class HuggingFaceEncoder(Encoder):
     def _can_leave_out(self, batch: Batch, unpadded: Unpadded) -> bool:
         """True if the top layer can be restricted to the first position (`cls_only`)."""
         expected = self.top(batch)[:, 0]
-        top = _layer_stack(self.model)[-1]
+        top = layer_stack(self.model)[-1]
         if not attention.adopt(top):
             return False
         found = self._run_unpadded(batch, replace(unpadded, cls_only=True))[-1]
@@ -405,23 +407,9 @@ def _collated(rows: Sequence[Row], tokenizer: PieceTokenizer) -> Batch:
     return collate(rows, range(len(rows)), tokenizer.pad_piece, "sentence_classification")
 
 
-def _layer_stack(model: nn.Module) -> nn.ModuleList:
-    """The list of the transformer's layers: the list with most of the weights."""
-    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-    return max(lists, key=lambda modules: sum(parameter.numel() for parameter in modules.parameters()))
-
-
 def _without_lora(name: str) -> str:
     """The name of a parameter before LoRA's matrices were added: that of the layer's own weight."""
     return re.sub(r"\.lora_[AB]\.default\.weight$", ".weight", name).replace(".base_layer.", ".")
-
-
-def _make_dropouts_real(model: nn.Module) -> None:
-    """Insert a dropout wherever a ratio of 0 made a family build an identity instead (ModernBERT's `out_drop`)."""
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, nn.Identity) and "drop" in name:
-                setattr(parent, name, nn.Dropout(0.0))
 
 
 def _takes_segments(model: Any) -> bool:
