@@ -223,7 +223,8 @@ class _Card:
         final = self.final
         fingerprint = self.cell.header.encoder_fingerprint or final.encoder_fingerprint or "not recorded"
         yield f"Sweep `{self.summary.name}`, trial `{final.id}`, seed {final.seed}, epoch {final.best_epoch}."
-        yield f"Encoder {self.cell.header.encoder_revision or self.encoder.title}, fingerprint of its files `{fingerprint}`."
+        name = self.cell.header.encoder_revision or self.encoder.title
+        yield f"Encoder {name}, fingerprint of its files `{fingerprint}`."
         if final.hardware is not None:
             threads = some(final.hardware.threads, "thread")
             yield f"Trained on {final.hardware.name} ({final.hardware.device}, {threads}, {final.hardware.precision})."
