@@ -161,7 +161,7 @@ def _cells(summary: SweepSummary) -> str:
 def _cost(summary: SweepSummary) -> list[str]:
     """The section on costs: the cost of each cell, and the Pareto sets of score and cost."""
     heads, *rows = ([*map(_plain, row)] for row in cost_rows(summary))
-    parts = ["## Cost", _table_tables(heads, rows, "l" * len(_names(summary)) + "r" * 6), _bullets(cost_notes(summary))]
+    parts = ["## Cost", _table_tables(heads, rows, "l" * len(_names(summary)) + "r" * 7), _bullets(cost_notes(summary))]
     heads, *rows = ([*map(_plain, row)] for row in pareto_rows(summary))
     return [*parts, *([_table_tables(heads, rows, "llll"), _bullets([PARETO_NOTE])] if rows else [])]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from meltpoint.tasks.core import conll
 from meltpoint.tasks.core.conll import read_columns
-from meltpoint.tasks.core.files import is_file, is_folder, without_suffix
+from meltpoint.tasks.core.files import exists, is_file, is_folder, regular, without_suffix
 from meltpoint.tasks.core.kinds import TAGS, WORDS
 from meltpoint.tasks.core.rows import SPLIT, parts_of, read_records
 from meltpoint.tasks.core.task import Split
@@ -63,6 +63,8 @@ def _places(path: Path) -> Iterator[Place]:
     if is_file(path):
         yield Place(path, _split_of(path))
         return
+    if exists(path) and not is_folder(path):
+        regular(path)  # it is not: the error names the kind
     if not is_folder(path):
         raise ValueError(f"{path} is missing. Name the files of your data, such as train.csv and dev.csv.")
     if _has_classes(path):

@@ -156,6 +156,8 @@ def test_every_mode_and_head_loads_again(make_trainer: Make, tmp_path: Path, mod
     save(trainer, mode, head, tmp_path)
     model = load_folder(str(tmp_path))
     ours, loaded = trainer.model.state_dict(), model.model.state_dict()
+    if mode == "lora":  # its encoder is merged: test_ladder compares the predictions
+        ours = {name: tensor for name, tensor in ours.items() if not name.startswith("encoder.")}
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in ours.items())
     if kind == "sequence_labelling":
         assert [len(labels) for labels in model.predict([["the", "old", "harbour"], []])] == [3, 0]

@@ -17,13 +17,14 @@ from meltpoint.reports.statistics.cost import (
     Point,
     cost_notes,
     cost_rows,
+    cost_texts,
     pareto,
     pareto_rows,
     seconds_text,
     trade_offs,
 )
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.cost import NOTHING
+from meltpoint.sweeps.results.cost import NOTHING, CellCost
 from meltpoint.sweeps.results.summary import CellSummary
 
 ICE, FIRE, BOTH = "feature_extraction", "fine_tuning", "stack_and_finetune"
@@ -94,13 +95,19 @@ def test_the_report_has_a_row_a_cell_with_what_hardware_told(cells, make_sweep) 
     summary = make_sweep(*cells)
     heads, ice, fire, both, *_ = cost_rows(summary)
     assert heads[3:] == ["search", "finals", "GPU-hours", "peak memory", "weights trained", "next task adds", "one run"]
-    assert ice[3:] == ["1 min", "2 min", "0", NOTHING, NOTHING, "2 s"]
-    assert fire[3:] == ["1 min", "2 min", "0", "3.21 GB", "109 483 778", "40 s"]
+    assert ice[3:] == ["1 min", "2 min", "0", NOTHING, NOTHING, NOTHING, "2 s"]
+    assert fire[3:] == ["1 min", "2 min", "0", "3.21 GB", "109 483 778", "438 MB", "40 s"]
     assert both[5:7] == ["0", "3.21 GB"]
     section = report(summary, "md").partition("## Cost\n")[2].partition("\n## ")[0]
     assert "| minilm | sst2 | test | ❄ feature_extraction 81.0 (2 s), 🔥 fine_tuning 91.0 (40 s) |" in section
     assert "Peak memory is of tensors on the GPU." in section
     assert "other seeds may give another set" in section
+
+
+def test_the_share_of_the_weights_that_train_is_told_where_the_whole_is_known() -> None:
+    assert cost_texts(CellCost(trained_parameters=664_322, model_parameters=22_600_000))[4:6] == [
+        "664 322 (2.9 %)", "2.66 MB",
+    ]  # fmt: skip
 
 
 def test_a_short_time_has_a_decimal() -> None:

@@ -1,0 +1,77 @@
+"""Planted faults are found: wrong labels by a probe, near-duplicates by MinHash; sound examples are not."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from meltpoint.adapters import encoders
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions
+from meltpoint.reports.analyses.core.states import split_states
+from meltpoint.reports.analyses.suspects import ANALYSIS, label_margins, near_duplicates, residuals
+from meltpoint.tasks.core.splits import load_training_data
+from meltpoint.tasks.core.task import DataSpec
+
+
+def sst2(shared: Path, examples: int) -> list:
+    return load_training_data(DataSpec("sst2", str(shared / "data"), examples, is_test_closed=True)).train
+
+
+TOPICS = "yahoo:society_culture+science_mathematics"
+
+
+@pytest.mark.slow
+def test_of_a_hundred_planted_wrong_labels_most_are_among_the_first_hundred(minilm: Path, shared: Path):
+    train = load_training_data(DataSpec(TOPICS, str(shared / "data"), 2000, is_test_closed=True)).train
+    encoder = encoders.load(encoders.resolve(f"hf:{minilm}", "sentence_classification"))
+    states = split_states(encoder, "sentence_classification", train)
+    labels = np.array([example.label for example in train])
+    planted = np.random.default_rng(0).choice(len(labels), 100, replace=False)
+    labels[planted] = 1 - labels[planted]
+    margins, best = label_margins(states, labels)
+    first = np.argsort(margins)[:100]
+    assert len(set(first) & set(planted)) >= 60
+    assert all(best[index] == 1 - labels[index] for index in first)
+
+
+def test_a_wrong_label_and_a_wrong_score_are_the_most_suspect():
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 3, 150)
+    states = np.stack([draw.normal(size=(150, 8)), np.eye(3)[labels] @ draw.normal(size=(3, 8)) * 5]).astype(np.float32)
+    states[1] += draw.normal(size=(150, 8))
+    wrong = labels.copy()
+    wrong[7] = (labels[7] + 1) % 3
+    margins, best = label_margins(states, wrong)
+    assert margins.argmin() == 7
+    assert best[7] == labels[7]
+    scores = states[1] @ draw.normal(size=8)
+    scores[9] += 20
+    assert residuals(states, scores)[0].argmin() == 9
+
+
+def test_planted_near_duplicates_are_found_and_sound_pairs_are_not(shared: Path):
+    texts = [example.texts[0] for example in sst2(shared, 3000) if len(example.texts[0]) > 60][:2000]
+    train, others = texts[:1000], texts[1000:]
+    draw = random.Random(0)
+
+    def nearly(text: str) -> str:
+        words = text.split()
+        place = draw.randrange(len(words))
+        return " ".join([*words[:place], words[place] + "s", *words[place + 1 :]]).upper()
+
+    planted = [nearly(text) for text in train[:50]]
+    found = {second: first for first, second, _ in near_duplicates(train, [*planted, *others])}
+    assert sum(found.get(number) == number for number in range(50)) / 50 >= 0.95
+    assert not [number for number in found if number >= 50]
+
+
+def test_the_analysis_writes_a_row_for_each_suspect(tiny_encoder, tiny_task: Path, tmp_path: Path):
+    options = AnalysisOptions(None, None, tmp_path, (tiny_encoder,), (str(tiny_task),), formats=("md", "csv"))
+    table, rows = ANALYSIS.run(options)
+    assert table.read_text(encoding="utf-8").startswith("# Suspect examples")
+    kinds = {line.split(",")[1] for line in rows.read_text(encoding="utf-8").splitlines()[1:]}
+    assert kinds <= {"label", "near-duplicate"}
+    assert kinds
