@@ -23,9 +23,14 @@ def test_the_ladder_runs_from_its_files_to_models_and_every_setting_trains_again
     tiny_encoder, tiny_task: Path, tmp_path: Path
 ):
     storage = ["--storage", str(tmp_path / "runs")]
+    short = {"epochs": 2, "batch_size": 8, "learning_rate": {"choice": [0.001, 0.003]}}
+    sections = {name: {"parameters": short} for name in modes.names()}
+    sections["probe"] = {"parameters": {"probe.c": {"choice": [0.1, 1.0]}}}
+    space = tmp_path / "space.yaml"
+    space.write_text(json.dumps({"modes": sections}), encoding="utf-8")
     done = run([
         *MELTPOINT, "sweep", "--name", "rungs", "--encoder", tiny_encoder, "--mode", "ladder", "--task", str(tiny_task),
-        "--trials", "2", "--seeds", "2", *storage,
+        "--trials", "2", "--seeds", "2", "--space", str(space), *storage,
     ])  # fmt: skip
     assert done.returncode == 0, done.stderr
     summary = summarise(Ledger(tmp_path / "runs" / "rungs"))
