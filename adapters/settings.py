@@ -55,7 +55,9 @@ def parameters(mode: str, head: str, kind: Kind | None = None) -> tuple[Paramete
         ValueError: an unknown mode or head.
     """
     common = [*COMMON, *input_parameters(head, kind), *objective_parameters(head, kind), schedule_parameter()]
-    common += [parameter for trick in tricks.every() if trick.is_schedule for parameter in trick.hyperparameters]
+    unused = modes.get(mode).unused
+    if SCHEDULE not in unused:
+        common += [parameter for trick in tricks.every() if trick.is_schedule for parameter in trick.hyperparameters]
     if modes.get(mode).trains_encoder:
         for trick in encoder_tricks():
             common += [switch(trick), *trick.hyperparameters]
@@ -64,7 +66,6 @@ def parameters(mode: str, head: str, kind: Kind | None = None) -> tuple[Paramete
     own = (
         one for one in heads.get(head).hyperparameters if kind is None or kinds.get(kind).is_pair or not one.of_pairs
     )
-    unused = modes.get(mode).unused
     return tuple(one for one in (*common, *modes.get(mode).hyperparameters, *own) if one.name not in unused)
 
 

@@ -152,7 +152,8 @@ def test_each_delta_of_a_papers_table_is_of_two_rows_of_its_specification_with_s
         sides = [(row.encoder, side.mode, side.variant) for side in (row.upper, row.lower)]
         assert all(cells[side].seeds >= 2 for side in sides)
         if name != "table_6":  # which prints Δ and no ❄
-            upper, lower = (paper.row(row.encoder, side.key).scores for side in (row.upper, row.lower))
+            of = {(one.encoder, one.of): one.scores for one in paper.rows}
+            upper, lower = (of[row.encoder, side] for side in (row.upper, row.lower))
             assert row.scores == {column: round(upper[column] - lower[column], 1) for column in upper}
 
 
