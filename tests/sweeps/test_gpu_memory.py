@@ -19,7 +19,7 @@ from meltpoint.sweeps.driver.running_trial import MemoryCeilings
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
-from meltpoint.sweeps.tracking.run_contents import MICRO_BATCH, ending
+from meltpoint.sweeps.tracking.run_contents import ending
 from meltpoint.sweeps.worker import memory_probe, worker
 from meltpoint.sweeps.worker.outcome import OutOfMemory, memory_error_in_short
 from meltpoint.sweeps.worker.resources import halved, longest_input, micro_batch_of
@@ -84,7 +84,7 @@ def test_a_trial_is_tried_with_half_the_rows_until_it_fits_and_its_record_says_s
         "time and the same gradient"
         for rows in (4, 2)
     ]
-    assert {tag.key: tag.value for tag in ending(record)[1]}[MICRO_BATCH] == "2"
+    assert {tag.key: tag.value for tag in ending(record)[1]}["meltpoint.micro_batch_size"] == "2"
 
 
 def test_the_cells_later_trials_begin_with_what_fits(spec, fine_tuned, tmp_path, limit):
