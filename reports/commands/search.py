@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meltpoint.adapters import modes
 from meltpoint.reports.formats import symbol
 from meltpoint.sweeps.command_line.errors import DONE, again, exit_on_error, print_json
 from meltpoint.sweeps.command_line.typer_options import (
@@ -117,7 +116,6 @@ def tune(
     task = keep(draft, files, folder, TASK, DATA, words)
     asked = replace(
         options, name=name, task=[str(task)], encoder=encoder, default_finals=False,
-        mode=options.mode or ([modes.LADDER] if options.time_budget else None),
         trials=TUNED_TRIALS if options.trials is None else options.trials,
         seeds=TUNED_SEEDS if options.seeds is None else options.seeds,
     )  # fmt: skip
