@@ -131,6 +131,6 @@ COMMON = (
 """The hyperparameters of every cell, independent of encoder, mode, head and tricks."""
 
 
-def common(setting: Setting, name: str) -> Value:
+def common_value(setting: Setting, name: str) -> Value:
     """The value of a common hyperparameter; modes without it (`Mode.unused`) have its default."""
     return setting[name] if name in setting else next(one.default for one in COMMON if one.name == name)

@@ -31,7 +31,8 @@ class Phase:
         learning_rate: the base rate, which the table's multipliers scale.
         encoder_trains: whether the encoder trains; if not, its rows are 0.
         top_groups: the number of the encoder's highest layer groups that train; None for all.
-        is_fitted: whether a solver fits the head, one linear layer, in a single epoch (`training/linear_fit.py`).
+        fit_c: the inverse strength of the penalty with which a solver fits the head, one linear layer, in one epoch
+            (`training/linear_fit.py`); None for gradient steps.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Phase:
     learning_rate: float
     encoder_trains: bool
     top_groups: int | None = None
-    is_fitted: bool = False
+    fit_c: float | None = None
 
     def trains(self, group: int, groups: int) -> bool:
         """True if one of the encoder's groups, numbered bottom → top, trains in this phase."""

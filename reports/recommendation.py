@@ -134,7 +134,8 @@ class Recommendation:
         """`🔥 and ❄🔥 have no result.`"""
         if not self.missing:
             return ""
-        return f"{' and '.join(map(symbol, self.missing))} {'have' if len(self.missing) > 1 else 'has'} no result."
+        *first, last = map(symbol, self.missing)
+        return f"{', '.join(first)} and {last} have no result." if first else f"{last} has no result."
 
     def _failures(self) -> list[str]:
         known = self.comparison

@@ -7,11 +7,11 @@ about ten times as large. Variants are level once the rate is tuned (arXiv 2602.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.modes import fine_tuning
-from meltpoint.adapters.multiplier_table import Mode, top_layer
 
 if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
@@ -29,13 +29,10 @@ def adapt(encoder: Encoder, setting: Setting) -> None:
     encoder.add_lora(int(setting[RANK.name]), int(setting[ALPHA.name]))
 
 
-MODE = Mode(
+MODE = replace(
+    fine_tuning.MODE,
     name="lora",
     symbol="🧩",
-    layers=top_layer,
-    trains_encoder=True,
-    default_heads=fine_tuning.HEADS,
-    phases=fine_tuning.phases,
     verb="Use LoRA on {}",
     hue=0.35,
     rung=4,

@@ -31,7 +31,7 @@ def adapt(encoder: Encoder, setting: Setting) -> None:
 
 def phases(setting: Setting) -> tuple[Phase, ...]:
     """Two phases: the fit of the head, then fine-tuning."""
-    return (probe.fitted(setting), *fine_tuning.phases(setting))
+    return (probe.fitted(float(setting[C.name])), *fine_tuning.phases(setting))
 
 
 MODE = Mode(

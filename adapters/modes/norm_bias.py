@@ -6,11 +6,11 @@ in Qi et al. 2022, "Parameter-Efficient Tuning on Layer Normalization". About 0.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.modes import fine_tuning
-from meltpoint.adapters.multiplier_table import Mode, top_layer
 
 if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
@@ -37,13 +37,10 @@ def adapt(encoder: Encoder, _: Setting) -> None:
         parameter.requires_grad_(trains[name])
 
 
-MODE = Mode(
+MODE = replace(
+    fine_tuning.MODE,
     name="norm_bias",
     symbol="⚖",
-    layers=top_layer,
-    trains_encoder=True,
-    default_heads=fine_tuning.HEADS,
-    phases=fine_tuning.phases,
     verb="Tune norms and biases of {}",
     hue=0.45,
     rung=2,

@@ -27,14 +27,14 @@ def layers(setting: Setting) -> Layers:
     return "mean" if setting[LAYERS.name] == "mean" else float(setting[DEPTH.name])
 
 
-def fitted(_: Setting) -> Phase:
-    """The phase in which the solver fits the head on the frozen encoder."""
-    return Phase("probe", 1, 0.0, encoder_trains=False, is_fitted=True)
+def fitted(c: float) -> Phase:
+    """The phase in which the solver fits the head on the frozen encoder, with scikit-learn's C."""
+    return Phase("probe", 1, 0.0, encoder_trains=False, fit_c=c)
 
 
 def phases(setting: Setting) -> tuple[Phase, ...]:
     """One phase: the fit."""
-    return (fitted(setting),)
+    return (fitted(float(setting[C.name])),)
 
 
 _POOLED = DefaultHead("pooling", "a linear classifier on pooled states: Conneau & Kiela 2018, section 3")

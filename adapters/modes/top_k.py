@@ -6,9 +6,11 @@ With k = 0 it is ❄ on the top layer; with all groups it is 🔥.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.modes import fine_tuning
-from meltpoint.adapters.multiplier_table import Mode, Phase, top_layer
+from meltpoint.adapters.multiplier_table import Phase
 
 K = Parameter("top_k.k", 2, "the number of the encoder's highest layer groups that train", 0, 1000)
 
@@ -19,12 +21,10 @@ def phases(setting: Setting) -> tuple[Phase, ...]:
     return (Phase(phase.name, phase.epochs, phase.learning_rate, encoder_trains=True, top_groups=int(setting[K.name])),)
 
 
-MODE = Mode(
+MODE = replace(
+    fine_tuning.MODE,
     name="top_k",
     symbol="🔝",
-    layers=top_layer,
-    trains_encoder=True,
-    default_heads=fine_tuning.HEADS,
     phases=phases,
     verb="Tune the top layers of {}",
     hue=0.15,

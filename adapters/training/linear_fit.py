@@ -18,14 +18,11 @@ from torch import Tensor
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import Inputs, evaluation_batches
 from meltpoint.adapters.hardware import Precision
-from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.layers.affine import Scores
 from meltpoint.adapters.layers.bundle import lanes_of
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.tasks.core.task import Task
 
-STRENGTHS = ("probe.c", "lp_ft.c")
-"""The hyperparameters that hold C; a setting has one of them."""
 MOST_STEPS = 1000
 """Steps of L-BFGS; standardised vectors need some tens."""
 ROWS = 256
@@ -37,20 +34,20 @@ Numbers = NDArray[np.float64]
 
 @torch.no_grad()
 def fit(
-    model: AdaptedModel, inputs: Inputs, task: Task, settings: Sequence[Setting], device: torch.device,
+    model: AdaptedModel, inputs: Inputs, task: Task, strengths: Sequence[float], device: torch.device,
     precision: Precision,
 ) -> list[float]:  # fmt: skip
     """Fit each member's score layer to a split; the model is left in evaluation mode.
 
     Args:
-        settings: one per member.
+        strengths: C, one per member.
 
     Returns:
         Each member's mean loss on the split.
     """
     model.eval()
     head, scores = model.head, cast(Scores, model.head.scores)
-    vectors: list[list[Numbers]] = [[] for _ in settings]
+    vectors: list[list[Numbers]] = [[] for _ in strengths]
     labels: list[NDArray[Any]] = []
     kept: list[tuple[Tensor, Batch]] = []
     for batch in evaluation_batches(inputs, task.kind, model.encoder.tokenizer.pad_piece, ROWS):
@@ -64,8 +61,7 @@ def fit(
         for member, own in enumerate(vectors):
             own.append(found[member % len(found)][real].double().cpu().numpy())
     gold = np.concatenate(labels)
-    for member, (own, setting) in enumerate(zip(vectors, settings, strict=True)):
-        strength = float(next(setting[name] for name in STRENGTHS if name in setting))
+    for member, (own, strength) in enumerate(zip(vectors, strengths, strict=True)):
         weights = head.options.weights[member]
         solution = _solve(task, np.concatenate(own), gold, strength, None if weights is None else weights.tolist())
         for parameter, values in zip((scores.linear.weight, scores.linear.bias), solution, strict=True):

@@ -17,7 +17,7 @@ from meltpoint.adapters import modes
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import Inputs, prefetched, training_batches
 from meltpoint.adapters.hardware import Hardware, resolve_precision
-from meltpoint.adapters.hyperparameters import common as value
+from meltpoint.adapters.hyperparameters import common_value
 from meltpoint.adapters.layers.compact_embedding import Snapshot, pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
@@ -62,19 +62,19 @@ class Trainer:
         self.inputs = SplitInputs(model, data.task, frozen_states)
         self.hardware, self.device = hardware, torch.device(hardware.device)
         self.precision = resolve_precision(str(setting["precision"]), hardware.device)
-        self.batch_size = int(value(setting, "batch_size"))
+        self.batch_size = int(common_value(setting, "batch_size"))
         self.micro_batch = micro_batch if micro_batch is not None and micro_batch < self.batch_size else None
         part = (self.micro_batch or self.batch_size) / self.batch_size
         self.evaluation_rows = max(1, int(EVALUATION_BATCH * part))
         self.trains_encoder = modes.get(mode).trains_encoder
-        decay, rule = float(value(setting, "weight_decay")), ADAM_RULES[str(value(setting, "optimiser"))]
+        decay, rule = float(common_value(setting, "weight_decay")), ADAM_RULES[str(common_value(setting, "optimiser"))]
         self.encoder_optimiser = self._prepare_encoder(decay, rule) if self.trains_encoder else None
         self.groups = model.layer_groups()
         self.trials = [TrialState.start(member, mode, len(self.groups), len(data.train.rows)) for member in members]
         self.steps_per_epoch = self.trials[0].table.plan.steps_per_epoch
         self.gap_rule = GapRule(setting)
         self.active = list(range(len(members)))
-        decays = torch.tensor([float(value(member.setting, "weight_decay")) for member in members])
+        decays = torch.tensor([float(common_value(member.setting, "weight_decay")) for member in members])
         self.head_optimiser = StackedAdamW(list(model.own_parameters().values()), decays, rule)
         self.encoder_moved = False
         self.step = 0
@@ -108,7 +108,7 @@ class Trainer:
         epoch = self.step // self.steps_per_epoch + 1
         started = time.perf_counter()
         phase, _ = self.trials[self.active[0]].table.plan.phase_at(self.step)
-        losses = self._fit() if phase.is_fitted else self._train(epoch)
+        losses = self._train(epoch) if phase.fit_c is None else self._fit()
         trained = time.perf_counter()
         outcomes: list[Outcome] = [
             (index, self.trials[index].not_finite(epoch, self.step))
@@ -186,8 +186,9 @@ class Trainer:
         """Fit the heads instead of an epoch's steps; return each active trial's mean loss."""
         self.model.freeze_encoder(True)
         inputs = self.inputs.open(self.data.train, not self.encoder_moved)
-        settings = [self.trials[index].member.setting for index in self.active]
-        losses = linear_fit.fit(self.model, inputs, self.data.task, settings, self.device, self.precision)
+        phases = [self.trials[index].table.plan.phase_at(self.step)[0] for index in self.active]
+        strengths = [phase.fit_c for phase in phases if phase.fit_c is not None]
+        losses = linear_fit.fit(self.model, inputs, self.data.task, strengths, self.device, self.precision)
         self.step += self.steps_per_epoch
         return losses
 

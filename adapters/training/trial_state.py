@@ -14,7 +14,7 @@ from torch import Tensor
 from meltpoint.adapters import modes, tricks
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.batching import steps_per_epoch
-from meltpoint.adapters.hyperparameters import Setting, common
+from meltpoint.adapters.hyperparameters import Setting, common_value
 from meltpoint.adapters.layers.compact_embedding import Snapshot
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable, Plan
@@ -123,7 +123,7 @@ class TrialState:
         """
         setting = member.setting
         restart = bool(setting.get("stack_and_finetune.restart_schedule", True))
-        per_epoch = steps_per_epoch(rows, int(common(setting, "batch_size")))
+        per_epoch = steps_per_epoch(rows, int(common_value(setting, "batch_size")))
         plan = Plan(groups, per_epoch, modes.get(mode).phases(setting), restart)
         active = tuple(trick for trick in tricks.every() if trick.is_on(setting))
         return cls(member, MultiplierTable(plan, active, setting))

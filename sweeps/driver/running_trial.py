@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from meltpoint.adapters import modes
-from meltpoint.adapters.hyperparameters import common
+from meltpoint.adapters.hyperparameters import common_value
 from meltpoint.adapters.training.epochs import best_epoch
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN
@@ -64,7 +64,7 @@ class MemoryCeilings:
 
 def _size(order: Order) -> int:
     """The product in a trial's setting that its memory grows with."""
-    return int(common(order.setting, "batch_size")) * int(order.setting["max_pieces"])
+    return int(common_value(order.setting, "batch_size")) * int(order.setting["max_pieces"])
 
 
 OF_ORDER = (*Trial.model_fields, "head", "data_fingerprint", "documents_fingerprint", "encoder_fingerprint")

@@ -17,7 +17,7 @@ import torch
 
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.hardware import Hardware
-from meltpoint.adapters.hyperparameters import common
+from meltpoint.adapters.hyperparameters import common_value
 from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN, ResourceUse
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.machine import limits
@@ -77,7 +77,7 @@ def halved(rows: int) -> int:
 
 def micro_batch_of(order: Order, hardware: Hardware, train: EncodedSplit) -> int:
     """The most rows of an order's batch that pass through the model at once on this hardware."""
-    rows = int(common(order.setting, "batch_size"))
+    rows = int(common_value(order.setting, "batch_size"))
     if order.micro_batch_size is not None:
         return min(rows, order.micro_batch_size)
     ceiling = order.ceilings.get(hardware.name)

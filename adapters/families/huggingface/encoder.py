@@ -24,7 +24,6 @@ from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, is_worthwhile
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families.huggingface import attention, configuration
-from meltpoint.adapters.families.huggingface import attention as transformers_attention
 from meltpoint.adapters.families.huggingface.architecture import (
     UNBOUNDED,
     find_groups,
@@ -93,7 +92,7 @@ class HuggingFaceEncoder(Encoder):
         make_dropouts_real(model)
         self.eval()
         if model.is_backend_compatible():
-            model.set_attn_implementation(transformers_attention.register())
+            model.set_attn_implementation(attention.register())
         self._choose_reading(rows, alone)
         with torch.enable_grad():
             states = self(self._batch("a b"))
