@@ -36,12 +36,15 @@ class Encoder(nn.Module, ABC):
         family: the prefix that names its saved folder: "hf" in `hf:FOLDER`.
         padding_free: whether it skips the padding of a batch (`unpadding`), so that rows of different lengths in one
             batch cost nothing.
+        static: whether a GPU may record it as a CUDA graph: it reads a wider padding with the same result, and its
+            forward pass does not depend on numbers that the host reads from the device.
         native: the classification head that its family puts on it; None if there is none.
         pooling: the pooling that turns its states into a sentence vector, if it was trained with one.
     """
 
     family: ClassVar[str]
     padding_free: bool = False
+    static: bool = False
     native: FamilyHead | None = None
     pooling: SentencePooling | None = None
     dim: int
@@ -125,7 +128,7 @@ class Encoder(nn.Module, ABC):
             pieces: every piece of the training data; evaluation may use any.
 
         Returns:
-            the compact table, which must `follow` the optimiser; None if the encoder does not support it.
+            the compact table, whose `decay_rest` each step calls; None if the encoder does not support it.
         """
         return None
 

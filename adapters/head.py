@@ -99,6 +99,7 @@ class Head(nn.Module, ABC):
         joint_pairs: True if it supports pairs whose sentences are encoded together.
         is_native: True if it is the head of the encoder's family, and needs `HeadShape.native`.
         is_linear: True if its scores are one linear layer, `scores`, on `vectors`, so that a solver can fit it.
+        static: False if `forward` or `loss` reads numbers from the device, which a CUDA graph cannot.
         outputs: size of its scores, by default the task's; a head with other scores (a distribution over scores) sets
             it in `compose`, and computes `loss` and `decode` itself.
         objective: the loss and the predictions of the task's kind.
@@ -117,6 +118,7 @@ class Head(nn.Module, ABC):
     joint_pairs: ClassVar[bool] = True
     is_native: ClassVar[bool] = False
     is_linear: ClassVar[bool] = False
+    static: ClassVar[bool] = True
 
     def __init__(self, shape: HeadShape, settings: Sequence[Setting], rng: MemberRng) -> None:
         super().__init__()
@@ -196,7 +198,8 @@ class Head(nn.Module, ABC):
         total = sum(counts.values())
         balanced = torch.tensor([total / (len(every) * counts[label]) if counts[label] else 0.0 for label in every])
         given = torch.tensor(self.shape.class_weights or [1.0] * len(every))
-        found = {"none": None, "balanced": balanced, "task": given}
+        device = next(self.parameters()).device
+        found = {"none": None, "balanced": balanced.to(device), "task": given.to(device)}
         self.options = replace(self.options, weights=tuple(found[name] for name in self.weighting))
 
     def _options(self, settings: Sequence[Setting]) -> Options:

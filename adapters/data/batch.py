@@ -134,6 +134,8 @@ class Batch:
         ends_step: False on all micro-batches of a step except the last.
         cls_only: whether only each input's first state ([CLS]) will be read; an encoder that supports it then omits
             the others and returns (batch, 1, dim).
+        is_static: whether it is padded to one of a few widths (`batching.static_width`), so that batches of one width
+            can share a CUDA graph.
     """
 
     rows: tuple[int, ...]
@@ -154,6 +156,7 @@ class Batch:
     places: Tensor | None = None
     lengths: tuple[int, ...] = ()
     cls_only: bool = False
+    is_static: bool = False
     share: float = 1.0
     ends_step: bool = True
 
@@ -166,6 +169,12 @@ class Batch:
             own.name: function(tensor) for own in fields(self) if isinstance(tensor := getattr(self, own.name), Tensor)
         }
         return replace(self, source=None if self.source is None else self.source.mapped(function), **moved)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Its tensors by name, including its source's."""
+        own = {field.name: tensor for field in fields(self) if isinstance(tensor := getattr(self, field.name), Tensor)}
+        more = {} if self.source is None else self.source.tensors()
+        return own | {f"source.{name}": tensor for name, tensor in more.items()}
 
     def to(self, device: torch.device) -> Batch:
         """The same batch with every tensor on `device`."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch, EncodedSplit, Row
 from meltpoint.adapters.data.unpadding import places_of
@@ -37,7 +38,19 @@ def steps_per_epoch(rows: int, batch_size: int) -> int:
     return -(-rows // batch_size)
 
 
-def collate(rows: Sequence[Row], indices: Sequence[int], pad_piece: int, kind: Kind, encoded: bool = False) -> Batch:
+STATIC_POSITIONS = 32_768
+"""Positions of a padded batch, above which reading its padding costs more than starting kernels one by one."""
+
+
+def static_width(longest: int) -> int:
+    """The width that a batch is padded to if its shape is to recur: at most a quarter more, or 15 positions."""
+    step = max(16, 1 << max(0, longest.bit_length() - 3))
+    return -(-longest // step) * step
+
+
+def collate(
+    rows: Sequence[Row], indices: Sequence[int], pad_piece: int, kind: Kind, encoded: bool = False, static: bool = False
+) -> Batch:  # fmt: skip
     """Pad rows into a batch.
 
     Args:
@@ -46,20 +59,23 @@ def collate(rows: Sequence[Row], indices: Sequence[int], pad_piece: int, kind: K
         pad_piece: the piece id of padded positions.
         kind: the task's kind, which determines the labels' shape and type.
         encoded: whether the rows' states are cached, so that no encoder input is needed.
+        static: whether to pad to a `static_width`, unless the batch is larger than `STATIC_POSITIONS`.
     """
     chosen = [rows[index] for index in indices]
     counts = np.array([len(row.pieces) for row in chosen])
     lengths = torch.from_numpy(counts)
-    pieces = _pad([row.pieces for row in chosen], pad_piece)
-    segments = _pad([row.segments for row in chosen], 0) if chosen[0].segments else None
+    width = static_width(int(counts.max()))
+    static = static and width * len(chosen) <= STATIC_POSITIONS
+    pieces = _pad([row.pieces for row in chosen], pad_piece, static)
+    segments = _pad([row.segments for row in chosen], 0, static) if chosen[0].segments else None
     mask = torch.arange(pieces.shape[1]) < lengths[:, None]
     padded = bool((counts < pieces.shape[1]).any())
-    places, ascending = places_of(counts) if padded else (None, ())
+    places, ascending = places_of(counts) if padded and not static else (None, ())
     cuts = torch.tensor([row.cut for row in chosen]) if chosen[0].cut else None
     statistics = torch.tensor([row.statistics for row in chosen]) if chosen[0].statistics else None
     batch = Batch(
         tuple(indices), pieces, mask, segments, padded=padded, parts=_parts(chosen, pieces), cuts=cuts, places=places,
-        lengths=ascending, statistics=statistics,
+        lengths=ascending, statistics=statistics, is_static=static,
     )  # fmt: skip
     if not (encoded or all(row.is_its_input for row in chosen)):
         batch = _with_source(batch, chosen, pad_piece)
@@ -72,9 +88,10 @@ def _with_labels(batch: Batch, chosen: Sequence[Row], kind: Kind) -> Batch:
     if not kinds.get(kind).labels_words:
         dtype = torch.float32 if kinds.get(kind).target in FLOAT_LABELS else torch.int64
         return replace(batch, labels=None if hidden else torch.tensor([row.label for row in chosen], dtype=dtype))
-    starts = _pad([row.word_starts for row in chosen], 0)
+    starts = _pad([row.word_starts for row in chosen], 0, batch.is_static)
     words = torch.tensor([len(row.word_starts) for row in chosen])
-    labels = None if hidden else _pad([row.label for row in chosen if isinstance(row.label, tuple)], 0)
+    given = [row.label for row in chosen if isinstance(row.label, tuple)]
+    labels = None if hidden else _pad(given, 0, batch.is_static)
     return replace(batch, word_starts=starts, word_mask=torch.arange(starts.shape[1]) < words[:, None], labels=labels)
 
 
@@ -93,7 +110,7 @@ def _with_source(batch: Batch, chosen: Sequence[Row], pad_piece: int) -> Batch:
     """The batch with `source`: the encoder's inputs, for rows that differ from them."""
     given = [pair for row in chosen for pair in zip(row.inputs, row.input_segments, strict=True)]
     rows = [Row(number, 0, pieces, segments, (), None) for number, (pieces, segments) in enumerate(given)]
-    source = collate(rows, range(len(rows)), pad_piece, "sentence_classification")
+    source = collate(rows, range(len(rows)), pad_piece, "sentence_classification", static=batch.is_static)
     longest, number = source.pieces.shape[1], 0
     places = []
     for row in chosen:
@@ -102,12 +119,15 @@ def _with_source(batch: Batch, chosen: Sequence[Row], pad_piece: int) -> Batch:
             row_places[position] = (number + 1) * longest + position - row.cut
         places.append(row_places)
         number += len(row.inputs)
-    return replace(batch, source=source, source_places=_pad(places, 0))
+    return replace(
+        batch, source=source, source_places=_pad(places, 0, batch.is_static), is_static=source.is_static
+    )  # fmt: skip
 
 
-def _pad(sequences: Sequence[Sequence[int]], padding: int) -> Tensor:
-    """Pad integer sequences to one (batch, longest) int64 tensor."""
-    padded = np.full((len(sequences), max(map(len, sequences))), padding, dtype=np.int64)
+def _pad(sequences: Sequence[Sequence[int]], padding: int, static: bool) -> Tensor:
+    """Pad integer sequences to one (batch, longest or `static_width`) int64 tensor."""
+    longest = max(map(len, sequences))
+    padded = np.full((len(sequences), static_width(longest) if static else longest), padding, dtype=np.int64)
     for line, sequence in zip(padded, sequences, strict=True):
         line[: len(sequence)] = sequence
     return torch.from_numpy(padded)
@@ -122,18 +142,23 @@ class Inputs:
         lengths: number of pieces of each complete row. They determine the order of batches, so the order is the same
             with and without a cache.
         features: the frozen encoder's states of `rows`; None if the encoder must run.
+        static: whether batches are padded to a few widths (`collate`).
     """
 
     rows: list[Row]
     lengths: NDArray[np.int64]
     features: CachedStates | None = None
+    static: bool = False
 
     def batch(self, indices: Sequence[int], pad_piece: int, kind: Kind, lanes: int = 1) -> Batch:
         """Collate rows into a batch, with their states if cached."""
-        batch = replace(collate(self.rows, indices, pad_piece, kind, self.features is not None), lanes=lanes)
+        encoded = self.features is not None
+        batch = replace(collate(self.rows, indices, pad_piece, kind, encoded, self.static), lanes=lanes)
         if self.features is None:
             return batch
         states = self.features.gather(indices)  # (layers, lanes × rows, pieces, dim)
+        missing = batch.pieces.shape[1] - states.shape[2]
+        states = functional.pad(states, (0, 0, 0, missing)) if missing else states
         return replace(batch, states=states.view(len(states), lanes, -1, *states.shape[2:]))
 
 

@@ -34,6 +34,7 @@ class BiAttention(Head):
     hyperparameters = (ATTEND,)
     summary = "parameter-free attention between a pair's sentences → max ⊕ mean pooling of both → linear"
     separate_pairs = True
+    static = False  # it reads the sentences' longest lengths
 
     def compose(self, bundle: Bundle) -> None:
         """Create the score layer, the only layer."""

@@ -35,6 +35,7 @@ class BiMpm(Head):
     hyperparameters = (PERSPECTIVES, HIDDEN_SIZE, FIRST_BILSTM)
     summary = "BiMPM: BiLSTM → each piece matched with the other sentence by cosines → BiLSTM → two layers"
     separate_pairs = True
+    static = False  # it reads the sentences' longest lengths
 
     def compose(self, bundle: Bundle) -> None:
         """Create the matching layer, the aggregating BiLSTM and the prediction layer."""

@@ -130,6 +130,7 @@ class CrfHead(Head):
 
     kinds = reading("words")
     is_linear = False
+    static = False  # it checks that the mask has no holes
 
     def compose(self, bundle: Bundle) -> None:
         """Create the scoring head's layers and the CRF."""

@@ -42,6 +42,7 @@ class Esim(Head):
     hyperparameters = (HIDDEN_SIZE, ACTIVATION)
     summary = "ESIM: BiLSTM → alignment of both sentences → BiLSTM → max ⊕ mean pooling of both → two layers"
     separate_pairs = True
+    static = False  # it reads the sentences' longest lengths
 
     def compose(self, bundle: Bundle) -> None:
         """Create the layers; both sentences share all of them."""

@@ -47,6 +47,7 @@ class SimTransformer(Head):
     hyperparameters = (PERSPECTIVES, HIDDEN_SIZE, FIRST_BILSTM, LAYERS, HEADS, FEED_FORWARD_SIZE, NORM)
     summary = "BiMPM's matching → transformer → mean of both sentences → two layers"
     separate_pairs = True
+    static = False  # it reads the sentences' longest lengths
 
     def compose(self, bundle: Bundle) -> None:
         """Create the matching layer, the transformer and the prediction layer.

@@ -52,6 +52,7 @@ class MemberRng:
 
     def __init__(self, seeds: Sequence[int], initial_seeds: Sequence[int] | None = None) -> None:
         self._step, self._call = 0, 0
+        self._held: dict[int, Tensor] | None = None
         self._generators: dict[torch.device, torch.Generator] = {}
         self._take(tuple(seeds), tuple(seeds if initial_seeds is None else initial_seeds))
 
@@ -61,9 +62,16 @@ class MemberRng:
         self._distinct = tuple(dict.fromkeys(seeds))
         self.seed_rows = [self._distinct.index(seed) for seed in seeds]
 
-    def begin(self, step: int) -> None:
-        """Start a training step; its draws do not depend on earlier draws."""
-        self._step, self._call = step, 0
+    def begin(self, step: int, held: dict[int, Tensor] | None = None) -> None:
+        """Start a training step; its draws do not depend on earlier draws.
+
+        Args:
+            held: the numbers of each call of an earlier step with the same calls, drawn anew in place for this step; a
+                CUDA graph reads them there, since it cannot seed a generator. Empty before the first such step.
+        """
+        self._step, self._call, self._held = step, 0, held
+        for call, words in (held or {}).items():
+            self._draw(words, call)
 
     def skip(self) -> None:
         """Count a call that needs no bits, so that the draws of later calls do not depend on it."""
@@ -71,16 +79,25 @@ class MemberRng:
 
     def bits(self, shape: Sequence[int], device: torch.device) -> Tensor:
         """Uniform int16 numbers, (U, *shape), one row per distinct seed, indexed by `seed_rows`."""
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device)
-        generator, count = self._generators[device], math.prod(shape)
-        # Whole 64-bit words: one draw costs no more than a 16-bit draw.
-        words = torch.empty(len(self._distinct), -(-count * BITS // 64), dtype=torch.int64, device=device)
-        for row, seed in zip(words, self._distinct, strict=True):
-            generator.manual_seed(_mixed(seed, self._step, self._call))
-            row.random_(-(2**63), None, generator=generator)
+        count = math.prod(shape)
+        held = {} if self._held is None else self._held
+        if self._call not in held:
+            # Whole 64-bit words: one draw costs no more than a 16-bit draw.
+            words = torch.empty(len(self._distinct), -(-count * BITS // 64), dtype=torch.int64, device=device)
+            held[self._call] = self._draw(words, self._call)
+        words = held[self._call]
         self.skip()
         return words.view(torch.int16)[:, :count].view(-1, *shape)
+
+    def _draw(self, words: Tensor, call: int) -> Tensor:
+        """Fill the words of a call of this step, one row per distinct seed."""
+        if words.device not in self._generators:
+            self._generators[words.device] = torch.Generator(words.device)
+        generator = self._generators[words.device]
+        for row, seed in zip(words, self._distinct, strict=True):
+            generator.manual_seed(_mixed(seed, self._step, call))
+            row.random_(-(2**63), None, generator=generator)
+        return words
 
     def initial(self, member: int) -> torch.Generator:
         """A fresh CPU generator for a member's initial weights; members with the same seed start the same."""

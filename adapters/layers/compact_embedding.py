@@ -9,7 +9,6 @@ SST-2 have 4 800.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -40,6 +39,7 @@ class CompactEmbedding(nn.Module):
     rest: Tensor
     row_of: Tensor
     pieces: Tensor
+    factor: Tensor
 
     def __init__(self, dense: nn.Embedding, pieces: Tensor) -> None:
         super().__init__()
@@ -52,6 +52,7 @@ class CompactEmbedding(nn.Module):
         self.register_buffer("rest", dense.weight.detach(), persistent=False)
         self.register_buffer("row_of", row_of, persistent=False)
         self.register_buffer("pieces", pieces, persistent=False)
+        self.register_buffer("factor", torch.ones((), device=pieces.device), persistent=False)
         padding = _ABSENT if dense.padding_idx is None else int(row_of[dense.padding_idx])
         self._padding_row = None if padding == _ABSENT else padding
         self.decay = 1.0
@@ -62,7 +63,7 @@ class CompactEmbedding(nn.Module):
         if self.training:
             return functional.embedding(row, self.weight, self._padding_row)
         trained = functional.embedding(row.clamp_min(0), self.weight, self._padding_row)
-        return torch.where(row[..., None] >= 0, trained, functional.embedding(pieces, self.rest) * self.decay)
+        return torch.where(row[..., None] >= 0, trained, functional.embedding(pieces, self.rest) * self.factor)
 
     def dense(self) -> Tensor:
         """The whole table, as if all of it had been trained: a new tensor, (all pieces, dim)."""
@@ -84,20 +85,15 @@ class CompactEmbedding(nn.Module):
 
         return dense
 
-    def follow(self, optimiser: torch.optim.Optimizer) -> None:
-        """Decay the other rows with each of the optimiser's steps that trains the table.
+    def decay_rest(self, rate: float, weight_decay: float) -> None:
+        """Decay the other rows, once for each optimiser step that trains the table."""
+        self.decay *= 1.0 - rate * weight_decay
 
-        A step without a gradient (a frozen layer group) changes neither, as in AdamW.
-        """
-        group = next(g for g in optimiser.param_groups if any(p is self.weight for p in g["params"]))
-        this = weakref.ref(self)  # the optimiser's hook must not keep a finished trial's table alive
-
-        def decay(*_: Any) -> None:
-            table = this()
-            if table is not None and table.weight.grad is not None:
-                table.decay *= 1.0 - float(group["lr"]) * float(group["weight_decay"])
-
-        optimiser.register_step_post_hook(decay)
+    def train(self, mode: bool = True) -> CompactEmbedding:
+        """Set the mode; for evaluation, put the decay where a CUDA graph reads it."""
+        if not mode:
+            self.factor.fill_(self.decay)
+        return super().train(mode)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         destination[prefix + "weight"] = self.dense()
@@ -114,6 +110,7 @@ class CompactEmbedding(nn.Module):
             error_msgs.append(f"size mismatch for {name}: {tuple(dense.shape)} is not {tuple(self.rest.shape)}.")
         else:
             self.rest, self.decay = dense.detach().to(self.rest, copy=True), 1.0
+            self.factor.fill_(self.decay)
             with torch.no_grad():
                 self.weight.copy_(self.rest[self.pieces])
 

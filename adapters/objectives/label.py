@@ -42,7 +42,7 @@ def _own(options: Options, scores: Tensor, labels: Tensor, member: int) -> Tenso
     """A member's loss, (1,): weighted by class; the mean over rows, not over their weights."""
     losses = focused(cross_entropy(scores, labels), options.gamma(member))
     weights = options.weights[member]
-    return (losses if weights is None else losses * weights.to(losses.device)[labels]).mean(1)
+    return (losses if weights is None else losses * weights[labels]).mean(1)
 
 
 OBJECTIVE = OneLabel()

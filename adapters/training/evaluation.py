@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -12,6 +12,7 @@ from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import CachedStates, Inputs, evaluation_batches, inputs, stitch
 from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.model import AdaptedModel
+from meltpoint.adapters.training.graphs import Recorded
 from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.scoring import score
 from meltpoint.tasks.core.task import Example, Task
@@ -31,10 +32,13 @@ class SplitInputs:
 
     Args:
         frozen_states: the cache, or None to run the encoder each time.
+        static: whether batches are padded to a few widths.
     """
 
-    def __init__(self, model: AdaptedModel, task: Task, frozen_states: FrozenStates | None) -> None:
-        self.model, self.task, self.frozen_states = model, task, frozen_states
+    def __init__(
+        self, model: AdaptedModel, task: Task, frozen_states: FrozenStates | None, static: bool = False
+    ) -> None:  # fmt: skip
+        self.model, self.task, self.frozen_states, self.static = model, task, frozen_states, static
         self._opened: dict[tuple[int, bool], Inputs] = {}
 
     def open(self, split: EncodedSplit, frozen: bool) -> Inputs:
@@ -51,7 +55,8 @@ class SplitInputs:
         if key not in self._opened:
             first_pieces = self.model.head.reads == "first" and not is_part
             features = None if cache is None else cache.open(self.model, split, self.task, first_pieces)
-            self._opened[key] = inputs(split) if features is None else inputs(split, features, first_pieces)
+            read = inputs(split) if features is None else inputs(split, features, first_pieces)
+            self._opened[key] = replace(read, static=self.static)
         return self._opened[key]
 
 
@@ -77,6 +82,7 @@ class Evaluation:
 def evaluate(
     model: AdaptedModel, task: Task, split: EncodedSplit, examples: list[Example],
     device: torch.device, precision: Precision, read: Inputs | None = None, batch_rows: int = EVALUATION_BATCH,
+    forward: Recorded[Tensor] | None = None,
 ) -> list[Evaluation]:  # fmt: skip
     """Predict every row of a split with each member of a bundle, rejoin windows, and score the labelled rows.
 
@@ -85,6 +91,7 @@ def evaluate(
     Args:
         read: the split with its cached hidden states, or None to run the encoder.
         batch_rows: the maximum number of rows at a time.
+        forward: the model, recorded; None calls it.
 
     Returns:
         One evaluation per member.
@@ -96,7 +103,7 @@ def evaluate(
     with autocast:
         for batch in evaluation_batches(read or inputs(split), task.kind, pad, batch_rows):
             batch = batch.to(device)
-            scores = model(batch)
+            scores = model(batch) if forward is None else forward(batch, 0, model.encoder_is_frozen)
             for member, own in enumerate(scores.float()):
                 found[member].take(model, own, batch, member)
     return [one.evaluation(task, split, examples) for one in found]

@@ -72,12 +72,27 @@ class EncoderAdamW(torch.optim.AdamW):
             for parameters, decay in ((matrices, weight_decay), (vectors, 0.0)):
                 if parameters:
                     parameter_groups.append({"params": parameters, "weight_decay": decay, "layer_group": index})
-        super().__init__(parameter_groups, lr=0.0, betas=(BETA_1, BETA_2), eps=rule.epsilon, fused=True)
+        device = next(p.device for group in groups for p in group.parameters)
+        # On a GPU, the rates are read from the device, so that a CUDA graph of a step need not be recorded again.
+        self._sent = torch.zeros(len(parameter_groups), device=device) if device.type == "cuda" else None
+        super().__init__(
+            parameter_groups, lr=0.0, betas=(BETA_1, BETA_2), eps=rule.epsilon, fused=True,
+            capturable=self._sent is not None,
+        )  # fmt: skip
+        self.set_rates([0.0] * len(groups))
         if not rule.corrects_bias:
             for parameter in self._parameters():  # like torch's initial state, except that the count stays infinite
                 step = torch.full((), UNCORRECTED_STEP, device=parameter.device)
                 moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
                 self.state[parameter] = {"step": step, **moments}
+
+    def set_rates(self, rates: Sequence[float]) -> None:
+        """Set the next steps' learning rates, one per layer group."""
+        own = [rates[group["layer_group"]] for group in self.param_groups]
+        if self._sent is not None:
+            self._sent.copy_(sent(torch.tensor(own), self._sent.device))
+        for number, group in enumerate(self.param_groups):
+            group["lr"] = own[number] if self._sent is None else self._sent[number]
 
     def gradients(self) -> list[Tensor]:
         """The gradients of the parameters that have one."""
@@ -134,7 +149,7 @@ class StackedAdamW:
         self._parameters = sorted(parameters, key=lambda parameter: parameter.ndim <= 2)
         self._sizes = [-(-p[0].numel() // ALIGNED) * ALIGNED for p in self._parameters]
         self._matrix_size = sum(size for p, size in zip(self._parameters, self._sizes, strict=True) if p.ndim > 2)
-        self.decays = decays.to(self._parameters[0].device, torch.float64)
+        self.decays = decays.to("cpu", torch.float64)
         shape = (len(self._parameters[0]), sum(self._sizes))
         self.weights = torch.zeros(shape, device=self._parameters[0].device, dtype=self._parameters[0].dtype)
         self._fill(self.weights, [parameter.detach() for parameter in self._parameters])
@@ -148,6 +163,7 @@ class StackedAdamW:
         """Make the parameters views into the buffer."""
         for parameter, own in zip(self._parameters, self._parts(self.weights), strict=True):
             parameter.data = own
+        self._factors = self.weights.new_zeros(3, len(self.weights))
 
     def _parts(self, buffer: Tensor) -> list[Tensor]:
         """Each parameter's part of a buffer, in its shape."""
@@ -184,25 +200,34 @@ class StackedAdamW:
             return  # most steps of most trials clip nothing; on a GPU the check would make the host wait
         self.gathered().mul_(factors[:, None].to(self.gradients))
 
-    @torch.no_grad()
-    def step(self, rates: Tensor) -> None:
-        """Update every member's weights.
+    def begin(self, rates: Tensor) -> None:
+        """Begin a step: drop the gradients, count it, and send its factors to the device.
 
         Args:
-            rates: (T,) this step's learning rates, on the weights' device.
+            rates: (T,) float32, the step's learning rates, on the host.
         """
-        self.gathered()
+        self.zero_grad()
         self.steps += 1
-        # Depends only on the size, never on the number of members, because the two variants round differently.
-        fused = self.weights.device.type == "cpu" and self.weights.shape[1] > FUSED_FROM
-        update = self._step_fused if fused else self._step_vectorised
-        update(rates.to(torch.float64))
+        self._rates = rates.double()
+        if not self._is_fused:
+            self._factors.copy_(sent(self._numbers(), self._factors.device))
 
-    def _step_fused(self, rates: Tensor) -> None:
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update every member's weights; on a GPU, only from what is on the device."""
+        self.gathered()
+        (self._step_fused if self._is_fused else self._step_vectorised)()
+
+    @property
+    def _is_fused(self) -> bool:
+        # Depends only on the size, never on the number of members, because the two variants round differently.
+        return self.weights.device.type == "cpu" and self.weights.shape[1] > FUSED_FROM
+
+    def _step_fused(self) -> None:
         """torch's fused kernel, once over a member's matrices and once over its vectors: one pass over memory."""
         split, total = self._matrix_size, self.weights.shape[1]
         counts = self.steps if self._rule.corrects_bias else torch.full_like(self.steps, UNCORRECTED_STEP)
-        plans = list(zip(rates.tolist(), self.decays.tolist(), counts.float(), strict=True))
+        plans = list(zip(self._rates.tolist(), self.decays.tolist(), counts.float(), strict=True))
         for member, (rate, decay, step) in enumerate(plans):
             for begin, end, own in ((0, split, decay), (split, total, 0.0)):
                 if begin < end:
@@ -212,18 +237,23 @@ class StackedAdamW:
                         weight_decay=own, eps=self._rule.epsilon, amsgrad=False, maximize=False,
                     )  # fmt: skip
 
-    def _step_vectorised(self, rates: Tensor) -> None:
+    def _numbers(self) -> Tensor:
+        """The step's factors of every member, (3, T): of the decay, of the step's size, and of the second moment's root.
+
+        In double precision first, since 1 - 0.999 loses three digits in single precision. Powers one number at a time,
+        since the rounding of a tensor's powers depends on its size.
+        """
+        counts = self.steps.tolist() if self._rule.corrects_bias else [UNCORRECTED_STEP] * len(self.steps)
+        first = torch.tensor([1 - BETA_1**count for count in counts], dtype=torch.float64)
+        second = torch.tensor([math.sqrt(1 - BETA_2**count) for count in counts], dtype=torch.float64)
+        return torch.stack([1 - self._rates * self.decays, self._rates / first, second]).to(self.weights.dtype)
+
+    def _step_vectorised(self) -> None:
         """The same over all members at once: few kernels, and no waiting of the host."""
-        dtype = self.weights.dtype
-        self.weights[:, : self._matrix_size].mul_((1 - rates * self.decays).to(dtype)[:, None])
+        kept, size, root = self._factors[:, :, None]
+        self.weights[:, : self._matrix_size].mul_(kept)
         self.first.lerp_(self.gradients, 1 - BETA_1)
         self.second.mul_(BETA_2).addcmul_(self.gradients, self.gradients, value=1 - BETA_2)
-        # In double precision, since 1 - 0.999 loses three digits in single precision. One number at a time, since the
-        # rounding of a tensor's powers depends on its size.
-        counts = self.steps.tolist() if self._rule.corrects_bias else [UNCORRECTED_STEP] * len(self.steps)
-        first = _sent([1 - BETA_1**count for count in counts], rates.device)
-        second = _sent([math.sqrt(1 - BETA_2**count) for count in counts], rates.device)
-        size, root = (rates / first).to(dtype)[:, None], second.to(dtype)[:, None]
         self.weights.sub_(self.first / (self.second.sqrt().div_(root).add_(self._rule.epsilon)) * size)
 
     @torch.no_grad()
@@ -231,7 +261,7 @@ class StackedAdamW:
         """Continue with some members, in this order; call it after the modules' own `keep`."""
         chosen = torch.tensor(members, device=self.weights.device)
         assert all(len(p) == len(chosen) for p in self._parameters), "the modules keep their members first"
-        self.decays = self.decays[chosen]
+        self.decays = self.decays[chosen.cpu()]
         self.gradients = torch.zeros_like(self.weights[chosen])
         self.zero_grad()
         self.load({name: tensor[chosen.to(tensor.device)] for name, tensor in self.state().items()})
@@ -250,7 +280,6 @@ class StackedAdamW:
         self._bind()
 
 
-def _sent(values: list[float], device: torch.device) -> Tensor:
-    """Numbers in double precision on a device; from pinned memory, so that the host need not wait."""
-    host = torch.tensor(values, dtype=torch.float64, pin_memory=device.type == "cuda")
-    return host.to(device, non_blocking=True)
+def sent(values: Tensor, device: torch.device) -> Tensor:
+    """A small tensor of the host on a device; from pinned memory, so that the host need not wait."""
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values

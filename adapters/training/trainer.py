@@ -9,21 +9,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
-from meltpoint.adapters.data.batching import Inputs, prefetched, training_batches
+from meltpoint.adapters.data.batching import Inputs, inputs, prefetched, training_batches
 from meltpoint.adapters.hardware import Hardware, resolve_precision
 from meltpoint.adapters.hyperparameters import common_value
-from meltpoint.adapters.layers.compact_embedding import Snapshot, pieces_of
+from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot, pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
 from meltpoint.adapters.training import linear_fit
 from meltpoint.adapters.training.epochs import EpochResult, best_epoch
 from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation, FrozenStates, SplitInputs, evaluate
+from meltpoint.adapters.training.graphs import CudaRecorder, Recorded, Recorder
 from meltpoint.adapters.training.optimisers import ADAM_RULES, AdamRule, EncoderAdamW, StackedAdamW
 from meltpoint.adapters.training.trial_state import EncodedData, GapRule, Outcome, TrialState
 from meltpoint.tasks.core.task import Example
@@ -44,6 +47,8 @@ class Trainer:
         micro_batch: the maximum number of rows per pass through the model, if a batch does not fit into memory.
             Gradients of several passes add up to the batch's, and evaluation's batches shrink equally. None for whole
             batches.
+        recorder: records steps and forward passes that are the same for many batches; by default CUDA graphs on a GPU
+            for models that allow it.
 
     Attributes:
         trials: one per member, in the members' order, including members that have left the bundle.
@@ -55,18 +60,27 @@ class Trainer:
 
     def __init__(
         self, model: AdaptedModel, data: EncodedData, mode: str, members: Sequence[Member], hardware: Hardware,
-        frozen_states: FrozenStates | None = None, micro_batch: int | None = None,
+        frozen_states: FrozenStates | None = None, micro_batch: int | None = None, recorder: Recorder | None = None,
     ) -> None:  # fmt: skip
         setting = members[0].setting
         self.model, self.data, self.frozen_states = model, data, frozen_states
-        self.inputs = SplitInputs(model, data.task, frozen_states)
         self.hardware, self.device = hardware, torch.device(hardware.device)
         self.precision = resolve_precision(str(setting["precision"]), hardware.device)
         self.batch_size = int(common_value(setting, "batch_size"))
         self.micro_batch = micro_batch if micro_batch is not None and micro_batch < self.batch_size else None
         part = (self.micro_batch or self.batch_size) / self.batch_size
         self.evaluation_rows = max(1, int(EVALUATION_BATCH * part))
+        if not (model.encoder.static and model.head.static) or self.micro_batch is not None:
+            recorder = None
+        elif recorder is None and self.device.type == "cuda":
+            recorder = CudaRecorder(self.device)
+        self.recorder = recorder
+        self.inputs = SplitInputs(model, data.task, frozen_states, static=recorder is not None)
+        self.recorded = Recorded(self._pass, model.rng, recorder, self._drop_gradients)
+        self.forward = Recorded(model, model.rng, recorder)
         self.trains_encoder = modes.get(mode).trains_encoder
+        self.table: CompactEmbedding | None = None
+        self._open_groups: tuple[bool, ...] = ()
         decay, rule = float(common_value(setting, "weight_decay")), ADAM_RULES[str(common_value(setting, "optimiser"))]
         self.encoder_optimiser = self._prepare_encoder(decay, rule) if self.trains_encoder else None
         self.groups = model.layer_groups()
@@ -80,6 +94,15 @@ class Trainer:
         self.step = 0
         self.ends_at = math.inf
         model.head.weigh([row.label for row in data.train.rows])
+        self._place()
+
+    def _place(self) -> None:
+        """Put the numbers of the active trials on the device; call it whenever the heads' weights have moved."""
+        members = [self.trials[index].member for index in self.active]
+        self.clips = torch.tensor([float(each.setting["gradient_clip"]) for each in members], device=self.device)
+        self.total = torch.zeros(len(members), device=self.device)
+        self.recorded.clear()
+        self.forward.clear()
 
     def _prepare_encoder(self, weight_decay: float, rule: AdamRule) -> EncoderAdamW | None:
         """Replace the encoder's parameters by the ones that train; return their optimiser, None without any."""
@@ -88,11 +111,8 @@ class Trainer:
             groups = self.model.layer_groups()[:-1]
             return EncoderAdamW(groups, weight_decay, rule) if any(group.parameters for group in groups) else None
         # Only the task's rows of its table of subword tokens are trained; the result is exactly the same.
-        table = encoder.compact_pieces(pieces_of(self.data.train, encoder.tokenizer.pad_piece))
-        optimiser = EncoderAdamW(self.model.layer_groups()[:-1], weight_decay, rule)
-        if table is not None:
-            table.follow(optimiser)
-        return optimiser
+        self.table = encoder.compact_pieces(pieces_of(self.data.train, encoder.tokenizer.pad_piece))
+        return EncoderAdamW(self.model.layer_groups()[:-1], weight_decay, rule)
 
     def epochs(self) -> Iterator[list[Outcome]]:
         """Train to the end, and yield each epoch's results."""
@@ -105,6 +125,13 @@ class Trainer:
         A trial whose loss or weights are no longer finite returns its error and leaves the bundle. A trial also leaves
         the bundle after its last epoch, by its plan or by `patience`.
         """
+        with self._recorder_in_use():
+            return self._epoch()
+
+    def _recorder_in_use(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.recorder is None else self.recorder.used()
+
+    def _epoch(self) -> list[Outcome]:
         epoch = self.step // self.steps_per_epoch + 1
         started = time.perf_counter()
         phase, _ = self.trials[self.active[0]].table.plan.phase_at(self.step)
@@ -128,7 +155,10 @@ class Trainer:
             for member, index in enumerate(self.active)
         ]
         if watches_gap:
+            weights = self.head_optimiser.weights
             self.gap_rule.apply(self.trials[0], self.model, self.head_optimiser, self.data.task.metric)
+            if self.head_optimiser.weights is not weights:
+                self._place()
         for index in self.active:
             self.trials[index].follow_dev(self.data.task.metric)
         self._keep([member for member, index in enumerate(self.active) if epoch < self.trials[index].table.plan.epochs])
@@ -139,48 +169,72 @@ class Trainer:
         trials = [self.trials[index] for index in self.active]
         seeds = [trial.member.seeds for trial in trials]
         orders = [each.order for each in seeds]
-        clips = torch.tensor([float(trial.member.setting["gradient_clip"]) for trial in trials], device=self.device)
-        rates = torch.tensor([trial.head_rates(self.step) for trial in trials], device=self.device).T.contiguous()
-        total, steps, is_new = torch.zeros(len(trials), device=self.device), 0, True
+        rates = torch.tensor([trial.head_rates(self.step) for trial in trials]).T.contiguous()
+        steps, is_new = 0, True
+        self.total.zero_()
         self.model.train()
         # For the encoder's dropout; a resumed trial draws the same masks.
         torch.manual_seed(_epoch_seed(seeds[0].dropout, epoch))
         for batch in self._batches(epoch, trials[0].is_frozen_epoch(self.step), orders):
             if is_new:
                 self._set_encoder_rates(trials[0].table)
-                self.model.rng.begin(self.step)
-                self.head_optimiser.zero_grad()
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-                scores = self.model(batch)
-            losses = self.model.head.loss(scores.float(), batch)
-            losses = losses if batch.share == 1.0 else losses * batch.share
-            losses.sum().backward()  # type: ignore[no-untyped-call]
-            total += losses.detach()
+                self.head_optimiser.begin(rates[steps])
+            encoder_trains = self.recorded(batch, self.step, self._open_groups)
             is_new = batch.ends_step
             if not is_new:
                 continue  # the gradients of the step's next micro-batch are added to these
-            encoder = self.encoder_optimiser  # None if the encoder is frozen at this step
-            encoder = encoder if encoder is not None and encoder.gradients() else None
-            norms = self.head_optimiser.norms()  # of each trial's gradient, which includes a trained encoder's
-            norms = norms if encoder is None else torch.hypot(norms, encoder.norm())
-            # As in torch.nn.utils.clip_grad_norm_, which adds 1e-6 to the norm; 0 means no clipping.
-            factors = torch.where(clips > 0, (clips / (norms + 1e-6)).clamp(max=1.0), 1.0)
-            self.head_optimiser.scale(factors)
-            if encoder is not None:
-                encoder.scale(factors[0])
-            self.head_optimiser.step(rates[steps])
-            if encoder is not None:
-                encoder.step()
-                encoder.zero_grad(set_to_none=True)
-                self.encoder_moved = True
+            if encoder_trains:
+                self._count_encoder_step(trials[0].table)
             self.step, steps = self.step + 1, steps + 1
             if time.monotonic() > self.ends_at:
                 raise OutOfTimeError
-            if steps % FINITE_CHECK_STEPS == 0 and not bool(total.isfinite().any()):
+            if steps % FINITE_CHECK_STEPS == 0 and not bool(self.total.isfinite().any()):
                 break  # no trial is left to train
         # The last step's weights have given no loss yet, and a class id is finite even for scores that are not.
-        finite = total.isfinite() & self._weights_are_finite()
-        return torch.where(finite, total / steps, math.nan).tolist()
+        finite = self.total.isfinite() & self._weights_are_finite()
+        return torch.where(finite, self.total / steps, math.nan).tolist()
+
+    def _pass(self, batch: Batch) -> bool:
+        """The gradients of a batch, and the update if it ends a step; a CUDA graph on a GPU.
+
+        Returns:
+            Whether the update included the encoder.
+        """
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            scores = self.model(batch)
+        losses = self.model.head.loss(scores.float(), batch)
+        losses = losses if batch.share == 1.0 else losses * batch.share
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        self.total += losses.detach()
+        if not batch.ends_step:
+            return False
+        encoder = self.encoder_optimiser  # None if the encoder is frozen at this step
+        encoder = encoder if encoder is not None and encoder.gradients() else None
+        norms = self.head_optimiser.norms()  # of each trial's gradient, which includes a trained encoder's
+        norms = norms if encoder is None else torch.hypot(norms, encoder.norm())
+        # As in torch.nn.utils.clip_grad_norm_, which adds 1e-6 to the norm; 0 means no clipping.
+        factors = torch.where(self.clips > 0, (self.clips / (norms + 1e-6)).clamp(max=1.0), 1.0)
+        self.head_optimiser.scale(factors)
+        if encoder is not None:
+            encoder.scale(factors[0])
+        self.head_optimiser.step()
+        if encoder is None:
+            return False
+        encoder.step()
+        encoder.zero_grad(set_to_none=True)
+        return True
+
+    def _drop_gradients(self) -> None:
+        self.head_optimiser.zero_grad()
+        if self.encoder_optimiser is not None:
+            self.encoder_optimiser.zero_grad(set_to_none=True)
+
+    def _count_encoder_step(self, table: MultiplierTable) -> None:
+        """Count a step that has changed the encoder, on the host."""
+        self.encoder_moved = True
+        if self.table is not None and self.table.weight.requires_grad:
+            assert self.encoder_optimiser is not None, "an optimiser has changed the encoder"
+            self.table.decay_rest(table.learning_rate(0, self.step), self.encoder_optimiser.defaults["weight_decay"])
 
     def _fit(self) -> list[float]:
         """Fit the heads instead of an epoch's steps; return each active trial's mean loss."""
@@ -211,9 +265,9 @@ class Trainer:
         """Set the encoder's rates and freeze the rows that are 0: without a gradient, AdamW skips a parameter."""
         if not self.trains_encoder:
             return
-        rates = [table.learning_rate(group, self.step) for group in range(len(self.groups) - 1)]
-        for parameters in self.encoder_optimiser.param_groups if self.encoder_optimiser is not None else ():
-            parameters["lr"] = rates[parameters["layer_group"]]
+        if self.encoder_optimiser is not None:
+            rates = [table.learning_rate(group, self.step) for group in range(len(self.groups) - 1)]
+            self.encoder_optimiser.set_rates(rates)
         for index, group in enumerate(self.groups[:-1]):
             is_open = table.multiplier(index, self.step) != 0.0
             if group.parameters and group.parameters[0].requires_grad != is_open:
@@ -221,6 +275,7 @@ class Trainer:
                     parameter.requires_grad_(is_open)
                     parameter.grad = None
         self.model.freeze_encoder(table.encoder_is_frozen(self.step))
+        self._open_groups = tuple(table.multiplier(index, self.step) != 0.0 for index in range(len(self.groups) - 1))
 
     def _weights_are_finite(self) -> Tensor:
         """(active trials,) bool."""
@@ -245,7 +300,9 @@ class Trainer:
 
     def _evaluate(self, split: EncodedSplit, examples: list[Example], read: Inputs | None) -> list[Evaluation]:
         task, rows = self.data.task, self.evaluation_rows
-        return evaluate(self.model, task, split, examples, self.device, self.precision, read, rows)
+        read = replace(inputs(split), static=self.recorder is not None) if read is None else read
+        with self._recorder_in_use():
+            return evaluate(self.model, task, split, examples, self.device, self.precision, read, rows, self.forward)
 
     def _remember(
         self, member: int, epoch: int, loss: float, dev: Evaluation, train: dict[str, float],
@@ -284,6 +341,7 @@ class Trainer:
         if self.active:
             self.model.keep(members)
             self.head_optimiser.keep(members)
+            self._place()
 
 
 def _epoch_seed(seed: int, epoch: int) -> int:

@@ -329,9 +329,10 @@ def hardware_record(trainer: Trainer) -> HardwareRecord:
 
 
 def cache_notes(trainer: Trainer) -> tuple[str, ...]:
-    """Notes on the use of the cached frozen states, one line each."""
+    """Notes on the use of the cached frozen states and of CUDA graphs, one line each."""
     cache = trainer.frozen_states
-    return tuple(cache.notes) if isinstance(cache, FeatureCache) else ()
+    refusals = [trainer.recorded.refusal] if trainer.recorded.refusal is not None else []
+    return *(cache.notes if isinstance(cache, FeatureCache) else ()), *refusals
 
 
 def save_weights(state: Mapping[str, Tensor], folder: StoragePath) -> None:

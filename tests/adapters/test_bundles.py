@@ -28,10 +28,10 @@ def train(head: Head, optimiser: StackedAdamW, steps: range, rates: Tensor, kind
     states, batch = make_batch(kind)
     for step in steps:
         head.rng.begin(step)
-        optimiser.zero_grad()
+        optimiser.begin(rates)
         head.loss(head(states, batch), batch).sum().backward()
         optimiser.scale((1.0 / optimiser.norms()).clamp(max=1.0))
-        optimiser.step(rates)
+        optimiser.step()
 
 
 @pytest.mark.parametrize(("word", "kind"), [("bilstm_crf", "sequence_labelling"), ("mlp", "sentence_classification")])

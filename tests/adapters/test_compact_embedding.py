@@ -46,22 +46,23 @@ def train(encoder: Encoder, examples: list[Example], clip: float = 0.05, frozen_
     pad = encoder.tokenizer.pad_piece
     groups = encoder.layer_groups()
     adam = EncoderAdamW(groups, weight_decay=3.0)
-    for table in encoder.modules():
-        if isinstance(table, CompactEmbedding):
-            table.follow(adam)
+    tables = [table for table in encoder.modules() if isinstance(table, CompactEmbedding)]
     encoder.set_dropout(0.0)
     norms = []
     for epoch in range(1, 5):
         for batch in training_batches(inputs(split), KIND, pad, 4, [0], epoch, by_length=True):
             for parameter in groups[0].parameters:
                 parameter.requires_grad_(len(norms) >= frozen_steps)
-            for group in adam.param_groups:
-                group["lr"] = 1e-2 / (1 + len(norms))
+            rate = 1e-2 / (1 + len(norms))
+            adam.set_rates([rate] * len(groups))
             loss = (encoder.train()(batch)[-1][:, 0] - batch.labels[:, None]).square().mean()
             adam.zero_grad(set_to_none=True)
             loss.backward()
             norms.append(float(nn.utils.clip_grad_norm_(encoder.parameters(), clip)))
             adam.step()
+            for table in tables:
+                if table.weight.requires_grad:
+                    table.decay_rest(rate, 3.0)
     return norms
 
 
@@ -191,34 +192,6 @@ def test_the_pieces_of_a_split_are_its_rows_and_padding(load_tiny: Load, make_ex
     found = pieces_of(split, encoder.tokenizer.pad_piece)
     assert all(a < b for a, b in pairwise(found))
     assert set(found) == {0} | {piece for row in split.rows for piece in row.pieces}
-
-
-def test_a_step_of_a_frozen_group_leaves_the_rest_as_it_is():
-    _, table = plain()
-    adam = torch.optim.AdamW([{"params": [table.weight], "lr": 0.1, "weight_decay": 0.5}])
-    table.follow(adam)
-    adam.step()
-    assert table.decay == 1.0
-    table.weight.grad = torch.zeros_like(table.weight)
-    before = table.weight.detach().clone()
-    adam.step()
-    assert table.decay == pytest.approx(0.95)
-    torch.testing.assert_close(table.weight.detach(), before * 0.95)
-
-
-def test_a_finished_table_is_not_kept_alive_by_its_optimiser():
-    import gc
-    import weakref
-
-    _, table = plain()
-    group: dict[str, list[Tensor]] = {"params": [table.weight]}
-    adam = torch.optim.AdamW([group])
-    table.follow(adam)
-    gone = weakref.ref(table)
-    del table
-    gc.collect()
-    assert gone() is None
-    adam.step()
 
 
 def clones(model: torch.nn.Module) -> dict[str, Tensor]:

@@ -83,6 +83,7 @@ class HuggingFaceEncoder(Encoder):
         self._position_padding = position_padding(model)
         self.separate_above = self._own_change = length_of_change(model.config)
         self._window = window_of(model.config)
+        self.static = self.separate_above >= UNBOUNDED
         self._dropout: float | None = None
         self._lora: tuple[Any] | None = None  # in a tuple, so that its weights do not count twice
         self._frozen_below: int | None = None
