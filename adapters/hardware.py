@@ -14,6 +14,9 @@ Precision = Literal["bf16", "fp32"]
 DETERMINISM = "MELTPOINT_DETERMINISTIC"
 """The environment variable; 0, off, false or no allows a GPU to use operations without a deterministic form."""
 
+GRAPHS = "MELTPOINT_CUDA_GRAPHS"
+"""The environment variable; 1, on, true or yes records training steps as CUDA graphs (`training.graphs`)."""
+
 _LIBRARY_ALLOCATION = re.compile(r"\bCU(BLAS|DNN|SOLVER|SPARSE)_STATUS_\w*ALLOC\w*_FAILED\b")
 
 
@@ -64,6 +67,11 @@ def resolve_precision(wanted: str, device: str) -> Precision:
     if device.startswith("cuda") and not bf16_is_native(device):
         raise ValueError("precision is bf16, but this GPU does not support it; use precision: fp32, or auto.")
     return "bf16"
+
+
+def wants_graphs() -> bool:
+    """True if training steps on a GPU are to be CUDA graphs; off by default until measured on a GPU."""
+    return os.environ.get(GRAPHS, "").lower() in ("1", "on", "true", "yes")
 
 
 def claim_device(threads: int, gpu_share: float = 0.0) -> Hardware:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import multiprocessing
+import os
 import statistics
 import tempfile
 import time
@@ -23,7 +24,7 @@ import torch
 from meltpoint.adapters import encoders, heads
 from meltpoint.adapters.data.input_format import input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
-from meltpoint.adapters.hardware import Hardware, claim_device
+from meltpoint.adapters.hardware import GRAPHS, Hardware, claim_device
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.trainer import Trainer
@@ -101,7 +102,7 @@ def one_trial(trial: Trial) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _beside_others(trial: Trial, seconds: float, ready: Any, began: Any, results: Any) -> None:
+def _beside_others(trial: Trial, seconds: float, ready: Any, results: Any) -> None:
     """A process that trains until the time is up; it reports the examples of all whole epochs after the barrier."""
     try:
         trainer = trainer_of(trial, claim(trial.tiny))
@@ -122,7 +123,7 @@ def side_by_side(trial: Trial, processes: int, seconds: float) -> dict[str, Any]
     context = multiprocessing.get_context("spawn")
     ready, results = context.Barrier(processes), context.Queue()
     endless = Trial(**{**vars(trial), "epochs": 1000})
-    every = [context.Process(target=_beside_others, args=(endless, seconds, ready, None, results), daemon=True)
+    every = [context.Process(target=_beside_others, args=(endless, seconds, ready, results), daemon=True)
              for _ in range(processes)]  # fmt: skip
     for process in every:
         process.start()
@@ -223,6 +224,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=420.0, help="begin no part after this time")
     options = parser.parse_args()
     began, tiny = time.monotonic(), options.tiny
+    os.environ[GRAPHS] = "1"
     sizes = {"base": "tiny", "mini": "tiny"} if tiny else {"base": "bert_base", "mini": "minilm"}
     found: dict[str, Any] = {
         "device": "CPU" if tiny else torch.cuda.get_device_name(0),

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from meltpoint.adapters import modes
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import Inputs, inputs, prefetched, training_batches
-from meltpoint.adapters.hardware import Hardware, resolve_precision
+from meltpoint.adapters.hardware import Hardware, resolve_precision, wants_graphs
 from meltpoint.adapters.hyperparameters import common_value
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot, pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
@@ -47,8 +47,8 @@ class Trainer:
         micro_batch: the maximum number of rows per pass through the model, if a batch does not fit into memory.
             Gradients of several passes add up to the batch's, and evaluation's batches shrink equally. None for whole
             batches.
-        recorder: records steps and forward passes that are the same for many batches; by default CUDA graphs on a GPU
-            for models that allow it.
+        recorder: records steps and forward passes that are the same for many batches, for models that allow it; by
+            default CUDA graphs, on a GPU if `hardware.wants_graphs`.
 
     Attributes:
         trials: one per member, in the members' order, including members that have left the bundle.
@@ -72,7 +72,7 @@ class Trainer:
         self.evaluation_rows = max(1, int(EVALUATION_BATCH * part))
         if not (model.encoder.static and model.head.static) or self.micro_batch is not None:
             recorder = None
-        elif recorder is None and self.device.type == "cuda":
+        elif recorder is None and self.device.type == "cuda" and wants_graphs():
             recorder = CudaRecorder(self.device)
         self.recorder = recorder
         self.inputs = SplitInputs(model, data.task, frozen_states, static=recorder is not None)
