@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import combinations, zip_longest
 
 from meltpoint.adapters.settings import CONSTANT, SCHEDULE
+from meltpoint.adapters import modes
 from meltpoint.reports.formats import symbol
 from meltpoint.reports.notes import searched_again, searched_less
 from meltpoint.reports.statistics.comparison import Comparer
@@ -42,7 +43,7 @@ def _entry(task: str, metric: str, summary: SweepSummary) -> TableEntry:
         return TableEntry()
     name, score = known.best
     return TableEntry(
-        score_text(score, metric), "dev", score, (f"{name}: the best of the baselines, which are scored on dev only",)
+        score_text(score, metric), "dev", score, (f"{name}, the best baseline; on dev only",)
     )
 
 
@@ -213,6 +214,9 @@ def _reservations(cell: CellSummary, summary: SweepSummary, wanted: Split) -> li
         reasons.append(codes_of(cell))
     if any(map(ends_at_best, finals)):
         reasons.append(AT_CAP)
+    mode = cell.header.mode
+    if mode in modes.names() and not modes.get(mode).is_random:
+        reasons.append(f"nothing in {mode} is random, so its one run has no ±")
     return reasons
 
 

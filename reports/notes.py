@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from meltpoint.reports.formats import duration, listed, symbol
@@ -14,6 +14,7 @@ from meltpoint.sweeps.results.guards import FEW_STEPS, Guard, guard_lines, guard
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import mixture_in_words
 from meltpoint.sweeps.search.closing import Closing
+from meltpoint.sweeps.specification.space_rules import FITTED
 from meltpoint.tasks.core.wording import counted, plural, some
 
 FOLDED = {
@@ -93,9 +94,23 @@ def _first(names: Sequence[str]) -> str:
 
 def task_notes(summary: SweepSummary) -> list[str]:
     """Changes to the tasks' splits (a sample, a carved test, hidden labels), one line for tasks that share them."""
+    return _noted([(head.task, head.notes) for head in (cell.header for cell in summary.cells)])
+
+
+def split_notes(summary: SweepSummary) -> list[str]:
+    """`task_notes` for a screen: without the ranges that were fitted to a task's size."""
+    tasks: dict[str, dict[str, None]] = {}
+    for head in (cell.header for cell in summary.cells):
+        kept = (note for note in head.notes if FITTED not in note)
+        tasks.setdefault(head.task, {}).update(dict.fromkeys(kept))
+    return _noted([(task, tuple(notes)) for task, notes in tasks.items()])
+
+
+def _noted(notes: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
     tasks: dict[str, list[str]] = {}
-    for head in (cell.header for cell in summary.cells if cell.header.notes):
-        tasks.setdefault("; ".join(head.notes), []).append(head.task)
+    for task, own in notes:
+        if own:
+            tasks.setdefault("; ".join(own), []).append(task)
     return [f"{listed(names)}: {words}" for words, names in tasks.items()]
 
 

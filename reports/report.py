@@ -118,7 +118,7 @@ def markdown(results: SweepResults) -> str:
     )
     parts += _findings(results)
     parts += ["## How to read it", _bullets(results.legend)]
-    parts += ["## Cells", _cells(summary), *_cost(summary), "## Best settings", SETTINGS_NOTE, _settings(summary)]
+    parts += ["## Cells", _cells(summary), *_cost(results), "## Best settings", SETTINGS_NOTE, _settings(summary)]
     parts += [*_classes(summary), "## Notes", _bullets(notes(summary))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -158,10 +158,13 @@ def _cells(summary: SweepSummary) -> str:
     return _table_tables(heads, rows, "l" * len(names) + "lrrrrrr")
 
 
-def _cost(summary: SweepSummary) -> list[str]:
-    """The section on costs: the cost of each cell, and the Pareto sets of score and cost."""
-    heads, *rows = ([*map(_plain, row)] for row in cost_rows(summary))
-    parts = ["## Cost", _table_tables(heads, rows, "l" * len(_names(summary)) + "r" * 7), _bullets(cost_notes(summary))]
+def _cost(results: SweepResults) -> list[str]:
+    """The section on costs: the score and cost of each cell, and the Pareto sets."""
+    summary = results.summary
+    heads, *rows = ([*map(_plain, row)] for row in cost_rows(summary, results.table.deltas))
+    alignment = "l" * len(_names(summary))
+    alignment += "r" * (len(heads) - len(alignment))
+    parts = ["## Score and cost", _table_tables(heads, rows, alignment), _bullets(cost_notes(summary))]
     heads, *rows = ([*map(_plain, row)] for row in pareto_rows(summary))
     return [*parts, *([_table_tables(heads, rows, "llll"), _bullets([PARETO_NOTE])] if rows else [])]
 

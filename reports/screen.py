@@ -23,7 +23,14 @@ from meltpoint.reports.layout import (
     width_of,
 )
 from meltpoint.reports.matrix import members_text
-from meltpoint.reports.notes import folded_warnings, state_line, task_notes, trial_notes, warning_notes
+from meltpoint.reports.notes import (
+    folded_warnings,
+    split_notes,
+    state_line,
+    task_notes,
+    trial_notes,
+    warning_notes,
+)
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.machine.services import Check
@@ -64,7 +71,8 @@ def show_summary(
         if explain or any(number in notes for notes in _shown_notes(results)):
             say(console, f"{marks([number])} {text}")
     say(console, "")
-    for line in (*summary.spec.notes, *task_notes(summary), *_cost_line(summary)):
+    changes = task_notes(summary) if explain else split_notes(summary)
+    for line in (*summary.spec.notes, *changes, *_cost_line(summary)):
         say(console, line)
     for line in warning_notes(summary) if explain else folded_warnings(summary):
         say(console, line, style="yellow")

@@ -51,7 +51,7 @@ def html(results: SweepResults) -> str:
     text = _environment().get_template("page.html.jinja").render(
         **charts, cards=cards(results), tables=front_tables(results), warnings=folded_warnings(summary), cells=cells,
         summary=summary, state=state_line(summary), gain_heads=GAIN_HEADS, gains=gain_rows(results.gains),
-        no_gains=NO_DEFAULTS if ran_nowhere(results.gains) else "", cost_rows=cost_rows(summary),
+        no_gains=NO_DEFAULTS if ran_nowhere(results.gains) else "", cost_rows=cost_rows(summary, results.table.deltas),
         cost_notes=cost_notes(summary), pareto_rows=pareto_rows(summary),
         footnotes=list(enumerate(results.table.footnotes, 1)), legend=results.legend, notes=notes(summary),
         dashboard=DASHBOARD, policy=policy(style, scripts), style=Markup(style), class_heads=CLASS_HEADS,

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from meltpoint.reports.formats import duration, listed, title
+from meltpoint.reports.formats import duration, interval_text, listed, symbol, title
+from meltpoint.reports.table_values import TUNED, Delta
 from meltpoint.sweeps.ledger.records import CellKey
-from meltpoint.sweeps.results.cost import NOTHING, CellCost
+from meltpoint.sweeps.results.cost import NOTHING, CellCost, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import score_text
@@ -107,12 +108,43 @@ def _trade_off(encoder: str, task: str, cells: Sequence[CellSummary]) -> TradeOf
 # Tables.
 
 
-def cost_rows(summary: SweepSummary) -> list[list[str]]:
-    """The table of costs as text: its heads, then one row per cell."""
+def cost_rows(summary: SweepSummary, deltas: Sequence[Delta]) -> list[list[str]]:
+    """The table of scores and costs as text: its heads, then one row per cell.
+
+    Args:
+        deltas: the comparisons of cells (`table_values.Matrix`).
+    """
     names = ["encoder", "mode", "task", *(["variant"] if summary.has_variants else [])]
+    to_tuned = {cell.header.key: _to_tuned(cell, deltas) for cell in summary.cells}
+    scores = ["score", *([f"Δ to {symbol(TUNED)}"] if any(to_tuned.values()) else [])]
     heads = ["search", "finals", "GPU-hours", "peak memory", "weights trained", "next task adds", "one run"]
-    rows = [[*name_of(cell, len(names)), *cost_texts(cell.cost)] for cell in summary.cells]
-    return [[*names, *heads], *rows]
+    rows = [
+        [*name_of(cell, len(names)), *[_score(cell), to_tuned[cell.header.key] or NOTHING][: len(scores)],
+         *cost_texts(cell.cost)]
+        for cell in summary.cells
+    ]  # fmt: skip
+    return [[*names, *scores, *heads], *rows]
+
+
+def _score(cell: CellSummary) -> str:
+    """`85.1 ± 0.3`, after `dev` without test scores."""
+    shown = cell.test or cell.dev
+    text = NOTHING if shown is None else spread_text(shown, cell.header.metric)
+    return text if cell.test or shown is None else f"dev {text}"
+
+
+def _to_tuned(cell: CellSummary, deltas: Sequence[Delta]) -> str:
+    """The cell's score minus that of fine-tuning on the same task, with its interval; "" if they are not compared."""
+    encoder, _, *rest = key = cell.header.key
+    for delta in deltas:
+        known = delta.comparison
+        if not delta.in_family or known.low is None or known.high is None:
+            continue
+        if (known.upper, known.lower) == (key, (encoder, TUNED, *rest)):
+            return interval_text(known.delta, known.low, known.high, known.metric)
+        if (known.lower, known.upper) == (key, (encoder, TUNED, *rest)):
+            return interval_text(-known.delta, -known.high, -known.low, known.metric)
+    return ""
 
 
 def name_of(cell: CellSummary, columns: int = 4) -> list[str]:
@@ -135,7 +167,7 @@ def cost_texts(cost: CellCost) -> list[str]:
 
 
 def _share(trained: int, total: int | None) -> str:
-    return "" if not total else f" ({100 * trained / total:.2g} %)"
+    return "" if not total else f" ({100 * trained / total:.3g} %)"
 
 
 def seconds_text(seconds: float) -> str:

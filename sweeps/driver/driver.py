@@ -13,7 +13,7 @@ from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.running_trial import MemoryCeilings, RecordWriter, TimeBudget, note_of, record_of
 from meltpoint.sweeps.ledger.driver_notes import PART_ENDING, RUNNING_ENDING, RunningTrials, note
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import CellKey, Trial
+from meltpoint.sweeps.ledger.records import FINAL_ROLES, CellKey, Trial
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ANY_NUMBER, ClusterShare
 from meltpoint.sweeps.search.planner import Planner
@@ -102,8 +102,6 @@ class SweepDriver:
             self.share.want(len(self.orders) if isinstance(proposals, str) else ANY_NUMBER)
         if isinstance(proposals, str):
             self.is_done = proposals == "done"
-            if self.resources.address is None:
-                self.finals.scorer.prepare()
             return proposals
         work = tuple(self._hand_out(trial) for trial in proposals)
         self.orders[work[0].id] = False
@@ -146,6 +144,8 @@ class SweepDriver:
             "ends_at": self.budget.ends_at(trial),
         }
         self.handed_out[trial.id] += 1
+        if trial.role in FINAL_ROLES:
+            self.finals.scorer.prepare()
         order = self._order(trial).model_copy(update=numbers)
         self.ledger.start(order.as_json())
         self.waiting[order.id], self.began[order.id] = order, (time.time(), time.monotonic())

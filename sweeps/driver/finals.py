@@ -150,7 +150,7 @@ class Finals:
             self.keep_score(record)
         while self.scorer.damaged:
             self.train_again(*self.scorer.damaged.pop())
-        return bool(self.scorer.pending)
+        return self.scorer.pending
 
     def _submit(self) -> None:
         """Submit a cell's finals for scoring once all of them are trained: together if they share the encoder."""

@@ -158,7 +158,8 @@ def _opened(
         tracker = Tracker(spec.name, uri, storage, say)
         tracker.open(cells, spec.model_dump_json(), planner.is_complete())
         progress = Progress(lambda: list(planner.cells.values()), console)
-        driver = SweepDriver(planner, ledger, tracker, progress, Scorer(ledger.folder), resources)
+        scorer = Scorer(ledger.folder, is_local=resources.address is None)
+        driver = SweepDriver(planner, ledger, tracker, progress, scorer, resources)
         progress.remaining.slots = lambda: driver.slots
         yield driver
 
@@ -212,6 +213,7 @@ def _run_all(driver: SweepDriver) -> None:
     is_over = False
     while not is_over:  # again if a finalist's weights turn out to be damaged
         run_on_tune(driver, unfit=driver.finals.scorer.unfit)
+        driver.finals.scorer.processes = driver.slots  # no trial needs the CPUs now
         while driver.is_done and driver.score(timeout_seconds=0.5):
             pass
         is_over = not driver.is_done or not driver.planner.has_work_again()

@@ -121,6 +121,9 @@ def with_own_pooling(space: Space, mode: str, head: DefaultHead) -> Space:
 
 
 EPOCHS, PATIENCE, BATCH = "epochs", "patience", "batch_size"
+FITTED = "since an epoch is"
+"""The words of a note on ranges that were fitted to a task's size."""
+
 ENOUGH_STEPS = 200
 MOST_EPOCHS = 20
 """The limit for the first setting, from Mosbach et al. 2021, section 6."""
@@ -150,7 +153,7 @@ def with_enough_steps(space: Space, mode: str, train_examples: int) -> tuple[Spa
     scaled = _scaled(range_of, wanted / first)
     ranges = {**space.parameters, EPOCHS: scaled}
     note = (
-        f"epochs {_listed(scaled.points())} instead of {_listed(range_of.points())}, since an epoch is "
+        f"epochs {_listed(scaled.points())} instead of {_listed(range_of.points())}, {FITTED} "
         f"{some(steps, 'step')} (Mosbach et al. 2021)"
     )
     return replace(space, parameters=ranges, sources={**space.sources, EPOCHS: EPOCHS_SOURCE}), note
@@ -174,7 +177,7 @@ def _with_enough_patience(space: Space, mode: str, steps: int) -> tuple[Space, s
     longest = min(limits[EPOCHS], round(cap * wanted / shipped))
     ranges = {**space.parameters, PATIENCE: _fixed(patience, wanted), EPOCHS: _fixed(most, longest)}
     note = (
-        f"patience {wanted} and at most {longest} epochs instead of {shipped} and {cap}, since an epoch is "
+        f"patience {wanted} and at most {longest} epochs instead of {shipped} and {cap}, {FITTED} "
         f"{some(steps, 'step')}"
     )
     sources = {**space.sources, PATIENCE: PATIENCE_SOURCE, EPOCHS: PATIENCE_SOURCE}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -200,8 +201,9 @@ def named(task: Task, label: Any) -> Any:
     return task.labels[label]
 
 
-def _nothing() -> None:
-    """Do nothing: Ray starts a scoring process for this task, and imports this module."""
+def _import_all() -> None:
+    """Import what scoring needs: Ray starts a process for this task, which the first finalists then find ready."""
+    import meltpoint.adapters.families.huggingface.encoder  # noqa: F401 - with this module, all that takes seconds
 
 
 def _score_after(start: None, *documents: Any) -> list[dict[str, Any]]:
@@ -211,18 +213,32 @@ def _score_after(start: None, *documents: Any) -> list[dict[str, Any]]:
     return answers
 
 
+WORTH_A_PROCESS = 4
+"""A process takes about as long to start as this many groups of finalists to score on a small test split."""
+
+
 class Scorer:
     """Sends finalists as Ray tasks to be scored, while others still train.
 
+    On this machine's CPUs, one process scores all of them beside the trials: waiting for a free CPU would leave it all
+    to the end, and each further process would first import for as long as it then scores.
+
+    Args:
+        folder: the sweep's.
+        is_local: whether Ray runs on this machine alone, for this sweep alone.
+
     Attributes:
+        processes: the most processes that score at the same time on this machine's CPUs.
         troubles: trial id → why it could not be scored.
         damaged: (finalist, fault of its weights): each must be retrained before its cell is scored.
         unfit: ids of nodes that get nothing to score, because they refused to train.
     """
 
-    def __init__(self, folder: StoragePath) -> None:
-        self.folder = folder
-        self.pending: dict[Any, list[TrialRecord]] = {}
+    def __init__(self, folder: StoragePath, is_local: bool = False) -> None:
+        self.folder, self.is_local = folder, is_local
+        self.processes = 1
+        self._waiting: list[tuple[Sequence[Order], list[TrialRecord]]] = []
+        self._sent: dict[Any, list[TrialRecord]] = {}
         self.troubles: dict[str, str] = {}
         self.submitted: set[str] = set()
         self.damaged: list[tuple[TrialRecord, str]] = []
@@ -231,10 +247,15 @@ class Scorer:
 
     def prepare(self) -> None:
         """Start the scoring process while trials still run: its imports take seconds."""
-        if self._start is None:
+        if self._start is None and self.is_local:
             import ray
 
-            self._start = ray.remote(num_cpus=0)(_nothing).remote()
+            self._start = ray.remote(num_cpus=0)(_import_all).remote()
+
+    @property
+    def pending(self) -> bool:
+        """True while finalists wait for their scores."""
+        return bool(self._waiting or self._sent)
 
     def has(self, trial: str) -> bool:
         """True if a finalist was sent already."""
@@ -242,24 +263,45 @@ class Scorer:
 
     def submit(self, orders: Sequence[Order], records: Sequence[TrialRecord]) -> None:
         """Send finalists of a cell, to be scored together."""
+        self.submitted |= {record.id for record in records}
+        self._waiting.append((orders, list(records)))
+        self._send()
+
+    def _send(self) -> None:
+        """Send waiting finalists while there is a process for them."""
+        while self._waiting and len(self._sent) < self._places():
+            orders, records = self._waiting.pop(0)
+            self._sent[self._sent_to_ray(orders, records)] = records
+
+    def _places(self) -> float:
+        """The number of groups of finalists that may be sent at the same time; Ray holds back what finds no room."""
+        if not self.is_local or self._waiting[0][0][0].gpus:
+            return math.inf
+        return max(1, min(self.processes, (len(self._waiting) + len(self._sent)) // WORTH_A_PROCESS))
+
+    def _sent_to_ray(self, orders: Sequence[Order], records: Sequence[TrialRecord]) -> Any:
         import ray
 
         first = orders[0]
+        cpus = 0 if self.is_local and not first.gpus else first.cpus
         remote = ray.remote(
-            num_cpus=first.cpus, num_gpus=first.gpus, max_retries=3, label_selector=elsewhere(self.unfit)
+            num_cpus=cpus, num_gpus=first.gpus, max_retries=3, label_selector=elsewhere(self.unfit)
         )(_score_after)  # fmt: skip
         documents = [order.as_json() for order in orders], [record.model_dump_json() for record in records]
-        self.pending[remote.remote(self._start, *documents, str(self.folder))] = list(records)
-        self.submitted |= {record.id for record in records}
+        return remote.remote(self._start, *documents, str(self.folder))
 
     def collect(self, timeout_seconds: float = 0.0) -> list[TrialRecord]:
         """The finalists whose scores arrived, with completed records."""
-        if not self.pending:
+        if not self._sent:
             return []
         import ray
 
-        ready, _ = ray.wait(list(self.pending), num_returns=len(self.pending), timeout=timeout_seconds)
-        return [record for reference in ready for record in self._completed(reference)]
+        # At the end of the sweep, it waits for the first that arrives, so that the next is sent at once.
+        count = len(self._sent) if timeout_seconds == 0 else 1
+        ready, _ = ray.wait(list(self._sent), num_returns=count, timeout=timeout_seconds)
+        found = [record for reference in ready for record in self._completed(reference)]
+        self._send()
+        return found
 
     def refuse(self, record: TrialRecord, why: str) -> None:
         """Reject a finalist's scores."""
@@ -268,7 +310,7 @@ class Scorer:
     def _completed(self, reference: Any) -> list[TrialRecord]:
         import ray
 
-        records = self.pending.pop(reference)
+        records = self._sent.pop(reference)
         try:
             answers = ray.get(reference)
         except ray.exceptions.RayError as error:

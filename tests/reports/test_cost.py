@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from meltpoint.reports.statistics.cost import (
     seconds_text,
     trade_offs,
 )
+from meltpoint.reports.table_values import Delta
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import NOTHING, CellCost
 from meltpoint.sweeps.results.summary import CellSummary
@@ -93,20 +95,35 @@ def test_cells_without_finals_have_no_point_and_no_row_of_one_cell_alone(make_ce
 
 def test_the_report_has_a_row_a_cell_with_what_hardware_told(cells, make_sweep) -> None:
     summary = make_sweep(*cells)
-    heads, ice, fire, both, *_ = cost_rows(summary)
-    assert heads[3:] == ["search", "finals", "GPU-hours", "peak memory", "weights trained", "next task adds", "one run"]
-    assert ice[3:] == ["1 min", "2 min", "0", NOTHING, NOTHING, NOTHING, "2 s"]
-    assert fire[3:] == ["1 min", "2 min", "0", "3.21 GB", "109 483 778", "438 MB", "40 s"]
-    assert both[5:7] == ["0", "3.21 GB"]
-    section = report(summary, "md").partition("## Cost\n")[2].partition("\n## ")[0]
+    heads, ice, fire, both, *_ = cost_rows(summary, ())
+    assert heads[3:] == [
+        "score", "search", "finals", "GPU-hours", "peak memory", "weights trained", "next task adds", "one run",
+    ]  # fmt: skip
+    assert ice[3:] == ["81.0 ± 0.0", "1 min", "2 min", "0", NOTHING, NOTHING, NOTHING, "2 s"]
+    assert fire[4:] == ["1 min", "2 min", "0", "3.21 GB", "109 483 778", "438 MB", "40 s"]
+    assert both[6:8] == ["0", "3.21 GB"]
+    section = report(summary, "md").partition("## Score and cost\n")[2].partition("\n## ")[0]
     assert "| minilm | sst2 | test | ❄ feature_extraction 81.0 (2 s), 🔥 fine_tuning 91.0 (40 s) |" in section
     assert "Peak memory is of tensors on the GPU." in section
     assert "other seeds may give another set" in section
 
 
+def test_a_cell_has_its_difference_to_fine_tuning_whichever_side_of_the_comparison_it_is_on(cells, make_sweep) -> None:
+    summary = make_sweep(*cells)
+    ice, fire, both = (cell.header.key for cell in summary.cells[:3])
+    known = dict.fromkeys(("variant", "split"), "") | {"metric": "accuracy"}
+    deltas = [
+        Delta("Δ 🔥 − ❄", SimpleNamespace(upper=fire, lower=ice, delta=0.1, low=0.05, high=0.2, **known), in_family=True),
+        Delta("Δ ❄🔥 − 🔥", SimpleNamespace(upper=both, lower=fire, delta=0.02, low=0.01, high=0.03, **known), in_family=True),
+    ]  # fmt: skip
+    heads, *rows = cost_rows(summary, deltas)
+    column = heads.index("Δ to 🔥")
+    assert [row[column] for row in rows[:3]] == ["−10.0 [−20.0, −5.0]", NOTHING, "+2.0 [+1.0, +3.0]"]
+
+
 def test_the_share_of_the_weights_that_train_is_told_where_the_whole_is_known() -> None:
     assert cost_texts(CellCost(trained_parameters=664_322, model_parameters=22_600_000))[4:6] == [
-        "664 322 (2.9 %)", "2.66 MB",
+        "664 322 (2.94 %)", "2.66 MB",
     ]  # fmt: skip
 
 

@@ -212,6 +212,14 @@ def test_a_best_epoch_at_the_cap_of_a_constant_rate_is_a_footnote(
 
 @given(order=st.permutations([(mode, variant) for mode in MODES for variant in ("a", "b")]))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_mode_in_which_nothing_is_random_says_why_it_has_no_deviation(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:  # fmt: skip
+    table = matrix(make_sweep(make_cell("probe", finals=[(0.8, 0.8)]), make_cell("fine_tuning")))
+    assert "nothing in probe is random, so its one run has no ±" in table.footnotes
+    assert not any("fine_tuning" in note for note in table.footnotes)
+
+
 def test_rows_stand_by_variant_and_then_as_in_the_papers_whatever_the_cells_order(
     make_cell: MakeCell, make_sweep: MakeSweep, order: list[tuple[str, str]]
 ) -> None:

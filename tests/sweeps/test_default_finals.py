@@ -18,6 +18,8 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
+from meltpoint.sweeps.worker.finalist_scoring import Scorer
+from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tests.sweeps.default_finals import (
     SEEDS,
     TRIALS,
@@ -158,6 +160,8 @@ class FakeScorer:
     def has(self, trial: str) -> bool:
         return trial in self.submitted
 
+    def prepare(self) -> None: ...
+
     def submit(self, orders, records) -> None:
         assert [order.id for order in orders] == [record.id for record in records]
         self.submitted |= {record.id for record in records}
@@ -279,3 +283,30 @@ def test_a_variant_that_would_share_their_file_names_is_refused_unless_there_are
     with pytest.raises(ValueError, match=r"variant 'default': .* or add --no-default-finals\."):
         check(spec)
     check(spec.model_copy(update={"default_finals": False}))
+
+
+# --- the processes that score ---
+
+
+class CountedScorer(Scorer):
+    """A scorer whose finalists are never scored."""
+
+    def _sent_to_ray(self, orders, records) -> object:
+        return object()
+
+
+def order_on(gpus: float) -> Order:
+    return Order.model_construct(gpus=gpus, cpus=1.0)
+
+
+@pytest.mark.parametrize(
+    ("is_local", "gpus", "processes", "sent"), [(True, 0.0, 1, 1), (True, 0.0, 8, 2), (True, 0.5, 1, 9), (False, 0.0, 1, 9)]
+)
+def test_one_process_scores_beside_the_trials_and_more_where_nothing_trains(is_local, gpus, processes, sent, tmp_path):
+    scorer = CountedScorer(Ledger(tmp_path).folder, is_local)
+    scorer.processes = processes
+    for number in range(9):
+        scorer.submit([order_on(gpus)], [SimpleNamespace(id=str(number))])
+    assert len(scorer._sent) == sent
+    assert scorer.pending
+    assert all(scorer.has(str(number)) for number in range(9))
