@@ -64,6 +64,7 @@ def sweep(
     overrides: Mapping[str, Any] | Words | None = None,
     data_dir: PathLike | None = None,
     max_train_examples: int | None = None,
+    train_sizes: Words | None = None,
     max_dev_examples: int | str = "auto",
     test_from: str | None = None,
     seed: int = 0,

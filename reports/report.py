@@ -36,6 +36,7 @@ from meltpoint.reports.notes import cell_notes, notes, state_line
 from meltpoint.reports.papers import paper_score
 from meltpoint.reports.report_json import document_text
 from meltpoint.reports.results import SweepResults, TuningGain, ran_nowhere, results_of
+from meltpoint.reports.sizes import size_lines
 from meltpoint.reports.statistics.cost import PARETO_NOTE, cost_notes, cost_rows, pareto_rows
 from meltpoint.reports.statistics.finals_scores import (
     CLASS_HEADS,
@@ -129,6 +130,8 @@ def _findings(results: SweepResults) -> list[str]:
     if results.family:
         rows = [[_plain(text) for text in delta_row(delta)] for delta in results.family]
         parts += ["## What the table shows", _table_tables(DELTA_HEADS, rows, DELTA_SIDES)]
+    if lines := size_lines(results):
+        parts += ["## Over sizes of train", _bullets(lines)]
     if results.gains:
         rows = [[_plain(text) for text in row] for row in gain_rows(results.gains)]
         table = _table_tables(GAIN_HEADS, rows, GAIN_SIDES)

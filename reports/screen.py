@@ -32,6 +32,7 @@ from meltpoint.reports.notes import (
     warning_notes,
 )
 from meltpoint.reports.results import SweepResults, results_of
+from meltpoint.reports.sizes import size_lines
 from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen
@@ -70,6 +71,8 @@ def show_summary(
     for number, text in enumerate(results.table.footnotes, 1):
         if explain or any(number in notes for notes in _shown_notes(results)):
             say(console, f"{marks([number])} {text}")
+    for line in size_lines(results):
+        say(console, line)
     say(console, "")
     changes = task_notes(summary) if explain else split_notes(summary)
     for line in (*summary.spec.notes, *changes, *_cost_line(summary)):

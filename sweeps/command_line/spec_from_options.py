@@ -63,7 +63,10 @@ def _asked(options: SweepOptions) -> SweepSpec:
         seed=options.seed, margin=options.margin / 100, searcher=options.searcher or "tpe",
     )  # fmt: skip
     if options.spec is None:
-        return common.model_copy(update=_product(options))
+        product = common.model_copy(update=_product(options))
+        return product if options.train_sizes is None else _by_size(product, options)
+    if options.train_sizes is not None:
+        raise ValueError("--train-sizes needs --encoder, --mode and --task instead of --spec.")
     if options.head is not None:
         raise ValueError(
             f"--head {options.head}: the blocks of {options.spec} name their own heads; copy that file and edit it."
@@ -96,6 +99,25 @@ def _product(options: SweepOptions) -> dict[str, object]:
         "trials": TRIALS if options.trials is None else options.trials,
         "seeds": SEEDS if options.seeds is None else options.seeds,
     }  # fmt: skip
+
+
+def _by_size(spec: SweepSpec, options: SweepOptions) -> SweepSpec:
+    """The same matrix, once for each of `--train-sizes`."""
+    if options.max_train_examples is not None:
+        raise ValueError("--train-sizes and --max-train-examples: give one of the two.")
+    (product,) = spec.products()
+    sizes = split_at_commas(options.train_sizes or ())
+    for size in sizes:
+        if size != "all" and not (size.isascii() and size.isdigit() and int(size)):
+            raise ValueError(f"--train-sizes {size}: write numbers of at least 1, or all: 64,256,1024,all.")
+    if len(set(sizes)) < len(sizes):
+        raise ValueError(f"--train-sizes {','.join(sizes)} names a size twice; name each once.")
+    blocks = [
+        product.model_copy(update={"name": f"train size {size}", "variant": size if size == "all" else f"n{int(size)}",
+                                   "train_examples": 0 if size == "all" else int(size)})
+        for size in sorted(sizes, key=lambda size: (size == "all", int(size) if size != "all" else 0))
+    ]  # fmt: skip
+    return spec.model_copy(update={"encoders": (), "modes": (), "tasks": (), "blocks": tuple(blocks)})
 
 
 def _name_of(tasks: Sequence[str]) -> str:

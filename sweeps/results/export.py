@@ -74,7 +74,7 @@ def best_space(summary: SweepSummary, cell: CellSummary, best: TrialRecord) -> S
 
 def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[str, Any]:
     """The provenance of a best setting: scores, seeds, data, versions, hardware, MLflow runs."""
-    data = data_spec(spec, word_of(spec, cell.header.task))
+    data = data_spec(spec, word_of(spec, cell.header.task), cell.header.variant)
     variant = {"variant": cell.header.variant} if cell.header.variant else {}
     default = {
         "default": {
@@ -97,7 +97,7 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
         **spreads_json(cell.dev, cell.test), **default,
         "data": {
             "task": data.task, "data_dir": data.data_dir, "max_train_examples": data.max_train_examples,
-            "max_dev_examples": data.max_dev_examples, "test_from": data.test_from,
+            **({"nested": True} if data.nested else {}), "max_dev_examples": data.max_dev_examples, "test_from": data.test_from,
             "fingerprint": best.data_fingerprint, "documents": best.documents_fingerprint,
             "notes": list(cell.header.notes),
         },
@@ -122,7 +122,7 @@ def order_of(spec: SweepSpec, record: TrialRecord, ledger: Ledger) -> Order:
         id=record.id, number=record.number, role=record.role, encoder=record.encoder,
         encoder_word=spec.encoder_words().get(record.encoder, ""), mode=record.mode, task=record.task,
         head=record.head, variant=record.variant, seed=record.seed, setting=record.setting,
-        data=data_spec(spec, word_of(spec, record.task)), metric=record.metric,
+        data=data_spec(spec, word_of(spec, record.task), record.variant), metric=record.metric,
         data_fingerprint=record.data_fingerprint, documents_fingerprint=record.documents_fingerprint,
         encoder_fingerprint=record.encoder_fingerprint, checkpoint=str(ledger.checkpoint(record.id)),
         cpus=hardware.threads, gpus=hardware.gpu_share, cache=cache_folder(ledger.folder.parent),

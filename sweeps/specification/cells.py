@@ -34,6 +34,7 @@ from meltpoint.tasks.core.carving import Slice, parse_cut
 from meltpoint.tasks.core.registry import is_task_file
 from meltpoint.tasks.core.splits import data_warnings, load_training_data
 from meltpoint.tasks.core.task import DataSpec, Kind, Task, TrainingData
+from meltpoint.tasks.core.wording import some
 
 _ON_DEV_ALONE = (
     "finals are scored only on dev, which also chose their setting, so their scores are too optimistic; --test-from "
@@ -145,10 +146,12 @@ def word_of(spec: SweepSpec, task: str) -> str:
     return files[0] if len(files) == 1 else next(word for word in files if get(word).name == task)
 
 
-def data_spec(spec: SweepSpec, task: str) -> DataSpec:
-    """The data specification of a task, given by its name or file, in a sweep."""
-    sizes = spec.max_train_examples, spec.max_dev_examples
-    return DataSpec(task, spec.data_dir, sizes[0], spec.test_from, sizes[1], is_test_closed=spec.split == "dev")
+def data_spec(spec: SweepSpec, task: str, variant: str = "") -> DataSpec:
+    """The data specification of a task, given by its name or file, for the cells of a variant in a sweep."""
+    own = spec.train_examples_of(variant)
+    sizes = own or spec.max_train_examples, spec.max_dev_examples
+    is_closed = spec.split == "dev"
+    return DataSpec(task, spec.data_dir, sizes[0], spec.test_from, sizes[1], is_test_closed=is_closed, nested=own > 0)
 
 
 def cell_space(
@@ -195,15 +198,27 @@ def open_cells(spec: SweepSpec) -> list[OpenCell]:
     for block in spec.products():
         with within(block):
             check_block(spec, block)
-    loaded = {word: load_training_data(data_spec(spec, word)) for word in spec.task_words()}
+    wanted = dict.fromkeys((word, block.variant) for block in spec.products() for word in block.tasks)
+    asked = {key: data_spec(spec, *key) for key in wanted}
+    read = {data: load_training_data(data) for data in dict.fromkeys(asked.values())}
+    loaded = {key: read[data] for key, data in asked.items()}
+    for (_, variant), data in loaded.items():
+        _check_size(spec.train_examples_of(variant), data)
     cells: list[OpenCell] = []
     lengths = InputLengths()
     for block in spec.products():
         with within(block):
             product = itertools.product(block.encoders, block.modes, block.tasks)
-            cells += [_open(spec, block, key, loaded[key[2]], lengths) for key in product]
+            cells += [_open(spec, block, key, loaded[key[2], block.variant], lengths) for key in product]
     warnings = {data.task.name: tuple(data_warnings(replace(data, dev=data.all_dev))) for data in loaded.values()}
     return [replace(cell, warnings=warnings[cell.task_name]) for cell in cells]
+
+
+def _check_size(size: int, data: TrainingData) -> None:
+    """Refuse a training size that the data do not have: its cells would repeat those of `all`."""
+    if size > len(data.train):
+        has = some(len(data.train), "training example")
+        raise ValueError(f"--train-sizes {size}: {data.task.name} has {has}; leave that size out, or write all.")
 
 
 def check_block(spec: SweepSpec, block: Block) -> None:
@@ -257,7 +272,7 @@ def _open(
     return OpenCell(
         encoder=name, mode=mode, task=data.task, task_name=data.task.name, head=head, head_source=chosen.source,
         space=space, reference=reference, encoder_fingerprint=encoders.fingerprint(reference),
-        data=data_spec(spec, word), data_fingerprint=data.fingerprint, documents_fingerprint=documents,
+        data=data_spec(spec, word, block.variant), data_fingerprint=data.fingerprint, documents_fingerprint=documents,
         train_examples=len(data.train), dev_examples=len(data.all_dev), epoch_dev_examples=len(data.dev),
         mean_words=words / max(1, len(data.train)), length=length, notes=notes,
         variant=block.variant, trials=block.trials, seeds=block.seeds if modes.get(mode).is_random else 1,

@@ -210,6 +210,11 @@ class Searched:
     max_train_examples: int | None = Field(
         default=None, description="Train on a random sample of this size, drawn with a fixed seed."
     )
+    train_sizes: Words | None = Field(
+        default=None,
+        description="Cells for each of these numbers of training examples, in samples that contain one another: "
+        "64,256,1024,all.",
+    )
     max_dev_examples: Annotated[int | Literal["auto", "all"], BeforeValidator(_dev_examples)] = Field(
         default="auto",
         description="Score epochs on a dev sample of this size, or on all; auto samples if dev far exceeds train.",

@@ -31,6 +31,7 @@ class Block(BaseModel):
         trials: number of settings to search per cell.
         seeds: number of seeds with which each cell's best setting is run again.
         searcher: its cells' searcher; None for the sweep's.
+        train_examples: the size of its cells' nested sample of train (`--train-sizes`); 0 for the sweep's own.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,6 +46,7 @@ class Block(BaseModel):
     trials: int = TRIALS
     seeds: int = SEEDS
     searcher: Searcher | None = None
+    train_examples: int = 0
 
     def keys(self) -> list[CellKey]:
         """The keys of its cells, with names as given by the user: a task file is a path here."""
@@ -115,6 +117,10 @@ class SweepSpec(BaseModel):
         """The blocks that make up the matrix; for a plain command line, its product as the only block."""
         product = {name: getattr(self, name) for name in PRODUCT}
         return self.blocks or (Block.model_validate(product),)
+
+    def train_examples_of(self, variant: str) -> int:
+        """The size of the nested sample of train that the cells of a variant train on; 0 for the sweep's own."""
+        return next((block.train_examples for block in self.blocks if block.variant == variant), 0)
 
     def searcher_of(self, block: Block) -> Searcher:
         """The searcher of a block's cells."""

@@ -69,6 +69,7 @@ class _Data(BaseModel):
     task: str | None = None
     data_dir: str | None = None
     max_train_examples: int | None = Field(default=None, ge=1)
+    nested: bool = False
     max_dev_examples: Annotated[int, Field(ge=1)] | Literal["auto"] | None = None
     test_from: str | None = None
     fingerprint: str | None = None

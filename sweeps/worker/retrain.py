@@ -230,7 +230,7 @@ def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_di
     data: Mapping[str, Any] = facts.get("data") or {}
     spec = DataSpec(
         data.get("task") or space.cell["task"], data_dir or data.get("data_dir"), data.get("max_train_examples"),
-        data.get("test_from"), data.get("max_dev_examples"),
+        data.get("test_from"), data.get("max_dev_examples"), nested=data.get("nested", False),
     )  # fmt: skip
     mode, task, named = space.cell["mode"], get(spec.task), space.cell["task"]
     if named not in (spec.task, task.name):

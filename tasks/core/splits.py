@@ -14,7 +14,7 @@ from typing import Literal
 from meltpoint.tasks.core.carving import Carved, Cut, Draw, carve, carve_train, parse_cut
 from meltpoint.tasks.core.kinds import TaskKind
 from meltpoint.tasks.core.sources import find, read_split
-from meltpoint.tasks.core.task import DataSpec, Example, ReadExamples, Task, TrainingData
+from meltpoint.tasks.core.task import DataSpec, Example, Label, ReadExamples, Task, TrainingData
 from meltpoint.tasks.core.wording import counted, some
 
 SAMPLE_SEED = 0
@@ -39,7 +39,7 @@ def load_training_data(spec: DataSpec) -> TrainingData:
     notes = [*task.notes, *carved_notes]
     if parts.test is None and task.test_labels == "hidden":
         notes.append("test labels hidden")
-    train = _sampled(parts.train, spec.max_train_examples, "training example", notes)
+    train = _sampled(parts.train, spec.max_train_examples, spec.nested, notes)
     dev = _dev_sample(all_dev, spec.max_dev_examples, len(train), notes)
     return TrainingData(
         task, train, dev, fingerprint(task, train, dev), tuple(notes),
@@ -104,12 +104,13 @@ def left_out(split: str, examples: Sequence[Example]) -> list[str]:
     return [f"{split}: {note}" for note in notes]
 
 
-def _sampled(examples: list[Example], size: int | None, what: str, notes: list[str]) -> list[Example]:
-    """At most `size` examples; `notes` gets a line if some are left out."""
+def _sampled(examples: list[Example], size: int | None, is_nested: bool, notes: list[str]) -> list[Example]:
+    """At most `size` training examples; `notes` gets a line if some are left out."""
     if size is None or size >= len(examples):
         return examples
-    notes.append(f"{counted(size)} of {some(len(examples), what)}, seed {SAMPLE_SEED}")
-    return sample(examples, size)
+    how = ", nested and stratified" if is_nested else ""
+    notes.append(f"{counted(size)} of {some(len(examples), 'training example')}{how}, seed {SAMPLE_SEED}")
+    return nested(examples, size) if is_nested else sample(examples, size)
 
 
 def dev_sample_size(train_examples: int, dev_examples: int) -> int:
@@ -155,6 +156,25 @@ def sample(examples: Sequence[Example], size: int) -> list[Example]:
         raise ValueError(f"a sample of {size} examples: write a whole number of at least 1.")
     chosen = random.Random(SAMPLE_SEED).sample(range(len(examples)), size)
     return [examples[position] for position in sorted(chosen)]
+
+
+def nested(examples: Sequence[Example], size: int) -> list[Example]:
+    """A seeded sample that contains every smaller one, in the examples' original order.
+
+    Examples with one class each are drawn so that a sample of any size has the classes' shares, within one example a
+    class: the k-th drawn of a class of n gets the place (k - ½) / n, and a sample takes the first places.
+    """
+    draws = random.Random(SAMPLE_SEED)
+    ranked = sorted(range(len(examples)), key=lambda _: draws.random())
+    of_class: dict[Label, list[int]] = {}
+    for position in ranked:
+        label = examples[position].label
+        of_class.setdefault(label if isinstance(label, int) else None, []).append(position)
+    places = {
+        position: ((rank + 0.5) / len(members), order)
+        for order, members in enumerate(of_class.values()) for rank, position in enumerate(members)
+    }  # fmt: skip
+    return [examples[position] for position in sorted(sorted(places, key=lambda position: places[position])[:size])]
 
 
 def fingerprint(task: Task, *splits: Sequence[Example]) -> str:

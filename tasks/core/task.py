@@ -191,6 +191,7 @@ class DataSpec:
         max_dev_examples: score epochs on a seeded sample of this size of dev; "auto" for `splits.dev_sample_size`, None
             for all of dev. Finals are scored on all of it; test is never sampled.
         is_test_closed: whether test stays closed: finals are scored on dev alone.
+        nested: whether the sample of train holds every smaller one and keeps the classes' shares (`splits.nested`).
     """
 
     task: str
@@ -199,6 +200,7 @@ class DataSpec:
     test_from: str | None = None
     max_dev_examples: int | Literal["auto"] | None = None
     is_test_closed: bool = False
+    nested: bool = False
 
 
 @dataclass(frozen=True)

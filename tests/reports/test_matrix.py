@@ -210,8 +210,6 @@ def test_a_best_epoch_at_the_cap_of_a_constant_rate_is_a_footnote(
     assert [AT_CAP in reasons(table, entry(table, "fine_tuning"))] == [said]
 
 
-@given(order=st.permutations([(mode, variant) for mode in MODES for variant in ("a", "b")]))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_mode_in_which_nothing_is_random_says_why_it_has_no_deviation(
     make_cell: MakeCell, make_sweep: MakeSweep
 ) -> None:  # fmt: skip
@@ -220,6 +218,8 @@ def test_a_mode_in_which_nothing_is_random_says_why_it_has_no_deviation(
     assert not any("fine_tuning" in note for note in table.footnotes)
 
 
+@given(order=st.permutations([(mode, variant) for mode in MODES for variant in ("a", "b")]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_rows_stand_by_variant_and_then_as_in_the_papers_whatever_the_cells_order(
     make_cell: MakeCell, make_sweep: MakeSweep, order: list[tuple[str, str]]
 ) -> None:

@@ -75,6 +75,7 @@ SPECIFICATION = {
     "name": "name", "encoder": "encoders", "mode": "modes", "task": "tasks", "spec": "blocks", "replacing": "replaced",
     "head": "head", "trials": "trials", "seeds": "seeds", "searcher": "searcher", "space": "space",
     "overrides": "overrides", "data_dir": "data_dir", "max_train_examples": "max_train_examples",
+    "train_sizes": "blocks",
     "max_dev_examples": "max_dev_examples", "test_from": "test_from", "seed": "seed",
     "default_finals": "default_finals", "margin": "margin",
 }  # fmt: skip

@@ -155,6 +155,7 @@ SPEC_TABLE: dict[str, tuple[Change, str]] = {
 BLOCK = Block(encoders=("e",), modes=("feature_extraction",), tasks=("t",), head="linear", trials=3, seeds=2)
 BLOCK_TABLE: dict[str, tuple[object, str]] = {
     "name": ("another", "for messages"),
+    "train_examples": (20, CHANGES),
     "encoders": (("minilm",), CHANGES),
     "modes": (("fine_tuning",), CHANGES),
     "tasks": (("demo_sentiment",), CHANGES),

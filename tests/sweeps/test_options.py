@@ -86,7 +86,7 @@ DRAWN: dict[str, Any] = {
     "head": st.none() | TEXTS, "trials": st.none() | st.integers(-3, 99), "seeds": st.none() | st.integers(0, 9),
     "searcher": st.none() | st.sampled_from(get_args(Searcher)), "default_finals": st.none() | st.booleans(),
     "space": PATHS, "overrides": LISTS, "data_dir": PATHS,
-    "max_train_examples": st.none() | st.integers(0, 10**6),
+    "max_train_examples": st.none() | st.integers(0, 10**6), "train_sizes": LISTS,
     "max_dev_examples": st.sampled_from(["auto", "all"]) | st.integers(-9, 10**9),
     "test_from": st.none() | TEXTS, "seed": st.integers(-5, 2**40),
     "storage": TEXTS, "tracking_uri": st.sampled_from([None, "folder", "http://host"]),

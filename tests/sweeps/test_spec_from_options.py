@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
+from meltpoint.sweeps.specification.cells import data_spec, open_cells
 from meltpoint.sweeps.specification.sweep_options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec, check
 
@@ -245,3 +247,41 @@ def test_two_words_that_become_one_encoder_are_refused_where_their_cells_clash(f
 def test_with_needs_a_file():
     with pytest.raises(ValueError, match=r"--with.*--spec"):
         asked(None, name="n", encoder=["minilm"], mode=["fine_tuning"], task=["mrpc"], replacing=["a=b"])
+
+
+# --- sizes of train ---
+
+SIZED = {"name": "n", "encoder": ["minilm"], "mode": ["fine_tuning"], "task": ["mrpc"]}
+
+
+def test_each_size_of_train_is_a_block_of_the_same_cells_in_ascending_order():
+    spec = asked(None, train_sizes=["all,1024", "64"], trials=3, seeds=2, **SIZED)
+    assert cells(spec) == [f"minilm.fine_tuning.mrpc.{variant}" for variant in ("n64", "n1024", "all")]
+    assert {(block.trials, block.seeds) for block in spec.blocks} == {(3, 2)}
+    data = [data_spec(spec, "mrpc", block.variant) for block in spec.blocks]
+    assert [(one.max_train_examples, one.nested) for one in data] == [(64, True), (1024, True), (None, False)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "more", "says"),
+    [
+        (["64,half"], {}, "--train-sizes half: write numbers of at least 1, or all: 64,256,1024,all."),
+        (["0"], {}, "--train-sizes 0: write numbers of at least 1"),
+        (["64,64"], {}, "--train-sizes 64,64 names a size twice; name each once."),
+        (["64"], {"max_train_examples": 9}, "--train-sizes and --max-train-examples: give one of the two."),
+    ],
+)
+def test_sizes_of_train_that_cannot_be_are_refused(sizes: list[str], more: dict[str, Any], says: str):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        asked(None, train_sizes=sizes, **SIZED, **more)
+
+
+def test_sizes_of_train_do_not_go_with_a_file(file: str):
+    with pytest.raises(ValueError, match="--train-sizes needs --encoder, --mode and --task instead of --spec"):
+        asked(file, train_sizes=["64"])
+
+
+def test_a_size_that_the_data_do_not_have_is_refused():
+    spec = asked(None, train_sizes=["64,100000"], **SIZED | {"task": ["demo_sentiment"], "mode": ["feature_extraction"]})
+    with pytest.raises(ValueError, match=r"--train-sizes 100000: demo_sentiment has [\d ]+ training examples; leave"):
+        open_cells(spec)

@@ -13,7 +13,14 @@ from meltpoint import tasks
 from meltpoint.tasks.core.carving import carve, parse_cut
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check, read_split
-from meltpoint.tasks.core.splits import data_warnings, dev_sample_size, fingerprint, load_training_data, sample
+from meltpoint.tasks.core.splits import (
+    data_warnings,
+    dev_sample_size,
+    fingerprint,
+    load_training_data,
+    nested,
+    sample,
+)
 from meltpoint.tasks.core.task import DataSpec, Example, Kind, Task, TrainingData
 
 MANY = [Example(str(number), (f"text {number}",), label=number % 2) for number in range(50)]
@@ -243,3 +250,17 @@ def test_words_to_label_need_every_span_type_and_no_inside_tag() -> None:
     dev = [example(f"d{n}", (0, 1)) for n in range(400)]
     assert data_warnings(data(train, dev, "sequence_labelling")) == []
     assert data_warnings(data([example("a", (0, 0))], dev, "sequence_labelling")) == ["train has no example of B-X"]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.data())
+def test_a_nested_sample_holds_the_smaller_ones_and_keeps_the_classes_shares(labels, data):
+    examples = [Example(str(number), label=label) for number, label in enumerate(labels)]
+    size = data.draw(st.integers(1, len(examples)))
+    chosen = nested(examples, size)
+    assert len(chosen) == size
+    assert [int(example.id) for example in chosen] == sorted(int(example.id) for example in chosen)
+    smaller = nested(examples, data.draw(st.integers(1, size)))
+    assert {example.id for example in smaller} <= {example.id for example in chosen}
+    for label in set(labels):
+        expected = size * labels.count(label) / len(labels)
+        assert abs(sum(example.label == label for example in chosen) - expected) <= 2

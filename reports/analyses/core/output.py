@@ -12,6 +12,7 @@ from typing import Any
 from meltpoint.reports.formats import booktabs, latex_text, markdown_text
 from meltpoint.sweeps.results.cost import NOTHING
 from meltpoint.tasks.core.scoring import difference_text, in_points, score_text
+from meltpoint.tasks.core.wording import counted
 
 Value = str | float | int | None
 
@@ -148,25 +149,28 @@ class Line:
 
     Attributes:
         label: its label in the legend.
-        y: one value per layer, from layer 0.
+        y: one value per layer, from layer 0, or per value of x.
         error: half the length of the error bar at each value, or None.
         is_reference: True for a reference line, drawn thin and grey, without markers.
+        x: where its values are, on a logarithmic axis; empty for layers. Its errors are then drawn as a band.
     """
 
     label: str
     y: tuple[float, ...]
     error: tuple[float, ...] | None = None
     is_reference: bool = False
+    x: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes over layers; `y_range` None fits the range to the lines."""
+    """One set of axes over layers, or over the lines' x; `y_range` None fits the range to the lines."""
 
     title: str
     y_name: str
     lines: tuple[Line, ...]
     y_range: tuple[float, float] | None = None
+    x_name: str = "layer"
 
 
 def in_rows(panels: Sequence[Panel]) -> list[Sequence[Panel]]:
@@ -213,23 +217,31 @@ def draw(rows: Sequence[Sequence[Panel]], form: str) -> bytes:
 
 
 def _draw_panel(panel: Panel, axes: Any, labels: Sequence[str]) -> None:
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import MaxNLocator, NullLocator
 
     axes.set_title(panel.title)
-    axes.set_xlabel("layer")
+    axes.set_xlabel(panel.x_name)
     axes.set_ylabel(panel.y_name)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    sizes = sorted({size for line in panel.lines for size in line.x})
+    if sizes:
+        axes.set_xscale("log")
+        axes.set_xticks(sizes, [counted(size) for size in sizes])
+        axes.xaxis.set_minor_locator(NullLocator())
     if panel.y_range is not None:
         axes.set_ylim(panel.y_range)
     axes.grid(visible=True, linewidth=0.4, color="0.88")
     axes.spines[["top", "right"]].set_visible(False)
     for line in panel.lines:
-        places = range(len(line.y))
+        places = line.x or range(len(line.y))
         if line.is_reference:
             axes.plot(places, line.y, color="0.45", linewidth=0.9, linestyle=(0, (1, 1)), label=line.label)
             continue
         number = labels.index(line.label) % len(COLOURS)
+        if line.x and line.error is not None:
+            low, high = ([y + side * e for y, e in zip(line.y, line.error, strict=True)] for side in (-1, 1))
+            axes.fill_between(line.x, low, high, color=COLOURS[number], alpha=0.15, linewidth=0)
         axes.errorbar(
-            places, line.y, yerr=line.error, label=line.label, color=COLOURS[number], linewidth=1.3, markersize=3.5,
+            places, line.y, yerr=None if line.x else line.error, label=line.label, color=COLOURS[number], linewidth=1.3, markersize=3.5,
             marker=MARKERS[number], linestyle=DASHES[number], capsize=2, elinewidth=0.8,
         )  # fmt: skip
