@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.hardware import GRAPHS, Hardware, claim_device
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import complete
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.benchmarks import made_up
@@ -88,9 +90,7 @@ def one_trial(trial: Trial) -> dict[str, Any]:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     trainer = trainer_of(trial, hardware)
-    results = []
-    for outcomes in trainer.epochs():
-        results.append(outcomes[0][1])
+    results = [result for ((_, result), *_) in trainer.epochs() if isinstance(result, EpochResult)]
     later = results[1:]  # shapes are recorded in the first epoch
     seconds = statistics.median(result.train_seconds for result in later) * trial.members
     return {
@@ -166,7 +166,7 @@ def the_trainer(trial: Trial, compiled: bool) -> dict[str, Any]:
             model=model, args=arguments, train_dataset=data, callbacks=[Clock()],
             data_collator=transformers.DataCollatorWithPadding(tokenizer),
         ).train()  # fmt: skip
-    later = [two - one for one, two in zip(times, times[1:], strict=False)]
+    later = [two - one for one, two in pairwise(times)]
     return {"examples_per_second": trial.examples / statistics.median(later), "first_epoch_s": times[0] - began}
 
 

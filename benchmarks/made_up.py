@@ -1,4 +1,4 @@
-"""Encoders of published sizes with random weights, and sentences of made-up words: what a speed needs, without a hub."""
+"""Encoders of published sizes with random weights, and sentences of made-up words, for speeds without a hub."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def encoder_folder(size: str, folder: Path) -> Path:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(WORDS))]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    transformers.BertTokenizerFast(vocab={word: number for number, word in enumerate(words)}).save_pretrained(folder)
+    transformers.BertTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained(folder)
     torch.manual_seed(0)
-    config = transformers.BertConfig(vocab_size=30_522, **SIZES[size])
+    shape: dict[str, Any] = dict(SIZES[size])
+    config = transformers.BertConfig(vocab_size=30_522, **shape)
     transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     return folder
 

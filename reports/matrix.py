@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, zip_longest
 
-from meltpoint.adapters.settings import CONSTANT, SCHEDULE
 from meltpoint.adapters import modes
+from meltpoint.adapters.settings import CONSTANT, SCHEDULE
 from meltpoint.reports.formats import symbol
 from meltpoint.reports.notes import searched_again, searched_less
 from meltpoint.reports.statistics.comparison import Comparer
@@ -42,9 +42,7 @@ def _entry(task: str, metric: str, summary: SweepSummary) -> TableEntry:
     if known is None or known.metric != metric:
         return TableEntry()
     name, score = known.best
-    return TableEntry(
-        score_text(score, metric), "dev", score, (f"{name}, the best baseline; on dev only",)
-    )
+    return TableEntry(score_text(score, metric), "dev", score, (f"{name}, the best baseline; on dev only",))
 
 
 ENSEMBLE_NOTE = (

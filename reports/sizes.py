@@ -45,7 +45,9 @@ def curves_of(cells: Sequence[CellSummary]) -> list[SizeCurve]:
     for (encoder, task), modes in groups.items():
         sizes = tuple(sorted({size for of_mode in modes.values() for size in of_mode}))
         if len(sizes) > 1:
-            found.append(SizeCurve(encoder, task, sizes, dict(sorted(modes.items(), key=lambda item: place_of(item[0])))))
+            found.append(
+                SizeCurve(encoder, task, sizes, dict(sorted(modes.items(), key=lambda item: place_of(item[0]))))
+            )
     return found
 
 
@@ -71,7 +73,9 @@ def crossing(curve: SizeCurve, lower: str, upper: str, deltas: Sequence[Delta]) 
         return f"{names[lower]} and {names[upper]} change places more than once; see the table."
     for mode, other in ((lower, upper), (upper, lower)):
         if ahead[mode]:
-            at = "each size" if len(ahead[mode]) == len(curve.sizes) else f"{listed(map(counted, ahead[mode]))} examples"
+            at = (
+                "each size" if len(ahead[mode]) == len(curve.sizes) else f"{listed(map(counted, ahead[mode]))} examples"
+            )
             rest = "" if len(ahead[mode]) == len(curve.sizes) else "; elsewhere they cannot be told apart"
             return f"{names[mode]} is better than {names[other]} at {at}{rest}."
     return f"{names[lower]} and {names[upper]} cannot be told apart at any size."

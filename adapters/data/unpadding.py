@@ -26,8 +26,8 @@ UNPADDED = "meltpoint_unpadded"
 Map = Callable[[Tensor], Tensor]
 
 GPU_POSITIONS = 8192
-"""Positions of a padded batch up to which a GPU keeps the padding if its step is not a CUDA graph: starting kernels then
-takes most of its time, and attention without padding starts more of them (`docs/internals/log.md`, 2026-11-26)."""
+"""Positions of a padded batch up to which a GPU keeps the padding if its step is not a CUDA graph: starting kernels
+then takes most of its time, and attention without padding starts more of them (`docs/internals/log.md`, 2026-11-26)."""
 
 
 def is_worthwhile(pieces: Tensor) -> bool:

@@ -238,7 +238,7 @@ class StackedAdamW:
                     )  # fmt: skip
 
     def _numbers(self) -> Tensor:
-        """The step's factors of every member, (3, T): of the decay, of the step's size, and of the second moment's root.
+        """Each member's factors of the step, (3, T): of the decay, of its size, and of the second moment's root.
 
         In double precision first, since 1 - 0.999 loses three digits in single precision. Powers one number at a time,
         since the rounding of a tensor's powers depends on its size.

@@ -5,7 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
-from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Line, Panel, Score, Value, figures, in_rows, points
+from meltpoint.reports.analyses.core.output import (
+    AnalysisTable,
+    Column,
+    Line,
+    Panel,
+    Score,
+    Value,
+    figures,
+    in_rows,
+    points,
+)
 from meltpoint.reports.formats import title
 from meltpoint.reports.results import results_of
 from meltpoint.reports.sizes import SizeCurve, curves_of, size_lines
@@ -63,7 +73,9 @@ def _panel(curve: SizeCurve, split: Split) -> Panel:
     factor, lines = scale(metric), []
     for mode, cells in curve.cells.items():
         x = tuple(size for size in curve.sizes if size in cells)
-        shown = [cells[size].test if split == "test" and cells[size].test is not None else cells[size].dev for size in x]
+        shown = [
+            cells[size].test if split == "test" and cells[size].test is not None else cells[size].dev for size in x
+        ]
         spreads = [over for over in shown if over is not None]
         error = tuple(factor * (over.std or 0.0) for over in spreads)
         lines.append(Line(mode, tuple(factor * over.mean for over in spreads), error, x=x))

@@ -211,7 +211,8 @@ def _merged(common: SweepSpec, file: SpecFile, options: SweepOptions) -> SweepSp
             overrides = block.overrides() | {key: text for key, text in changes.items() if fitting(block, key)}
             blocks.append(
                 Block(
-                    name=block.name, **names, head=block.head, variant=block.variant,
+                    name=block.name, encoders=names["encoders"], modes=names["modes"], tasks=names["tasks"],
+                    head=block.head, variant=block.variant,
                     overrides=tuple(f"{key}={text}" for key, text in overrides.items()),
                     trials=block.trials or file.trials if options.trials is None else options.trials,
                     seeds=block.seeds or file.seeds if options.seeds is None else options.seeds,

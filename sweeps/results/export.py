@@ -97,7 +97,8 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
         **spreads_json(cell.dev, cell.test), **default,
         "data": {
             "task": data.task, "data_dir": data.data_dir, "max_train_examples": data.max_train_examples,
-            **({"nested": True} if data.nested else {}), "max_dev_examples": data.max_dev_examples, "test_from": data.test_from,
+            **({"nested": True} if data.nested else {}), "max_dev_examples": data.max_dev_examples,
+            "test_from": data.test_from,
             "fingerprint": best.data_fingerprint, "documents": best.documents_fingerprint,
             "notes": list(cell.header.notes),
         },

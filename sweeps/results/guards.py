@@ -48,7 +48,7 @@ class Guard:
 
 def guards(summary: SweepSummary) -> list[Guard]:
     """Every warning of a sweep, cell by cell."""
-    found = []
+    found: list[Guard] = []
     for cell in summary.cells:
         # A baseline reads all of train, so it is none for a cell of a smaller size (`--train-sizes`).
         is_smaller = summary.spec.train_examples_of(cell.header.variant) > 0

@@ -177,8 +177,7 @@ def _with_enough_patience(space: Space, mode: str, steps: int) -> tuple[Space, s
     longest = min(limits[EPOCHS], round(cap * wanted / shipped))
     ranges = {**space.parameters, PATIENCE: _fixed(patience, wanted), EPOCHS: _fixed(most, longest)}
     note = (
-        f"patience {wanted} and at most {longest} epochs instead of {shipped} and {cap}, {FITTED} "
-        f"{some(steps, 'step')}"
+        f"patience {wanted} and at most {longest} epochs instead of {shipped} and {cap}, {FITTED} {some(steps, 'step')}"
     )
     sources = {**space.sources, PATIENCE: PATIENCE_SOURCE, EPOCHS: PATIENCE_SOURCE}
     return replace(space, parameters=ranges, sources=sources), note

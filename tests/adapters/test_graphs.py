@@ -141,7 +141,9 @@ def test_each_shape_is_recorded_once(make_trainer: Make):
 
 
 def test_a_model_that_makes_the_host_wait_trains_without_graphs(make_trainer: Make):
-    trainer = make_trainer(train=22, dev=9, batch_size=4, epochs=1, recorder=Refuses(), dropout=0.0, encoder_dropout=0.0)
+    trainer = make_trainer(
+        train=22, dev=9, batch_size=4, epochs=1, recorder=Refuses(), dropout=0.0, encoder_dropout=0.0
+    )
     before = weights(trainer)
     assert trainer.recorded.refusal is None
     list(trainer.epochs())

@@ -112,10 +112,9 @@ def test_a_cell_has_its_difference_to_fine_tuning_whichever_side_of_the_comparis
     summary = make_sweep(*cells)
     ice, fire, both = (cell.header.key for cell in summary.cells[:3])
     known = dict.fromkeys(("variant", "split"), "") | {"metric": "accuracy"}
-    deltas = [
-        Delta("Δ 🔥 − ❄", SimpleNamespace(upper=fire, lower=ice, delta=0.1, low=0.05, high=0.2, **known), in_family=True),
-        Delta("Δ ❄🔥 − 🔥", SimpleNamespace(upper=both, lower=fire, delta=0.02, low=0.01, high=0.03, **known), in_family=True),
-    ]  # fmt: skip
+    first = SimpleNamespace(upper=fire, lower=ice, delta=0.1, low=0.05, high=0.2, **known)
+    second = SimpleNamespace(upper=both, lower=fire, delta=0.02, low=0.01, high=0.03, **known)
+    deltas = [Delta("Δ", one, in_family=True) for one in (first, second)]  # type: ignore[arg-type]
     heads, *rows = cost_rows(summary, deltas)
     column = heads.index("Δ to 🔥")
     assert [row[column] for row in rows[:3]] == ["−10.0 [−20.0, −5.0]", NOTHING, "+2.0 [+1.0, +3.0]"]

@@ -67,7 +67,10 @@ def test_the_analysis_has_a_row_for_each_mode_and_size_and_a_figure(cells, make_
     written = {path.name for path in ANALYSIS.run(options)}
     assert written == {f"sizes.{form}" for form in ("md", "csv", "tex", "svg", "png")}
     rows = list(csv.DictReader(io.StringIO((tmp_path / "sizes.csv").read_text(encoding="utf-8"))))
-    assert [(row["train"], row["mode"]) for row in rows[:2]] == [("64", "❄ feature_extraction"), ("64", "🔥 fine_tuning")]
+    assert [(row["train"], row["mode"]) for row in rows[:2]] == [
+        ("64", "❄ feature_extraction"),
+        ("64", "🔥 fine_tuning"),
+    ]
     assert [float(row["score"]) for row in rows] == pytest.approx([0.71, 0.61, 0.75, 0.76, 0.77, 0.91])
 
 

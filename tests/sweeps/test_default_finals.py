@@ -300,7 +300,8 @@ def order_on(gpus: float) -> Order:
 
 
 @pytest.mark.parametrize(
-    ("is_local", "gpus", "processes", "sent"), [(True, 0.0, 1, 1), (True, 0.0, 8, 2), (True, 0.5, 1, 9), (False, 0.0, 1, 9)]
+    ("is_local", "gpus", "processes", "sent"),
+    [(True, 0.0, 1, 1), (True, 0.0, 8, 2), (True, 0.5, 1, 9), (False, 0.0, 1, 9)],
 )
 def test_one_process_scores_beside_the_trials_and_more_where_nothing_trains(is_local, gpus, processes, sent, tmp_path):
     scorer = CountedScorer(Ledger(tmp_path).folder, is_local)

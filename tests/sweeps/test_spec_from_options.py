@@ -282,6 +282,8 @@ def test_sizes_of_train_do_not_go_with_a_file(file: str):
 
 
 def test_a_size_that_the_data_do_not_have_is_refused():
-    spec = asked(None, train_sizes=["64,100000"], **SIZED | {"task": ["demo_sentiment"], "mode": ["feature_extraction"]})
+    spec = asked(
+        None, train_sizes=["64,100000"], **SIZED | {"task": ["demo_sentiment"], "mode": ["feature_extraction"]}
+    )
     with pytest.raises(ValueError, match=r"--train-sizes 100000: demo_sentiment has [\d ]+ training examples; leave"):
         open_cells(spec)

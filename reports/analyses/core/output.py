@@ -242,6 +242,6 @@ def _draw_panel(panel: Panel, axes: Any, labels: Sequence[str]) -> None:
             low, high = ([y + side * e for y, e in zip(line.y, line.error, strict=True)] for side in (-1, 1))
             axes.fill_between(line.x, low, high, color=COLOURS[number], alpha=0.15, linewidth=0)
         axes.errorbar(
-            places, line.y, yerr=None if line.x else line.error, label=line.label, color=COLOURS[number], linewidth=1.3, markersize=3.5,
-            marker=MARKERS[number], linestyle=DASHES[number], capsize=2, elinewidth=0.8,
+            places, line.y, yerr=None if line.x else line.error, label=line.label, color=COLOURS[number],
+            linewidth=1.3, markersize=3.5, marker=MARKERS[number], linestyle=DASHES[number], capsize=2, elinewidth=0.8,
         )  # fmt: skip
