@@ -154,7 +154,7 @@ def _columns(cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
     """(task, metric) per column: each task's own metric, then the others that its table shows."""
     heads = [cell.header for cell in cells]
     own = dict.fromkeys((head.task, head.metric) for head in heads)
-    beside = [(head.task, name) for head in heads for name in head.beside if name != head.metric]
+    beside = [(head.task, name) for head in heads for name in (*head.beside, *head.also_test) if name != head.metric]
     each = (((task, metric), *(other for other in beside if other[0] == task)) for task, metric in own)
     return tuple(dict.fromkeys(column for columns in each for column in columns))
 

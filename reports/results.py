@@ -116,7 +116,8 @@ def searches_note(summary: SweepSummary) -> list[str]:
 def _errors(summary: SweepSummary) -> list[str]:
     """The note on columns of errors, if there are any."""
     heads = [cell.header for cell in summary.cells]
-    names = dict.fromkeys(name for head in heads for name in (head.metric, *head.beside) if is_lower_better(name))
+    shown = (name for head in heads for name in (head.metric, *head.beside, *head.also_test))
+    names = dict.fromkeys(name for name in shown if is_lower_better(name))
     return (
         [
             f"For {' and '.join(names)}, lower is better, so a Δ below 0 favours the upper side; they are "

@@ -116,6 +116,7 @@ def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
         encoder_fingerprint=cell.encoder_fingerprint, encoder_revision=encoders.revision(cell.reference),
         train_examples=cell.train_examples, dev_examples=cell.dev_examples, notes=cell.notes, variant=cell.variant,
         seeds=cell.seeds, beside=cell.task.beside, warnings=cell.warnings,
+        also_test=tuple(f"{name}/{cell.metric}" for name in cell.task.also_test),
         published=complete(cell.space.first(), cell.mode, cell.head, cell.task.kind),
         encoder_size=encoders.state_size(cell.reference), work=work_of(cell),
     )  # fmt: skip

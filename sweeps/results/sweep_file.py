@@ -32,6 +32,7 @@ class CellHeader(BaseModel):
         variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
         seeds: number of planned finals; None in files of older versions, whose cells all had the sweep's number.
         beside: metrics that tables show next to the cell's own (`Task.beside`).
+        also_test: the scores on further test splits that tables show: `twitter/accuracy` (`Task.also_test`).
         warnings: faults of the data that affect conclusions (`tasks.core.splits`).
         published: the space's complete published setting; None in files of older versions.
         encoder_size: the size of its encoder's hidden states; 0 in files of older versions.
@@ -59,6 +60,7 @@ class CellHeader(BaseModel):
     variant: str = ""
     seeds: int | None = None
     beside: tuple[str, ...] = ()
+    also_test: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     published: dict[str, Value] | None = None
     encoder_size: int = 0

@@ -136,13 +136,17 @@ def _score_test(
     if order.test_fingerprint not in ("", fingerprint):
         raise ValueError(f"the test split of {order.task} is not the one that others were scored on; restore it")
     results = predict_test(order, trainer, test)
+    metrics = [dict(result.metrics) for result in results]
+    for also, examples in test.also.items():
+        for own, result in zip(metrics, predict(order, trainer, examples, also), strict=True):
+            own |= {f"{also}/{metric}": value for metric, value in result.metrics.items()}
     for record, result in zip(records, results, strict=True):
         save_predictions(predictions_path(folder, name, record, "test"), trainer, result, test.examples)
         if not test.labelled:
             ids = [example.id for example in test.examples]
             with storing_folder(folder / "submissions" / finalist_name(name, record)) as where:
                 write_glue_submission(trainer.data.task, result.predictions, ids, where)
-    return [result.metrics for result in results], fingerprint
+    return metrics, fingerprint
 
 
 def test_fingerprint(order: Order, test: TestData) -> str:

@@ -6,13 +6,13 @@ No other module opens the test split: it is opened once per finalist, after sele
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.metrics import Prediction
-from meltpoint.tasks.core.sources import find, read_locked_split
+from meltpoint.tasks.core.sources import find, read_locked_also, read_locked_split
 from meltpoint.tasks.core.splits import carved_test, fingerprint, left_out
 from meltpoint.tasks.core.task import DataSpec, Example, Task
 from meltpoint.tasks.core.wording import some
@@ -27,6 +27,7 @@ class TestData:
         labelled: True if every example has a label, so that predictions can be scored locally.
         fingerprint: sha256 (hex, 16 characters) over the task's labels and every example.
         notes: remarks on this split for the result tables ("test = train[-1000:]").
+        also: the further test splits by name (`Task.also_test`); their labels are never hidden.
     """
 
     __test__: ClassVar[bool] = False  # pytest would collect it by its name
@@ -35,6 +36,7 @@ class TestData:
     labelled: bool
     fingerprint: str
     notes: tuple[str, ...] = ()
+    also: Mapping[str, list[Example]] = field(default_factory=dict)
 
 
 def open_test(spec: DataSpec) -> TestData:
@@ -56,7 +58,8 @@ def open_test(spec: DataSpec) -> TestData:
     labelled = all(example.label is not None for example in examples)
     if not labelled:
         notes.append("test labels hidden")
-    return TestData(examples, labelled, fingerprint(task, examples), tuple(notes))
+    also = read_locked_also(spec)
+    return TestData(examples, labelled, fingerprint(task, examples, *also.values()), tuple(notes), also)
 
 
 FILES: Mapping[str, str] = {

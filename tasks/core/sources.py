@@ -254,6 +254,16 @@ def read_locked_split(spec: DataSpec) -> list[Example]:
     return _read(spec, "test")
 
 
+def read_locked_also(spec: DataSpec) -> dict[str, list[Example]]:
+    """Read the further test splits (`Task.also_test`). Only `tasks/core/locked.py` may call this.
+
+    Raises:
+        ValueError: a file is broken.
+    """
+    task, folder = _located(spec)
+    return {} if folder is None else {name: read(folder) for name, read in task.also_test.items()}
+
+
 def check(spec: DataSpec) -> TestState:
     """Check that the data of all splits exists, without opening a file.
 
@@ -278,6 +288,9 @@ def check(spec: DataSpec) -> TestState:
     if spec.is_test_closed:
         return "closed"
     if spec.test_from or task.test_from:
+        missing = _missing(task, folder, "test") if task.also_test else None
+        if missing:
+            raise _absent_file(missing, task)
         return "carved"
     return _test_state(task, folder)
 

@@ -141,6 +141,8 @@ class Task:
         class_weights: a weight per label, for settings with `class_weights: task`; () for none.
         conll_columns: the columns of words and tags if the files are column files, for `predict`; otherwise None.
         is_grouped: examples of a group depend on each other: they are carved and resampled together.
+        also_test: further test splits by name (other domains), which are opened and scored together with test:
+            functions from the folder to the examples. Their files are among `files` of test.
     """
 
     name: str
@@ -166,6 +168,7 @@ class Task:
     class_weights: tuple[float, ...] = ()
     conll_columns: tuple[int, int] | None = None
     is_grouped: bool = False
+    also_test: Mapping[str, Callable[[Path], list[Example]]] = field(default_factory=dict)
 
     @property
     def of_kind(self) -> TaskKind:

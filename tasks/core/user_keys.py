@@ -51,6 +51,7 @@ class UserTask(Layout):
         files: the files of each split, or
         file, split_column, splits: one file, the column with the split of each row, and the splits' names, or
         hub: a dataset on the hub.
+        also_test: further test files by name, for example of other domains; each is scored once, as test is.
         dev_from, test_from: the part of train (of train or dev) that is carved off as dev (as test).
         format, columns: the layout of the examples.
         joiner: the text between the columns of one text.
@@ -78,6 +79,7 @@ class UserTask(Layout):
     hub: Hub | None = None
     dev_from: Annotated[str, cut_of("dev_from")] | None = None
     test_from: Annotated[str, cut_of("test_from")] | None = None
+    also_test: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Names] = Field(default_factory=dict)
     class_weights: dict[str, Annotated[float, Field(ge=0, le=1e6)]] = Field(default_factory=dict)
     tokenised: bool = False
     description: str = ""
@@ -153,6 +155,10 @@ class UserTask(Layout):
         for split in ("dev", "test"):
             if getattr(named, split) is not None and getattr(self, f"{split}_from") is not None:
                 raise ValueError(f"{split}_from: {key} also has a {split} split. Remove one of the two.")
+        if self.also_test and self.files is None:
+            raise ValueError(f"also_test: it names further files beside `files`, but the task reads {key}. Remove it.")
+        if self.also_test and (self.files is None or self.files.test is None) and self.test_from is None:
+            raise ValueError("also_test: name a test split too, as files.test or test_from; both are opened together.")
         values = [value for names in self.splits.model_dump().values() for value in names or ()] if self.splits else []
         twice = next((value for value in values if values.count(value) > 1), None)
         if twice is not None:

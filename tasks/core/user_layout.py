@@ -38,6 +38,7 @@ WANTED = {
     "split_column": "write the column with the split of each row, as in split_column: split",
     "splits": "write each split's name in the data, as in splits: {train: training, dev: validation}",
     "hub": "write a dataset's keys, as in hub: {id: owner/name, revision: COMMIT, splits: {train: train, dev: dev}}",
+    "also_test": "write a name and a file for each further test, as in also_test: {twitter: tweets.tsv}",
     "dev_from": f"write {FORMS}",
     "test_from": f"write {FORMS}",
     "format": f"write one of {', '.join(get_args(Format))}",

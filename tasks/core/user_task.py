@@ -75,6 +75,7 @@ PARTS: Mapping[str, type[BaseModel]] = {
 
 def _task(user_task: UserTask, folder: Path) -> Task:
     splits = _splits(user_task)
+    also = {name: UserSplit(names) for name, names in user_task.also_test.items()}
     scheme, weights = user_task.tag_scheme, user_task.class_weights
     columns = conll_layout(user_task) if user_task.format == "conll" else None
     labels = user_task.label_names()
@@ -84,7 +85,8 @@ def _task(user_task: UserTask, folder: Path) -> Task:
         metric=user_task.metric or user_task.of_kind.metrics[0],
         folder="" if user_task.hub else str(folder),
         readers={split: partial(read_user_files, split=files, layout=user_task) for split, files in splits.items()},
-        files={split: _names(files, user_task) for split, files in splits.items()},
+        files=_files(splits, also, user_task),
+        also_test={name: partial(read_user_files, split=files, layout=user_task) for name, files in also.items()},
         labels=labels,
         label_range=user_task.range,
         hub=_hub_source(user_task.hub, user_task) if user_task.hub else None,
@@ -108,6 +110,15 @@ def _splits(user_task: UserTask) -> dict[Split, UserSplit]:
         return {split: UserSplit(names) for split, names in values.items()}
     every = tuple(value for names in values.values() for value in names)
     return {split: UserSplit((user_task.file,), names, every) for split, names in values.items()}
+
+
+def _files(
+    splits: Mapping[Split, UserSplit], also: Mapping[str, UserSplit], layout: Layout
+) -> dict[Split, tuple[str, ...]]:  # fmt: skip
+    """The names of each split's files; those of further tests are among test's."""
+    names = {split: _names(files, layout) for split, files in splits.items()}
+    further = tuple(name for files in also.values() for name in _names(files, layout))
+    return {**names, "test": (*names.get("test", ()), *further)} if further else names
 
 
 def _names(split: UserSplit, layout: Layout) -> tuple[str, ...]:

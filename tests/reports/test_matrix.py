@@ -189,6 +189,18 @@ def test_a_metric_beside_the_tasks_own_has_a_column_with_its_own_differences_and
     assert [[bool(shown.notes) for shown in row.entries[:2]] for row in block.modes] == [[True, False]] * 2
 
 
+def test_a_further_test_split_has_a_column_and_differences_over_seeds_alone(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:  # fmt: skip
+    cells = [make_cell(mode, finals=[(0.8, 0.8), (0.8, 0.82)], beside={"far/accuracy": score})
+             for mode, score in (("feature_extraction", 0.6), ("fine_tuning", 0.7))]  # fmt: skip
+    named = [replace(cell, header=cell.header.model_copy(update={"also_test": ("far/accuracy",)})) for cell in cells]
+    (block,) = matrix(make_sweep(*named)).blocks
+    assert block.tasks == (("sst2", "accuracy"), ("sst2", "far/accuracy"))
+    assert [row.entries[1].text for row in block.modes] == ["60.0 ± 0.0", "70.0 ± 0.0"]
+    assert [row.entries[1].text for row in block.differences] == ["+10.0 ± 0.0"]
+
+
 def test_a_ledger_without_the_metric_beside_has_no_figure_in_its_column(
     make_cell: MakeCell, make_sweep: MakeSweep
 ) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from meltpoint.reports.statistics.finals_scores import Problem, check_score
 from meltpoint.sweeps.ledger.records import GPU_TOLERANCE, TrialRecord
+from meltpoint.sweeps.worker import finalist_scoring
 from meltpoint.sweeps.worker.finalist_scoring import score_finalists
 from meltpoint.sweeps.worker.outcome import outcome_of_error
 from meltpoint.sweeps.worker.recorded import BESIDE_OTHERS, Circumstances, reasons
+from meltpoint.tasks.core.locked import TestData
+from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tests.sweeps.one_process import drive, driver_of, only
 
 
@@ -81,3 +85,19 @@ def test_an_operation_without_a_deterministic_form_names_the_switch_that_allows_
         "cumsum_cuda_kernel does not have a deterministic implementation; "
         "set MELTPOINT_DETERMINISTIC=0 in the environment to allow it"
     )
+
+
+def test_further_test_splits_are_scored_with_test_and_named(trained, monkeypatch: pytest.MonkeyPatch):
+    order, record, folder = trained
+    opened = finalist_scoring.open_test
+
+    def with_another(spec: DataSpec) -> TestData:
+        test = opened(spec)
+        return replace(test, also={"elsewhere": test.examples, "half": test.examples[: len(test.examples) // 2]})
+
+    monkeypatch.setattr(finalist_scoring, "open_test", with_another)
+    final = record.model_copy(update={"role": "final"})
+    (answer,) = score_finalists([order], [final.model_dump_json()], folder)
+    found = answer["test"]
+    assert found[f"elsewhere/{record.metric}"] == found[record.metric]
+    assert {name.partition("/")[0] for name in found if "/" in name} == {"elsewhere", "half"}

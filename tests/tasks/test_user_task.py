@@ -98,6 +98,31 @@ def test_json_lines_with_booleans_and_a_test_of_its_own(tmp_path):
     assert data.task.metric == "f1"
 
 
+def test_further_test_files_are_opened_with_test_and_read_like_it(tmp_path):
+    rows = lines({"q": "who?", "a": "me", "ok": True}, {"q": "why?", "a": 7, "ok": False})
+    other = lines({"q": "where?", "a": "here", "ok": True})
+    path = task_file(
+        tmp_path, PAIRS + "also_test: {far: far.jsonl}\n", train__jsonl=rows, dev__jsonl=rows, test__jsonl=rows
+    )
+    with pytest.raises(ValueError, match=r"far\.jsonl is missing; answers needs it"):
+        check(DataSpec(path))
+    without = open_test(DataSpec(task_file(tmp_path, PAIRS))).fingerprint
+    task_file(tmp_path, PAIRS + "also_test: {far: far.jsonl}\n", far__jsonl=other)
+    assert check(DataSpec(path)) == "labelled"
+    test = open_test(DataSpec(path))
+    assert [(e.texts, e.label) for e in test.also["far"]] == [(("where?", "here"), 1)]
+    assert len(test.examples) == 2
+    assert test.fingerprint != without
+    assert not load_training_data(DataSpec(path)).task.readers.keys() - {"train", "dev", "test"}
+
+
+def test_further_test_files_need_a_test_and_files(tmp_path):
+    without = PAIRS.replace(", test: test.jsonl", "")
+    assert "also_test: name a test split too" in problem(tmp_path, without + "also_test: {far: far.jsonl}\n")
+    assert "also_test" in problem(tmp_path, PAIRS + "also_test: {Far: far.jsonl}\n")
+    assert "write a name and a file for each" in problem(tmp_path, PAIRS + "also_test: far.jsonl\n")
+
+
 SCORES = """\
 name: closeness
 kind: pair_regression
