@@ -61,7 +61,7 @@ def size_lines(results: SweepResults) -> list[str]:
 
 
 def crossing(curve: SizeCurve, lower: str, upper: str, deltas: Sequence[Delta]) -> str:
-    """Which of two modes is surely better at which sizes, as a sentence."""
+    """The mode of two that is surely better at each size, as a sentence."""
     ahead = {mode: [size for size in curve.sizes if surely_ahead(curve, size, deltas, lower, upper) == mode]
              for mode in (lower, upper)}  # fmt: skip
     names = {mode: symbol(mode) for mode in (lower, upper)}

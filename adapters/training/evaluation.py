@@ -99,8 +99,9 @@ def evaluate(
     model.eval()
     found = [_Found() for _ in range(model.members)]
     pad = model.encoder.tokenizer.pad_piece
-    autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
-    with autocast:
+    # A graph must not read a weight that autocast has cached outside of it: the cache ends with this block.
+    is_cached, is_lowered = forward is None or not forward.records, precision == "bf16"
+    with torch.autocast(device.type, torch.bfloat16, enabled=is_lowered, cache_enabled=is_cached):
         for batch in evaluation_batches(read or inputs(split), task.kind, pad, batch_rows):
             batch = batch.to(device)
             scores = model(batch) if forward is None else forward(batch, 0, model.encoder_is_frozen)

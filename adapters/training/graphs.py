@@ -9,6 +9,7 @@ runs plainly, the second is recorded, and all graphs share one pool of memory, s
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -64,7 +65,9 @@ class CudaRecorder:
     def plainly(self, work: Callable[[], T]) -> T:
         """See `Recorder.plainly`."""
         before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that the mode is a prototype
+            torch.cuda.set_sync_debug_mode("error")
         try:
             return work()
         finally:
@@ -119,6 +122,11 @@ class Recorded(Generic[T]):
         self._known: dict[Hashable, _Known[T]] = {}
         self.refusal: str | None = None
 
+    @property
+    def records(self) -> bool:
+        """True if batches may be recorded, as far as known."""
+        return self._recorder is not None and self.refusal is None
+
     def __call__(self, batch: Batch, step: int, state: Hashable = None) -> T:
         """Run the work on a batch.
 
@@ -129,7 +137,7 @@ class Recorded(Generic[T]):
         Returns:
             The work's result; its tensors are overwritten by the next call.
         """
-        if self._recorder is None or self.refusal is not None or not batch.is_static:
+        if self._recorder is None or not self.records or not batch.is_static:
             self._rng.begin(step)
             return self._work(batch)
         key = (state, batch.lanes, batch.padded, *((name, own.shape) for name, own in batch.tensors().items()))
