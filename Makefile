@@ -9,7 +9,8 @@ STAMP := $(VENV)/.installed
 LINT_TREE := build/lint/meltpoint
 # PEP 517: seqeval has no wheel, and setup.py of an older pip (Debian 12 has 23.0) does not find what builds it.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --use-pep517 --constraint constraints.txt
-export PYTHONDONTWRITEBYTECODE := 1
+# Each process would compile torch and the others again, for some seven seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow notebooks chaos test-machines bench fuzz docs lint types format clean

@@ -144,10 +144,10 @@ class SweepDriver:
             "ends_at": self.budget.ends_at(trial),
         }
         self.handed_out[trial.id] += 1
-        if trial.role in FINAL_ROLES:
-            self.finals.scorer.prepare()
         order = self._order(trial).model_copy(update=numbers)
         self.ledger.start(order.as_json())
+        if trial.role in FINAL_ROLES:
+            self.finals.scorer.prepare(order)
         self.waiting[order.id], self.began[order.id] = order, (time.time(), time.monotonic())
         return order
 

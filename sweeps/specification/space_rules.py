@@ -82,7 +82,7 @@ def pooler_notes(reference: EncoderReference, head: str, kind: Kind, space: Spac
         ValueError: the space leaves out a pooler that the head does not have.
     """
     native = encoders.native_head(reference) if heads.get(head).is_native else None
-    if native is None:
+    if native is None or (native.names_pooler() and not _may_be(space, NO_POOLER)):
         return ()
     if not native.has_pooler(kind):
         if _may_be(space, NO_POOLER):

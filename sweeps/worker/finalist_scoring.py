@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,7 @@ from meltpoint.sweeps.storage.files import StoragePath, local_copy, storage_path
 from meltpoint.sweeps.worker.fitness import elsewhere, unfit
 from meltpoint.sweeps.worker.resources import release_memory
 from meltpoint.sweeps.worker.work_order import Order
-from meltpoint.sweeps.worker.worker import WEIGHTS, training, warm_training_data
+from meltpoint.sweeps.worker.worker import WEIGHTS, training, warm_encoder, warm_training_data
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.locked import TestData, open_test, write_glue_submission
 from meltpoint.tasks.core.scoring import needs_probabilities
@@ -205,9 +206,11 @@ def named(task: Task, label: Any) -> Any:
     return task.labels[label]
 
 
-def _import_all() -> None:
-    """Import what scoring needs: Ray starts a process for this task, which the first finalists then find ready."""
-    import meltpoint.adapters.families.huggingface.encoder  # noqa: F401 - with this module, all that takes seconds
+def _warm(order_json: dict[str, Any]) -> None:
+    """Load a finalist's encoder: Ray starts a process for this task, which the first finalists then find ready."""
+    order = Order.model_validate(order_json)
+    with suppress(Exception):  # `score_finalists` meets the same error, and reports it
+        warm_encoder(order.located_encoder, warm_training_data(order.data).task.kind)
 
 
 def _score_after(start: None, *documents: Any) -> list[dict[str, Any]]:
@@ -249,12 +252,12 @@ class Scorer:
         self.unfit: set[str] = set()
         self._start: Any = None
 
-    def prepare(self) -> None:
-        """Start the scoring process while trials still run: its imports take seconds."""
+    def prepare(self, order: Order) -> None:
+        """Start the scoring process while trials still run, for a final that begins: its imports take seconds."""
         if self._start is None and self.is_local:
             import ray
 
-            self._start = ray.remote(num_cpus=0)(_import_all).remote()
+            self._start = ray.remote(num_cpus=0)(_warm).remote(order.as_json())
 
     @property
     def pending(self) -> bool:

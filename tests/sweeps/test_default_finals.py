@@ -160,7 +160,7 @@ class FakeScorer:
     def has(self, trial: str) -> bool:
         return trial in self.submitted
 
-    def prepare(self) -> None: ...
+    def prepare(self, order) -> None: ...
 
     def submit(self, orders, records) -> None:
         assert [order.id for order in orders] == [record.id for record in records]

@@ -130,6 +130,14 @@ class TransformersHead:
         """True if the checkpoint's files hold the weights of that pooler."""
         return self._pooler_names(kind) <= self._shipped(self._blank(kind, 2, True)).keys()
 
+    def names_pooler(self) -> bool:
+        """True if the checkpoint's files hold weights of any pooler; unlike the others, this imports no class."""
+        for path in self._files():
+            with safe_open(path, "pt") as file:
+                if any("pooler" in name.split(".") for name in file.keys()):  # noqa: SIM118 - not a mapping
+                    return True
+        return False
+
     def _pooler_names(self, kind: Kind) -> set[str]:
         blank = self._blank(kind, 2, True)
         return {name for name, _ in blank.named_parameters() if name.startswith(f"{blank.base_model_prefix}.")}
