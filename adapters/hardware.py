@@ -15,7 +15,8 @@ DETERMINISM = "MELTPOINT_DETERMINISTIC"
 """The environment variable; 0, off, false or no allows a GPU to use operations without a deterministic form."""
 
 GRAPHS = "MELTPOINT_CUDA_GRAPHS"
-"""The environment variable; 1, on, true or yes records training steps as CUDA graphs (`training.graphs`)."""
+"""The environment variable; 0, off, false or no starts each kernel by itself in place of CUDA graphs
+(`training.graphs`)."""
 
 _LIBRARY_ALLOCATION = re.compile(r"\bCU(BLAS|DNN|SOLVER|SPARSE)_STATUS_\w*ALLOC\w*_FAILED\b")
 
@@ -70,8 +71,12 @@ def resolve_precision(wanted: str, device: str) -> Precision:
 
 
 def wants_graphs() -> bool:
-    """True if training steps on a GPU are to be CUDA graphs; off by default until measured on a GPU."""
-    return os.environ.get(GRAPHS, "").lower() in ("1", "on", "true", "yes")
+    """True if training steps on a GPU are to be CUDA graphs; only the environment turns them off."""
+    return _is_on(GRAPHS)
+
+
+def _is_on(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() not in ("0", "off", "false", "no")
 
 
 def claim_device(threads: int, gpu_share: float = 0.0) -> Hardware:
@@ -89,7 +94,7 @@ def claim_device(threads: int, gpu_share: float = 0.0) -> Hardware:
     """
     torch.set_num_threads(max(1, threads))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with a fixed workspace
-    is_strict = gpu_share > 0 and os.environ.get(DETERMINISM, "").lower() not in ("0", "off", "false", "no")
+    is_strict = gpu_share > 0 and _is_on(DETERMINISM)
     torch.use_deterministic_algorithms(True, warn_only=not is_strict)
     # Otherwise torch fills every new tensor with NaN to detect uninitialised reads, a third of a training step.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -157,8 +157,8 @@ class Inputs:
         if self.features is None:
             return batch
         states = self.features.gather(indices)  # (layers, lanes × rows, pieces, dim)
-        missing = batch.pieces.shape[1] - states.shape[2]
-        states = functional.pad(states, (0, 0, 0, missing)) if missing else states
+        if batch.is_static:
+            states = functional.pad(states, (0, 0, 0, batch.pieces.shape[1] - states.shape[2]))
         return replace(batch, states=states.view(len(states), lanes, -1, *states.shape[2:]))
 
 

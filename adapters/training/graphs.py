@@ -30,6 +30,9 @@ class Recorder(Protocol):
     def used(self) -> AbstractContextManager[None]:
         """The context of all work, recorded or not."""
 
+    def renew(self) -> None:
+        """Begin anew, after everything recorded has been forgotten."""
+
     def plainly(self, work: Callable[[], T]) -> T:
         """Run work that will be recorded later.
 
@@ -51,6 +54,10 @@ class CudaRecorder:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.renew()
+
+    def renew(self) -> None:
+        """See `Recorder.renew`; torch gives up a pool of memory with the last graph that used it."""
         self._pool = torch.cuda.graph_pool_handle()
 
     @contextmanager

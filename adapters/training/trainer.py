@@ -99,10 +99,14 @@ class Trainer:
     def _place(self) -> None:
         """Put the numbers of the active trials on the device; call it whenever the heads' weights have moved."""
         members = [self.trials[index].member for index in self.active]
-        self.clips = torch.tensor([float(each.setting["gradient_clip"]) for each in members], device=self.device)
+        # A mode without gradient steps has no clip.
+        clips = [float(each.setting.get("gradient_clip", 0.0)) for each in members]
+        self.clips = torch.tensor(clips, device=self.device)
         self.total = torch.zeros(len(members), device=self.device)
         self.recorded.clear()
         self.forward.clear()
+        if self.recorder is not None:
+            self.recorder.renew()
 
     def _prepare_encoder(self, weight_decay: float, rule: AdamRule) -> EncoderAdamW | None:
         """Replace the encoder's parameters by the ones that train; return their optimiser, None without any."""

@@ -29,6 +29,8 @@ class FakeRecorder:
     def used(self) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def renew(self) -> None: ...
+
     def plainly(self, work: Callable[[], T]) -> T:
         return work()
 

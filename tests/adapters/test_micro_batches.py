@@ -32,10 +32,10 @@ def steps_of(trainer: Any) -> list[list[torch.Tensor]]:
     found = []
     step = trainer.head_optimiser.step
 
-    def watched(rates: torch.Tensor) -> None:
+    def watched() -> None:
         encoder = [p.grad for p in trainer.model.encoder.parameters() if p.grad is not None]
         found.append([trainer.head_optimiser.gathered().clone(), *(gradient.clone() for gradient in encoder)])
-        step(rates)
+        step()
 
     trainer.head_optimiser.step = watched
     trainer.epoch()

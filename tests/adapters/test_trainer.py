@@ -43,9 +43,9 @@ def watch_steps(trainer: Trainer, look: Callable[[], None]) -> None:
     """Call `look` after every backward pass, right before the optimiser's step."""
     step = trainer.head_optimiser.step
 
-    def watched(rates: Tensor) -> None:
+    def watched() -> None:
         look()
-        step(rates)
+        step()
 
     trainer.head_optimiser.step = watched  # type: ignore[method-assign]
 
@@ -239,14 +239,14 @@ def test_each_step_uses_the_tables_learning_rates(make_trainer: Make):
         **GRADUAL,
     )  # fmt: skip
     used: list[list[float]] = []
-    step = trainer.head_optimiser.step
+    begin = trainer.head_optimiser.begin
 
     def look(rates: Tensor) -> None:
-        encoder = {group["layer_group"]: group["lr"] for group in trainer.encoder_optimiser.param_groups}
+        encoder = {group["layer_group"]: float(group["lr"]) for group in trainer.encoder_optimiser.param_groups}
         used.append([*(encoder[index] for index in range(3)), *rates.tolist()])
-        step(rates)
+        begin(rates)
 
-    trainer.head_optimiser.step = look
+    trainer.head_optimiser.begin = look
     results = train(trainer)
     table = trainer.trial.table
     wanted = [[table.learning_rate(group, step) for group in range(4)] for step in range(table.plan.total_steps)]
