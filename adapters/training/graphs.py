@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -82,12 +82,18 @@ class CudaRecorder:
 
     def record(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
         """See `Recorder.record`; other threads may use the GPU meanwhile."""
+        free, total = torch.cuda.mem_get_info(self.device)
+        if 2 * free < total:
+            torch.cuda.empty_cache()  # a graph's pool cannot use the memory that plain steps have left
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
             found = work()
-        finally:
-            graph.capture_end()
+        except BaseException:
+            with suppress(RuntimeError):  # its cause is raised: too little memory, perhaps
+                graph.capture_end()
+            raise
+        graph.capture_end()
         return found, graph.replay
 
 
