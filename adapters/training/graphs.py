@@ -144,14 +144,13 @@ class Recorded(Generic[T]):
         """Run the work on a batch.
 
         Args:
-            step: determines the random numbers.
+            step: determines the random numbers; the caller has begun it (`MemberRng.begin`).
             state: whatever else changes the work; equal for calls that may share a graph.
 
         Returns:
             The work's result; its tensors are overwritten by the next call.
         """
         if self._recorder is None or not self.records or not batch.is_static:
-            self._rng.begin(step)
             return self._work(batch)
         key = (state, batch.lanes, batch.padded, *((name, own.shape) for name, own in batch.tensors().items()))
         known = self._known.get(key)

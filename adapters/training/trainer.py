@@ -183,6 +183,7 @@ class Trainer:
             if is_new:
                 self._set_encoder_rates(trials[0].table)
                 self.head_optimiser.begin(rates[steps])
+                self.model.rng.begin(self.step)
             encoder_trains = self.recorded(batch, self.step, self._open_groups)
             is_new = batch.ends_step
             if not is_new:

@@ -178,3 +178,21 @@ def test_a_static_width_is_little_wider_and_one_of_few(longest: int):
     assert width % 16 == 0
     assert static_width(width) == width
     assert len({static_width(length) for length in range(1, longest + 1)}) <= 4 * longest.bit_length()
+
+
+def test_when_weights_move_all_is_forgotten_and_the_recorder_begins_anew(make_trainer: Make):
+    class Renewed(type(a_recorder())):  # type: ignore[misc]
+        renewals = 0
+
+        def renew(self) -> None:
+            super().renew()
+            self.renewals += 1
+
+    recorder = Renewed()
+    trainer = trained(make_trainer, recorder, epochs=2)
+    before, runs = recorder.renewals, recorder.recorded
+    trainer._place()
+    assert recorder.renewals == before + 1
+    assert not trainer.recorded._known
+    assert not trainer.forward._known
+    assert runs > 0
