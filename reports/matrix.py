@@ -223,7 +223,7 @@ def ends_at_best(record: TrialRecord) -> bool:
 
     A schedule that ends with the last epoch is expected to be best there, so it proves nothing.
     """
-    is_constant = record.setting.get(SCHEDULE, CONSTANT) == CONSTANT
+    is_constant = "epochs" in record.setting and record.setting.get(SCHEDULE, CONSTANT) == CONSTANT
     return is_constant and bool(record.epochs) and record.best_epoch == record.epochs[-1].epoch
 
 
