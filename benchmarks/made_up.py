@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -58,8 +57,3 @@ def work_of_an_example(size: str, pieces: int) -> float:
     dim, layers, inner = shape["hidden_size"], shape["num_hidden_layers"], shape["intermediate_size"]
     weights = layers * (4 * dim * dim + 2 * dim * inner)
     return float(6 * weights * pieces + 12 * layers * pieces**2 * dim)
-
-
-def write(document: dict[str, Any], path: Path) -> None:
-    """Write a JSON document."""
-    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

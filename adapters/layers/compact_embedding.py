@@ -33,7 +33,8 @@ class CompactEmbedding(nn.Module):
 
     Attributes:
         weight: (trained pieces, dim), the parameter.
-        decay: the factor by which the rows outside the table have been multiplied so far.
+        decay: the factor by which the rows outside the table have been multiplied so far; every optimiser step that
+            trains the table multiplies it by `EncoderAdamW.decay_of`.
     """
 
     rest: Tensor
@@ -84,10 +85,6 @@ class CompactEmbedding(nn.Module):
             return table
 
         return dense
-
-    def decay_rest(self, rate: float, weight_decay: float) -> None:
-        """Decay the other rows, once for each optimiser step that trains the table."""
-        self.decay *= 1.0 - rate * weight_decay
 
     def train(self, mode: bool = True) -> CompactEmbedding:
         """Set the mode; for evaluation, put the decay where a CUDA graph reads it."""

@@ -88,11 +88,18 @@ class EncoderAdamW(torch.optim.AdamW):
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """Set the next steps' learning rates, one per layer group."""
-        own = [rates[group["layer_group"]] for group in self.param_groups]
+        self.rates = own = [rates[group["layer_group"]] for group in self.param_groups]
         if self._sent is not None:
             self._sent.copy_(sent(torch.tensor(own), self._sent.device))
         for number, group in enumerate(self.param_groups):
             group["lr"] = own[number] if self._sent is None else self._sent[number]
+
+    def decay_of(self, parameter: nn.Parameter) -> float:
+        """The factor by which the weight decay of a step multiplies a parameter: 1 - rate · decay."""
+        for rate, group in zip(self.rates, self.param_groups, strict=True):
+            if any(own is parameter for own in group["params"]):
+                return 1.0 - rate * float(group["weight_decay"])
+        raise ValueError("the optimiser does not have this parameter")
 
     def gradients(self) -> list[Tensor]:
         """The gradients of the parameters that have one."""

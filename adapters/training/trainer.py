@@ -53,6 +53,10 @@ class Trainer:
     Attributes:
         trials: one per member, in the members' order, including members that have left the bundle.
         active: indices into `trials` of the trials that still train, in the order of the model's members.
+        table: the encoder's compact table of pieces; None without one.
+        recorder: records steps and forward passes; None if each kernel is started by itself.
+        recorded, forward: a step (`_pass`) and the model, run through the recorder.
+        clips, total: (active trials,) float32 on the device: each one's `gradient_clip`, and its epoch's summed loss.
         step: optimiser steps so far.
         ends_at: `time.monotonic()` at which training raises `OutOfTimeError`; never by default.
         encoder_moved: whether a step has changed the encoder, so that cached hidden states are no longer valid.
@@ -189,7 +193,7 @@ class Trainer:
             if not is_new:
                 continue  # the gradients of the step's next micro-batch are added to these
             if encoder_trains:
-                self._count_encoder_step(trials[0].table)
+                self._count_encoder_step()
             self.step, steps = self.step + 1, steps + 1
             if time.monotonic() > self.ends_at:
                 raise OutOfTimeError
@@ -234,12 +238,12 @@ class Trainer:
         if self.encoder_optimiser is not None:
             self.encoder_optimiser.zero_grad(set_to_none=True)
 
-    def _count_encoder_step(self, table: MultiplierTable) -> None:
+    def _count_encoder_step(self) -> None:
         """Count a step that has changed the encoder, on the host."""
         self.encoder_moved = True
         if self.table is not None and self.table.weight.requires_grad:
             assert self.encoder_optimiser is not None, "an optimiser has changed the encoder"
-            self.table.decay_rest(table.learning_rate(0, self.step), self.encoder_optimiser.defaults["weight_decay"])
+            self.table.decay *= self.encoder_optimiser.decay_of(self.table.weight)
 
     def _fit(self) -> list[float]:
         """Fit the heads instead of an epoch's steps; return each active trial's mean loss."""

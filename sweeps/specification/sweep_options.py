@@ -212,8 +212,7 @@ class Searched:
     )
     train_sizes: Words | None = Field(
         default=None,
-        description="Cells for each of these numbers of training examples, in samples that contain one another: "
-        "64,256,1024,all.",
+        description="Compare training sizes, a cell for each; every sample contains the smaller ones: 64,256,1024,all.",
     )
     max_dev_examples: Annotated[int | Literal["auto", "all"], BeforeValidator(_dev_examples)] = Field(
         default="auto",

@@ -156,9 +156,9 @@ class UserTask(Layout):
             if getattr(named, split) is not None and getattr(self, f"{split}_from") is not None:
                 raise ValueError(f"{split}_from: {key} also has a {split} split. Remove one of the two.")
         if self.also_test and self.files is None:
-            raise ValueError(f"also_test: it names further files beside `files`, but the task reads {key}. Remove it.")
+            raise ValueError(f"also_test needs a task that reads `files`; this one reads {key}. Remove also_test.")
         if self.also_test and (self.files is None or self.files.test is None) and self.test_from is None:
-            raise ValueError("also_test: name a test split too, as files.test or test_from; both are opened together.")
+            raise ValueError("also_test: name a test split too, as files.test or test_from.")
         values = [value for names in self.splits.model_dump().values() for value in names or ()] if self.splits else []
         twice = next((value for value in values if values.count(value) > 1), None)
         if twice is not None:

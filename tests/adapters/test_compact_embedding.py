@@ -62,7 +62,7 @@ def train(encoder: Encoder, examples: list[Example], clip: float = 0.05, frozen_
             adam.step()
             for table in tables:
                 if table.weight.requires_grad:
-                    table.decay_rest(rate, 3.0)
+                    table.decay *= adam.decay_of(table.weight)
     return norms
 
 

@@ -383,3 +383,12 @@ def test_batches_are_random_only_where_an_encoder_trains_that_computes_no_paddin
     trainer.model.encoder.padding_free = padding_free
     list(trainer.epochs())
     assert drawn == by_length
+
+
+def test_pieces_that_no_training_row_has_decay_by_the_settings_weight_decay(make_trainer: Make):
+    trainer = make_trainer("fine_tuning", epochs=2, learning_rate=1e-2, weight_decay=0.3, dropout=0.0)
+    assert trainer.table is not None
+    rates = [trainer.trial.table.learning_rate(0, step) for step in range(2 * trainer.steps_per_epoch)]
+    train(trainer)
+    assert trainer.table.decay == pytest.approx(math.prod(1 - rate * 0.3 for rate in rates), rel=1e-12)
+    assert trainer.table.decay < 1
