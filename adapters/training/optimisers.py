@@ -88,7 +88,8 @@ class EncoderAdamW(torch.optim.AdamW):
 
     def set_rates(self, rates: Sequence[float]) -> None:
         """Set the next steps' learning rates, one per layer group."""
-        self.rates = own = [rates[group["layer_group"]] for group in self.param_groups]
+        own = [float(rates[group["layer_group"]]) for group in self.param_groups]
+        self.rates: list[float] = own
         if self._sent is not None:
             self._sent.copy_(sent(torch.tensor(own), self._sent.device))
         for number, group in enumerate(self.param_groups):
@@ -98,7 +99,8 @@ class EncoderAdamW(torch.optim.AdamW):
         """The factor by which the weight decay of a step multiplies a parameter: 1 - rate · decay."""
         for rate, group in zip(self.rates, self.param_groups, strict=True):
             if any(own is parameter for own in group["params"]):
-                return 1.0 - rate * float(group["weight_decay"])
+                decay: float = group["weight_decay"]
+                return 1.0 - rate * decay
         raise ValueError("the optimiser does not have this parameter")
 
     def gradients(self) -> list[Tensor]:
