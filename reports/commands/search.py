@@ -236,7 +236,7 @@ def plan(options: SweepOptions, as_json: AsJson = False, verbose: Verbose = Fals
 def demo(options: SweepOptions, name: Name = "demo") -> None:
     """Run a small offline sweep: freeze or fine-tune? It recommends a mode, keeps the model and predicts with it.
 
-    Two modes of the embedded encoder on a generated task of sentence similarity; a few minutes.
+    Two modes of the embedded encoder on a generated task of sentence similarity; a minute or two.
     """
     from meltpoint.sweeps.storage.files import storage_path, sweep_folder
 
@@ -263,6 +263,6 @@ def demo_spec(name: str) -> SweepSpec:
     )  # fmt: skip
     tuned = Block(
         name="fine_tuning", encoders=("minilm",), modes=("fine_tuning",), tasks=(DEMO_TASK,), head="linear", trials=2,
-        seeds=2, overrides=("epochs=4",),
+        seeds=2, overrides=("epochs=4", "batch_size=8"),
     )  # fmt: skip
-    return SweepSpec(name=name, blocks=(frozen, tuned))
+    return SweepSpec(name=name, blocks=(frozen, tuned), max_train_examples=200)

@@ -96,7 +96,7 @@ def test_a_real_trial_tells_its_peak_and_what_it_trained_and_the_record_has_it(t
 def test_a_trials_seconds_are_its_workers_though_the_driver_is_halted_meanwhile(tuned, monkeypatch) -> None:
     """Ray's `report` returns once the driver asks for the next result."""
     _, order = tuned
-    order = order.model_copy(update={"saving_share": 1.0})
+    order = order.model_copy(update={"saving_share": 1e9})
     reported, halted = [], 0.0
 
     def report(result: dict[str, list[TrialEvent]]) -> None:
