@@ -26,6 +26,9 @@ from meltpoint.tasks.core.task import Task
 MOST_STEPS = 1000
 """Steps of L-BFGS; standardised vectors need some tens."""
 ROWS = 256
+NOTHING = 1e-6
+"""A state whose standard deviation is a smaller share of the largest one is left as it is. Pretrained layer norms have
+weights of 1e-33; such a state, standardised, would get a weight of 1e31, and no later step of gradients could train."""
 NEVER = -20.0
 """The score of a label that no training example has."""
 
@@ -85,7 +88,7 @@ def _solve(
 ) -> tuple[Numbers, Numbers]:
     """The score layer of a member: weights, (outputs, size), and biases, (outputs,)."""
     center, scale = vectors.mean(0), vectors.std(0)
-    scale[scale == 0] = 1.0
+    scale[scale <= NOTHING * scale.max()] = 1.0
     x = (vectors - center) / scale
     target, outputs = task.of_kind.target, task.outputs
     if target == "score":

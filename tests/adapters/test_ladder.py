@@ -313,6 +313,21 @@ def test_the_first_phase_is_the_probe_and_then_the_encoder_trains(make_trainer: 
     assert both.trial.best[1] > 1  # only the last phase is kept
 
 
+@pytest.mark.parametrize("kind", ["mean", "max"])
+def test_a_state_that_hardly_varies_does_not_keep_the_second_phase_from_training(
+    make_trainer: Make, load_tiny: Callable[[str], Encoder], kind: str
+):
+    """MiniLM's top layer norm has weights of 1e-33; standardised, their states had weights of 1e31 in the head."""
+    encoder = load_tiny("bert")
+    norm = [module for module in encoder.modules() if isinstance(module, nn.LayerNorm)][-1]
+    norm.weight.data[:3], norm.bias.data[:3] = 1e-33, 0.0
+    setting = {"head": "pooling", "train": 24, "pooling__kind": kind, "dropout": 0.0, "epochs": 8}
+    tuned = make_trainer("lp_ft", encoder=encoder, lp_ft__c=1e-3, learning_rate=1e-3, **setting)
+    _, second, *others = tuned.results()
+    assert all(float(weight.detach().abs().max()) < 100 for weight in tuned.model.own_parameters().values())
+    assert others[-1].train_loss < second.train_loss / 2
+
+
 # --- every rung ---
 
 
