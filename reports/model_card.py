@@ -17,6 +17,7 @@ from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.metrics import CALIBRATION
 from meltpoint.tasks.core.scoring import axis_name, score_text
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tasks.core.wording import counted, some
@@ -182,6 +183,10 @@ class _Card:
             others = [f"{name} {score_text(value, name)}" for name, value in scores.items() if name != final.metric]
             if others:
                 yield f"Other metrics of this model on {split}: {', '.join(others)}."
+        errors = [epoch.dev.get(CALIBRATION) for epoch in final.epochs if epoch.epoch in (1, final.best_epoch)]
+        if len(errors) == 2 and None not in errors:
+            before, after = (score_text(error, CALIBRATION) for error in errors if error is not None)
+            yield f"Expected calibration error on dev: {before} after the first epoch, {after} at the kept one."
         baseline = self.summary.baselines.get(final.task)
         if baseline is not None and baseline.metric == final.metric:
             name, score = baseline.best

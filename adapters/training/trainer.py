@@ -29,6 +29,8 @@ from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation,
 from meltpoint.adapters.training.graphs import CudaRecorder, Recorded, Recorder
 from meltpoint.adapters.training.optimisers import ADAM_RULES, AdamRule, EncoderAdamW, StackedAdamW
 from meltpoint.adapters.training.trial_state import EncodedData, GapRule, Outcome, TrialState
+from meltpoint.tasks.core.metrics import CALIBRATION, METRICS
+from meltpoint.tasks.core.scoring import value
 from meltpoint.tasks.core.task import Example
 
 FINITE_CHECK_STEPS = 64  # the interval of checking the loss; each check makes a GPU wait
@@ -83,6 +85,7 @@ class Trainer:
         self.recorded = Recorded(self._pass, model.rng, recorder, self._drop_gradients)
         self.forward = Recorded(model, model.rng, recorder)
         self.trains_encoder = modes.get(mode).trains_encoder
+        self.watches_calibration = modes.get(mode).fits_head and self.trains_encoder
         self.table: CompactEmbedding | None = None
         self._open_groups: tuple[bool, ...] = ()
         decay, rule = float(common_value(setting, "weight_decay")), ADAM_RULES[str(common_value(setting, "optimiser"))]
@@ -320,8 +323,12 @@ class Trainer:
         """Record an active trial's epoch, and its weights if they are the best of its last phase so far."""
         trial, metric = self.trials[self.active[member]], self.data.task.metric
         phase, _ = trial.table.plan.phase_at(self.step - 1)
+        scores, task = dev.metrics, self.data.task
+        if self.watches_calibration and METRICS[CALIBRATION].fits(task):
+            gold = [example.label for example in self.data.dev_examples]
+            scores = {**scores, CALIBRATION: value(CALIBRATION, task, gold, dev.predictions, dev.probabilities)}
         result = EpochResult(
-            epoch=epoch, phase=phase.name, step=self.step, train_loss=loss, dev=dev.metrics, train=train,
+            epoch=epoch, phase=phase.name, step=self.step, train_loss=loss, dev=scores, train=train,
             encoder_frozen=self.model.encoder_is_frozen, frozen_groups=trial.table.frozen_groups(self.step - 1),
             train_seconds=seconds[0], dev_seconds=seconds[1],
             learning_rate=trial.table.learning_rate(len(self.groups) - 1, self.step - 1),

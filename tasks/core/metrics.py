@@ -294,6 +294,20 @@ def roc_auc(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> 
     return float(np.mean(areas)) if areas else 0.5
 
 
+def calibration_error(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> float:
+    """The expected calibration error with ten bins of equal width (Guo et al. 2017, equation 3).
+
+    It is the mean distance between the probability of the predicted label and the share of correct predictions.
+    """
+    import numpy as np
+
+    shares = floats(probabilities)
+    sure, correct = shares.max(1), shares.argmax(1) == floats(gold)
+    bins = np.minimum((sure * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+    gaps = np.bincount(bins, weights=sure - correct, minlength=CALIBRATION_BINS)
+    return float(np.abs(gaps).sum() / len(sure))
+
+
 def ranked(task: Task, gold: Sequence[Label]) -> Sequence[int]:
     """The labels that are ranked: only the second of two labels that exclude each other."""
     labels = range(len(task.labels))
@@ -323,6 +337,8 @@ def _span_metric(score: str, summary: str) -> Metric:
     )  # fmt: skip
 
 
+CALIBRATION, CALIBRATION_BINS = "calibration_error", 10
+
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -333,6 +349,11 @@ BUILT_IN: dict[str, Metric] = {
             of_probabilities=True,
         ),
         Metric("balanced_accuracy", ("label", "grade"), balanced_accuracy, "mean recall over the labels"),
+        Metric(
+            CALIBRATION, ("label",), calibration_error,
+            "distance of probabilities from shares of correct predictions; lower is better", lower_is_better=True,
+            of_probabilities=True,
+        ),
         Metric("f1", ("label",), f1, "F1 of the second of two labels", two_classes=True),
         Metric("macro_f1", ("label", "labels", "grade"), macro_f1, "mean F1 over the labels"),
         Metric("mae", ("score", "grade"), mae, "mean absolute error; lower is better", lower_is_better=True),

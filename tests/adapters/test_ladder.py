@@ -307,8 +307,9 @@ def test_the_first_phase_is_the_probe_and_then_the_encoder_trains(make_trainer: 
     first, *others = both.results()
     assert first.phase == "probe"
     assert first.encoder_frozen
-    assert first.dev == probe.trial.results[0].dev
+    assert first.dev.items() > probe.trial.results[0].dev.items()
     assert [result.phase for result in others] == ["train"] * 2
+    assert all(0 <= result.dev["calibration_error"] <= 1 for result in (first, *others))
     assert both.encoder_moved
     assert both.trial.best[1] > 1  # only the last phase is kept
 

@@ -68,6 +68,15 @@ def test_the_setting_is_there_exactly(make_cell: Any, make_sweep: Any) -> None:
     assert "| test | 79.0 | 79.0 |" in text
 
 
+def test_a_probe_that_was_tuned_further_has_its_calibration_before_and_after(make_cell: Any, make_sweep: Any) -> None:
+    cell = make_cell("lp_ft", finals=[(0.8, 0.79)])
+    first, best, _ = cell.kept.epochs
+    first.dev["calibration_error"], best.dev["calibration_error"] = 0.041, 0.0734
+    text = cell_card(make_sweep(cell), cell, "model")
+    assert text is not None
+    assert "Expected calibration error on dev: 0.041 after the first epoch, 0.073 at the kept one." in text
+
+
 @pytest.mark.parametrize(
     "name", ["x\n## Licence\nnone", "# Licence: none", "<script>alert(1)</script>", "e\x1b]0;t\x07"]
 )

@@ -190,6 +190,20 @@ def test_areas_under_curves_equal_scikit_learn(seed, count):
         assert found[1] == pytest.approx(sk.average_precision_score(gold, shares, average="macro"))
 
 
+@given(st.integers(0, 2**31), st.sampled_from([2, 3]))
+def test_the_calibration_error_is_the_mean_gap_of_ten_bins(seed, count):
+    draw = np.random.default_rng(seed)
+    gold, shares = draw.integers(0, count, 40).tolist(), draw.dirichlet(np.ones(count), 40)
+    what = task("pair_classification", "accuracy", tuple("abc"[:count]))
+    bins = [[row for row in range(40) if low < shares[row].max() * 10 <= low + 1] for low in range(10)]
+    gaps = [
+        len(rows) * abs(np.mean([shares[row].max() for row in rows])
+                        - np.mean([shares[row].argmax() == gold[row] for row in rows]))
+        for rows in bins if rows
+    ]  # fmt: skip
+    assert value("calibration_error", what, gold, gold, shares.tolist()) == pytest.approx(sum(gaps) / 40)
+
+
 def test_a_ranking_without_two_sides_says_nothing():
     assert value("roc_auc", PAIRS, [1, 1], [1, 1], [[0.2, 0.8], [0.1, 0.9]]) == 0.5
     assert value("average_precision", PAIRS, [0, 0], [1, 1], [[0.2, 0.8], [0.1, 0.9]]) == 0.0
