@@ -78,17 +78,6 @@ def test_a_local_cluster_ignores_ray_address_and_stays_on_loopback(monkeypatch):
     assert os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] == "0"
 
 
-@pytest.mark.slow
-def test_a_local_cluster_starts_though_rays_own_switch_names_a_dead_proxy():
-    starts = "from meltpoint.sweeps.on_ray.cluster import Cluster\nwith Cluster(None) as one: one.join()"
-    dead = {"RAY_grpc_enable_http_proxy": "1", "http_proxy": "http://127.0.0.1:1"}
-    done = subprocess.run(
-        [sys.executable, "-c", starts], env={**os.environ, **dead}, capture_output=True, encoding="utf-8", timeout=90,
-        check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 # --- the first line of a sweep ---
 
 SWEEP = """
