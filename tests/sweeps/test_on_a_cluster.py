@@ -105,7 +105,7 @@ def test_a_node_that_joins_later_with_other_code_trains_nothing(frozen_spec, fol
         running.add(RayNode(environment={"PYTHONPATH": str(other_code)}))
         assert process.wait(PATIENCE_SECONDS) == 0, said_by(folder)
     assert {record["status"] for record in records(folder / "runs")} == {"finished"}
-    assert said_by(folder).count("has Meltpoint's code") == 1
+    assert said_by(folder).count("has Meltpoint's code") in {1, 2}  # a worker that trains says so, one that scores may
 
 
 @pytest.mark.slow
