@@ -1,4 +1,4 @@
-"""`Parameter`, a hyperparameter's declaration (type, limits, default), every cell's parameters, and `Seeds`."""
+"""`Parameter`, a hyperparameter's declaration (type, limits, default), and every cell's parameters."""
 
 from __future__ import annotations
 
@@ -10,26 +10,6 @@ Value = bool | int | float | str
 Setting = Mapping[str, Value]
 """One point of a search space: parameter name → value. A name is plain (`learning_rate`) or prefixed by the
 plug-in that declares it (`slanted_triangular.cut_fraction`, `bilstm.hidden_size`)."""
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """The seeds of a trial's sources of randomness, separate so that one can vary alone.
-
-    Attributes:
-        order: the seed of the order of the training examples.
-        initial: the seed of the head's initial weights.
-        dropout: the seed of the dropout masks, the head's and the encoder's.
-    """
-
-    order: int
-    initial: int
-    dropout: int
-
-    @classmethod
-    def all_of(cls, seed: int) -> Seeds:
-        """The seeds of an ordinary trial, whose sources share one seed."""
-        return cls(seed, seed, seed)
 
 
 @dataclass(frozen=True)

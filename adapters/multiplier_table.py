@@ -123,8 +123,6 @@ class Mode:
         unused: the common hyperparameters without an effect.
         hyperparameters: the hyperparameters that only this mode, or few modes, have.
         idle_when_constant: the part of `hyperparameters` that has no effect with a constant learning rate.
-        first_phase_parameters: the part of `hyperparameters` that its first phase depends on, besides rates and
-            lengths.
         summary: one line for `meltpoint list modes`.
     """
 
@@ -145,7 +143,6 @@ class Mode:
     unused: tuple[str, ...] = ()
     hyperparameters: tuple[Parameter, ...] = ()
     idle_when_constant: tuple[Parameter, ...] = ()
-    first_phase_parameters: tuple[Parameter, ...] = ()
     summary: str = ""
 
 

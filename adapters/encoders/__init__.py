@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAMILIES", "EncoderReference", "check", "fingerprint", "knows_pooling", "load", "load_tokenizer",
-    "longest_input", "names", "native_head", "pooling", "resolve", "revision", "state_size", "stated_licence",
+    "names", "native_head", "pooling", "resolve", "revision", "state_size", "stated_licence",
     "summary", "traits", "unread_files",
     "unread_sentence_encoder", "weights_without_embeddings", "with_pooling",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
 """Prefix before the colon → the package that exports `TRAITS`, `reference(source, kind)`, and, for a reference, `load`,
-`fingerprint`, `load_tokenizer`, `state_size`, `longest_input` and `weights_without_embeddings`."""
+`fingerprint`, `load_tokenizer`, `state_size` and `weights_without_embeddings`."""
 
 
 def names() -> list[str]:
@@ -155,13 +155,6 @@ def state_size(reference: EncoderReference) -> int:
     if reference.family in FAMILIES:
         return cast(int, _family(reference.family).state_size(reference))
     return files.state_size(locate(reference)[0])
-
-
-def longest_input(reference: EncoderReference) -> int | None:
-    """The longest input of an encoder in pieces, without loading it; None if its files do not name one."""
-    if reference.family in FAMILIES:
-        return cast(int, _family(reference.family).longest_input(reference))
-    return files.longest_input(locate(reference)[0])
 
 
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:

@@ -62,11 +62,6 @@ def features_folder(cache: str) -> Path:
     return Path(cache).expanduser() / "features"
 
 
-def first_phases_folder(cache: str) -> Path:
-    """The folder of first-phase checkpoints from which several trials continue, on this machine."""
-    return Path(cache).expanduser() / "stages"
-
-
 StoragePath = Path | ObjectPath
 Result = TypeVar("Result")
 

@@ -75,13 +75,6 @@ def load_tokenizer(reference: EncoderReference) -> Tokenizer:
     return ElmoTokenizer()
 
 
-def longest_input(reference: EncoderReference) -> int:
-    """The longest input in words."""
-    from meltpoint.adapters.families.elmo.characters import ElmoTokenizer  # imports torch
-
-    return ElmoTokenizer.max_pieces
-
-
 def state_size(reference: EncoderReference) -> int:
     """The size of a hidden state: the projections of both directions."""
     return 2 * files.read(Path(reference.source) / files.FILE).lstm.projection_dim

@@ -17,9 +17,8 @@ from meltpoint.adapters.families.skip_thoughts.files import (
     FAMILY,
     Variant,
     check_folder,
-    matrix_weights,
+    sizes,
     used_files,
-    vector_size,
 )
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
@@ -81,7 +80,7 @@ def fingerprint(reference: EncoderReference) -> str:
 
 def weights_without_embeddings(reference: EncoderReference) -> int:
     """The number of weights that a forward pass multiplies a word vector by."""
-    return matrix_weights(Path(reference.source), _variant(reference))
+    return sizes(Path(reference.source), _variant(reference))[1]
 
 
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:
@@ -91,16 +90,9 @@ def load_tokenizer(reference: EncoderReference) -> Tokenizer:
     return SkipThoughtsTokenizer((UNKNOWN, END), _variant(reference).eos)
 
 
-def longest_input(reference: EncoderReference) -> int:
-    """The longest text in words, larger than any setting's `max_pieces`."""
-    from meltpoint.adapters.families.skip_thoughts.tables import UNBOUNDED  # imports torch
-
-    return UNBOUNDED
-
-
 def state_size(reference: EncoderReference) -> int:
     """The size of a vector."""
-    return vector_size(Path(reference.source), _variant(reference))
+    return sizes(Path(reference.source), _variant(reference))[0]
 
 
 def _variant(reference: EncoderReference) -> Variant:

@@ -5,23 +5,14 @@ both are `word_tokenizer.words_of`. Nothing is lower-cased, since the dictionary
 case-sensitive.
 
 The published tables are pickled NumPy arrays of Python objects, one small array per word. Unpickling can run any code,
-so NumPy does not read them: the restricted unpickler below accepts only the names that such a table needs, maps them to
-classes of this module that store shapes and bytes and call nothing, and refuses every other name. At worst, a malicious
-file can request too much memory. A table saved as plain float32 is memory-mapped instead, with one copy for all
-processes:
-
-    python -c "import numpy; from meltpoint.adapters.families.skip_thoughts.tables import read_table; \
-               numpy.save('utable.plain.npy', read_table('utable.npy'))"    # then replace utable.npy by it
+so you convert each once (docs/encoders.md) to plain float32, which is memory-mapped: all processes share one copy.
 """
 
 from __future__ import annotations
 
-import math
-import pickle
-import tokenize
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,123 +78,25 @@ class SkipThoughtsTokenizer:
 WordVectors = NDArray[np.float32]
 """(words, dim), or (dim,) for one word."""
 
-_BROKEN = (
-    OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, OverflowError, SyntaxError,
-    pickle.PickleError, tokenize.TokenError,
-)  # fmt: skip
-"""The exceptions that damaged headers and pickles raise."""
 
-
-def read_table(path: Path | str) -> WordVectors:
-    """Read a table: (words, dim) float32. A plain float32 table is memory-mapped copy-on-write.
+def read_table(path: Path) -> WordVectors:
+    """Memory-map a table, copy-on-write: (words, dim).
 
     Raises:
-        ValueError: the file is not a table of word vectors; one line with the remedy.
+        ValueError: the file is not a plain table of word vectors; one line with the remedy.
     """
-    path = Path(path)
     try:
-        with path.open("rb") as file:
-            shape, dtype = _header(file)
-            if dtype.hasobject:
-                return _stacked(_TableReader(file, encoding="bytes").load(), shape, path)
         table: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
-    except MemoryError as error:
+    except (OSError, EOFError, ValueError) as error:
         raise ValueError(
-            f"{path} does not fit into memory, or is damaged: a pickled table is read whole; convert it to a plain "
-            f"table on a machine with more memory (docs/encoders.md), or download it again."
+            f"{path} is not a plain table of word vectors ({first_line(error)}); docs/encoders.md has the line that "
+            "converts a published table."
         ) from error
-    except _BROKEN as error:
-        raise ValueError(f"{path} is not a table of word vectors ({first_line(error)}); download it again.") from error
     if table.ndim != 2 or table.dtype.kind != "f":
         raise ValueError(
             f"{path} holds {table.dtype} of shape {table.shape}, not one vector per word; download it again."
         )
-    return table if table.dtype == np.float32 else table.astype(np.float32)
-
-
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Read shape and type from an `.npy` file's header; leaves the file positioned at the data."""
-    readers = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-    version = np.lib.format.read_magic(file)[0]
-    if version not in readers:
-        raise ValueError(f"version {version} of NumPy's format")
-    shape, _, dtype = readers[version](file)
-    return shape, dtype
-
-
-class _Type:
-    """A pickled `numpy.dtype`: float32 or float64 for the vectors, object for the table."""
-
-    __slots__ = ("code", "order")
-
-    def __init__(self, code: object = b"", *_: object) -> None:
-        self.code = code.decode("latin1") if isinstance(code, bytes) else str(code)
-        self.order = "<"
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        order = state[1]
-        self.order = order.decode("latin1") if isinstance(order, bytes) else str(order)
-
-
-class _Array:
-    """A pickled `numpy.ndarray`: its shape, its type, and its bytes or items."""
-
-    __slots__ = ("data", "shape", "type")
-
-    def __init__(self, *_: object) -> None:
-        self.shape: tuple[int, ...] = ()
-        self.type: object = None
-        self.data: object = b""
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, self.shape, self.type, _, self.data = state
-
-    def vector(self) -> WordVectors:
-        """The elements of a vector of shape (1, dim), as from regression, or (dim,), as from training."""
-        if not isinstance(self.type, _Type) or self.type.code not in ("f4", "f8") or self.type.order not in ("<", ">"):
-            raise ValueError("a word's vector is not of floats")
-        if not isinstance(self.data, bytes):
-            raise ValueError("a word's vector has no bytes")
-        numbers: NDArray[Any] = np.frombuffer(self.data, self.type.order + self.type.code)
-        if math.prod(self.shape) != numbers.size:
-            raise ValueError("a word's vector does not have its stated shape")
-        return numbers.astype(np.float32)
-
-
-_KNOWN: dict[tuple[str, str], object] = {
-    ("numpy.core.multiarray", "_reconstruct"): _Array,
-    ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _Type,
-}
-"""The names that a pickled table may contain → the classes to use for them; nothing of NumPy is called."""
-
-
-class _TableReader(pickle.Unpickler):
-    """Unpickles arrays as `_Array` and `_Type`; refuses any name that is not in `_KNOWN`."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """The class to use for a pickled name."""
-        if (module, name) not in _KNOWN:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, which no table needs")
-        return _KNOWN[module, name]
-
-
-def _stacked(array: object, shape: tuple[int, ...], path: Path) -> WordVectors:
-    """Stack the unpickled arrays of all words into one array."""
-    items = array.data if isinstance(array, _Array) else None
-    if not isinstance(items, list) or (len(items),) != shape or not all(isinstance(item, _Array) for item in items):
-        raise ValueError("its objects are not one array per word")
-    if not items:
-        raise ValueError("it has no words")
-    table = np.empty((len(items), items[0].vector().size), np.float32)
-    for number, item in enumerate(items):
-        vector = item.vector()
-        if vector.size != table.shape[1]:
-            raise ValueError(f"word {number + 1} has {vector.size} numbers, but the first has {table.shape[1]}")
-        table[number] = vector
-        item.data = b""  # frees memory: a table takes 2.3 GB
-    return table
+    return table.astype(np.float32, copy=False)
 
 
 def read_words(path: Path) -> list[str]:
