@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from meltpoint.adapters.data.input_format import SentencePooling, Tokenizer
 from meltpoint.adapters.families.huggingface import files
-from meltpoint.adapters.families.huggingface.configuration import read_config, read_pooling, unread_pooling
+from meltpoint.adapters.families.huggingface.configuration import is_unread_sentence_encoder, read_config, read_pooling
 from meltpoint.adapters.families.huggingface.files import check_folder, licence_of, locate
 from meltpoint.adapters.families.huggingface.files import fingerprint as files_fingerprint
 from meltpoint.adapters.families.reference import (
@@ -37,7 +37,7 @@ __all__ = [
     "FAMILIES", "EncoderReference", "check", "fingerprint", "knows_pooling", "load", "load_tokenizer",
     "names", "native_head", "pooling", "resolve", "revision", "state_size", "stated_licence",
     "summary", "traits", "unread_files",
-    "unread_sentence_encoder", "weights_without_embeddings", "with_pooling",
+    "weights_without_embeddings", "with_pooling",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
@@ -196,15 +196,6 @@ def pooling(reference: EncoderReference) -> SentencePooling | None:
     return read_pooling(locate(reference)[0])
 
 
-def unread_sentence_encoder(reference: EncoderReference) -> str:
-    """The reason why an encoder's own sentence vectors are not read; "" if they are, or it was trained for none.
-
-    Raises:
-        ValueError: the files are not available, or broken; one line with the remedy.
-    """
-    return "" if reference.family in FAMILIES else unread_pooling(locate(reference)[0])
-
-
 def unread_files(reference: EncoderReference, kind: Kind) -> tuple[str, ...]:
     """The declarations of an encoder's folder that are not read for a kind of task, one line each, for tables.
 
@@ -213,16 +204,13 @@ def unread_files(reference: EncoderReference, kind: Kind) -> tuple[str, ...]:
     """
     if reference.family in FAMILIES:
         return ()
-    vectors = "" if kinds.get(kind).labels_words else unread_sentence_encoder(reference)
-    code = read_config(locate(reference)[0]).get("auto_map")
-    return (
-        *([f"{reference.word} is read as a plain encoder, not as a sentence encoder: {vectors}"] if vectors else []),
-        *(
-            [f"{reference.word} names its own code (auto_map), which is never run: transformers' class reads it"]
-            if code
-            else []
-        ),
-    )
+    folder, word = locate(reference)[0], reference.word
+    notes = []
+    if not kinds.get(kind).labels_words and is_unread_sentence_encoder(folder):
+        notes.append(f"{word} is read as a plain encoder: its modules.json is not of a Transformer and one pooling")
+    if read_config(folder).get("auto_map"):
+        notes.append(f"{word} names its own code (auto_map), which is never run: transformers' class reads it")
+    return tuple(notes)
 
 
 def knows_pooling(reference: EncoderReference) -> bool:

@@ -137,11 +137,9 @@ class EncoderReference:
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
 """The form of a Hugging Face hub id: `NAME` or `OWNER/NAME`, optionally with `@REVISION`."""
 
-NEAR, NEAR_ID = 0.8, 0.88
-"""The smallest similarity (difflib's ratio) for a suggestion; the higher value is for words that look like a hub id.
-
-`bert-bas` (0.94) and `bert_base` (0.89) are misspellings of `bert-base`; `roberta-base` (0.86) is another encoder.
-"""
+NEAR = 0.88
+"""The smallest similarity (difflib's ratio) for a suggestion: `bert_base` (0.89) is a misspelling of `bert-base`;
+`roberta-base` (0.86) is another encoder."""
 
 
 def unknown_encoder(word: str, named: Sequence[str], families: Sequence[str]) -> ValueError:
@@ -163,18 +161,7 @@ def _hint(word: str, named: Sequence[str], families: Sequence[str]) -> str:
     if colon:
         near = difflib.get_close_matches(family.lower(), families, n=1)
         return f"{near[0]}:{source}" if near else ""
-    if is_folder(expanded(word)):
-        return f"{_family_of(expanded(word))}:{word}"
-    cutoff = NEAR_ID if re.search(r"[-_/@]", word) else NEAR
-    near = [name for name in named if word and name.startswith(word.lower())]
-    near = near or difflib.get_close_matches(word.lower(), named, n=3, cutoff=cutoff)
-    if near:
+    near = difflib.get_close_matches(word.lower(), named, n=3, cutoff=NEAR)
+    if near and not is_folder(expanded(word)):
         return " or ".join(near)
-    return f"hf:{word}" if HUB_ID.fullmatch(word) else ""
-
-
-def _family_of(folder: Path) -> str:
-    """The family whose files a folder holds; "hf" if it is none of the others."""
-    if (folder / "options.json").is_file():
-        return "elmo"
-    return "skipthoughts" if (folder / "dictionary.txt").is_file() else "hf"
+    return f"hf:{word}" if HUB_ID.fullmatch(word) or is_folder(expanded(word)) else ""

@@ -26,7 +26,7 @@ from meltpoint.adapters.families.huggingface.configuration import (
     supported_config,
 )
 from meltpoint.adapters.families.reference import EncoderReference
-from meltpoint.tasks.core.files import is_folder, parse_json, parse_yaml, read_bytes
+from meltpoint.tasks.core.files import is_folder, parse_json, read_bytes
 
 TOKENIZER_FILES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model",
@@ -170,24 +170,15 @@ def fingerprint(reference: EncoderReference, folder: Path) -> str:
     Raises:
         ValueError: the weights are not the expected ones.
     """
-    companions = sorted({path for pattern in BESIDE_WEIGHTS for path in folder.glob(pattern)})
-    parts = [verify(reference, folder), *(f"{path.relative_to(folder)} {file_digest(path)}" for path in companions)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def verify(reference: EncoderReference, folder: Path) -> str:
-    """Return the digest of a folder's weights, after comparing it with the reference's.
-
-    Raises:
-        ValueError: the weights are not the expected ones.
-    """
-    digest = digest_of(weight_files(folder))
-    if reference.sha256 not in (None, digest):
+    weights = digest_of(weight_files(folder))
+    if reference.sha256 not in (None, weights):
         raise ValueError(
-            f"{folder} does not hold the weights of '{reference.word}': their sha256 begins {digest[:16]}, not "
+            f"{folder} does not hold the weights of '{reference.word}': their sha256 begins {weights[:16]}, not "
             f"{str(reference.sha256)[:16]}; install or download them again."
         )
-    return digest
+    companions = sorted({path for pattern in BESIDE_WEIGHTS for path in folder.glob(pattern)})
+    parts = [weights, *(f"{path.relative_to(folder)} {file_digest(path)}" for path in companions)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 STATE_SIZES = ("hidden_size", "dim", "d_model")
@@ -245,27 +236,17 @@ def weights_without_embeddings(folder: Path) -> int:
 
 
 CARD = "README.md"
-LONGEST = 100
-"""The number of characters of a licence to keep; the hub's identifiers have at most 30."""
 
 
 def licence_of(folder: Path) -> str | None:
-    """The licence in a folder's `README.md`: a hub identifier (`apache-2.0`), on one line; None without one."""
+    """The licence in a folder's `README.md`: a hub identifier (`apache-2.0`); None without one."""
+    from huggingface_hub import metadata_load  # slow to import
+
     try:
-        front = parse_yaml(_front_matter(read_bytes(folder / CARD).decode()), yaml.BaseLoader)
+        stated = (metadata_load(folder / CARD) or {}).get("license")
     except (OSError, ValueError, yaml.YAMLError):
         return None
-    stated = front.get("license") if isinstance(front, dict) else None
-    return " ".join(stated.replace("`", "'").split())[:LONGEST] or None if isinstance(stated, str) else None
-
-
-def _front_matter(text: str) -> str:
-    """The YAML between the first two lines of three hyphens; empty if the text does not begin with such a line."""
-    lines = text.lstrip("\ufeff").splitlines()
-    if not lines or lines[0].strip() != "---":
-        return ""
-    ends = [number for number, line in enumerate(lines) if number and line.strip() == "---"]
-    return "\n".join(lines[1 : ends[0]]) if ends else ""
+    return stated if isinstance(stated, str) else None
 
 
 # Only the files that loading needs: a repository may also hold pickles, ONNX and TensorFlow copies of the weights.
