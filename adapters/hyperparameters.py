@@ -42,19 +42,16 @@ class Parameter:
             ValueError: wrong type, outside the limits, or not a choice; the message lists the valid values.
         """
         kind = type(self.default)
-        if isinstance(value, bool) != (kind is bool) or not isinstance(value, bool | int | float | str):
+        if isinstance(value, str):
+            is_valid = value in self.choices
+        elif isinstance(value, bool) or kind is bool:
+            is_valid = isinstance(value, bool) and kind is bool
+        else:
+            is_valid = isinstance(value, int | float) and kind is not str and self.minimum <= value <= self.maximum
+            is_valid = is_valid and (kind is float or isinstance(value, int) or value.is_integer())
+        if not is_valid:
             raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
-        if kind is float and isinstance(value, int) and self.minimum <= value <= self.maximum:
-            value = float(value)  # after checking the limits, since a Python int may be too large for a float
-        if kind is int and isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if not isinstance(value, kind):
-            raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
-        if isinstance(value, str) and value not in self.choices:
-            raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
-        if not isinstance(value, str) and not self.minimum <= value <= self.maximum:
-            raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
-        return value
+        return kind(value)  # type: ignore[arg-type]
 
     def domain(self) -> str:
         """The valid values as text, for error messages."""

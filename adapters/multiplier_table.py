@@ -18,7 +18,7 @@ from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
-    from meltpoint.adapters.families.reference import EncoderReference, FamilyTraits
+    from meltpoint.adapters.families.reference import EncoderReference
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class DefaultHeads:
     pooled: DefaultHead | None = None
     native: Mapping[Kind, DefaultHead] | None = None
 
-    def of(self, encoder: EncoderReference | FamilyTraits, kind: Kind) -> DefaultHead:
+    def of(self, encoder: EncoderReference, kind: Kind) -> DefaultHead:
         """The head for an encoder and a kind of task."""
         if not encoder.has_words:
             return SENTENCE_VECTORS

@@ -52,26 +52,6 @@ def check_short_name(text: str, named: list[str]) -> None:
         raise ValueError(f"--encoder {text}: '{found['name']}' is the name of an encoder; choose another.")
 
 
-@dataclass(frozen=True)
-class FamilyTraits:
-    """The traits that all encoders of a family share, for encoders whose files are elsewhere.
-
-    Attributes:
-        joins_pairs, has_words: see `EncoderReference`.
-        has_pooling: whether it was trained to give one vector per sentence and its files define how, as in all-MiniLM.
-        of_transformers: whether transformers builds classification heads on it.
-    """
-
-    joins_pairs: bool = True
-    has_words: bool = True
-    has_pooling: bool = False
-    of_transformers: bool = True
-
-    def has_native_head(self, kind: Kind) -> bool:
-        """True for transformers' families; the few encoders without such a head are recognised from their files."""
-        return self.of_transformers
-
-
 @dataclass(frozen=True, slots=True)
 class EncoderReference:
     """A named encoder, resolved and checked but not loaded.

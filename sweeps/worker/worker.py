@@ -95,7 +95,7 @@ def training(orders: Sequence[Order], hardware: Hardware) -> Trainer:
             f"the files of {order.encoder} changed since the sweep was opened; restore the old ones."
         )
     data = encoded_data(order)
-    members = [Member(one.setting, one.seed, one.seeds) for one in orders]
+    members = [Member(one.setting, one.seed) for one in orders]
     model = build(encoder, loaded.task, order.mode, order.head, members, hardware.device)
     precision = resolve_precision(str(order.setting["precision"]), hardware.device)
     cache = FeatureCache(order, precision, torch.device(hardware.device)) if order.cache else None
@@ -134,7 +134,7 @@ def bundles(orders: Sequence[Order]) -> list[list[Order]]:
     """
     groups: dict[object, list[Order]] = {}
     for order in orders:
-        key = bundle_key(order.setting, order.mode, order.head), None if order.gpus else order.order_seed
+        key = bundle_key(order.setting, order.mode, order.head), None if order.gpus else order.seed
         groups.setdefault(key, []).append(order)
     return list(groups.values())
 

@@ -54,7 +54,6 @@ ORDER = {
     "encoder_word": "the worker refuses an encoder of another fingerprint",
     "data": "the worker refuses data of another fingerprint",
     "ends_at": "a trial that stops there has no result of its last epochs; a record says so",
-    "seeds": "of an analysis that retrains; None in a sweep, whose trials have one seed",
     "attempt": "for the ledger",
     **dict.fromkeys(("handed_out", "driver_attempt"), "for the name of the trial's saved epochs"),
     "saving_share": "a trial that goes on from a saved epoch has the same bits (test_epoch_checkpoints)",

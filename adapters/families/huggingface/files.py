@@ -18,13 +18,6 @@ from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 
 from meltpoint.adapters.families.huggingface import configuration
-from meltpoint.adapters.families.huggingface.configuration import (
-    SENTENCE_FILES,
-    TOKENIZER,
-    read_config,
-    read_json,
-    supported_config,
-)
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.tasks.core.files import is_folder, parse_json, read_bytes
 
@@ -34,7 +27,7 @@ TOKENIZER_FILES = (
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 BESIDE_WEIGHTS = (
     "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "vocab.txt", "vocab.json", "merges.txt", "*.model", *SENTENCE_FILES,
+    "vocab.txt", "vocab.json", "merges.txt", "*.model", *configuration.SENTENCE_FILES,
 )  # fmt: skip
 """The files that loading reads besides the weights; any of them may affect the states, or a sentence's vector."""
 ADAPTER = "adapter_config.json"
@@ -85,10 +78,10 @@ def check_folder(folder: Path) -> Path:
             f"{folder} holds an adapter ({ADAPTER}), which is not read; merge it into its encoder (peft's "
             "merge_and_unload()), save_pretrained() the result and its tokenizer in a separate folder, and name it."
         )
-    read_config(folder)
+    configuration.read_config(folder)
     weights = weight_files(folder)
     if not weights:
-        supported_config(folder, str(folder))  # a more specific error, for example for an image model
+        configuration.supported_config(folder, str(folder))  # a more specific error, for example for an image model
         raise _no_weights(folder)
     absent = [path.name for path in weights if not path.is_file()]
     if absent:
@@ -96,7 +89,7 @@ def check_folder(folder: Path) -> Path:
     for path in weights:
         _check_whole(path)
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        supported_config(folder, str(folder))
+        configuration.supported_config(folder, str(folder))
         raise ValueError(f"{folder} holds no tokenizer (tokenizer.json); save the encoder's tokenizer there as well.")
     return folder
 
@@ -112,7 +105,7 @@ def check_sizes(folder: Path, word: str) -> None:
         with safe_open(path, "np") as file:
             shapes += [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
     largest = max((size for shape in shapes for size in shape), default=0)
-    for name, value in read_config(folder).items():
+    for name, value in configuration.read_config(folder).items():
         is_count = "layer" in name
         most = largest if name in WIDTHS else AGAIN * (len(shapes) if is_count else max(1024, largest))
         if isinstance(value, int) and (name in WIDTHS or SIZES.search(name)) and value > most:
@@ -181,21 +174,9 @@ def fingerprint(reference: EncoderReference, folder: Path) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-STATE_SIZES = ("hidden_size", "dim", "d_model")
-"""The config.json keys for the size of a hidden state; they differ by model type."""
-
-
-def state_size(folder: Path) -> int:
-    """The size of a hidden state.
-
-    Raises:
-        ValueError: config.json does not name it.
-    """
-    config = read_config(folder)
-    size = next((config[name] for name in STATE_SIZES if isinstance(config.get(name), int)), None)
-    if size is None:
-        raise ValueError(f"{folder / 'config.json'} has no size of a hidden state ({', '.join(STATE_SIZES)}).")
-    return int(size)
+def state_size(folder: Path, word: str) -> int:
+    """The size of a hidden state; transformers knows each model type's name for it."""
+    return int(configuration.supported_config(folder, word).hidden_size)
 
 
 RESERVED_POSITIONS = {
@@ -210,7 +191,7 @@ UNKNOWN_LENGTH = 100_000
 
 def longest_input(folder: Path) -> int | None:
     """The longest input of an encoder in pieces, special tokens included; None if its files do not name it."""
-    config, tokenizer = read_config(folder), read_json(folder / TOKENIZER)
+    config, tokenizer = configuration.read_config(folder), configuration.read_json(folder / configuration.TOKENIZER)
     positions = config.get("max_position_embeddings")
     known = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
     limits = []

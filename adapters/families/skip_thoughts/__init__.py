@@ -9,17 +9,12 @@ end in punctuation, as in SICK.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters.families.reference import EncoderReference, FamilyTraits
-from meltpoint.adapters.families.skip_thoughts.files import (
-    FAMILY,
-    Variant,
-    check_folder,
-    sizes,
-    used_files,
-)
+from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families.skip_thoughts.files import FAMILY, Variant, check_folder, sizes, used_files
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
@@ -27,7 +22,7 @@ if TYPE_CHECKING:
     from meltpoint.adapters.data.input_format import Tokenizer
     from meltpoint.adapters.encoder import Encoder
 
-TRAITS = FamilyTraits(joins_pairs=False, has_words=False, of_transformers=False)
+TRAITS = EncoderReference(f"{FAMILY}:", "", joins_pairs=False, has_words=False)
 """The traits of every Skip-thoughts model, wherever its files are."""
 
 FORMAT = 1
@@ -47,10 +42,7 @@ def reference(source: str, kind: Kind) -> EncoderReference:
             "Skip-thoughts has one vector per sentence and none per word; leave out tasks that label words."
         )
     variant, folder = Variant.parse(source)
-    return EncoderReference(
-        f"{FAMILY}:{check_folder(folder, variant)}#{variant}", str(folder),
-        joins_pairs=TRAITS.joins_pairs, has_words=TRAITS.has_words,
-    )  # fmt: skip
+    return replace(TRAITS, word=f"{FAMILY}:{check_folder(folder, variant)}#{variant}", source=str(folder))
 
 
 def load(reference: EncoderReference) -> Encoder:
@@ -85,7 +77,7 @@ def weights_without_embeddings(reference: EncoderReference) -> int:
 
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:
     """A tokenizer with an empty dictionary, for counting words."""
-    from meltpoint.adapters.families.skip_thoughts.tables import END, UNKNOWN, SkipThoughtsTokenizer
+    from meltpoint.adapters.families.skip_thoughts.encoder import END, UNKNOWN, SkipThoughtsTokenizer
 
     return SkipThoughtsTokenizer((UNKNOWN, END), _variant(reference).eos)
 
