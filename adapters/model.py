@@ -158,7 +158,6 @@ class AdaptedModel(nn.Module):
         Raises:
             ValueError: names or shapes that are not this model's.
         """
-        assert len(states) == self.members, "one state per member"
         own = self.own_parameters()
         for name, parameter in own.items():
             if any(name not in state or state[name].shape[1:] != parameter.shape[1:] for state in states):

@@ -199,7 +199,6 @@ class Bundle:
     generators: Sequence[torch.Generator] = field(init=False)
 
     def __post_init__(self) -> None:
-        assert len(self.settings) == len(self.rng.seeds), "one seed per setting"
         object.__setattr__(self, "generators", [self.rng.initial(member) for member in range(len(self))])
 
     def __len__(self) -> int:

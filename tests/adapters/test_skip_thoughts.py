@@ -216,23 +216,6 @@ def test_pairs_are_learned_from_separate_vectors(
     assert all(torch.equal(one, two) for one, two in pairs) == (mode == "feature_extraction")
 
 
-@pytest.mark.parametrize("kind", ["sentence_classification", "pair_regression"])
-def test_training_on_cached_vectors_equals_training_on_computed_ones(
-    skip_thoughts_folder: Path, make_trainer: Callable[..., Any], kept_states: Any, kind: str
-):
-    encoder = load(skip_thoughts_folder)
-    found = []
-    for states in (None, kept_states):
-        trainer = make_trainer(
-            "feature_extraction", kind, "sentence_vectors", encoder=encoder, frozen_states=states, dropout=0.3
-        )
-        found.append([(result.train_loss, result.dev) for result in trainer.results()])
-    assert kept_states.opened > 0
-    for one, two in zip(*found, strict=True):
-        assert one[0] == pytest.approx(two[0], rel=1e-5)
-        assert one[1] == pytest.approx(two[1], rel=1e-4, nan_ok=True)
-
-
 def test_an_exported_model_predicts_what_it_did(
     skip_thoughts_folder: Path, make_trainer: Callable[..., Any], tmp_path: Path
 ):

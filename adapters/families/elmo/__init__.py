@@ -66,7 +66,7 @@ def weights_without_embeddings(reference: EncoderReference) -> int:
 
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:
     """The tokenizer, which is the same for every ELMo."""
-    from meltpoint.adapters.families.elmo.characters import ElmoTokenizer  # imports torch
+    from meltpoint.adapters.families.elmo.layers import ElmoTokenizer  # imports torch
 
     return ElmoTokenizer()
 

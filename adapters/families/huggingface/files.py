@@ -9,7 +9,6 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from meltpoint.adapters.families.huggingface import configuration
 from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.files import file_digest
 from meltpoint.tasks.core.files import is_folder, parse_json, read_bytes
 
 TOKENIZER_FILES = (
@@ -143,18 +143,6 @@ def digest_of(files: Sequence[Path]) -> str:
     """sha256 (hex) over the contents of files; each is hashed once per process as long as it does not change."""
     digests = [file_digest(path) for path in files]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """sha256 (hex) of a file; computed once per process as long as the file does not change."""
-    return _file_digest(path, path.stat().st_mtime_ns, path.stat().st_size)
-
-
-@lru_cache(maxsize=64)
-def _file_digest(path: Path, modified_ns: int, size_bytes: int) -> str:
-    """sha256 of a file; time and size are part of the cache key, so that a replaced file is hashed again."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fingerprint(reference: EncoderReference, folder: Path) -> str:

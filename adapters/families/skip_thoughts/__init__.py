@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.families.skip_thoughts.files import FAMILY, Variant, check_folder, sizes, used_files
+from meltpoint.adapters.files import file_digest
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
@@ -62,8 +63,6 @@ def fingerprint(reference: EncoderReference) -> str:
     Raises:
         ValueError: a file is missing.
     """
-    from meltpoint.adapters.families.huggingface.files import file_digest
-
     variant = _variant(reference)
     folder = check_folder(Path(reference.source), variant)
     digests = [file_digest(path) for path in used_files(folder, variant)]
