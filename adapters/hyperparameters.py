@@ -44,14 +44,13 @@ class Parameter:
         kind = type(self.default)
         if isinstance(value, str):
             is_valid = value in self.choices
-        elif isinstance(value, bool) or kind is bool:
-            is_valid = isinstance(value, bool) and kind is bool
+        elif isinstance(value, bool):
+            is_valid = kind is bool
         else:
-            is_valid = isinstance(value, int | float) and kind is not str and self.minimum <= value <= self.maximum
-            is_valid = is_valid and (kind is float or isinstance(value, int) or value.is_integer())
-        if not is_valid:
+            is_valid = isinstance(value, int | float) and kind in (int, float) and self.minimum <= value <= self.maximum
+        if not is_valid or (kind is int and isinstance(value, float) and not value.is_integer()):
             raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
-        return kind(value)  # type: ignore[arg-type]
+        return kind(value)  # type: ignore[no-any-return, call-overload]
 
     def domain(self) -> str:
         """The valid values as text, for error messages."""

@@ -83,24 +83,40 @@ class ConditionalRandomField(nn.Module):
 
     @torch.no_grad()
     def decode(self, scores: Tensor, mask: Tensor, member: int) -> list[list[int]]:
-        """The best path of each sentence (Viterbi), on the CPU, where pytorch-crf traces back fastest.
+        """The best path of each sentence (Viterbi), traced back for the whole batch at once.
+
+        The result equals pytorch-crf's, which traces back sentence by sentence in Python and takes 2 to 4 times as
+        long.
 
         Args:
             scores: (batch, words, labels), one member's.
             mask: (batch, words) bool, as for the loss.
             member: the member whose transition scores apply.
         """
-        _check_contiguous(mask)
         lengths = mask.sum(1).tolist()
+        _check_contiguous(mask)
         if not scores.shape[1]:
             return [[] for _ in lengths]
-        (crf,) = self._one
-        for name, own in self.named_parameters():
-            crf.get_parameter(name).copy_(own[member])
-        inside = mask.cpu().clone()
-        inside[:, 0] = True  # as in the loss
-        paths = crf.decode(scores.float().cpu(), inside)
+        paths = self._viterbi(scores.float(), mask, member).tolist()
         return [path[:length] for path, length in zip(paths, lengths, strict=True)]
+
+    def _viterbi(self, scores: Tensor, mask: Tensor, member: int) -> Tensor:
+        """Best labels, (batch, words); after a sentence's end its last label is repeated."""
+        transitions = self.transitions[member]
+        best = self.start_transitions[member] + scores[:, 0]  # (batch, labels)
+        stay = torch.arange(scores.shape[2], device=scores.device).expand_as(best)
+        back = []
+        for step in range(1, scores.shape[1]):
+            inside = mask[:, step, None]
+            extended, origin = (best[:, :, None] + transitions + scores[:, step, None]).max(1)
+            best = torch.where(inside, extended, best)
+            back.append(torch.where(inside, origin, stay))
+        label = (best + self.end_transitions[member]).argmax(1, keepdim=True)  # (batch, 1)
+        path = [label]
+        for origin in reversed(back):
+            label = origin.gather(1, label)
+            path.append(label)
+        return torch.cat(path[::-1], 1)
 
 
 def _check_contiguous(mask: Tensor) -> None:

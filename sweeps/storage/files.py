@@ -28,7 +28,7 @@ NODE_CACHE = "~/.cache/meltpoint/sweeps"
 
 
 def cache_folder(storage: StoragePath, cache_dir: str | None = None) -> str:
-    """The folder that trials share for cached features and first phases. It may be deleted.
+    """The folder that trials share for cached features. It may be deleted.
 
     Args:
         cache_dir: `--cache-dir`, a folder on each node; None for the storage's own folder, which all nodes share.
