@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 Value = bool | int | float | str
 Setting = Mapping[str, Value]
@@ -41,7 +42,7 @@ class Parameter:
         Raises:
             ValueError: wrong type, outside the limits, or not a choice; the message lists the valid values.
         """
-        kind = type(self.default)
+        kind: Any = type(self.default)
         if isinstance(value, str):
             is_valid = value in self.choices
         elif isinstance(value, bool):
@@ -50,7 +51,8 @@ class Parameter:
             is_valid = isinstance(value, int | float) and kind in (int, float) and self.minimum <= value <= self.maximum
         if not is_valid or (kind is int and isinstance(value, float) and not value.is_integer()):
             raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
-        return kind(value)  # type: ignore[no-any-return, call-overload]
+        checked: Value = kind(value)
+        return checked
 
     def domain(self) -> str:
         """The valid values as text, for error messages."""

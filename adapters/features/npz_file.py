@@ -117,7 +117,7 @@ def _some_states(
     key = feature_key(encoder, split, KIND, "fp32", "first")
     empty = torch.empty(len(layers), 0, encoder.dim)
     found = torch.cat([empty, *encode(encoder, split, KIND, range(len(split.rows)), layers, key, device)], 1)
-    return [states.numpy() for states in found.split(split.word_counts, 1)]
+    return np.split(found.numpy(), np.cumsum(split.word_counts)[:-1], axis=1)
 
 
 def _write(archive: zipfile.ZipFile, name: str, array: NDArray[np.float32] | NDArray[np.str_]) -> None:
