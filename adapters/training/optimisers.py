@@ -269,6 +269,7 @@ class StackedAdamW:
     def keep(self, members: Sequence[int]) -> None:
         """Continue with some members, in this order; call it after the modules' own `keep`."""
         chosen = torch.tensor(members, device=self.weights.device)
+        assert all(len(p) == len(chosen) for p in self._parameters), "the modules keep their members first"
         self.decays = self.decays[chosen.cpu()]
         self.gradients = torch.zeros_like(self.weights[chosen])
         self.zero_grad()
