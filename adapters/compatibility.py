@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from meltpoint.adapters import heads, modes
-from meltpoint.adapters.encoders import EncoderReference, pooling, unread_sentence_encoder
+from meltpoint.adapters.encoders import EncoderReference, pooling
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
@@ -61,10 +61,10 @@ def check_own_pooling(reference: EncoderReference) -> None:
         ValueError: the encoder ships no readable pooling; one line with the remedy.
     """
     if pooling(reference) is None:
-        none = "ships no mean, cls or max pooling (modules.json, 1_Pooling/config.json)"
-        unread = unread_sentence_encoder(reference)
-        reason = f"is not read as a sentence encoder: {unread}" if unread else none
-        raise ValueError(f"pooling.kind is encoder, but {reference.word} {reason}; use --set pooling.kind=mean.")
+        raise ValueError(
+            f"pooling.kind is encoder, but {reference.word} ships no mean, cls or max pooling that Meltpoint reads "
+            "(modules.json, 1_Pooling/config.json); use --set pooling.kind=mean."
+        )
 
 
 def _incompatibility(reference: EncoderReference, head: type[Head], kind: Kind) -> str:

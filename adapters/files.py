@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, NoReturn
 from uuid import uuid4
@@ -141,6 +143,18 @@ def remove_folder(folder: Path) -> None:
         raise OSError(
             f"{error.filename} cannot be removed ({error.strerror}); {left} files are left in {folder}"
         ) from None
+
+
+def file_digest(path: Path) -> str:
+    """sha256 (hex) of a file; computed once per process as long as the file does not change."""
+    return _file_digest(path, path.stat().st_mtime_ns, path.stat().st_size)
+
+
+@lru_cache(maxsize=4096)
+def _file_digest(path: Path, modified_ns: int, size_bytes: int) -> str:
+    """sha256 of a file; time and size are part of the cache key, so that a replaced file is hashed again."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def give_usual_mode(path: Path) -> None:

@@ -11,12 +11,11 @@ from typing import ClassVar, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from meltpoint.adapters import objectives
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.input_format import SentencePooling
 from meltpoint.adapters.hyperparameters import CLASS_WEIGHTS, FOCAL_GAMMA, OF_TARGET, THRESHOLD, Parameter, Setting
 from meltpoint.adapters.layers.bundle import Bundle, MemberRng, keep_members, lanes_of, value
-from meltpoint.adapters.objectives import Options
+from meltpoint.adapters.objectives import OBJECTIVES, Options
 from meltpoint.tasks.core import kinds as task_kinds
 from meltpoint.tasks.core.kinds import TaskKind
 from meltpoint.tasks.core.metrics import Prediction
@@ -124,7 +123,7 @@ class Head(nn.Module, ABC):
         super().__init__()
         self.shape = shape
         self.outputs = shape.outputs
-        self.objective = objectives.of(shape.of_kind.target)
+        self.objective = OBJECTIVES[shape.of_kind.target]
         self.options = self._options(settings)
         self.rng = rng
         self.compose(Bundle(settings, rng))
@@ -155,7 +154,7 @@ class Head(nn.Module, ABC):
         raise NotImplementedError
 
     def loss(self, scores: Tensor, batch: Batch) -> Tensor:
-        """Mean loss over the batch's examples (or real words), by the kind's objective (`adapters/objectives/`).
+        """Mean loss over the batch's examples (or real words), by the kind's objective (`adapters/objectives.py`).
 
         A head's own loss must also be such a mean, because micro-batches are weighted by their examples or words.
 

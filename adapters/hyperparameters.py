@@ -1,35 +1,16 @@
-"""`Parameter`, a hyperparameter's declaration (type, limits, default), every cell's parameters, and `Seeds`."""
+"""`Parameter`, a hyperparameter's declaration (type, limits, default), and every cell's parameters."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 Value = bool | int | float | str
 Setting = Mapping[str, Value]
 """One point of a search space: parameter name → value. A name is plain (`learning_rate`) or prefixed by the
 plug-in that declares it (`slanted_triangular.cut_fraction`, `bilstm.hidden_size`)."""
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """The seeds of a trial's sources of randomness, separate so that one can vary alone.
-
-    Attributes:
-        order: the seed of the order of the training examples.
-        initial: the seed of the head's initial weights.
-        dropout: the seed of the dropout masks, the head's and the encoder's.
-    """
-
-    order: int
-    initial: int
-    dropout: int
-
-    @classmethod
-    def all_of(cls, seed: int) -> Seeds:
-        """The seeds of an ordinary trial, whose sources share one seed."""
-        return cls(seed, seed, seed)
 
 
 @dataclass(frozen=True)
@@ -61,20 +42,17 @@ class Parameter:
         Raises:
             ValueError: wrong type, outside the limits, or not a choice; the message lists the valid values.
         """
-        kind = type(self.default)
-        if isinstance(value, bool) != (kind is bool) or not isinstance(value, bool | int | float | str):
+        kind: Any = type(self.default)
+        if isinstance(value, str):
+            is_valid = value in self.choices
+        elif isinstance(value, bool):
+            is_valid = kind is bool
+        else:
+            is_valid = isinstance(value, int | float) and kind in (int, float) and self.minimum <= value <= self.maximum
+        if not is_valid or (kind is int and isinstance(value, float) and not value.is_integer()):
             raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
-        if kind is float and isinstance(value, int) and self.minimum <= value <= self.maximum:
-            value = float(value)  # after checking the limits, since a Python int may be too large for a float
-        if kind is int and isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if not isinstance(value, kind):
-            raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
-        if isinstance(value, str) and value not in self.choices:
-            raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
-        if not isinstance(value, str) and not self.minimum <= value <= self.maximum:
-            raise ValueError(f"{self.name} is {value!r}; it takes {self.domain()}.")
-        return value
+        checked: Value = kind(value)
+        return checked
 
     def domain(self) -> str:
         """The valid values as text, for error messages."""

@@ -14,7 +14,7 @@ from meltpoint.adapters import heads, modes
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.head import Head, HeadShape
-from meltpoint.adapters.hyperparameters import Seeds, Setting
+from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.layers.affine import ScalarMix
 from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.adapters.layers.compact_embedding import Snapshot, snapshot
@@ -28,18 +28,11 @@ class Member:
 
     Attributes:
         setting: a complete setting (`settings.complete`).
-        seed: the trial's seed.
-        separate: the seeds of its sources of randomness if they differ; None if all are `seed`.
+        seed: the seed of the order of its examples, its initial weights and its dropout masks.
     """
 
     setting: Setting
     seed: int
-    separate: Seeds | None = None
-
-    @property
-    def seeds(self) -> Seeds:
-        """The seed of each source of randomness."""
-        return self.separate or Seeds.all_of(self.seed)
 
 
 class AdaptedModel(nn.Module):
@@ -165,7 +158,6 @@ class AdaptedModel(nn.Module):
         Raises:
             ValueError: names or shapes that are not this model's.
         """
-        assert len(states) == self.members, "one state per member"
         own = self.own_parameters()
         for name, parameter in own.items():
             if any(name not in state or state[name].shape[1:] != parameter.shape[1:] for state in states):
@@ -188,7 +180,7 @@ class AdaptedModel(nn.Module):
 def build(
     encoder: Encoder, task: Task, mode: str, head: str, members: Sequence[Member], device: str, trains: bool = True
 ) -> AdaptedModel:
-    """A fresh model on a device; a head's initial weights are a function of its member's `seeds.initial`.
+    """A fresh model on a device; a head's initial weights are a function of its member's seed.
 
     The given encoder stays unchanged; if it will train, the model gets a copy.
 
@@ -206,8 +198,7 @@ def build(
         native=encoder.native, pooling=encoder.pooling, joins_pairs=encoder.tokenizer.joins_pairs,
         class_weights=task.class_weights,
     )  # fmt: skip
-    seeds = [member.seeds for member in members]
-    rng = MemberRng([each.dropout for each in seeds], [each.initial for each in seeds])
+    rng = MemberRng([member.seed for member in members])
     top = heads.get(head)(shape, [member.setting for member in members], rng)
     setting = members[0].setting
     wanted = adaptation.layers(setting)
@@ -222,7 +213,7 @@ def build(
         encoder.set_dropout(float(setting["encoder_dropout"]))
         if adaptation.adapt is not None and trains:
             with torch.random.fork_rng(devices=[]):  # new weights depend on the trial's seed alone
-                torch.manual_seed(seeds[0].initial)
+                torch.manual_seed(members[0].seed)
                 adaptation.adapt(encoder, setting)
     model = AdaptedModel(encoder, top, mix, rng, len(members), pretrained, layers_read)
     if adaptation.trains_encoder and trains:

@@ -18,7 +18,7 @@ from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
-    from meltpoint.adapters.families.reference import EncoderReference, FamilyTraits
+    from meltpoint.adapters.families.reference import EncoderReference
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class DefaultHeads:
     pooled: DefaultHead | None = None
     native: Mapping[Kind, DefaultHead] | None = None
 
-    def of(self, encoder: EncoderReference | FamilyTraits, kind: Kind) -> DefaultHead:
+    def of(self, encoder: EncoderReference, kind: Kind) -> DefaultHead:
         """The head for an encoder and a kind of task."""
         if not encoder.has_words:
             return SENTENCE_VECTORS
@@ -123,8 +123,6 @@ class Mode:
         unused: the common hyperparameters without an effect.
         hyperparameters: the hyperparameters that only this mode, or few modes, have.
         idle_when_constant: the part of `hyperparameters` that has no effect with a constant learning rate.
-        first_phase_parameters: the part of `hyperparameters` that its first phase depends on, besides rates and
-            lengths.
         summary: one line for `meltpoint list modes`.
     """
 
@@ -145,7 +143,6 @@ class Mode:
     unused: tuple[str, ...] = ()
     hyperparameters: tuple[Parameter, ...] = ()
     idle_when_constant: tuple[Parameter, ...] = ()
-    first_phase_parameters: tuple[Parameter, ...] = ()
     summary: str = ""
 
 

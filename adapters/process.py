@@ -23,32 +23,9 @@ def raise_gc_threshold() -> None:
     gc.set_threshold(OBJECTS)
 
 
-def is_command_process() -> bool:
-    """True in a command's own process, whose collector was set here; False in a user's process, such as a notebook."""
-    return gc.get_threshold()[0] == OBJECTS
-
-
 def freeze_heap() -> None:
     """Exclude all existing objects from collection; called after the imports, or before exit."""
     gc.freeze()
-
-
-@contextmanager
-def collector_off() -> Iterator[None]:
-    """Collect no garbage while many objects are made: each collection would walk through all of them.
-
-    In a command's own process the collector also leaves them alone afterwards. In a user's process, such as a notebook,
-    that would keep the user's garbage for good.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_command_process():
-            freeze_heap()
-        if was_on:
-            gc.enable()
 
 
 @contextmanager

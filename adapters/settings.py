@@ -95,20 +95,6 @@ def objective_parameters(head: str, kind: Kind | None = None) -> tuple[Parameter
     return tuple(dict.fromkeys(parameter for target in targets for parameter in OF_TARGET.get(target, ())))
 
 
-def first_phase_parameters(mode: str, head: str) -> tuple[Parameter, ...]:
-    """The hyperparameters that a first phase with a frozen encoder depends on, besides rates and lengths."""
-    excluded = {"learning_rate", "epochs", PATIENCE, ENCODER_DROPOUT}
-    common = [parameter for parameter in COMMON if parameter.name not in excluded]
-    mode_parameters = modes.get(mode).first_phase_parameters
-    return (
-        *common,
-        *input_parameters(head),
-        *objective_parameters(head),
-        *mode_parameters,
-        *heads.get(head).hyperparameters,
-    )
-
-
 def all_parameters() -> tuple[Parameter, ...]:
     """The hyperparameters of all modes, tricks and heads, each once; imports no torch (`heads.parameters`)."""
     declared = [

@@ -262,7 +262,6 @@ def stitch(split: EncodedSplit, predictions_by_row: Sequence[Prediction]) -> lis
         split: the tokenised split.
         predictions_by_row: one prediction per row, in the order of `split.rows`.
     """
-    assert len(predictions_by_row) == len(split.rows), "one prediction per row"
     if not split.word_counts:
         return list(predictions_by_row)
     sentences: list[list[int]] = [[] for _ in range(split.examples)]

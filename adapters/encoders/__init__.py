@@ -13,18 +13,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from meltpoint.adapters.data.input_format import SentencePooling, Tokenizer
-from meltpoint.adapters.families.huggingface import files
-from meltpoint.adapters.families.huggingface.configuration import read_config, read_pooling, unread_pooling
-from meltpoint.adapters.families.huggingface.files import check_folder, licence_of, locate
-from meltpoint.adapters.families.huggingface.files import fingerprint as files_fingerprint
-from meltpoint.adapters.families.reference import (
-    HUB_ID,
-    EncoderReference,
-    FamilyTraits,
-    check_short_name,
-    encoder_word,
-    unknown_encoder,
-)
+from meltpoint.adapters.families import reference as references
+from meltpoint.adapters.families.huggingface import configuration, files
+from meltpoint.adapters.families.huggingface.files import locate
+from meltpoint.adapters.families.reference import EncoderReference, encoder_word
 from meltpoint.tasks.core import kinds, registry
 from meltpoint.tasks.core.files import exists, expanded
 from meltpoint.tasks.core.task import Kind
@@ -35,14 +27,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAMILIES", "EncoderReference", "check", "fingerprint", "knows_pooling", "load", "load_tokenizer",
-    "longest_input", "names", "native_head", "pooling", "resolve", "revision", "state_size", "stated_licence",
+    "names", "native_head", "pooling", "resolve", "revision", "state_size", "stated_licence",
     "summary", "traits", "unread_files",
-    "unread_sentence_encoder", "weights_without_embeddings", "with_pooling",
+    "weights_without_embeddings", "with_pooling",
 ]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
 """Prefix before the colon → the package that exports `TRAITS`, `reference(source, kind)`, and, for a reference, `load`,
-`fingerprint`, `load_tokenizer`, `state_size`, `longest_input` and `weights_without_embeddings`."""
+`fingerprint`, `load_tokenizer`, `state_size` and `weights_without_embeddings`."""
+
+
+TRANSFORMERS = EncoderReference("hf:", "")
+"""The traits of transformers' encoders."""
 
 
 def names() -> list[str]:
@@ -66,7 +62,7 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
     Raises:
         ValueError: an unknown name, or a folder without an encoder in it; one line with the remedy.
     """
-    check_short_name(word, names())
+    references.check_short_name(word, names())
     word = encoder_word(word)
     family, _, source = word.partition(":")
     if family == "hf":
@@ -76,12 +72,12 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
     return _named(word, kind)
 
 
-def traits(word: str) -> FamilyTraits:
-    """The traits of an encoder from its name alone, since its files may be on another machine."""
+def traits(word: str) -> EncoderReference:
+    """A reference with the traits of an encoder, from its name alone, since its files may be on another machine."""
     family, colon, _ = encoder_word(word).partition(":")
     if family in FAMILIES:
-        return cast(FamilyTraits, _family(family).TRAITS)
-    return FamilyTraits(has_pooling=not colon and resolve(word, "sentence_classification").has_pooling)
+        return cast(EncoderReference, _family(family).TRAITS)
+    return TRANSFORMERS if colon else resolve(word, "sentence_classification")
 
 
 def check(reference: EncoderReference) -> None:
@@ -127,7 +123,7 @@ def fingerprint(reference: EncoderReference) -> str:
     """
     if reference.family in FAMILIES:
         return cast(str, _family(reference.family).fingerprint(reference))
-    return files_fingerprint(reference, locate(reference)[0])
+    return files.fingerprint(reference, locate(reference)[0])
 
 
 def revision(reference: EncoderReference) -> str:
@@ -147,21 +143,10 @@ def weights_without_embeddings(reference: EncoderReference) -> int:
 
 
 def state_size(reference: EncoderReference) -> int:
-    """The size of a hidden state, read from the encoder's files without loading it.
-
-    Raises:
-        ValueError: its configuration does not name one.
-    """
+    """The size of a hidden state, read from the encoder's files without loading it."""
     if reference.family in FAMILIES:
         return cast(int, _family(reference.family).state_size(reference))
-    return files.state_size(locate(reference)[0])
-
-
-def longest_input(reference: EncoderReference) -> int | None:
-    """The longest input of an encoder in pieces, without loading it; None if its files do not name one."""
-    if reference.family in FAMILIES:
-        return cast(int, _family(reference.family).longest_input(reference))
-    return files.longest_input(locate(reference)[0])
+    return files.state_size(locate(reference)[0], reference.word)
 
 
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:
@@ -200,16 +185,7 @@ def pooling(reference: EncoderReference) -> SentencePooling | None:
     """
     if reference.pooling is not None or reference.family in FAMILIES:
         return reference.pooling
-    return read_pooling(locate(reference)[0])
-
-
-def unread_sentence_encoder(reference: EncoderReference) -> str:
-    """The reason why an encoder's own sentence vectors are not read; "" if they are, or it was trained for none.
-
-    Raises:
-        ValueError: the files are not available, or broken; one line with the remedy.
-    """
-    return "" if reference.family in FAMILIES else unread_pooling(locate(reference)[0])
+    return configuration.read_pooling(locate(reference)[0])
 
 
 def unread_files(reference: EncoderReference, kind: Kind) -> tuple[str, ...]:
@@ -220,16 +196,13 @@ def unread_files(reference: EncoderReference, kind: Kind) -> tuple[str, ...]:
     """
     if reference.family in FAMILIES:
         return ()
-    vectors = "" if kinds.get(kind).labels_words else unread_sentence_encoder(reference)
-    code = read_config(locate(reference)[0]).get("auto_map")
-    return (
-        *([f"{reference.word} is read as a plain encoder, not as a sentence encoder: {vectors}"] if vectors else []),
-        *(
-            [f"{reference.word} names its own code (auto_map), which is never run: transformers' class reads it"]
-            if code
-            else []
-        ),
-    )
+    folder, word = locate(reference)[0], reference.word
+    notes = []
+    if not kinds.get(kind).labels_words and configuration.is_unread_sentence_encoder(folder):
+        notes.append(f"{word} is read as a plain encoder: its modules.json is not of a Transformer and one pooling")
+    if configuration.read_config(folder).get("auto_map"):
+        notes.append(f"{word} names its own code (auto_map), which is never run: transformers' class reads it")
+    return tuple(notes)
 
 
 def knows_pooling(reference: EncoderReference) -> bool:
@@ -254,7 +227,7 @@ def stated_licence(reference: EncoderReference) -> str | None:
     """
     if reference.family in FAMILIES:
         return None
-    return licence_of(locate(reference)[0])
+    return files.licence_of(locate(reference)[0])
 
 
 def _family(family: str) -> ModuleType:
@@ -276,7 +249,7 @@ def _named(word: str, kind: Kind) -> EncoderReference:
 def _module(word: str) -> ModuleType:
     """Import the module of a named encoder."""
     if word not in names():
-        raise unknown_encoder(word, names(), ("hf", *FAMILIES))
+        raise references.unknown_encoder(word, names(), ("hf", *FAMILIES))
     return importlib.import_module(f"{__name__}.{word.replace('-', '_')}")
 
 
@@ -285,8 +258,8 @@ def _resolve_hugging_face(source: str) -> EncoderReference:
     if not source.strip():
         raise ValueError("'hf:' needs a hub id or a folder after it, as in hf:google-bert/bert-base-uncased.")
     folder = expanded(source)
-    if exists(folder) or source.startswith((".", "~")) or not HUB_ID.fullmatch(source):
-        absolute = check_folder(folder.resolve())
-        return EncoderReference(f"hf:{absolute}", str(absolute), pooling=read_pooling(absolute))
+    if exists(folder) or source.startswith((".", "~")) or not references.HUB_ID.fullmatch(source):
+        absolute = files.check_folder(folder.resolve())
+        return EncoderReference(f"hf:{absolute}", str(absolute), pooling=configuration.read_pooling(absolute))
     identifier, _, revision = source.partition("@")
     return EncoderReference(f"hf:{source}", identifier, revision or None)

@@ -52,26 +52,6 @@ def check_short_name(text: str, named: list[str]) -> None:
         raise ValueError(f"--encoder {text}: '{found['name']}' is the name of an encoder; choose another.")
 
 
-@dataclass(frozen=True)
-class FamilyTraits:
-    """The traits that all encoders of a family share, for encoders whose files are elsewhere.
-
-    Attributes:
-        joins_pairs, has_words: see `EncoderReference`.
-        has_pooling: whether it was trained to give one vector per sentence and its files define how, as in all-MiniLM.
-        of_transformers: whether transformers builds classification heads on it.
-    """
-
-    joins_pairs: bool = True
-    has_words: bool = True
-    has_pooling: bool = False
-    of_transformers: bool = True
-
-    def has_native_head(self, kind: Kind) -> bool:
-        """True for transformers' families; the few encoders without such a head are recognised from their files."""
-        return self.of_transformers
-
-
 @dataclass(frozen=True, slots=True)
 class EncoderReference:
     """A named encoder, resolved and checked but not loaded.
@@ -137,11 +117,9 @@ class EncoderReference:
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
 """The form of a Hugging Face hub id: `NAME` or `OWNER/NAME`, optionally with `@REVISION`."""
 
-NEAR, NEAR_ID = 0.8, 0.88
-"""The smallest similarity (difflib's ratio) for a suggestion; the higher value is for words that look like a hub id.
-
-`bert-bas` (0.94) and `bert_base` (0.89) are misspellings of `bert-base`; `roberta-base` (0.86) is another encoder.
-"""
+NEAR = 0.88
+"""The smallest similarity (difflib's ratio) for a suggestion: `bert_base` (0.89) is a misspelling of `bert-base`;
+`roberta-base` (0.86) is another encoder."""
 
 
 def unknown_encoder(word: str, named: Sequence[str], families: Sequence[str]) -> ValueError:
@@ -163,18 +141,7 @@ def _hint(word: str, named: Sequence[str], families: Sequence[str]) -> str:
     if colon:
         near = difflib.get_close_matches(family.lower(), families, n=1)
         return f"{near[0]}:{source}" if near else ""
-    if is_folder(expanded(word)):
-        return f"{_family_of(expanded(word))}:{word}"
-    cutoff = NEAR_ID if re.search(r"[-_/@]", word) else NEAR
-    near = [name for name in named if word and name.startswith(word.lower())]
-    near = near or difflib.get_close_matches(word.lower(), named, n=3, cutoff=cutoff)
-    if near:
+    near = difflib.get_close_matches(word.lower(), named, n=3, cutoff=NEAR)
+    if near and not is_folder(expanded(word)):
         return " or ".join(near)
-    return f"hf:{word}" if HUB_ID.fullmatch(word) else ""
-
-
-def _family_of(folder: Path) -> str:
-    """The family whose files a folder holds; "hf" if it is none of the others."""
-    if (folder / "options.json").is_file():
-        return "elmo"
-    return "skipthoughts" if (folder / "dictionary.txt").is_file() else "hf"
+    return f"hf:{word}" if HUB_ID.fullmatch(word) or is_folder(expanded(word)) else ""

@@ -24,25 +24,18 @@ class Entry:
     Attributes:
         id: the name of its folder.
         encoder, task, split: its users, separated by commas; several tasks over the same texts share an entry.
-        pieces, precision: the same as in its key.
-        layers: the layers that every shard has.
         rows: number of rows of the split.
         bytes: size on the disk.
         last_used: seconds since 1970.
-        complete: whether every shard exists.
     """
 
     id: str
     encoder: str
     task: str
     split: str
-    pieces: str
-    precision: str
-    layers: tuple[int, ...]
     rows: int
     bytes: int
     last_used: float
-    complete: bool
 
 
 @contextmanager
@@ -125,19 +118,20 @@ def _read(folder: Path) -> Entry | None:
     """An entry; None if it was removed meanwhile."""
     path = folder / "entry.json"
     facts = _document(path)
-    shards = [_document(manifest) for manifest in sorted(folder.glob("shard-*.json"))]
-    layers = [set(shard.get("layers", ())) for shard in shards]
     try:
         last_used = path.stat().st_mtime
     except FileNotFoundError:
         return None
     notes = facts.get("notes", [])
     return Entry(
-        id=folder.name, encoder=_words(notes, "encoder"), task=_words(notes, "task"), split=_words(notes, "split"),
-        pieces=facts.get("pieces", ""), precision=facts.get("precision", ""),
-        layers=tuple(sorted(set.intersection(*layers))) if layers else (), rows=facts.get("rows", 0),
-        bytes=bytes_of(folder), last_used=last_used, complete=len(shards) == facts.get("shards", -1),
-    )  # fmt: skip
+        id=folder.name,
+        encoder=_words(notes, "encoder"),
+        task=_words(notes, "task"),
+        split=_words(notes, "split"),
+        rows=facts.get("rows", 0),
+        bytes=bytes_of(folder),
+        last_used=last_used,
+    )
 
 
 def _words(notes: Sequence[Mapping[str, str]], key: str) -> str:

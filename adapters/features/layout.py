@@ -25,7 +25,7 @@ from torch import Tensor
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.data.batching import first_places
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.files import write_atomically
+from meltpoint.adapters.files import file_digest, write_atomically
 from meltpoint.adapters.hardware import Precision
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
@@ -155,9 +155,6 @@ def layout(split: EncodedSplit, pieces: Pieces) -> Layout:
 States = NDArray[Any]
 """(layers, positions, dim), float32, or int16 with the bits of bfloat16, which NumPy does not have."""
 
-_DIGESTS: dict[tuple[int, int, int, int], str] = {}
-"""(device, inode, modification time, bytes) → sha256, so that a process hashes a file once, not at every opening."""
-
 
 class Manifest(BaseModel):
     """The description of a shard's file of states.
@@ -217,15 +214,16 @@ class Shard:
         manifest = self.manifest()
         if manifest is None or not set(layers) <= set(manifest.layers):
             return None
+        path = self.path("bin")
         try:
-            with self.path("bin").open("rb") as file:
-                if os.fstat(file.fileno()).st_size != manifest.bytes or _digest(file) != manifest.sha256:
-                    return None
-                # np.memmap would keep one file descriptor per shard, and a worker has many shards open.
-                size = manifest.bytes // self.dtype.itemsize
-                mapped = torch.from_file(str(self.path("bin")), shared=False, size=size, dtype=self.dtype)
-                if not os.path.samestat(os.fstat(file.fileno()), self.path("bin").stat()):
-                    return None  # just replaced by a file with more layers; the caller opens it again under the lock
+            before = path.stat()
+            if before.st_size != manifest.bytes or file_digest(path) != manifest.sha256:
+                return None
+            # np.memmap would keep one file descriptor per shard, and a worker has many shards open.
+            size = manifest.bytes // self.dtype.itemsize
+            mapped = torch.from_file(str(path), shared=False, size=size, dtype=self.dtype)
+            if not os.path.samestat(before, path.stat()):
+                return None  # just replaced by a file with more layers; the caller opens it again under the lock
         except FileNotFoundError:
             return None
         return manifest, _bits(mapped.view(len(manifest.layers), self.positions, self.dim))
@@ -242,16 +240,16 @@ class Shard:
         """
         temporary = self.path("part")  # a fixed name suffices under the lock; a killed process's file is overwritten
         try:
-            with temporary.open("w+b") as file:
+            with temporary.open("wb") as file:
                 self._write_blocks(file, len(layers), blocks)
                 file.flush()
                 os.fsync(file.fileno())
-                manifest = Manifest(
-                    layers=tuple(layers), positions=self.positions, dim=self.dim, dtype=_name(self.dtype),
-                    bytes=self.size_bytes(len(layers)), sha256=_digest(file),
-                    written_by=f"{socket.gethostname()}:{os.getpid()}",
-                )  # fmt: skip
             temporary.replace(self.path("bin"))
+            manifest = Manifest(
+                layers=tuple(layers), positions=self.positions, dim=self.dim, dtype=_name(self.dtype),
+                bytes=self.size_bytes(len(layers)), sha256=file_digest(self.path("bin")),
+                written_by=f"{socket.gethostname()}:{os.getpid()}",
+            )  # fmt: skip
             write_atomically(self.path("json"), manifest.model_dump_json())
         except OSError as error:
             raise self._refusal(error, len(layers)) from error
@@ -262,7 +260,6 @@ class Shard:
         """Write blocks one at a time, a block's layers to their parts of the file: only one batch is in memory."""
         start = 0
         for block in blocks:
-            assert block.dtype == self.dtype, "states have the shard's type"
             for layer, states in enumerate(_bits(block)):
                 file.seek((layer * self.positions + start) * self.dim * self.dtype.itemsize)
                 file.write(states.data)
@@ -286,13 +283,3 @@ def _bits(block: Tensor) -> States:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _digest(file: IO[bytes]) -> str:
-    """sha256 of a file; computed once per process as long as the file does not change."""
-    stat = os.fstat(file.fileno())
-    key = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size)
-    if key not in _DIGESTS:
-        file.seek(0)
-        _DIGESTS[key] = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
-    return _DIGESTS[key]

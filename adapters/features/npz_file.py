@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from meltpoint.adapters import encoders
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.layout import ENCODING_BATCH, feature_key
+from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import at_rest, encode
 from meltpoint.adapters.files import replacing
 from meltpoint.tasks.core.files import regular
@@ -24,8 +24,8 @@ from meltpoint.tasks.core.wording import some
 
 KIND: Kind = "sequence_labelling"
 
-SENTENCES_AT_ONCE = 32 * ENCODING_BATCH
-"""Sentences that are encoded together, the longest first; bounds the memory for files of any length."""
+SENTENCES_AT_ONCE = 2048
+"""Sentences that are encoded together; bounds the memory for files of any length."""
 
 MOST_PIECES = 512
 """The longest input, as in BERT; a longer sentence is cut into windows, with each word in one window."""
@@ -111,24 +111,13 @@ def _states(encoder: Encoder, lines: Sequence[list[str]], layers: Sequence[int])
 def _some_states(
     encoder: Encoder, lines: Sequence[list[str]], layers: Sequence[int], device: torch.device
 ) -> list[NDArray[np.float32]]:
-    """The arrays of lines that are encoded together, with the windows of long sentences joined."""
+    """The arrays of lines that are encoded together; the windows of a long sentence follow one another."""
     examples = [Example(str(number), words=tuple(words)) for number, words in enumerate(lines)]
     split = encode_split(KIND, examples, encoder.tokenizer, min(MOST_PIECES, encoder.max_pieces))
-    order = sorted(range(len(split.rows)), key=lambda row: -len(split.rows[row].pieces))
     key = feature_key(encoder, split, KIND, "fp32", "first")
-    states_of_rows: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(order)
-    batches = encode(encoder, split, KIND, order, layers, key, device)
-    for start, batch in zip(range(0, len(order), ENCODING_BATCH), batches, strict=True):
-        rows = order[start : start + ENCODING_BATCH]
-        parts = batch.numpy().astype(np.float32, copy=False)
-        ends = np.cumsum([len(split.rows[row].word_starts) for row in rows])
-        for row, part in zip(rows, np.split(parts, ends[:-1], axis=1), strict=True):
-            states_of_rows[row] = part
-    windows: list[list[NDArray[np.float32]]] = [[] for _ in lines]
-    for window, states in zip(split.rows, states_of_rows, strict=True):
-        windows[window.example].append(states)
-    empty = np.empty((len(layers), 0, encoder.dim), np.float32)
-    return [np.concatenate(parts, axis=1) if parts else empty for parts in windows]
+    empty = torch.empty(len(layers), 0, encoder.dim)
+    found = torch.cat([empty, *encode(encoder, split, KIND, range(len(split.rows)), layers, key, device)], 1)
+    return np.split(found.numpy(), np.cumsum(split.word_counts)[:-1], axis=1)
 
 
 def _write(archive: zipfile.ZipFile, name: str, array: NDArray[np.float32] | NDArray[np.str_]) -> None:

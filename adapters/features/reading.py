@@ -253,36 +253,26 @@ class Budget:
     disk_margin_bytes: int = DISK_MARGIN_BYTES
 
 
-@dataclass(frozen=True)
-class Decision:
-    """The decision about caching a split's features.
-
-    Attributes:
-        key: the entry to open; None to run the encoder in each batch.
-        words: one line for the trial's notes.
-    """
-
-    key: FeatureKey | None
-    words: str
-
-
 def choose(
     folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, layers: Sequence[int], budget: Budget
-) -> Decision:  # fmt: skip
+) -> tuple[FeatureKey | None, str]:  # fmt: skip
     """Make room for an entry, or choose the alternative.
 
     The least recently used entries are removed first, except entries that a process has open. Two workers that begin
     different entries at the same moment do not see each other's, so one entry can exceed the budget.
+
+    Returns:
+        the entry to open, or None to run the encoder in each batch; and one line for the trial's notes.
     """
     needed = needed_bytes(folder, key, encoder, split, layers)
     if _make_room(folder, key, needed, budget):
-        return Decision(key, f"features: cached in {key.precision}" + (f", {_size(needed)} to write" if needed else ""))
+        return key, f"features: cached in {key.precision}" + (f", {_size(needed)} to write" if needed else "")
     free = _size(free_bytes(folder))
     short = f"{_size(needed)} in {key.precision} do not fit ({_size(budget.bytes)} allowed, {free} free)"
     if budget.overflow == "bf16" and key.precision == "fp32":
-        smaller = choose(folder, replace(key, precision="bf16"), encoder, split, layers, budget)
-        return Decision(smaller.key, f"features: {short}; {smaller.words.removeprefix('features: ')}")
-    return Decision(None, f"features: {short}; the encoder runs in each batch")
+        smaller, words = choose(folder, replace(key, precision="bf16"), encoder, split, layers, budget)
+        return smaller, f"features: {short}; {words.removeprefix('features: ')}"
+    return None, f"features: {short}; the encoder runs in each batch"
 
 
 def _make_room(folder: Path, key: FeatureKey, needed: int, budget: Budget) -> bool:

@@ -14,17 +14,9 @@ from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
+from meltpoint.adapters.layers import matching
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.lstm import BiLSTM
-from meltpoint.adapters.layers.matching import (
-    FIRST_BILSTM,
-    HIDDEN_SIZE,
-    PERSPECTIVES,
-    Matching,
-    Prediction,
-    ends,
-    read_both,
-)  # fmt: skip
 from meltpoint.tasks.core.kinds import reading
 
 
@@ -32,22 +24,22 @@ class BiMpm(Head):
     """BiLSTM → four matchings, both ways → BiLSTM → final states of both directions and sentences → two layers."""
 
     kinds = reading("pair")
-    hyperparameters = (PERSPECTIVES, HIDDEN_SIZE, FIRST_BILSTM)
+    hyperparameters = (matching.PERSPECTIVES, matching.HIDDEN_SIZE, matching.FIRST_BILSTM)
     summary = "BiMPM: BiLSTM → each piece matched with the other sentence by cosines → BiLSTM → two layers"
     separate_pairs = True
     static = False  # it reads the sentences' longest lengths
 
     def compose(self, bundle: Bundle) -> None:
         """Create the matching layer, the aggregating BiLSTM and the prediction layer."""
-        hidden = bundle.size(HIDDEN_SIZE)
-        self.matching = Matching(self.shape.dim, bundle)
+        hidden = bundle.size(matching.HIDDEN_SIZE)
+        self.matching = matching.Matching(self.shape.dim, bundle)
         self.aggregation = BiLSTM(self.matching.dim, bundle, hidden, 1)
-        self.prediction = Prediction(4 * hidden, self.shape.outputs, bundle)
+        self.prediction = matching.Prediction(4 * hidden, self.shape.outputs, bundle)
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
-        read = read_both(self.aggregation, *self.matching(states, batch))
-        return self.prediction(torch.cat([ends(*own) for own in read], -1))
+        read = matching.read_both(self.aggregation, *self.matching(states, batch))
+        return self.prediction(torch.cat([matching.ends(*own) for own in read], -1))
 
 
 HEAD = BiMpm

@@ -14,17 +14,10 @@ from torch import Tensor
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.layers import matching
 from meltpoint.adapters.layers.affine import mean, pool_rows
 from meltpoint.adapters.layers.attention import Transformer
 from meltpoint.adapters.layers.bundle import Bundle
-from meltpoint.adapters.layers.matching import (
-    FIRST_BILSTM,
-    HIDDEN_SIZE,
-    PERSPECTIVES,
-    Matching,
-    Prediction,
-    read_both,
-)  # fmt: skip
 from meltpoint.tasks.core.kinds import reading
 
 LAYERS = Parameter("sim_transformer.layers", 1, "layers of the transformer", 1, 12, shapes=True)
@@ -44,7 +37,15 @@ class SimTransformer(Head):
     """BiLSTM → four matchings, both ways → transformer → mean of both sentences → two layers."""
 
     kinds = reading("pair")
-    hyperparameters = (PERSPECTIVES, HIDDEN_SIZE, FIRST_BILSTM, LAYERS, HEADS, FEED_FORWARD_SIZE, NORM)
+    hyperparameters = (
+        matching.PERSPECTIVES,
+        matching.HIDDEN_SIZE,
+        matching.FIRST_BILSTM,
+        LAYERS,
+        HEADS,
+        FEED_FORWARD_SIZE,
+        NORM,
+    )
     summary = "BiMPM's matching → transformer → mean of both sentences → two layers"
     separate_pairs = True
     static = False  # it reads the sentences' longest lengths
@@ -55,18 +56,20 @@ class SimTransformer(Head):
         Raises:
             ValueError: the attention heads do not divide the size of a position's matchings.
         """
-        self.matching = Matching(self.shape.dim, bundle)
+        self.matching = matching.Matching(self.shape.dim, bundle)
         dim, heads = self.matching.dim, bundle.size(HEADS)
         if dim % heads:
-            raise ValueError(f"{HEADS.name} is {heads}; it must divide 8 · {PERSPECTIVES.name} = {dim}. 8 always does.")
+            raise ValueError(
+                f"{HEADS.name} is {heads}; it must divide 8 · {matching.PERSPECTIVES.name} = {dim}. 8 always does."
+            )
         self.transformer = Transformer(
             dim, bundle, bundle.size(LAYERS), heads, bundle.size(FEED_FORWARD_SIZE), bundle.choice(NORM) == "before"
         )
-        self.prediction = Prediction(2 * dim, self.shape.outputs, bundle, "relu")
+        self.prediction = matching.Prediction(2 * dim, self.shape.outputs, bundle, "relu")
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
-        read = read_both(self.transformer, *self.matching(states, batch))
+        read = matching.read_both(self.transformer, *self.matching(states, batch))
         return self.prediction(torch.cat([pool_rows(mean, *own) for own in read], -1))
 
 

@@ -39,10 +39,8 @@ class ScalarMix(nn.Module):
         Returns:
             (T, batch, positions, dim), float32.
         """
-        trials, layers = self.scalars.shape
-        assert len(states) == layers, f"{len(states)} layers for a mix of {layers}"
+        trials = len(self.scalars)
         stacked = states if isinstance(states, Tensor) else torch.stack(tuple(states))
-        assert stacked.shape[1] in (1, trials), f"{stacked.shape[1]} lanes for {trials} members"
         weights = self.gamma[:, None] * torch.softmax(self.scalars, 1)  # (T, layers)
         with torch.autocast(stacked.device.type, enabled=False):
             lanes = stacked.float().flatten(2).transpose(0, 1)  # (lanes, layers, numbers)

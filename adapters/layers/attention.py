@@ -118,7 +118,6 @@ class TransformerLayer(nn.Module):
 
     def __init__(self, dim: int, bundle: Bundle, heads: int, feed_forward: int, norm_first: bool) -> None:
         super().__init__()
-        assert dim % heads == 0, "the number of attention heads divides the size of a state"
         self.heads, self.norm_first = heads, norm_first
         self.projections = Affine(dim, 3 * dim, bundle)
         self.output = Affine(dim, dim, bundle)

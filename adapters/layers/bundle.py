@@ -42,23 +42,21 @@ class MemberRng:
     Members with the same seed share their draws.
 
     Args:
-        seeds: the seeds of the masks, one per member.
-        initial_seeds: the seeds of the initial weights, one per member; None for `seeds`.
+        seeds: one per member.
 
     Attributes:
-        seeds, initial_seeds: one per member.
+        seeds: one per member.
         seed_rows: index of each member's seed among the distinct seeds, which is its row of `bits`.
     """
 
-    def __init__(self, seeds: Sequence[int], initial_seeds: Sequence[int] | None = None) -> None:
+    def __init__(self, seeds: Sequence[int]) -> None:
         self._step, self._call = 0, 0
         self._held: dict[int, Tensor] | None = None
         self._generators: dict[torch.device, torch.Generator] = {}
-        self._take(tuple(seeds), tuple(seeds if initial_seeds is None else initial_seeds))
+        self._take(tuple(seeds))
 
-    def _take(self, seeds: tuple[int, ...], initial_seeds: tuple[int, ...]) -> None:
-        assert len(seeds) == len(initial_seeds), "one seed of each kind per member"
-        self.seeds, self.initial_seeds = seeds, initial_seeds
+    def _take(self, seeds: tuple[int, ...]) -> None:
+        self.seeds = seeds
         self._distinct = tuple(dict.fromkeys(seeds))
         self.seed_rows = [self._distinct.index(seed) for seed in seeds]
 
@@ -101,12 +99,11 @@ class MemberRng:
 
     def initial(self, member: int) -> torch.Generator:
         """A fresh CPU generator for a member's initial weights; members with the same seed start the same."""
-        return torch.Generator().manual_seed(_mixed(self.initial_seeds[member]))
+        return torch.Generator().manual_seed(_mixed(self.seeds[member]))
 
     def keep(self, members: Sequence[int]) -> None:
         """Continue with some members, in this order."""
-        kept = ([seeds[member] for member in members] for seeds in (self.seeds, self.initial_seeds))
-        self._take(*map(tuple, kept))
+        self._take(tuple(self.seeds[member] for member in members))
 
 
 def _mixed(*numbers: int) -> int:
@@ -202,7 +199,6 @@ class Bundle:
     generators: Sequence[torch.Generator] = field(init=False)
 
     def __post_init__(self) -> None:
-        assert len(self.settings) == len(self.rng.seeds), "one seed per setting"
         object.__setattr__(self, "generators", [self.rng.initial(member) for member in range(len(self))])
 
     def __len__(self) -> int:

@@ -38,7 +38,6 @@ def sentences(states: Tensor, batch: Batch) -> tuple[Sentence, Sentence]:
         batch: pairs; `parts` gives each piece's sentence, and a sentence's pieces are contiguous.
     """
     assert batch.parts is not None, "a batch of pairs has `parts`"
-    assert batch.parts.shape[-1] == states.shape[2], "one part per state"
     parts = lanes_of(batch.parts, batch.lanes)
     inside = torch.stack([parts == 1, parts == 2])  # (2, lanes, batch, pieces)
     lengths = inside.sum(-1)

@@ -49,6 +49,5 @@ MODE = Mode(
     fits_head=True,
     unused=("sentence_vectors.hidden_size", "sentence_vectors.regression"),
     hyperparameters=(C, THEN),
-    first_phase_parameters=(C,),
     summary="a probe fits the head on the frozen encoder, then everything trains",
 )

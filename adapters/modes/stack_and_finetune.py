@@ -52,7 +52,6 @@ MODE = Mode(
     hue=0.78,
     rung=7,
     hyperparameters=(EPOCHS, RATE, RESTART, GAP),
-    first_phase_parameters=(GAP,),
     idle_when_constant=(RESTART,),
     summary="the head trains on the frozen encoder first, then everything trains together",
 )

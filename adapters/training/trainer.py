@@ -178,15 +178,14 @@ class Trainer:
     def _train(self, epoch: int) -> list[float]:
         """Train one pass; return each active trial's mean loss, NaN if its loss or a weight is not finite."""
         trials = [self.trials[index] for index in self.active]
-        seeds = [trial.member.seeds for trial in trials]
-        orders = [each.order for each in seeds]
+        seeds = [trial.member.seed for trial in trials]
         rates = torch.tensor([trial.head_rates(self.step) for trial in trials]).T.contiguous()
         steps, is_new = 0, True
         self.total.zero_()
         self.model.train()
         # For the encoder's dropout; a resumed trial draws the same masks.
-        torch.manual_seed(_epoch_seed(seeds[0].dropout, epoch))
-        for batch in self._batches(epoch, trials[0].is_frozen_epoch(self.step), orders):
+        torch.manual_seed(_epoch_seed(seeds[0], epoch))
+        for batch in self._batches(epoch, trials[0].is_frozen_epoch(self.step), seeds):
             if is_new:
                 self._set_encoder_rates(trials[0].table)
                 self.head_optimiser.begin(rates[steps])
@@ -306,7 +305,6 @@ class Trainer:
         return self._score(self.data.dev, self.data.dev_examples)
 
     def _score(self, split: EncodedSplit, examples: list[Example]) -> list[Evaluation]:
-        assert len(examples) == split.examples, "a split is scored against its own examples"
         read = self.inputs.open(split, self.model.encoder_is_frozen and not self.encoder_moved)
         return self._evaluate(split, examples, read)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, settings, tricks
-from meltpoint.adapters.families.reference import FamilyTraits
 from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.adapters.multiplier_table import Mode, Trick
 from meltpoint.search_spaces import documents, files
@@ -116,9 +115,9 @@ def _mode(mode: Mode) -> Row:
 def _default_heads(mode: Mode) -> list[str]:
     """`KIND: HEAD` for BERT, with the heads of ELMo and of encoders with their own pooling if they differ."""
     lines = []
-    others = {"ELMo": encoders.traits("elmo"), "sentence encoders": FamilyTraits(has_pooling=True)}
+    others = {"ELMo": encoders.traits("elmo"), "sentence encoders": encoders.traits("bge-base")}
     for kind in KINDS:
-        head = mode.default_heads.of(FamilyTraits(), kind).name
+        head = mode.default_heads.of(encoders.TRANSFORMERS, kind).name
         found = {who: mode.default_heads.of(traits, kind).name for who, traits in others.items()}
         differing = "; ".join(f"{who}: {name}" for who, name in found.items() if name != head)
         lines.append(f"{kind}: {head}" + (f" ({differing})" if differing else ""))

@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from meltpoint.adapters.process import collector_off
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.driver_notes import inherited, is_late
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
@@ -166,8 +165,7 @@ class Ledger:
                 damaged[path.stem] = str(error)
                 return None
 
-        with collector_off():
-            read = [record for record in for_each(readable, self.trials.glob("*.json")) if record is not None]
+        read = [record for record in for_each(readable, self.trials.glob("*.json")) if record is not None]
         late = [one for one in read if is_late(one.id, one.driver_attempt, found)] if found else []
         self.left_out = sorted(record.id for record in late)
         kept = [record for record in read if record.id not in set(self.left_out)] if late else read

@@ -51,7 +51,7 @@ def predict_file(
     Raises:
         ValueError: an unreadable file, a missing column, or a text that does not fit; one line.
     """
-    if probabilities and not model.gives_probabilities:
+    if probabilities and not model.task.of_kind.gives_probabilities:
         raise ValueError(f"--probabilities: a model for {model.task.of_kind.words} has none; omit that option.")
     joins = model.task.of_kind.has_labels and out is not None and format_of(out) in TABULAR
     layout = _layout(model, file, columns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from meltpoint.sweeps.storage.files import (
     StoragePath,
     cache_folder,
     features_folder,
-    first_phases_folder,
     remove,
     storage_path,
     sweep_folder,
@@ -137,7 +135,7 @@ def remove_entries(
 
 
 def trim(resources: Resources) -> int:
-    """Trim the cache after a finished sweep: delete all first phases, and features beyond `--cache-keep`.
+    """Trim the cache after a finished sweep: delete features beyond `--cache-keep`.
 
     The least recently used features are deleted first; entries that another process has open are kept. If each node has
     its own cache, only the one on this machine is trimmed.
@@ -146,11 +144,6 @@ def trim(resources: Resources) -> int:
         the freed bytes.
     """
     cache, freed = cache_folder(storage_path(resources.storage), resources.cache_dir), 0
-    for path in first_phases_folder(cache).glob("*.safetensors"):
-        with suppress(OSError):  # another sweep of this storage may delete it at the same time
-            size = path.stat().st_size
-            path.unlink()
-            freed += size
     existing = entries(features_folder(cache))
     used = sum(entry.bytes for entry in existing)
     for entry in existing:

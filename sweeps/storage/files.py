@@ -28,7 +28,7 @@ NODE_CACHE = "~/.cache/meltpoint/sweeps"
 
 
 def cache_folder(storage: StoragePath, cache_dir: str | None = None) -> str:
-    """The folder that trials share for cached features and first phases. It may be deleted.
+    """The folder that trials share for cached features. It may be deleted.
 
     Args:
         cache_dir: `--cache-dir`, a folder on each node; None for the storage's own folder, which all nodes share.
@@ -60,11 +60,6 @@ def artifacts_folder(storage: StoragePath) -> StoragePath:
 def features_folder(cache: str) -> Path:
     """The folder of frozen encoders' hidden states, on this machine."""
     return Path(cache).expanduser() / "features"
-
-
-def first_phases_folder(cache: str) -> Path:
-    """The folder of first-phase checkpoints from which several trials continue, on this machine."""
-    return Path(cache).expanduser() / "stages"
 
 
 StoragePath = Path | ObjectPath

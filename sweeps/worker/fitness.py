@@ -125,9 +125,9 @@ class FeatureCache:
         encoder, layers = model.encoder, model.layers_read
         key = feature_key(encoder, split, task.kind, self.precision, "first" if first_pieces else "all")
         budget = Budget(self.order.cache_bytes, self.order.cache_overflow)
-        decision = choose(self.folder, key, encoder, split, layers, budget)
-        self.notes.append(decision.words)
-        if decision.key is None:
+        chosen, words = choose(self.folder, key, encoder, split, layers, budget)
+        self.notes.append(words)
+        if chosen is None:
             return None
         note = {"encoder": self.order.encoder, "task": self.order.task, "split": split.name}
-        return open_features(self.folder, decision.key, encoder, split, task.kind, layers, self.device, note)
+        return open_features(self.folder, chosen, encoder, split, task.kind, layers, self.device, note)

@@ -6,7 +6,6 @@ from typing import Any
 
 from pydantic import Field, TypeAdapter
 
-from meltpoint.adapters.hyperparameters import Seeds
 from meltpoint.adapters.training.epochs import LARGEST_SHARE
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.specification.sweep_options import CACHE_BYTES, Overflow
@@ -26,7 +25,7 @@ class Order(Trial):
         test_fingerprint: required fingerprint of the test split when the trial is scored; "" takes any.
         checkpoint: the folder for the best weights.
         cpus, gpus: the trial's resources in Ray.
-        cache: the folder that trials share (features, first phases); "" shares nothing.
+        cache: the folder that trials share (features); "" shares nothing.
         cache_bytes: size limit of the cache.
         attempt: number of times that the trial restarted before, in this command.
         handed_out: number of times that this command handed it out before, for any reason.
@@ -37,7 +36,6 @@ class Order(Trial):
         ceilings: kind of GPU → the largest known product of rows and their longest length that fits the cell's trials
             there (`worker.resources`).
         ends_at: time at which the trial must stop, in seconds since 1970; None to train to its end.
-        seeds: the seed of each source of randomness; None if all of them are `seed`.
         code_version: required version of the worker's code, on a cluster whose nodes may have another
             (`worker.fitness`); "" takes any, on a local cluster.
     """
@@ -63,18 +61,12 @@ class Order(Trial):
     micro_batch_size: int | None = None
     ceilings: dict[str, int] = Field(default_factory=dict)
     ends_at: float | None = None
-    seeds: Seeds | None = None
     code_version: str = ""
 
     @property
     def located_encoder(self) -> str:
         """The name or location by which a worker finds the encoder."""
         return self.encoder_word or self.encoder
-
-    @property
-    def order_seed(self) -> int:
-        """The seed of the order of the training examples; trials that share it read the same batches."""
-        return self.seed if self.seeds is None else self.seeds.order
 
     def as_json(self) -> dict[str, Any]:
         """The order as plain values."""

@@ -26,11 +26,9 @@ from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import bundle_key
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.adapters.training.training_state import SharedFirstPhases
-from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, Outcome
+from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError
 from meltpoint.sweeps.ledger.attempt import Attempt, HardwareRecord
-from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.storage.files import StoragePath, first_phases_folder, scratch_of, storage_path, storing
+from meltpoint.sweeps.storage.files import StoragePath, scratch_of, storage_path, storing
 from meltpoint.sweeps.worker import resources
 from meltpoint.sweeps.worker.epoch_checkpoints import EpochCheckpoints, Resumed
 from meltpoint.sweeps.worker.fitness import FeatureCache, input_notes
@@ -97,7 +95,7 @@ def training(orders: Sequence[Order], hardware: Hardware) -> Trainer:
             f"the files of {order.encoder} changed since the sweep was opened; restore the old ones."
         )
     data = encoded_data(order)
-    members = [Member(one.setting, one.seed, one.seeds) for one in orders]
+    members = [Member(one.setting, one.seed) for one in orders]
     model = build(encoder, loaded.task, order.mode, order.head, members, hardware.device)
     precision = resolve_precision(str(order.setting["precision"]), hardware.device)
     cache = FeatureCache(order, precision, torch.device(hardware.device)) if order.cache else None
@@ -136,7 +134,7 @@ def bundles(orders: Sequence[Order]) -> list[list[Order]]:
     """
     groups: dict[object, list[Order]] = {}
     for order in orders:
-        key = bundle_key(order.setting, order.mode, order.head), None if order.gpus else order.order_seed
+        key = bundle_key(order.setting, order.mode, order.head), None if order.gpus else order.seed
         groups.setdefault(key, []).append(order)
     return list(groups.values())
 
@@ -229,7 +227,7 @@ def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Trial
     for count in range(1, len(past.epochs) + 1):
         yield [_epoch_ended(trainer, first, 0, begun.model_copy(update={"epochs": list(past.epochs[:count])}))]
     attempts = [begun.model_copy(update={"epochs": list(past.epochs)}) for _ in orders]
-    for results in _epochs(trainer, first):
+    for results in trainer.epochs():
         ended_at = time.time()
         for member, result in results:
             _keep_weights(trainer, orders[member], member, result)
@@ -264,20 +262,6 @@ def check_room(trainer: Trainer, folder: Path) -> None:
             errno.ENOSPC,
             f"No space left on device: {free / 1e6:.0f} MB are free, but a trial's weights take {needed / 1e6:.0f} MB",
         )
-
-
-def _epochs(trainer: Trainer, order: Order) -> Iterator[list[Outcome]]:
-    """A trainer's epochs; those that other trials have already trained come from the cache."""
-    phases = trainer.trials[0].table.plan.phases
-    if not order.cache or not trainer.trains_encoder or len(phases) == 1:
-        return trainer.epochs()
-    facts = {"encoder": trainer.model.encoder.fingerprint, "data": order.data_fingerprint, "head": order.head}
-    # The metric decides the best epoch of the phase.
-    facts |= {"documents": order.documents_fingerprint, "metric": trainer.data.task.metric}
-    facts |= {"mode": order.mode, "code": code_version()}
-    # These decide the last bits.
-    facts |= {"processor": trainer.hardware.name, "threads": str(trainer.hardware.threads)}
-    return SharedFirstPhases(first_phases_folder(order.cache)).epochs(trainer, facts)
 
 
 def _keep_weights(trainer: Trainer, order: Order, member: int, result: EpochResult | NotFiniteError) -> None:

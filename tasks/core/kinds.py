@@ -16,7 +16,7 @@ Input = Literal["sentence", "pair", "words"]
 
 Target = Literal["label", "labels", "grade", "score", "tags", "classes"]
 """The quantity that is predicted: one label, any number of labels, one of several ordered labels, one number in a
-range, a tag for each word that marks spans, or a class for each word; `adapters/objectives/` has a loss for each."""
+range, a tag for each word that marks spans, or a class for each word; `adapters/objectives.py` has a loss for each."""
 
 INPUT_COLUMNS: dict[Input, tuple[str, ...]] = {"sentence": ("text",), "pair": ("text_a", "text_b"), "words": ("words",)}
 WORDS, TAGS, LABEL = "words", "tags", "label"

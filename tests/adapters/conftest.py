@@ -22,7 +22,7 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import Features, open_features
-from meltpoint.adapters.hyperparameters import Seeds, Setting, Value
+from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation, FrozenStates
@@ -282,18 +282,13 @@ def encoded(
     return EncodedData(tiny_task(kind), splits[0], splits[1], dev, train)
 
 
-def member_of(setting: Setting, seed: int | Seeds) -> Member:
-    """A trial with one seed, or with one for each source of randomness and its own 0."""
-    return Member(setting, 0, seed) if isinstance(seed, Seeds) else Member(setting, seed)
-
-
 @pytest.fixture(scope="session")
 def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
     """(mode, kind, head, seed, train, dev, encoder, **setting) → a seeded trainer; settings not named are small."""
 
     def make(
         mode: str = "fine_tuning", kind: Kind = "sentence_classification", head: str | None = None,
-        seed: int | Seeds = 0, train: list[Example] | int = 10, dev: list[Example] | int = 6,
+        seed: int = 0, train: list[Example] | int = 10, dev: list[Example] | int = 6,
         encoder: Encoder | None = None, frozen_states: FrozenStates | None = None, micro_batch: int | None = None,
         recorder: Recorder | None = None, **setting: bool | float | str,
     ) -> Alone:  # fmt: skip
@@ -305,7 +300,7 @@ def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
             encoded(
                 kind, train, dev, encoder, int(full["max_pieces"]), input_format_of(full, heads.get(head).joint_pairs)
             ),
-            [member_of(full, seed)],
+            [Member(full, seed)],
         )
         model = build(encoder, data.task, mode, head, members, HARDWARE.device)
         return Alone(model, data, mode, members, HARDWARE, frozen_states, micro_batch, recorder)
@@ -318,11 +313,11 @@ def make_stack(load_tiny: Callable[[str], Encoder]) -> Callable[..., Trainer]:
     """(kind, head, [(seed, setting), …], frozen_states) → trials on one frozen encoder, side by side."""
 
     def make(
-        kind: Kind, head: str, trials: Sequence[tuple[int | Seeds, Mapping[str, Value]]],
+        kind: Kind, head: str, trials: Sequence[tuple[int, Mapping[str, Value]]],
         mode: str = "feature_extraction", frozen_states: FrozenStates | None = None,
     ) -> Trainer:  # fmt: skip
         encoder = load_tiny("bert")
-        members = [member_of(complete_setting(mode, head, setting), seed) for seed, setting in trials]
+        members = [Member(complete_setting(mode, head, setting), seed) for seed, setting in trials]
         input_format = input_format_of({}, heads.get(head).joint_pairs)
         data = encoded(kind, tiny_examples(kind, 10), tiny_examples(kind, 6), encoder, 32, input_format)
         model = build(encoder, data.task, mode, head, members, HARDWARE.device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -228,22 +227,6 @@ def test_nothing_is_read_ahead_on_the_cpu():
 
     next(prefetched(batches(), CPU))
     assert made == [2]
-
-
-def test_the_tensors_of_a_batchs_source_are_mapped_too():
-    source = batch_of("sentence_classification", [4, 2])
-    batch = dataclasses.replace(batch_of("sentence_classification", [3, 2]), source=source)
-    seen: list[int] = []
-
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        seen.append(id(tensor))
-        return tensor
-
-    mapped = batch.mapped(note)
-    tensors = [one for part in (batch, source) for one in vars(part).values() if isinstance(one, torch.Tensor)]
-    assert sorted(seen) == sorted(map(id, tensors))
-    assert mapped.source is not None
-    assert torch.equal(mapped.source.pieces, source.pieces)
 
 
 def test_every_tensor_of_a_batch_is_mapped_and_the_rest_stays():

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-import threading
 from collections.abc import Callable, Mapping
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -14,10 +11,8 @@ import torch
 
 from meltpoint.adapters import heads
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.adapters.training import training_state
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.adapters.training.training_state import SharedFirstPhases, first_phase_key
 from meltpoint.adapters.training.trial_state import NotFiniteError
 from meltpoint.tasks.core.task import KINDS, Kind
 from meltpoint.tests.adapters.devices import cpu_bits
@@ -127,21 +122,6 @@ def test_cached_states_give_the_epochs_that_the_running_encoder_gives(
             assert one[index][-1].dev == pytest.approx(two[index][-1].dev, abs=2e-3)
 
 
-@pytest.mark.parametrize(("head", "kind"), [cell for cell in CELLS if cell[1].endswith("regression")])
-def test_cached_states_give_the_scores_that_the_running_encoder_gives(
-    make_stack: Make, kept_states: Any, head: str, kind: Kind
-):
-    def scores(trainer: Trainer) -> list[list[float]]:
-        return [own.predictions for _ in trainer.epochs() for own in trainer.evaluate_dev()]  # type: ignore[misc]
-
-    one = scores(make_stack(kind, head, TRIALS, frozen_states=kept_states))
-    two = scores(make_stack(kind, head, TRIALS))
-    assert len(one) == len(two) > 4
-    for given, expected in zip(one, two, strict=True):
-        # torch's attention rounds by the width of the batch, and training multiplies that; scores go from 0 to 5.
-        assert given == pytest.approx(expected, abs=1e-6 if head == "native" else 5e-4)
-
-
 def test_the_encoder_never_runs_where_its_states_are_cached(make_stack: Make, kept_states: Any):
     told(make_stack("sentence_classification", "bilstm", TRIALS, frozen_states=kept_states))
     again = make_stack("sentence_classification", "bilstm", TRIALS, frozen_states=kept_states)
@@ -161,125 +141,3 @@ def test_an_encoder_that_has_moved_is_never_read_from_the_cache(make_trainer: Ma
     )
     assert kept_states.opened == 2
     assert cached.encoder_moved
-
-
-# --- a first phase that many share ---
-
-FACTS = {"encoder": "e", "data": "d", "head": "bilstm", "mode": "stack_and_finetune", "code": "c"}
-
-
-def two_phases(make_trainer: Make, **setting: Value) -> Any:
-    return make_trainer("stack_and_finetune", **{"epochs": 2, "stack_and_finetune__stack_epochs": 2, **setting})
-
-
-def test_a_trial_that_goes_on_from_anothers_first_phase_is_the_trial_that_trained_it_to_the_last_bit(
-    make_trainer: Make, tmp_path
-):
-    first_phases = SharedFirstPhases(tmp_path)
-    first, second = two_phases(make_trainer), two_phases(make_trainer, learning_rate=3e-3, weight_decay=0.01)
-    alone = two_phases(make_trainer, learning_rate=3e-3, weight_decay=0.01)
-    told(first, first_phases.epochs(first, FACTS))
-    steps: list[int] = []
-    step = second.head_optimiser.step
-    second.head_optimiser.step = lambda: (steps.append(second.step), step())
-    assert told(second, first_phases.epochs(second, FACTS)) == told(alone)
-    assert min(steps) == 2 * alone.trial.table.plan.steps_per_epoch, "the first phase was not trained again"
-    assert same_weights(second.trial.best_state, alone.trial.best_state)
-    assert second.trial.best == alone.trial.best
-
-
-def test_the_result_is_of_the_second_phase_also_where_the_shared_one_was_better(make_trainer: Make, tmp_path):
-    first_phases = SharedFirstPhases(tmp_path)
-    trial = {"stack_and_finetune__stack_learning_rate": 0.05, "learning_rate": 1e-7, "encoder_dropout": 0.0}
-    for trainer in (two_phases(make_trainer, **trial), two_phases(make_trainer, **trial)):
-        told(trainer, first_phases.epochs(trainer, FACTS))
-        assert trainer.trial.best[1] > 2
-        trainer.model.load_trained([trainer.trial.best_state])
-        found = trainer.score(trainer.data.dev, trainer.data.dev_examples)
-        assert found.metrics["accuracy"] == trainer.trial.best[0]
-
-
-def test_who_finds_a_first_phase_under_way_helps_to_encode_and_goes_on_from_it(
-    make_trainer: Make, kept_states: Any, tmp_path, monkeypatch: pytest.MonkeyPatch
-):
-    first_phases, alone = SharedFirstPhases(tmp_path), two_phases(make_trainer, frozen_states=kept_states)
-    expected = told(alone)[0][:2]
-    first, second = (two_phases(make_trainer, frozen_states=kept_states) for _ in range(2))
-    begun = first_phases.epochs(first, FACTS)
-    next(begun)  # the first epoch; the first phase is its own until the second one ends
-    opened, found = threading.Event(), []
-    look = training_state.open_frozen_states
-
-    def watched(trainer: Trainer) -> None:
-        look(trainer)
-        opened.set()
-
-    monkeypatch.setattr(training_state, "open_frozen_states", watched)
-    # Its own steps would draw from the first one's random numbers.
-    goes_on = islice(first_phases.epochs(second, FACTS), 2)
-    waiting = threading.Thread(target=lambda: found.extend(told(second, goes_on)[0]))
-    waiting.start()
-    assert opened.wait(20), "it does not wait with its hands in its lap"
-    assert found == []
-    for _ in begun:
-        pass
-    waiting.join(60)
-    assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("changes", "shared"),
-    [
-        ({"learning_rate": 1e-4}, True),
-        ({"epochs": 5}, True),
-        ({"encoder_dropout": 0.3}, True),
-        ({"discriminative_rates": True}, True),
-        ({"gradual_unfreezing": True}, True),
-        ({"dropout": 0.3}, False),
-        ({"weight_decay": 0.3}, False),
-        ({"gradient_clip": 0.3}, False),
-        ({"batch_size": 3}, False),
-        ({"bilstm__hidden_size": 4}, False),
-        ({"stack_and_finetune__stack_learning_rate": 0.01}, False),
-        ({"stack_and_finetune__stack_epochs": 1}, False),
-        ({"schedule": "linear_warmup_decay"}, False),
-        ({"stack_and_finetune__largest_gap": 0.1}, False),
-        ({"seed": 1}, False),
-    ],
-)
-def test_trials_share_a_first_phase_exactly_where_nothing_in_it_differs(
-    make_trainer: Make, changes: dict[str, Value], shared: bool
-):
-    keys = [first_phase_key(two_phases(make_trainer, **own), FACTS) for own in ({}, changes)]
-    assert (keys[0] == keys[1]) is shared
-
-
-def test_a_damaged_checkpoint_is_trained_again(make_trainer: Make, tmp_path):
-    first_phases, first = SharedFirstPhases(tmp_path), two_phases(make_trainer)
-    whole = told(first, first_phases.epochs(first, FACTS))
-    (path,) = tmp_path.glob("*.safetensors")
-    path.write_bytes(path.read_bytes()[:100])
-    again = two_phases(make_trainer)
-    assert told(again, first_phases.epochs(again, FACTS)) == whole
-    assert path.stat().st_size > 1000
-
-
-def test_a_first_phase_that_diverged_is_not_kept(make_trainer: Make, tmp_path, monkeypatch: pytest.MonkeyPatch):
-    trainer = two_phases(make_trainer)
-    monkeypatch.setattr(trainer.model.head, "loss", lambda scores, batch: scores.sum((1, 2)) * math.nan)
-    (results,) = told(trainer, SharedFirstPhases(tmp_path).epochs(trainer, FACTS)).values()
-    assert "not finite" in str(results[0])
-    assert list(tmp_path.glob("*.safetensors")) == []
-
-
-def test_the_oldest_checkpoints_make_room_for_the_newest(make_trainer: Make, tmp_path):
-    first_phases = SharedFirstPhases(tmp_path)
-    for number in range(3):
-        trainer = two_phases(make_trainer, dropout=0.1 * number)
-        told(trainer, first_phases.epochs(trainer, FACTS))
-        if number < 2:
-            path = tmp_path / f"{first_phase_key(two_phases(make_trainer, dropout=0.1 * number), FACTS)}.safetensors"
-            os.utime(path, (number, number))
-            first_phases = SharedFirstPhases(tmp_path, most_bytes=int(2.5 * path.stat().st_size))
-    assert len(list(tmp_path.glob("*.safetensors"))) == 2
-    assert path.exists(), "the oldest one went"

@@ -19,14 +19,11 @@ from scipy.special import expit as sigmoid
 from meltpoint.adapters import encoders
 from meltpoint.adapters.data.batch import Batch, Row
 from meltpoint.adapters.data.batching import collate
-from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.families.elmo import files
-from meltpoint.adapters.families.elmo.characters import spell
 from meltpoint.adapters.families.elmo.encoder import ElmoEncoder
-from meltpoint.adapters.features.layout import feature_key
-from meltpoint.adapters.features.reading import open_features
-from meltpoint.tasks.core.task import KINDS, Example, Kind
+from meltpoint.adapters.families.elmo.layers import spell
+from meltpoint.tasks.core.task import KINDS, Kind
 
 Make = Callable[..., Any]
 Numbers = NDArray[np.float64]
@@ -302,25 +299,6 @@ def test_dropout_acts_in_training_only_and_on_what_skips_a_layer_too(elmo: Encod
 
 
 # --- cached features ---
-
-
-@pytest.mark.parametrize(("kind", "pieces"), [(kind, pieces) for kind in KINDS for pieces in ("all", "first")])
-def test_cached_features_are_what_the_encoder_gives(
-    elmo: Encoder, make_examples: Callable[[Kind, int], list[Example]], tmp_path: Path, kind: Kind, pieces: Any
-):
-    split = encode_split(kind, make_examples(kind, 9), elmo.tokenizer, 32)
-    key = feature_key(elmo, split, kind, "fp32", pieces)
-    opened = open_features(tmp_path, key, elmo, split, kind, (0, 1, 2), torch.device("cpu"), {})
-    batch = collate(split.rows, range(9), elmo.tokenizer.pad_piece, kind)
-    with torch.no_grad():
-        direct = torch.stack(elmo.read(batch))
-    if pieces == "first":
-        places = [row.word_starts or ((0, row.cut) if row.cut else (0,)) for row in split.rows]
-    else:
-        places = [range(len(row.pieces)) for row in split.rows]
-    gathered = opened.gather(range(9))
-    for row, own in enumerate(places):
-        torch.testing.assert_close(gathered[:, row, : len(own)], direct[:, row, list(own)], rtol=0, atol=1e-6)
 
 
 def test_frozen_trials_are_the_same_with_and_without_the_cache(make_trainer: Make, elmo_folder: Path, kept_states: Any):

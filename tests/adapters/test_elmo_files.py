@@ -22,8 +22,7 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.data.tokenising import InputFormat, encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder, save_folder
-from meltpoint.adapters.families.elmo.characters import ElmoTokenizer, piece_of, spelling_of
-from meltpoint.adapters.families.elmo.language_model import Clips, ProjectedLSTM, rows_at
+from meltpoint.adapters.families.elmo.layers import Clips, ElmoTokenizer, ProjectedLSTM, piece_of, rows_at, spelling_of
 from meltpoint.sweeps.command_line.spec_from_options import encoder_names
 from meltpoint.tasks.core.task import Example, Kind
 
@@ -101,19 +100,12 @@ def two_weights(folder: Path) -> None:
         (drop("options.json"), "holds no options.json; an ELMo folder has options.json and weights.hdf5"),
         (drop("weights.hdf5"), "holds no weights.hdf5; put ELMo's weights there"),
         (two_weights, r"holds several \*.hdf5 \(a.hdf5, b.hdf5\), none of them weights.hdf5"),
-        (lambda folder: (folder / "options.json").write_text("no json"), "options.json: the file is not JSON"),
-        (
-            lambda folder: (folder / "options.json").write_text("[]"),
-            r"options.json: the file is \[\], which",
-        ),
-        (lambda folder: (folder / "options.json").write_bytes(b"\xff"), "options.json: the file is not JSON"),
-        (say("lstm", "projection_dim", None), r"options.json: lstm.projection_dim is missing; use the options"),
-        (say("lstm", "dim", 0), "lstm.dim is 0, which no released ELMo has"),
-        (say("char_cnn", "filters", [[1, 2**63]]), "char_cnn.filters.0.1 is 9223372036854775808, which no released"),
-        (say("char_cnn", "activation", "gelu"), "char_cnn.activation is 'gelu', which no released ELMo has"),
-        (say("char_cnn", "filters", []), r"char_cnn.filters is \[\], which no released"),
-        (say("char_cnn", "filters", [[51, 4]]), "char_cnn.filters: a width of 51 does not fit a word of 50"),
-        (say("char_cnn", "max_characters_per_token", 30), "max_characters_per_token is 30, which no released ELMo has"),
+        (lambda folder: (folder / "options.json").write_text("no json"), "options.json: the file: Invalid JSON"),
+        (say("lstm", "projection_dim", None), r"options.json: lstm.projection_dim: Field required; use the options"),
+        (say("lstm", "dim", 0), "lstm.dim: Input should be greater than 0"),
+        (say("char_cnn", "activation", "gelu"), "char_cnn.activation: Input should be 'relu' or 'tanh'"),
+        (say("char_cnn", "filters", [[51, 4]]), "char_cnn.filters.0.0: Input should be less than or equal to 50"),
+        (say("char_cnn", "max_characters_per_token", 30), "max_characters_per_token: Input should be 50"),
     ],
 )
 def test_a_folder_that_is_no_elmo_is_refused_before_anything_is_loaded(

@@ -20,7 +20,6 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.families.huggingface import attention
 from meltpoint.adapters.families.huggingface.configuration import UNFIT
 from meltpoint.adapters.families.huggingface.encoder import HuggingFaceEncoder
 from meltpoint.tasks.core.task import Example
@@ -243,20 +242,6 @@ TODAY = {
 
 def test_encoders_of_today_skip_padding_where_their_attention_allows(made: Callable[..., Any]):
     assert {name: made(name)[1].padding_free for name in TODAY} == TODAY
-
-
-def test_a_window_costs_no_mask_of_all_pairs_of_a_batch_without_padding(made: Callable[..., Any], monkeypatch):
-    encoder, shapes = made("modernbert")[1], []
-    own = attention.attention_forward
-
-    def note(module: Any, query: Any, key: Any, value: Any, mask: Any, **others: Any) -> Any:
-        shapes.append(None if mask is None else tuple(mask.shape))
-        return own(module, query, key, value, mask, **others)
-
-    monkeypatch.setitem(transformers.AttentionInterface._global_mapping, attention.NAME, note)
-    read(encoder, TEXTS)
-    assert len(shapes) == 2 * 3, "three layers; all states, then the top ones"
-    assert all(shape[2] == 1 for shape in shapes), "of a row's pieces, not of pairs"
 
 
 def test_the_architectures_that_read_one_length_at_a_time_are_known(made: Callable[..., Any]):

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.data.batching import evaluation_batches, inputs
-from meltpoint.adapters.features.cache_entries import entries
 from meltpoint.adapters.features.layout import ENCODING_BATCH, FeatureKey, feature_key, layout, rows_digest
 from meltpoint.adapters.features.reading import Features, needed_bytes, open_features
 from meltpoint.adapters.layers.affine import first_states
@@ -213,11 +212,9 @@ def test_a_damaged_shard_is_encoded_again_and_the_others_are_not(tmp_path, encod
 
 def test_layers_that_are_missing_are_added_and_those_that_were_there_stay(tmp_path, encoder, split, opened):
     top = open_all(tmp_path, encoder, split, layers=(2,))
-    assert entries(tmp_path)[0].layers == (2,)
     key = feature_key(encoder, split, "sentence_classification", "fp32", "all")
     assert needed_bytes(tmp_path, key, encoder, split, (0,)) == 2 * top.bytes
     bottom = open_all(tmp_path, encoder, split, layers=(0,))
-    assert entries(tmp_path)[0].layers == (0, 2)
     before = written_at(tmp_path)
     both = open_all(tmp_path, encoder, split, layers=(2, 0))
     assert written_at(tmp_path) == before
@@ -255,7 +252,6 @@ def test_a_full_disk_is_said_and_leaves_nothing_that_looks_whole(tmp_path, load_
     assert left == {".json", ".lock"}
     assert not list(the_entry(tmp_path).glob("shard-*.json"))
     assert encoder.training
-    assert not entries(tmp_path)[0].complete
     features = open_all(tmp_path, encoder, split)  # room again
     assert all(torch.equal(states_of(features, row), opened[1][row]) for row in range(ROWS))
 
@@ -271,7 +267,6 @@ def test_mapped_shards_keep_no_file_descriptor_of_their_own(tmp_path, encoder, s
 def test_an_empty_split_has_no_features_and_no_trouble(tmp_path, encoder):
     features = open_all(tmp_path, encoder, EncodedSplit([], 0))
     assert features.bytes == 0
-    assert entries(tmp_path)[0].complete
 
 
 def test_the_real_encoder_gives_the_same_states_whatever_other_rows_share_a_batch(minilm_encoder, tmp_path):

@@ -177,21 +177,6 @@ def test_the_gradient_of_all_matchings_is_that_of_finite_differences():
     assert torch.autograd.gradcheck(outputs, leaves(one[0], two[0], weights()))
 
 
-def test_nothing_that_grows_with_perspectives_times_a_states_size_is_held_for_the_way_back():
-    """Laid out a perspective, the states below would be 32 times as large."""
-    states, mask = torch.randn(1, 2, 6, 50), torch.ones(1, 2, 6, dtype=torch.bool)
-    weight = torch.randn(1, len(MATCHINGS), 32, 50, requires_grad=True)
-    held: list[int] = []
-
-    def pack(tensor: Tensor) -> Tensor:
-        held.append(tensor.numel())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        match((states, states[:, :, 0], mask), (states + 1, states[:, :, 1], mask), weight)
-    assert max(held) <= max(weight.numel(), 4 * 32 * mask.numel())
-
-
 # --- the layer ---
 
 

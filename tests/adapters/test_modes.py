@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.compatibility import check_possible
-from meltpoint.adapters.families.reference import FamilyTraits
+from meltpoint.adapters.data.input_format import SentencePooling
+from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.tasks.core.kinds import reading
 from meltpoint.tasks.core.task import KINDS, Kind
@@ -36,7 +38,7 @@ def test_the_modes_of_the_papers_and_the_rungs_between_are_there():
 def test_every_mode_is_what_the_papers_say(name: str):
     mode = modes.get(name)
     assert mode.name == name
-    head = mode.default_heads.of(FamilyTraits(), "sentence_classification").name
+    head = mode.default_heads.of(encoders.TRANSFORMERS, "sentence_classification").name
     layers = mode.layers(settings.complete({}, name, head))
     assert (mode.symbol, layers, mode.trains_encoder, head) == FACTS[name]
     assert head in heads.names()
@@ -68,15 +70,15 @@ def test_an_unknown_mode_names_the_near_misses():
         modes.get("fine_tunning")
 
 
-BERT, ELMO = FamilyTraits(), FamilyTraits(joins_pairs=False, of_transformers=False)
-POOLED = FamilyTraits(has_pooling=True)
-SENTENCES = FamilyTraits(joins_pairs=False, has_words=False, of_transformers=False)
+BERT, ELMO = encoders.TRANSFORMERS, encoders.traits("elmo:")
+POOLED = replace(BERT, pooling=SentencePooling("mean"))
+SENTENCES = encoders.traits("skipthoughts:")
 PAPERS = {
     ("feature_extraction", BERT): ("bilstm", "bcn", "esim", "esim"),
     ("feature_extraction", ELMO): ("bilstm_crf", "bcn", "esim", "esim"),
     ("feature_extraction", POOLED): ("bilstm", "pooling", "pooling", "pooling"),
     ("fine_tuning", BERT): ("native", "native", "native", "native"),
-    ("fine_tuning", FamilyTraits(of_transformers=False)): ("linear", "linear", "linear", "linear"),
+    ("fine_tuning", replace(BERT, word="elmo:")): ("linear", "linear", "linear", "linear"),
     ("fine_tuning", POOLED): ("native", "native", "native", "native"),
     ("fine_tuning", ELMO): ("crf", "pooling", "bi_attention", "bi_attention"),
     ("stack_and_finetune", BERT): ("bilstm", "highway_lstm", "sim_transformer", "sim_transformer"),
@@ -89,7 +91,7 @@ STUDIED: tuple[Kind, ...] = ("sequence_labelling", "sentence_classification", "p
 
 
 @pytest.mark.parametrize(("mode", "traits"), PAPERS)
-def test_the_default_heads_are_those_of_the_papers(mode: str, traits: FamilyTraits) -> None:
+def test_the_default_heads_are_those_of_the_papers(mode: str, traits: EncoderReference) -> None:
     found = [modes.get(mode).default_heads.of(traits, kind) for kind in STUDIED]
     assert tuple(head.name for head in found) == PAPERS[mode, traits]
     assert all("2019" in head.source or "arXiv" in head.source for head in found)

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
-from meltpoint.adapters import heads, objectives
+from meltpoint.adapters import heads
 from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.layers.bundle import MemberRng
-from meltpoint.adapters.objectives import Options
+from meltpoint.adapters.objectives import OBJECTIVES, Options
 from meltpoint.adapters.settings import complete, parameters
 from meltpoint.tasks.core.task import KINDS
 
 T, ROWS, LABELS = 3, 5, 4
+PLAIN = Options((0.0,) * T, (0.5,) * T, (None,) * T)
 
 
 def scores(seed: int, outputs: int = LABELS) -> Tensor:
@@ -33,7 +34,7 @@ def test_one_label_is_minus_the_log_of_its_probability(seed):
         sum(-math.log(torch.softmax(member[row].double(), -1)[labels[row]]) for row in range(ROWS)) / ROWS
         for member in given_scores
     ]
-    found = objectives.of("label").loss(given_scores, labels.expand(T, -1), None, None)
+    found = OBJECTIVES["label"].loss(given_scores, labels.expand(T, -1), None, None, PLAIN)
     assert found.tolist() == pytest.approx(expected, rel=1e-5)
 
 
@@ -46,17 +47,17 @@ def test_several_labels_are_binary_decisions(seed):
         shares = torch.sigmoid(member)
         rows = [-(math.log(p) if y else math.log(1 - p)) for p, y in zip(shares.ravel(), labels.ravel(), strict=True)]
         expected.append(sum(rows) / len(rows))
-    objective = objectives.of("labels")
-    found = objective.loss(given_scores, labels.expand(T, -1, -1), None, None)
+    objective = OBJECTIVES["labels"]
+    found = objective.loss(given_scores, labels.expand(T, -1, -1), None, None, PLAIN)
     assert found.tolist() == pytest.approx(expected, rel=1e-4)
     probabilities = objective.probabilities(given_scores[0])
-    predicted = objective.decode(given_scores[0], None, None)
+    predicted = objective.decode(given_scores[0], None, None, 0.5)
     assert predicted == [[int(share >= 0.5) for share in row] for row in probabilities]
 
 
 @given(st.integers(0, 2**31))
 def test_grades_are_a_distribution_whose_log_is_the_loss_and_whose_median_is_predicted(seed):
-    objective, given_scores = objectives.of("grade"), scores(seed, LABELS - 1)
+    objective, given_scores = OBJECTIVES["grade"], scores(seed, LABELS - 1)
     labels = torch.arange(ROWS) % LABELS
     expected = []
     for member in given_scores:
@@ -64,18 +65,20 @@ def test_grades_are_a_distribution_whose_log_is_the_loss_and_whose_median_is_pre
         assert [sum(row) for row in probabilities] == pytest.approx([1.0] * ROWS)
         assert min(min(row) for row in probabilities) >= 0
         expected.append(-sum(math.log(row[label]) for row, label in zip(probabilities, labels, strict=True)) / ROWS)
-        predicted = objective.decode(member, None, None)
+        predicted = objective.decode(member, None, None, 0.5)
         for row, median in zip(probabilities, predicted, strict=True):
             assert sum(row[: median + 1]) >= 0.5 - 1e-9
             assert sum(row[:median]) <= 0.5 + 1e-9
-    assert objective.loss(given_scores, labels.expand(T, -1), None, None).tolist() == pytest.approx(expected, rel=1e-4)
+    assert objective.loss(given_scores, labels.expand(T, -1), None, None, PLAIN).tolist() == pytest.approx(
+        expected, rel=1e-4
+    )
 
 
 def test_two_grades_are_two_classes():
-    objective, given_scores = objectives.of("grade"), scores(0, 1)
+    objective, given_scores = OBJECTIVES["grade"], scores(0, 1)
     labels = torch.tensor([0, 1, 1, 0, 1])
     plain = torch.nn.functional.binary_cross_entropy_with_logits(given_scores[0, :, 0], labels.float())
-    assert objective.loss(given_scores, labels.expand(T, -1), None, None)[0] == pytest.approx(float(plain))
+    assert objective.loss(given_scores, labels.expand(T, -1), None, None, PLAIN)[0] == pytest.approx(float(plain))
 
 
 @pytest.mark.parametrize("target", ["label", "labels", "grade", "score"])
@@ -84,16 +87,13 @@ def test_losses_of_parts_weighted_by_their_rows_are_the_loss_of_the_whole(target
     labels = {
         "score": torch.rand(ROWS) * 5, "labels": (torch.rand(ROWS, LABELS) > 0.5).float(),
     }.get(target, torch.arange(ROWS) % LABELS).expand(T, ROWS, *([LABELS] if target == "labels" else []))  # fmt: skip
-    objective, limits = objectives.of(target), (0.0, 5.0) if target == "score" else None
+    objective, limits = OBJECTIVES[target], (0.0, 5.0) if target == "score" else None
     given_scores = scores(1, outputs)
-    whole = objective.loss(given_scores, labels, None, limits)
-    parts = [objective.loss(given_scores[:, cut], labels[:, cut], None, limits) for cut in (slice(0, 2), slice(2, 5))]
+    whole = objective.loss(given_scores, labels, None, limits, PLAIN)
+    parts = [
+        objective.loss(given_scores[:, cut], labels[:, cut], None, limits, PLAIN) for cut in (slice(0, 2), slice(2, 5))
+    ]
     assert torch.allclose(0.4 * parts[0] + 0.6 * parts[1], whole)
-
-
-def test_an_unknown_target_is_refused():
-    with pytest.raises(ValueError, match="Unknown target of a kind of task 'lable'"):
-        objectives.of("lable")
 
 
 # --- focal loss and class weights ---
@@ -113,7 +113,7 @@ def test_the_focal_loss_and_weights_are_those_written_out_for_each_member(seed, 
     given_scores, labels = scores(seed), torch.arange(ROWS) % LABELS
     weights = (None, torch.tensor([0.5, 2.0, 1.0, 0.0]), torch.tensor([1.0, 1.0, 3.0, 1.0]))
     options = Options((gamma, 0.0, 2.0), (0.5,) * T, weights)
-    found = objectives.of("label").loss(given_scores, labels.expand(T, -1), None, None, options)
+    found = OBJECTIVES["label"].loss(given_scores, labels.expand(T, -1), None, None, options)
     expected = [
         one_by_one(member, labels, own, weight)
         for member, own, weight in zip(given_scores, options.gammas, weights, strict=True)
@@ -127,11 +127,11 @@ def test_a_members_focal_loss_and_gradient_have_the_bits_that_it_has_alone(targe
     own = labels.expand(T, -1) if target == "label" else (scores(8) > 0).float()
     options = Options((0.0, 2.0, 0.7), (0.5,) * T, (None, None, torch.tensor([0.5, 2.0, 1.0, 1.0])))
     together = scores(9).requires_grad_()
-    losses = objectives.of(target).loss(together, own, None, None, options)
+    losses = OBJECTIVES[target].loss(together, own, None, None, options)
     losses.sum().backward()
     for member in range(T):
         alone = scores(9)[member : member + 1].requires_grad_()
-        loss = objectives.of(target).loss(alone, own[member : member + 1], None, None, options.kept([member]))
+        loss = OBJECTIVES[target].loss(alone, own[member : member + 1], None, None, options.kept([member]))
         loss.sum().backward()
         assert torch.equal(loss[0], losses[member])
         assert torch.equal(alone.grad[0], together.grad[member])
@@ -140,16 +140,16 @@ def test_a_members_focal_loss_and_gradient_have_the_bits_that_it_has_alone(targe
 def test_a_focal_loss_of_a_certain_answer_has_a_finite_slope():
     certain = torch.tensor([[[90.0, -90.0]]]).requires_grad_()
     options = Options((0.5,), (0.5,), (None,))
-    objectives.of("label").loss(certain, torch.tensor([[0]]), None, None, options).sum().backward()
+    OBJECTIVES["label"].loss(certain, torch.tensor([[0]]), None, None, options).sum().backward()
     assert certain.grad.isfinite().all()
 
 
 def test_another_threshold_predicts_other_labels():
     given_scores = torch.tensor([[-1.0, 0.0, 1.0]])  # probabilities 0.27, 0.5, 0.73
-    objective = objectives.of("labels")
-    assert objective.decode(given_scores, None, None) == [[0, 1, 1]]
-    assert objective.decode(given_scores, None, None, threshold=0.6) == [[0, 0, 1]]
-    assert objective.decode(given_scores, None, None, threshold=0.2) == [[1, 1, 1]]
+    objective = OBJECTIVES["labels"]
+    assert objective.decode(given_scores, None, None, 0.5) == [[0, 1, 1]]
+    assert objective.decode(given_scores, None, None, 0.6) == [[0, 0, 1]]
+    assert objective.decode(given_scores, None, None, 0.2) == [[1, 1, 1]]
 
 
 def test_balanced_weights_are_scikit_learns_and_members_keep_their_own():

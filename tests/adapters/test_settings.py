@@ -111,10 +111,9 @@ def test_the_optimiser_is_named_where_it_is_not_adamw():
 
 
 @pytest.mark.parametrize("mode", [name for name in modes.names() if "optimiser" not in modes.get(name).unused])
-def test_trials_of_one_bundle_and_of_one_first_phase_share_their_optimiser(mode: str):
+def test_trials_of_one_bundle_share_their_optimiser(mode: str):
     keys = {settings.bundle_key({"optimiser": name}, mode, "linear") for name in ADAM_RULES}
     assert len(keys) == len(ADAM_RULES)
-    assert "optimiser" in {own.name for own in settings.first_phase_parameters(mode, "linear")}
 
 
 def test_every_optimiser_that_a_setting_may_name_has_a_rule():

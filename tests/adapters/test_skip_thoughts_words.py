@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
+import re
 import string
 import subprocess
 import sys
@@ -15,8 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.data.word_tokenizer import words_of
-from meltpoint.adapters.families.skip_thoughts import tables
-from meltpoint.adapters.families.skip_thoughts.tables import read_table, read_words
+from meltpoint.adapters.families.skip_thoughts.encoder import read_table, read_words
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "encoders.md"
 
 # --- words ---
 
@@ -70,25 +71,10 @@ VECTORS = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
 
 
 def objects(vectors: list[Any]) -> np.ndarray:
-    """An array of arrays."""
+    """An array of arrays, as the published tables are."""
     found = np.empty(len(vectors), dtype=object)
     found[:] = vectors
     return found
-
-
-def test_a_published_table_of_objects_has_numpys_numbers(skip_thoughts_folder: Path):
-    path = skip_thoughts_folder / "utable.npy"
-    wanted = [one.reshape(-1) for one in np.load(path, allow_pickle=True, encoding="latin1")]
-    found = read_table(path)
-    assert found.dtype == np.float32
-    assert np.array_equal(found, np.stack(wanted))
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_table_that_todays_numpy_pickled_is_read_too(tmp_path: Path, dtype: type):
-    rows = [row.astype(dtype) if number % 2 else row.astype(dtype)[None] for number, row in enumerate(VECTORS)]
-    np.save(tmp_path / "t.npy", objects(rows), allow_pickle=True)
-    assert np.array_equal(read_table(tmp_path / "t.npy"), VECTORS)
 
 
 def test_a_plain_table_is_mapped_and_never_written(tmp_path: Path):
@@ -102,15 +88,6 @@ def test_a_plain_table_is_mapped_and_never_written(tmp_path: Path):
     assert np.allclose(read_table(tmp_path / "half.npy"), VECTORS, atol=1e-3)
 
 
-def test_a_table_that_does_not_fit_into_memory_is_one_line(skip_thoughts_folder: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(*_: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(tables, "_stacked", full)
-    with pytest.raises(ValueError, match=r"utable.npy does not fit into memory, or is damaged: .* plain table"):
-        read_table(skip_thoughts_folder / "utable.npy")
-
-
 class Mischief:
     """Leaves a file where its pickle is run."""
 
@@ -121,30 +98,13 @@ class Mischief:
         return Path.touch, (self.path,)
 
 
-def test_nothing_that_a_pickle_says_is_run(tmp_path: Path):
+def test_a_pickled_table_is_refused_with_the_line_that_converts_it_and_nothing_in_it_is_run(tmp_path: Path):
     mark, path = tmp_path / "mark", tmp_path / "t.npy"
     np.save(path, objects([VECTORS[0], Mischief(mark)]), allow_pickle=True)
-    with pytest.raises(
-        ValueError, match=r"t.npy is not a table of word vectors \(it names pathlib\S*, which no table"
-    ) as e:
+    with pytest.raises(ValueError, match=r"t.npy is not a plain table .*; docs/encoders.md has the line") as error:
         read_table(path)
-    assert "\n" not in str(e.value)
+    assert "\n" not in str(error.value)
     assert not mark.exists()
-    np.load(path, allow_pickle=True)  # it does what it says where it is let
-    assert mark.exists()
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [([VECTORS[0], VECTORS[1, :2]], r"word 2 has 2 numbers, but the first has 3"),
-     ([VECTORS[0], "word"], "not one array per word"), ([VECTORS[0], None], "not one array per word"),
-     ([np.array([1, 2])], "not of floats"), ([], "no words"),
-     ([VECTORS[0], np.array([None])], "not of floats")],
-)  # fmt: skip
-def test_a_table_of_something_else_is_refused(tmp_path: Path, rows: list[Any], message: str):
-    np.save(tmp_path / "t.npy", objects(rows), allow_pickle=True)
-    with pytest.raises(ValueError, match=message):
-        read_table(tmp_path / "t.npy")
 
 
 def test_a_table_of_numbers_that_are_no_vectors_is_refused(tmp_path: Path):
@@ -154,45 +114,19 @@ def test_a_table_of_numbers_that_are_no_vectors_is_refused(tmp_path: Path):
             read_table(tmp_path / "t.npy")
 
 
-@pytest.mark.parametrize("name", ["utable.npy", "btable.npy"])
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 0.999])
-def test_a_download_that_was_cut_off_is_one_line(skip_thoughts_folder: Path, tmp_path: Path, name: str, share: float):
-    whole = (skip_thoughts_folder / name).read_bytes()
-    (tmp_path / name).write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(ValueError, match=rf"{name} is not a table of word vectors \(.*\); download it again") as raised:
-        read_table(tmp_path / name)
+def test_a_download_that_was_cut_off_is_one_line(skip_thoughts_folder: Path, tmp_path: Path, share: float):
+    whole = (skip_thoughts_folder / "btable.npy").read_bytes()
+    (tmp_path / "btable.npy").write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ValueError, match=r"btable.npy is not a plain table of word vectors") as raised:
+        read_table(tmp_path / "btable.npy")
     assert "\n" not in str(raised.value)
 
 
-# Without LONG_BINPUT: behind it a number becomes a place of the unpickler's memo, which makes room for all below it.
-@given(place=st.integers(0, 2000), byte=st.integers(0, 255).filter(lambda byte: byte != pickle.LONG_BINPUT[0]))
-def test_a_damaged_pickle_is_refused_or_read_but_runs_nothing(
-    tmp_path_factory: pytest.TempPathFactory, skip_thoughts_folder: Path, place: int, byte: int
-):
-    data = bytearray((skip_thoughts_folder / "utable.npy").read_bytes())
-    data[place % len(data)] = byte
-    path = tmp_path_factory.getbasetemp() / "damaged.npy"
-    path.write_bytes(data)
-    problem = ""
-    try:
-        assert read_table(path).ndim == 2
-    except ValueError as error:
-        problem = str(error)
-    assert not problem or ("download it again" in problem and "\n" not in problem)
-
-
-def test_the_line_of_the_documentation_makes_a_plain_table(skip_thoughts_folder: Path, tmp_path: Path):
-    line = (
-        "import numpy; from meltpoint.adapters.families.skip_thoughts.tables import read_table; "
-        f"numpy.save({str(tmp_path / 'plain.npy')!r}, read_table({str(skip_thoughts_folder / 'utable.npy')!r}))"
-    )
-    subprocess.run([sys.executable, "-c", line], check=True, timeout=60)
-    plain = read_table(tmp_path / "plain.npy")
-    assert isinstance(plain, np.memmap)
-    assert np.array_equal(plain, read_table(skip_thoughts_folder / "utable.npy"))
-
-
-def test_the_options_pickle_of_the_tests_is_one_that_would_be_noticed(skip_thoughts_folder: Path):
-    said = (skip_thoughts_folder / "uni_skip.npz.pkl").read_bytes()
-    assert b"abort" in said
-    assert said.startswith(pickle.GLOBAL)
+def test_the_line_of_the_documentation_makes_a_plain_table(tmp_path: Path):
+    rows = [row if number % 2 else row[None] for number, row in enumerate(VECTORS)]
+    np.save(tmp_path / "utable.npy", objects(rows), allow_pickle=True)
+    text = " ".join(DOCUMENT.read_text(encoding="utf-8").split())
+    (line,) = re.findall(r'`python -c "(import numpy; t = .*?)"`', text)
+    subprocess.run([sys.executable, "-c", line], check=True, timeout=60, cwd=tmp_path)
+    assert np.array_equal(read_table(tmp_path / "utable.npy"), VECTORS)

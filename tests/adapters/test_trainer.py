@@ -192,21 +192,6 @@ def test_biases_and_layer_norms_do_not_decay_and_matrices_do(make_trainer: Make)
     assert "model.embeddings.word_embeddings.weight" in names
 
 
-@pytest.mark.parametrize("weight_decay", [0.0, 0.5])
-def test_without_gradients_a_step_shrinks_matrices_by_rate_times_decay_and_leaves_vectors(
-    make_trainer: Make, weight_decay: float
-):
-    trainer = make_trainer(epochs=1, train=4, weight_decay=weight_decay, learning_rate=0.1, gradient_clip=0.0)
-    before = {name: parameter.detach().clone() for name, parameter in trainer.model.named_parameters()}
-    watch_steps(trainer, lambda: [gradient.zero_() for gradient in gradients_of(trainer)])
-    train(trainer)
-    assert trainer.step == 1
-    for name, parameter in trainer.model.named_parameters():
-        own = parameter.ndim if name.startswith("encoder.") else parameter.ndim - 1  # a bundle's first dimension
-        share = 1 - 0.1 * weight_decay if own > 1 else 1.0
-        torch.testing.assert_close(parameter.detach(), before[name] * share)
-
-
 @pytest.mark.parametrize(("name", "times"), [("adamw", 1.0), ("bert_adam", 10**0.5)])  # 0.1 / √0.001
 def test_head_and_encoder_take_their_first_step_by_the_settings_optimiser(make_trainer: Make, name: str, times: float):
     trainer = make_trainer(epochs=1, train=4, weight_decay=0.0, learning_rate=1e-3, gradient_clip=0.0, optimiser=name)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
 from meltpoint.adapters.training.training_state import (
     DamagedStateError,
-    SharedFirstPhases,
     read_about,
     read_state,
     restore,
@@ -116,33 +113,6 @@ def test_the_gap_rule_goes_on_with_the_weights_that_it_keeps(make_trainer: Make,
         assert_same(everything(second), everything(whole))
 
 
-@pytest.mark.parametrize("others", ["nobody", "another trial meanwhile"])
-@pytest.mark.parametrize("epochs", [1, 2, 3])
-def test_a_shared_first_phase_is_neither_trained_again_nor_told_twice(make_trainer: Make, tmp_path, epochs, others):
-    facts = {"encoder": "e", "data": "d", "head": "bilstm", "mode": "stack_and_finetune", "code": "c"}
-
-    def make() -> Any:
-        return make_trainer("stack_and_finetune", seed=2, **TWO_PHASES)
-
-    def run(trainer: Any, folder: str, count: int | None = None) -> list[Any]:
-        found = SharedFirstPhases(tmp_path / folder).epochs(trainer, facts)
-        return [result for ((_, result),) in itertools.islice(found, count)]
-
-    whole = make()
-    results = run(whole, "alone")
-    first = make()
-    run(first, "shared", epochs)
-    write_state(tmp_path / "state.safetensors", state_of(first), {})
-    if others != "nobody":
-        run(make(), "shared")
-    second = make()
-    restore(second, read_state(tmp_path / "state.safetensors"))
-    later = run(second, "shared")
-    assert timeless(later) == timeless(results[epochs:])
-    assert timeless(second.trial.results) == timeless(results)
-    assert_same(everything(second), everything(whole))
-
-
 def test_the_rows_of_an_embedding_table_that_only_decay_go_on_from_the_same_product(make_trainer: Make, tmp_path):
     def make() -> Any:
         return make_trainer("fine_tuning", epochs=3, weight_decay=0.3)
@@ -159,34 +129,12 @@ def test_the_rows_of_an_embedding_table_that_only_decay_go_on_from_the_same_prod
     assert torch.equal(other.rest, table.rest), "the product is applied once, to the pretrained rows"
 
 
-def test_the_generators_that_plug_ins_draw_from_go_on_where_they_stood(make_trainer: Make, tmp_path):
-    def draws() -> list[float]:
-        return [
-            random.random(),
-            random.gauss(),
-            float(np.random.rand()),
-            float(np.random.randn()),
-            float(torch.rand(())),
-        ]
-
-    trainer = make_trainer("feature_extraction", epochs=2)
-    list(itertools.islice(trainer.results(), 1))
-    random.seed(1)
-    np.random.seed(1)
-    draws()  # each now holds half of a pair of normal numbers
-    write_state(tmp_path / "s.safetensors", state_of(trainer), {})
-    wanted = draws()
-    draws()
-    restore(make_trainer("feature_extraction", epochs=2), read_state(tmp_path / "s.safetensors"))
-    assert draws() == wanted
-
-
 def test_weights_that_have_not_changed_are_not_written(make_trainer: Make):
     trainer = make_trainer("stack_and_finetune", **TWO_PHASES)
     names = []
     for _ in trainer.results():
         names.append({name.partition("/")[0] for name in state_of(trainer).tensors} - {"best"})
-    assert names == [{"head", "random"}] * 2 + [{"head", "random", "encoder", "moments"}] * 2
+    assert names == [{"head"}] * 2 + [{"head", "encoder", "moments"}] * 2
 
 
 # --- the file ---

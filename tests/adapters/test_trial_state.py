@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.multiplier_table import Phase, Plan
-from meltpoint.adapters.settings import complete, first_phase_parameters
+from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.adapters.training.training_state import SharedFirstPhases, first_phase_key
 from meltpoint.adapters.training.trial_state import is_over, plateaus
 from meltpoint.tasks.core.task import Example
 from meltpoint.tests.adapters.devices import cpu_bits, cpu_draws
@@ -134,16 +133,6 @@ def test_the_rates_of_members_side_by_side_follow_each_ones_own_dev(make_stack: 
     assert len(counts) > 1, "the trials of this test have plateaus in different epochs"
 
 
-def test_first_phases_with_other_rules_on_plateaus_are_not_shared(make_trainer: Make) -> None:
-    def key(**changes: Any) -> str:
-        facts = {"mode": "stack_and_finetune", "head": "bilstm"}
-        return first_phase_key(make_trainer("stack_and_finetune", **changes), facts)
-
-    on = {"schedule": "reduce_on_plateau"}
-    rules = [{}, on, {**on, "reduce_on_plateau__patience": 1}, {**on, "reduce_on_plateau__factor": 0.1}]
-    assert len({key(**rule) for rule in rules}) == 4
-
-
 def worse_on_dev(make_trainer: Make, **changes: Any) -> Any:
     """A trial whose dev labels are the opposite of train's, so that learning lowers dev."""
     texts = ["the old harbour", "a quiet film", "ships came home", "prices rose"]
@@ -190,13 +179,7 @@ def test_no_patience_is_no_part_of_a_setting() -> None:
     assert complete({"patience": 4}, "feature_extraction", "linear")["patience"] == 4
 
 
-def test_trials_of_any_patience_share_a_first_phase() -> None:
-    names = {parameter.name for parameter in first_phase_parameters("stack_and_finetune", "linear")}
-    assert "patience" not in names
-
-
 Make = Callable[..., Any]
-FACTS = {"encoder": "e", "data": "d", "head": "bilstm", "mode": "stack_and_finetune", "code": "c"}
 
 
 def overfitting(make_trainer: Make, gap: float, **changes: Any) -> Any:
@@ -270,16 +253,6 @@ def wide(make_trainer: Make, seed: int) -> bool:
     """True if a seed's first epoch is beyond any gap."""
     first = next(overfitting(make_trainer, 1e-9, seed=seed).results())
     return bool(first.train["accuracy"] > first.dev["accuracy"])
-
-
-def test_a_trial_that_shares_the_shortened_phase_goes_on_as_if_it_had_trained_it(make_trainer: Make, tmp_path):
-    first_phases = SharedFirstPhases(tmp_path)
-    alone = [result.dev for result in overfitting(make_trainer, 0.6, dropout=0.0).results()]
-    for _ in range(2):
-        trainer = overfitting(make_trainer, 0.6, dropout=0.0)
-        found = [result.dev for ((_, result),) in first_phases.epochs(trainer, FACTS)]
-        assert found == alone
-    assert len(list(tmp_path.glob("*.safetensors"))) == 1
 
 
 @pytest.mark.parametrize("gap", [0.2, 0.6])

@@ -27,7 +27,7 @@ from meltpoint.adapters.data.word_tokenizer import (
 )
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder, save_folder
-from meltpoint.adapters.families.elmo.characters import piece_of
+from meltpoint.adapters.families.elmo.layers import piece_of
 from meltpoint.adapters.features.layout import feature_key, rows_digest
 from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.layers.bundle import MemberRng
@@ -217,22 +217,6 @@ def test_they_are_off_by_default_and_a_setting_names_them_only_where_they_are_on
     assert settings.complete({FEATS: False}, *words) == settings.complete({}, *words)
     assert FEATS not in settings.complete({}, *words)
     assert settings.complete(ON, *words)[FEATS] is True
-
-
-@pytest.mark.parametrize("cached", [False, True])
-def test_what_no_vector_knows_is_learned_from_them(make_trainer: Callable[..., Any], kept_states: Any, cached: bool):
-    """Labels say whether two numbers are equal that the length limit cuts off, so that all vectors are alike."""
-    start = "the old ships came home and the quiet film"
-    texts = [(f"{start} {number}", f"{start} {number + other}") for number in range(8) for other in (0, 1)]
-    examples = [Example(str(n), texts=pair, label=1 - n % 2) for n, pair in enumerate(texts)]
-    words, best = ("feature_extraction", "pair_classification", "sentence_vectors"), {}
-    for feats in (False, True):
-        trainer = make_trainer(
-            *words, train=examples, dev=examples, epochs=30, learning_rate=3e-2, dropout=0.0, max_pieces=8,
-            frozen_states=kept_states if cached else None, **{FEATS: feats},
-        )  # fmt: skip
-        best[feats] = max(result.dev["accuracy"] for result in trainer.results())
-    assert best == {False: 0.5, True: 1.0}
 
 
 def test_an_exported_model_computes_them_of_new_texts(

@@ -282,7 +282,6 @@ def read_encoder(folder: Path) -> None:
         if (folder / word.partition(":")[0]).is_dir():
             reference = resolve(word.format(folder / word.partition(":")[0]), "sentence_classification")
             encoders.check(reference)
-            encoders.longest_input(reference)
             encoders.state_size(reference)
             encoders.weights_without_embeddings(reference)
             encoders.fingerprint(reference)

@@ -9,7 +9,7 @@ import pytest
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, settings
-from meltpoint.adapters.families.reference import FamilyTraits
+from meltpoint.adapters.encoders import TRANSFORMERS
 from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.build import EarlyStopping
 from meltpoint.search_spaces.documents import SHIPPED
@@ -53,7 +53,7 @@ def test_every_cell_has_a_space_whose_first_setting_can_be_trained(mode, encoder
 
 @pytest.mark.parametrize(("mode", "encoder", "task"), CELLS)
 def test_every_shipped_space_can_be_searched_as_a_grid_without_training_anything_twice(mode, encoder, task, every):
-    head = modes.get(mode).default_heads.of(FamilyTraits(), "sentence_classification").name
+    head = modes.get(mode).default_heads.of(TRANSFORMERS, "sentence_classification").name
     space = of_cell(mode, encoder, task, head, every)
     points = list(itertools.islice(space.points(), 500))
     complete = {json.dumps(settings.complete(point, mode, head)) for point in points}

@@ -13,14 +13,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
 from meltpoint.reports.commands import search
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import asked_sweep, differences
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
@@ -56,7 +54,6 @@ ORDER = {
     "encoder_word": "the worker refuses an encoder of another fingerprint",
     "data": "the worker refuses data of another fingerprint",
     "ends_at": "a trial that stops there has no result of its last epochs; a record says so",
-    "seeds": "of an analysis that retrains; None in a sweep, whose trials have one seed",
     "attempt": "for the ledger",
     **dict.fromkeys(("handed_out", "driver_attempt"), "for the name of the trial's saved epochs"),
     "saving_share": "a trial that goes on from a saved epoch has the same bits (test_epoch_checkpoints)",
@@ -137,20 +134,6 @@ def test_states_that_do_not_fit_leave_a_note_with_the_trial(spec, cells, tmp_pat
 def test_rounding_the_states_that_do_not_fit_is_refused_under_the_same_name(spec, cells):
     then, now = (asked_sweep(spec, cells, overflow) for overflow in ("on_the_fly", "bf16"))
     assert differences(then, now) == ["--cache-overflow on_the_fly → bf16"]
-
-
-def test_a_first_phase_that_was_trained_for_another_metric_is_trained_again(spec, tiny_task, tmp_path):
-    found = []
-    document = yaml.safe_load(tiny_task.read_text(encoding="utf-8"))
-    for metric, storage in (("accuracy", "shared"), ("macro_f1", "shared"), ("macro_f1", "alone")):
-        path = tiny_task.with_name(f"{metric}.yaml")
-        path.write_text(yaml.safe_dump({**document, "metric": metric}), encoding="utf-8")
-        words = {"modes": ("stack_and_finetune",), "tasks": (str(path),)}
-        own = spec.model_copy(update={**words, "space": None, "overrides": ("batch_size=8",)})
-        order = order_under(Resources(storage=storage, gpus_per_trial=0.0), own, open_cells(own), tmp_path)
-        short = {**order.setting, "stack_and_finetune.stack_epochs": 1, "epochs": 1}
-        found.append(epochs_of(order.model_copy(update={"setting": short})))
-    assert found[1] == found[2] != found[0]
 
 
 def test_a_final_on_a_dev_sample_is_compared_with_the_sample_s_score():

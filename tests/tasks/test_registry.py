@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from meltpoint import tasks
-from meltpoint.adapters import heads, modes, objectives
+from meltpoint.adapters import heads, modes
+from meltpoint.adapters.objectives import OBJECTIVES
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import METRICS
 from meltpoint.tasks.core.sources import pinned_names
@@ -83,7 +84,7 @@ def test_words_that_are_no_task_are_refused(word):
 def test_every_kind_has_what_the_other_rooms_ask_of_it(name):
     kind = kinds.get(name)
     assert all(name in METRICS[metric].kinds for metric in kind.metrics)
-    assert objectives.of(kind.target)
+    assert kind.target in OBJECTIVES
     assert [word for word in heads.names() if name in heads.get(word).kinds]
     assert all(name in modes.get(mode).default_heads.joint for mode in modes.names())
 

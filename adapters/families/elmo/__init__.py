@@ -5,13 +5,14 @@ The folder has the format in which ELMo was released: `options.json` and an HDF5
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from meltpoint.adapters.families.elmo import files
 from meltpoint.adapters.families.elmo.files import check_folder, digested, weights_file
 from meltpoint.adapters.families.huggingface.files import digest_of
-from meltpoint.adapters.families.reference import EncoderReference, FamilyTraits
+from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.tasks.core.files import expanded
 from meltpoint.tasks.core.task import Kind
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
 
 
-TRAITS = FamilyTraits(joins_pairs=False, of_transformers=False)
+TRAITS = EncoderReference("elmo:", "", joins_pairs=False, has_sentence_state=False, reads_words=True)
 """The traits of every ELMo, wherever its files are."""
 
 
@@ -33,10 +34,7 @@ def reference(source: str, kind: Kind) -> EncoderReference:
     if not source.strip():
         raise ValueError("'elmo:' needs a folder after it, with ELMo's options.json and weights.hdf5.")
     folder = check_folder(expanded(source).resolve())
-    return EncoderReference(
-        f"elmo:{folder}", str(folder),
-        joins_pairs=TRAITS.joins_pairs, has_sentence_state=False, reads_words=True,
-    )  # fmt: skip
+    return replace(TRAITS, word=f"elmo:{folder}", source=str(folder))
 
 
 def load(reference: EncoderReference) -> Encoder:
@@ -45,9 +43,7 @@ def load(reference: EncoderReference) -> Encoder:
     Raises:
         ValueError: a file is missing or damaged, or a weight is missing or of a wrong shape; one line with the remedy.
     """
-    from meltpoint.adapters.families.elmo import (
-        encoder,  # imported here because torch and h5py are slow to import
-    )
+    from meltpoint.adapters.families.elmo import encoder  # torch and h5py are slow to import
 
     return encoder.load(check_folder(Path(reference.source)), fingerprint(reference))
 
@@ -70,16 +66,9 @@ def weights_without_embeddings(reference: EncoderReference) -> int:
 
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:
     """The tokenizer, which is the same for every ELMo."""
-    from meltpoint.adapters.families.elmo.characters import ElmoTokenizer  # imports torch
+    from meltpoint.adapters.families.elmo.layers import ElmoTokenizer  # imports torch
 
     return ElmoTokenizer()
-
-
-def longest_input(reference: EncoderReference) -> int:
-    """The longest input in words."""
-    from meltpoint.adapters.families.elmo.characters import ElmoTokenizer  # imports torch
-
-    return ElmoTokenizer.max_pieces
 
 
 def state_size(reference: EncoderReference) -> int:

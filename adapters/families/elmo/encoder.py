@@ -17,10 +17,9 @@ from torch.nn import functional
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.unpadding import mapped
 from meltpoint.adapters.encoder import Encoder, LayerGroup
-from meltpoint.adapters.families.elmo import files
-from meltpoint.adapters.families.elmo.characters import AFTER, BEFORE, CharacterCNN, ElmoTokenizer, spelling_of
+from meltpoint.adapters.families.elmo import files, layers
 from meltpoint.adapters.families.elmo.files import ElmoOptions
-from meltpoint.adapters.families.elmo.language_model import LanguageModel
+from meltpoint.adapters.families.elmo.layers import CharacterCNN, LanguageModel
 
 
 class ElmoEncoder(Encoder):
@@ -36,13 +35,13 @@ class ElmoEncoder(Encoder):
     """
 
     family = "elmo"
-    tokenizer: ElmoTokenizer
+    tokenizer: layers.ElmoTokenizer
 
     def __init__(self, options: ElmoOptions, fingerprint: str, revision: str) -> None:
         super().__init__()
         self.options = options
         self.fingerprint, self.revision = fingerprint, revision
-        self.tokenizer = ElmoTokenizer()
+        self.tokenizer = layers.ElmoTokenizer()
         self.max_pieces = self.tokenizer.max_pieces
         self.dim = 2 * options.lstm.projection_dim
         self.words = CharacterCNN(options.char_cnn, options.lstm.projection_dim)
@@ -55,14 +54,14 @@ class ElmoEncoder(Encoder):
         Under autocast the character CNN runs in bf16, the LSTMs in float32.
         """
         pieces, place = torch.unique(batch.pieces[batch.piece_mask], return_inverse=True)
-        spellings = [BEFORE, AFTER, *map(spelling_of, pieces.tolist())]
+        spellings = [layers.BEFORE, layers.AFTER, *map(layers.spelling_of, pieces.tolist())]
         vectors = self.words(spellings).to(self.words.characters.dtype)
         order = _Order(batch.piece_mask)
         with torch.autocast(vectors.device.type, enabled=False):
             lowest = functional.embedding(order.words(place), vectors)
             inputs = functional.embedding(order.steps(place), vectors)
-            layers = self.language_model(inputs, order.lengths)
-            return torch.cat([lowest, lowest], -1), *(order.states(layer) for layer in layers)
+            read = self.language_model(inputs, order.lengths)
+            return torch.cat([lowest, lowest], -1), *(order.states(layer) for layer in read)
 
     @property
     def layers(self) -> int:

@@ -8,7 +8,6 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError
 
 from meltpoint.tasks.core.files import is_folder
-from meltpoint.tasks.core.wording import shown
 
 WEIGHTS = "weights.hdf5"
 NAMES = (WEIGHTS, "lm_weights.hdf5")
@@ -62,6 +61,10 @@ Layers = Annotated[int, Field(ge=0, le=2**8)]
 """A number of layers; the released ones have 1 or 2 of each kind."""
 
 
+Width = Annotated[int, Field(gt=0, le=WORD_LENGTH)]
+"""The width of a filter, at most a word."""
+
+
 class _Section(BaseModel):
     """A section of the file; unknown keys are kept, so that saving writes all keys of the loaded file."""
 
@@ -91,7 +94,7 @@ class CharacterOptions(_Section):
     """
 
     activation: Literal["relu", "tanh"]
-    filters: tuple[tuple[int, Size], ...] = Field(min_length=1)
+    filters: tuple[tuple[Width, Size], ...] = Field(min_length=1)
     n_highway: Layers
     embedding: EmbeddingOptions
     n_characters: Literal[261, 262] = 262
@@ -131,16 +134,10 @@ def read(path: Path) -> ElmoOptions:
         ValueError: it cannot be read, or a key is missing or invalid; one line that names file and key.
     """
     try:
-        options = ElmoOptions.model_validate_json(path.read_bytes())
+        return ElmoOptions.model_validate_json(path.read_bytes())
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}); copy it from ELMo's release.") from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        key = ".".join(map(str, first["loc"])) or "the file"
-        reasons = {"missing": "is missing", "json_invalid": "is not JSON"}
-        wrong = reasons.get(first["type"], f"is {shown(first['input'])}, which no released ELMo has")
-        raise ValueError(f"{path}: {key} {wrong}; use the options.json released with the weights.") from error
-    for width, _ in options.char_cnn.filters:
-        if not 1 <= width <= WORD_LENGTH:
-            raise ValueError(f"{path}: char_cnn.filters: a width of {width} does not fit a word of {WORD_LENGTH}.")
-    return options
+        key, wrong = ".".join(map(str, first["loc"])) or "the file", first["msg"]
+        raise ValueError(f"{path}: {key}: {wrong}; use the options.json released with the weights.") from error

@@ -47,10 +47,6 @@ UNFIT = {
     "xmod": "a model that needs each text's language as an input",
 }
 
-MOST_LAYERS = 10_000
-COUNTS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-"""Names in a configuration (also under a model type's own aliases) of numbers that must be 1 or more."""
-
 WITHOUT_HEAD: dict[bool, set[str]] = {False: {"neomme"}, True: {"neomme", "tapas"}}
 """For sequence labelling or not: model types that can be adapted, but have no head in transformers."""
 
@@ -85,11 +81,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         remedy = "name a folder that transformers' save_pretrained wrote."
         raise ValueError(f'{path} names no model type ("model_type": "bert"); {remedy}')
-    deep = [
-        name for name, value in config.items() if "layer" in name and isinstance(value, int) and value > MOST_LAYERS
-    ]
-    if deep:  # transformers allocates lists of that length
-        raise ValueError(f"{path} has a {deep[0]} of {config[deep[0]]}; copy or download the encoder again.")
     return config
 
 
@@ -125,10 +116,6 @@ def supported_config(folder: Path, word: str) -> Any:
     except (ValueError, OSError, LookupError, TypeError, AttributeError, StrictDataclassError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{word}: its config.json cannot be read ({reason}). Copy or download it again.") from None
-    for name in COUNTS:
-        count = getattr(config, name, None)
-        if isinstance(count, int) and count < 1:
-            raise ValueError(f"{word}: its config.json has a {name} of {count}. Copy or download it again.")
     if getattr(config, "quantization_config", None):
         raise ValueError(
             f"{word} is quantised (quantization_config in its config.json), which cannot be adapted; name the encoder "
@@ -191,48 +178,35 @@ def read_pooling(folder: Path) -> SentencePooling | None:
     Raises:
         ValueError: a file cannot be read; one line with the remedy.
     """
-    found = _declared(folder)
-    return found if isinstance(found, SentencePooling) else None
-
-
-def unread_pooling(folder: Path) -> str:
-    """The reason why a sentence encoder's own vectors are not read; "" if they are read, and for other encoders.
-
-    Raises:
-        ValueError: a file cannot be read; one line with the remedy.
-    """
-    found = _declared(folder)
-    return found if isinstance(found, str) else ""
-
-
-def _declared(folder: Path) -> SentencePooling | str:
-    """The pooling that a folder's files declare, or the reason why it is not read; "" without such files."""
     parts = _parts(folder)
-    if not parts:
-        return ""
     names, paths = [name for name, _ in parts], [path for _, path in parts]
-    if names not in READ:
-        return f"its modules are {' → '.join(names)} ({MODULES})"
-    if paths[0] or not _POOLING.fullmatch(paths[1]):
-        return f"its modules are not in the encoder's folder ({MODULES})"
-    pooling = _read_json(folder / paths[1] / POOLING_CONFIG, dict)
-    kind = None if pooling is None else _kind(pooling)
-    if kind is None:
-        return f"its pooling is none of {', '.join(KINDS)} ({paths[1]}/{POOLING_CONFIG})"
+    if names not in READ or paths[0] or not _POOLING.fullmatch(paths[1]):
+        return None
+    kind = _kind(_read_json(folder / paths[1] / POOLING_CONFIG, dict))
     written = (_read_json(path, dict) for path in sorted(folder.glob(TRANSFORMER_CONFIGS)))
     transformer: dict[str, Any] = next(written, {})
-    other = next((key for key, value in STATES.items() if transformer.get(key, value) != value), None)
-    if other is not None or transformer.get("processing_kwargs"):
-        return f"it pools other states than the top layer's ({other or 'processing_kwargs'})"
-    if transformer.get("do_lower_case") and not (_read_json(folder / TOKENIZER, dict) or {}).get("do_lower_case"):
-        return f"its texts are lower-cased (do_lower_case), but not by its tokenizer ({TOKENIZER})"
+    reads_other_states = transformer.get("processing_kwargs") or any(
+        transformer.get(key, value) != value for key, value in STATES.items()
+    )
+    lowers_texts = transformer.get("do_lower_case") and not _read_json(folder / TOKENIZER, dict).get("do_lower_case")
+    if kind is None or reads_other_states or lowers_texts:
+        return None
     longest = transformer.get("max_seq_length")
     return SentencePooling(kind, "Normalize" in names, longest if isinstance(longest, int) else None)
 
 
+def is_unread_sentence_encoder(folder: Path) -> bool:
+    """True if a folder's files make it a sentence encoder of a form that is not read.
+
+    Raises:
+        ValueError: a file cannot be read; one line with the remedy.
+    """
+    return (folder / MODULES).is_file() and read_pooling(folder) is None
+
+
 def _parts(folder: Path) -> list[tuple[str, str]]:
     """The class and the path of each module, in order; classes outside sentence-transformers keep their full names."""
-    modules = [part for part in _read_json(folder / MODULES, list) or [] if isinstance(part, dict)]
+    modules = [part for part in _read_json(folder / MODULES, list) if isinstance(part, dict)]
     types = [str(part.get("type", "?")) for part in modules]
     names = [word.rpartition(".")[2] if word.startswith("sentence_transformers.") else word for word in types]
     return list(zip(names, (str(part.get("path", "")) for part in modules), strict=True))
@@ -253,7 +227,7 @@ def read_prompts(folder: Path, otherwise: Prompts | None = None) -> Prompts:
     Raises:
         ValueError: the file cannot be read; one line with the remedy.
     """
-    config = _read_json(folder / PROMPTS, dict) or {}
+    config = _read_json(folder / PROMPTS, dict)
     prompts, default = config.get("prompts"), config.get("default_prompt_name")
     texts = prompts.items() if isinstance(prompts, dict) else ()
     named = tuple((name, text) for name, text in texts if isinstance(text, str))
@@ -276,7 +250,7 @@ def read_files(folder: Path, prompts: Prompts) -> dict[str, bytes]:
     if not prompts.named or read_prompts(folder).named:
         return found
     declared = {"prompts": dict(prompts.named), "default_prompt_name": prompts.default or None}
-    known = _read_json(folder / PROMPTS, dict) or {}
+    known = _read_json(folder / PROMPTS, dict)
     return {**found, PROMPTS: json.dumps(known | declared, indent=2).encode()}
 
 
@@ -288,8 +262,8 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _read_json(path: Path, kind: type[Any]) -> Any:
-    """A file's JSON value, checked to be of a type; None if there is no file."""
+    """A file's JSON value, checked to be of a type; an empty one if there is no file."""
     value = read_json(path)
     if value is not None and not isinstance(value, kind):
         raise ValueError(f"{path} is not a sentence-transformers file; copy or download the encoder again.")
-    return value
+    return kind() if value is None else value

@@ -23,23 +23,8 @@ from meltpoint.adapters.data.input_format import Prompts, SentencePooling
 from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, is_worthwhile
 from meltpoint.adapters.encoder import Encoder, LayerGroup
-from meltpoint.adapters.families.huggingface import attention, configuration
-from meltpoint.adapters.families.huggingface.architecture import (
-    UNBOUNDED,
-    find_groups,
-    layer_stack,
-    length_of_change,
-    longest_input,
-    make_dropouts_real,
-    position_padding,
-    positions_after_padding,
-    rows_to_check,
-    window_of,
-)
-from meltpoint.adapters.families.huggingface.configuration import leave_without_labels
-from meltpoint.adapters.families.huggingface.files import fingerprint, locate, weight_files
+from meltpoint.adapters.families.huggingface import architecture, attention, configuration, files, pretrained
 from meltpoint.adapters.families.huggingface.native_head import TransformersHead
-from meltpoint.adapters.families.huggingface.pretrained import quiet, read
 from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact
@@ -78,30 +63,30 @@ class HuggingFaceEncoder(Encoder):
         self.revision = revision
         self.pooling = pooling
         self._sentence_files = sentence_files or {}
-        self.max_pieces = longest_input(model, tokenizer)
+        self.max_pieces = architecture.longest_input(model, tokenizer)
         self.tokenizer = PieceTokenizer(tokenizer, self.max_pieces, _takes_segments(model), prompts)
-        self._position_padding = position_padding(model)
-        self.separate_above = self._own_change = length_of_change(model.config)
-        self._window = window_of(model.config)
-        self.static = self.separate_above >= UNBOUNDED
+        self._position_padding = architecture.position_padding(model)
+        self.separate_above = self._own_change = architecture.length_of_change(model.config)
+        self._window = architecture.window_of(model.config)
+        self.static = self.separate_above >= architecture.UNBOUNDED
         self._dropout: float | None = None
         self._lora: tuple[Any] | None = None  # in a tuple, so that its weights do not count twice
         self._frozen_below: int | None = None
         self.padding_free = self._leaves_out = self._always_masks = False
-        rows = rows_to_check(model, self.tokenizer, tokenizer)
+        rows = architecture.rows_to_check(model, self.tokenizer, tokenizer)
         alone = self._read_plainly(rows)
-        make_dropouts_real(model)
+        architecture.make_dropouts_real(model)
         self.eval()
         if model.is_backend_compatible():
             model.set_attn_implementation(attention.register())
         self._choose_reading(rows, alone)
         with torch.enable_grad():
             states = self(self._batch("a b"))
-        self._group_of = find_groups(model, states)
+        self._group_of = architecture.find_groups(model, states)
         self._take_up_short_cuts()
         if self.padding_free and not self._reads(rows, alone):
             self.padding_free = self._leaves_out = False
-        self._choose_attention(UNBOUNDED)
+        self._choose_attention(architecture.UNBOUNDED)
         sizes = {states.shape[-1] for states in alone[0]}
         self.dim, self._layers = min(sizes), len(alone[0])
         if len(sizes) > 1:
@@ -128,7 +113,7 @@ class HuggingFaceEncoder(Encoder):
 
     def freeze_below(self, layer: int) -> bool:
         """See `Encoder.freeze_below`; the shortcut is compared with the full computation on two rows."""
-        if len(layer_stack(self.model)) != self.layers - 1 or self.separate_above < UNBOUNDED:
+        if len(architecture.layer_stack(self.model)) != self.layers - 1 or self.separate_above < architecture.UNBOUNDED:
             return False
         self.eval()
         batch = self._batch("a b c", "a")
@@ -141,7 +126,7 @@ class HuggingFaceEncoder(Encoder):
 
     def top_from(self, batch: Batch, states: Tensor, layer: int) -> Tensor:
         """`top`, with the layers above `layer` alone; transformers' own code calls them, on the given states."""
-        stack, unpadded = layer_stack(self.model), self._unpadded(batch)
+        stack, unpadded = architecture.layer_stack(self.model), self._unpadded(batch)
         given = states if unpadded is None else unpadded.unpad(states)[None]
         name = next(name for name, module in self.model.named_modules() if module is stack)
         hook = stack[layer].register_forward_pre_hook(lambda _, inputs: (given, *inputs[1:]))
@@ -156,7 +141,8 @@ class HuggingFaceEncoder(Encoder):
         """Set training mode, except for layers that are frozen for good (`freeze_below`)."""
         super().train(mode)
         if mode and self._frozen_below is not None:
-            upper = {id(own) for layer in layer_stack(self.model)[self._frozen_below :] for own in layer.modules()}
+            layers = architecture.layer_stack(self.model)[self._frozen_below :]
+            upper = {id(own) for layer in layers for own in layer.modules()}
             for module in self.modules():
                 module.training = id(module) in upper
         return self
@@ -175,7 +161,7 @@ class HuggingFaceEncoder(Encoder):
     def save_lora(self, folder: Path) -> None:
         """See `Encoder.save_lora`."""
         if self._lora is not None:
-            with quiet():
+            with pretrained.quiet():
                 self._lora[0].save_pretrained(folder)
 
     def _unpadded(self, batch: Batch) -> Unpadded | None:
@@ -194,7 +180,7 @@ class HuggingFaceEncoder(Encoder):
         segments = {} if batch.segments is None else {"token_type_ids": unpadded.unpad(batch.segments)[None]}
         positions = unpadded.positions()
         if self._position_padding is not None:
-            positions = unpadded.unpad(positions_after_padding(batch.pieces, self._position_padding))[None]
+            positions = unpadded.unpad(architecture.positions_after_padding(batch.pieces, self._position_padding))[None]
         more = {"position_ids": positions, UNPADDED: unpadded, **segments}
         if self._window is not None:  # a mask of four dimensions keeps the family from making one of all pieces' pairs
             more["attention_mask"] = unpadded.key_mask()
@@ -242,13 +228,13 @@ class HuggingFaceEncoder(Encoder):
         LoRA's matrices are merged into the weights. The folder names no labels, so that no classification pipeline runs
         on it (`leave_without_labels`).
         """
-        with quiet():
+        with pretrained.quiet():
             model = self.model if self._lora is None else copy.deepcopy(self._lora[0]).merge_and_unload()
             model.save_pretrained(folder)
             self.tokenizer.save(folder)
-        leave_without_labels(folder)
+        configuration.leave_without_labels(folder)
         configuration.write_files(folder, self._sentence_files)
-        for path in weight_files(folder):
+        for path in files.weight_files(folder):
             give_usual_mode(path)
 
     @property
@@ -366,7 +352,7 @@ class HuggingFaceEncoder(Encoder):
     def _can_leave_out(self, batch: Batch, unpadded: Unpadded) -> bool:
         """True if the top layer can be restricted to the first position (`cls_only`)."""
         expected = self.top(batch)[:, 0]
-        top = layer_stack(self.model)[-1]
+        top = architecture.layer_stack(self.model)[-1]
         if not attention.adopt(top):
             return False
         found = self._run_unpadded(batch, replace(unpadded, cls_only=True))[-1]
@@ -392,13 +378,13 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
     Raises:
         ValueError: the files are unavailable, are not the expected ones, or hold no encoder; one line with the remedy.
     """
-    folder, revision = locate(reference)
-    digest = fingerprint(reference, folder)
-    model, tokenizer = read(folder, reference.word, torch.float32)
+    folder, revision = files.locate(reference)
+    digest = files.fingerprint(reference, folder)
+    model, tokenizer = pretrained.read(folder, reference.word, torch.float32)
     pooling = configuration.read_pooling(folder) or reference.pooling
     prompts = configuration.read_prompts(folder, reference.prompts)
-    files = configuration.read_files(folder, prompts)
-    encoder = HuggingFaceEncoder(model, tokenizer, digest, revision, pooling, prompts, files)
+    copied = configuration.read_files(folder, prompts)
+    encoder = HuggingFaceEncoder(model, tokenizer, digest, revision, pooling, prompts, copied)
     encoder.native = TransformersHead(model.config, folder)
     return encoder
 

@@ -9,7 +9,6 @@ import hashlib
 import math
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,15 +17,9 @@ from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 
 from meltpoint.adapters.families.huggingface import configuration
-from meltpoint.adapters.families.huggingface.configuration import (
-    SENTENCE_FILES,
-    TOKENIZER,
-    read_config,
-    read_json,
-    supported_config,
-)
 from meltpoint.adapters.families.reference import EncoderReference
-from meltpoint.tasks.core.files import is_folder, parse_json, parse_yaml, read_bytes
+from meltpoint.adapters.files import file_digest
+from meltpoint.tasks.core.files import is_folder, parse_json, read_bytes
 
 TOKENIZER_FILES = (
     "tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model",
@@ -34,7 +27,7 @@ TOKENIZER_FILES = (
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 BESIDE_WEIGHTS = (
     "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "vocab.txt", "vocab.json", "merges.txt", "*.model", *SENTENCE_FILES,
+    "vocab.txt", "vocab.json", "merges.txt", "*.model", *configuration.SENTENCE_FILES,
 )  # fmt: skip
 """The files that loading reads besides the weights; any of them may affect the states, or a sentence's vector."""
 ADAPTER = "adapter_config.json"
@@ -85,10 +78,10 @@ def check_folder(folder: Path) -> Path:
             f"{folder} holds an adapter ({ADAPTER}), which is not read; merge it into its encoder (peft's "
             "merge_and_unload()), save_pretrained() the result and its tokenizer in a separate folder, and name it."
         )
-    read_config(folder)
+    configuration.read_config(folder)
     weights = weight_files(folder)
     if not weights:
-        supported_config(folder, str(folder))  # a more specific error, for example for an image model
+        configuration.supported_config(folder, str(folder))  # a more specific error, for example for an image model
         raise _no_weights(folder)
     absent = [path.name for path in weights if not path.is_file()]
     if absent:
@@ -96,7 +89,7 @@ def check_folder(folder: Path) -> Path:
     for path in weights:
         _check_whole(path)
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        supported_config(folder, str(folder))
+        configuration.supported_config(folder, str(folder))
         raise ValueError(f"{folder} holds no tokenizer (tokenizer.json); save the encoder's tokenizer there as well.")
     return folder
 
@@ -112,7 +105,7 @@ def check_sizes(folder: Path, word: str) -> None:
         with safe_open(path, "np") as file:
             shapes += [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
     largest = max((size for shape in shapes for size in shape), default=0)
-    for name, value in read_config(folder).items():
+    for name, value in configuration.read_config(folder).items():
         is_count = "layer" in name
         most = largest if name in WIDTHS else AGAIN * (len(shapes) if is_count else max(1024, largest))
         if isinstance(value, int) and (name in WIDTHS or SIZES.search(name)) and value > most:
@@ -152,59 +145,26 @@ def digest_of(files: Sequence[Path]) -> str:
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def file_digest(path: Path) -> str:
-    """sha256 (hex) of a file; computed once per process as long as the file does not change."""
-    return _file_digest(path, path.stat().st_mtime_ns, path.stat().st_size)
-
-
-@lru_cache(maxsize=64)
-def _file_digest(path: Path, modified_ns: int, size_bytes: int) -> str:
-    """sha256 of a file; time and size are part of the cache key, so that a replaced file is hashed again."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def fingerprint(reference: EncoderReference, folder: Path) -> str:
     """sha256 (first 16 hex digits) of the weights, the configuration and the tokenizer, file by file.
 
     Raises:
         ValueError: the weights are not the expected ones.
     """
+    weights = digest_of(weight_files(folder))
+    if reference.sha256 not in (None, weights):
+        raise ValueError(
+            f"{folder} does not hold the weights of '{reference.word}': their sha256 begins {weights[:16]}, not "
+            f"{str(reference.sha256)[:16]}; install or download them again."
+        )
     companions = sorted({path for pattern in BESIDE_WEIGHTS for path in folder.glob(pattern)})
-    parts = [verify(reference, folder), *(f"{path.relative_to(folder)} {file_digest(path)}" for path in companions)]
+    parts = [weights, *(f"{path.relative_to(folder)} {file_digest(path)}" for path in companions)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def verify(reference: EncoderReference, folder: Path) -> str:
-    """Return the digest of a folder's weights, after comparing it with the reference's.
-
-    Raises:
-        ValueError: the weights are not the expected ones.
-    """
-    digest = digest_of(weight_files(folder))
-    if reference.sha256 not in (None, digest):
-        raise ValueError(
-            f"{folder} does not hold the weights of '{reference.word}': their sha256 begins {digest[:16]}, not "
-            f"{str(reference.sha256)[:16]}; install or download them again."
-        )
-    return digest
-
-
-STATE_SIZES = ("hidden_size", "dim", "d_model")
-"""The config.json keys for the size of a hidden state; they differ by model type."""
-
-
-def state_size(folder: Path) -> int:
-    """The size of a hidden state.
-
-    Raises:
-        ValueError: config.json does not name it.
-    """
-    config = read_config(folder)
-    size = next((config[name] for name in STATE_SIZES if isinstance(config.get(name), int)), None)
-    if size is None:
-        raise ValueError(f"{folder / 'config.json'} has no size of a hidden state ({', '.join(STATE_SIZES)}).")
-    return int(size)
+def state_size(folder: Path, word: str) -> int:
+    """The size of a hidden state; transformers knows each model type's name for it."""
+    return int(configuration.supported_config(folder, word).hidden_size)
 
 
 RESERVED_POSITIONS = {
@@ -219,7 +179,7 @@ UNKNOWN_LENGTH = 100_000
 
 def longest_input(folder: Path) -> int | None:
     """The longest input of an encoder in pieces, special tokens included; None if its files do not name it."""
-    config, tokenizer = read_config(folder), read_json(folder / TOKENIZER)
+    config, tokenizer = configuration.read_config(folder), configuration.read_json(folder / configuration.TOKENIZER)
     positions = config.get("max_position_embeddings")
     known = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
     limits = []
@@ -245,27 +205,17 @@ def weights_without_embeddings(folder: Path) -> int:
 
 
 CARD = "README.md"
-LONGEST = 100
-"""The number of characters of a licence to keep; the hub's identifiers have at most 30."""
 
 
 def licence_of(folder: Path) -> str | None:
-    """The licence in a folder's `README.md`: a hub identifier (`apache-2.0`), on one line; None without one."""
+    """The licence in a folder's `README.md`: a hub identifier (`apache-2.0`); None without one."""
+    from huggingface_hub import metadata_load  # slow to import
+
     try:
-        front = parse_yaml(_front_matter(read_bytes(folder / CARD).decode()), yaml.BaseLoader)
+        stated = (metadata_load(folder / CARD) or {}).get("license")
     except (OSError, ValueError, yaml.YAMLError):
         return None
-    stated = front.get("license") if isinstance(front, dict) else None
-    return " ".join(stated.replace("`", "'").split())[:LONGEST] or None if isinstance(stated, str) else None
-
-
-def _front_matter(text: str) -> str:
-    """The YAML between the first two lines of three hyphens; empty if the text does not begin with such a line."""
-    lines = text.lstrip("\ufeff").splitlines()
-    if not lines or lines[0].strip() != "---":
-        return ""
-    ends = [number for number, line in enumerate(lines) if number and line.strip() == "---"]
-    return "\n".join(lines[1 : ends[0]]) if ends else ""
+    return stated if isinstance(stated, str) else None
 
 
 # Only the files that loading needs: a repository may also hold pickles, ONNX and TensorFlow copies of the weights.

@@ -151,7 +151,8 @@ class TransformersHead:
 
     def _make_blank(self, kind: Kind, outputs: int, has_pooler: bool) -> Any:
         config, family = copy.deepcopy(self.config), auto_class(kind)
-        if not has_class(config, kind):
+        mapping = "TOKEN" if kinds.get(kind).labels_words else "SEQUENCE"
+        if type(config) not in getattr(transformers, f"MODEL_FOR_{mapping}_CLASSIFICATION_MAPPING"):
             name = type(config).__name__.removesuffix("Config")
             raise ValueError(f"transformers has no {family.__name__} for {name}; use another head than native.")
         config.num_labels = outputs
@@ -194,16 +195,12 @@ def transformers_head(folder: Path, word: str) -> TransformersHead:
 
 def auto_class(kind: Kind) -> Any:
     """The Auto class of a kind of task."""
-    if kinds.get(kind).labels_words:
-        return transformers.AutoModelForTokenClassification
-    return transformers.AutoModelForSequenceClassification
-
-
-def has_class(config: Any, kind: Kind) -> bool:
-    """True if the Auto class of a kind of task knows a configuration's family."""
-    if kinds.get(kind).labels_words:
-        return type(config) in transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
-    return type(config) in transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+    labels_words = kinds.get(kind).labels_words
+    return (
+        transformers.AutoModelForTokenClassification
+        if labels_words
+        else transformers.AutoModelForSequenceClassification
+    )
 
 
 def output_layer(model: nn.Module) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -23,19 +23,13 @@ from meltpoint.adapters.families.reference import EncoderReference
 AGAIN = "Copy or download the whole folder again."
 
 
+@cache
 def check(folder: Path, word: str) -> None:
-    """Refuse a folder whose model cannot be adapted; it is read once per process unless its files change.
+    """Refuse a folder whose model cannot be adapted; one that can is read once per process.
 
     Raises:
         ValueError: as `read`.
     """
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    _check(folder, word, tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in files))
-
-
-@lru_cache(maxsize=64)
-def _check(folder: Path, word: str, files: tuple[tuple[str, int, int], ...]) -> None:
-    """Read the folder; the files' times and sizes are the cache key."""
     read(folder, word, "auto")  # weights in the file's dtype are memory-mapped, not copied
 
 

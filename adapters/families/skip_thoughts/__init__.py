@@ -9,18 +9,13 @@ end in punctuation, as in SICK.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters.families.reference import EncoderReference, FamilyTraits
-from meltpoint.adapters.families.skip_thoughts.files import (
-    FAMILY,
-    Variant,
-    check_folder,
-    matrix_weights,
-    used_files,
-    vector_size,
-)
+from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families.skip_thoughts.files import FAMILY, Variant, check_folder, sizes, used_files
+from meltpoint.adapters.files import file_digest
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
@@ -28,7 +23,7 @@ if TYPE_CHECKING:
     from meltpoint.adapters.data.input_format import Tokenizer
     from meltpoint.adapters.encoder import Encoder
 
-TRAITS = FamilyTraits(joins_pairs=False, has_words=False, of_transformers=False)
+TRAITS = EncoderReference(f"{FAMILY}:", "", joins_pairs=False, has_words=False)
 """The traits of every Skip-thoughts model, wherever its files are."""
 
 FORMAT = 1
@@ -48,10 +43,7 @@ def reference(source: str, kind: Kind) -> EncoderReference:
             "Skip-thoughts has one vector per sentence and none per word; leave out tasks that label words."
         )
     variant, folder = Variant.parse(source)
-    return EncoderReference(
-        f"{FAMILY}:{check_folder(folder, variant)}#{variant}", str(folder),
-        joins_pairs=TRAITS.joins_pairs, has_words=TRAITS.has_words,
-    )  # fmt: skip
+    return replace(TRAITS, word=f"{FAMILY}:{check_folder(folder, variant)}#{variant}", source=str(folder))
 
 
 def load(reference: EncoderReference) -> Encoder:
@@ -71,8 +63,6 @@ def fingerprint(reference: EncoderReference) -> str:
     Raises:
         ValueError: a file is missing.
     """
-    from meltpoint.adapters.families.huggingface.files import file_digest
-
     variant = _variant(reference)
     folder = check_folder(Path(reference.source), variant)
     digests = [file_digest(path) for path in used_files(folder, variant)]
@@ -81,26 +71,19 @@ def fingerprint(reference: EncoderReference) -> str:
 
 def weights_without_embeddings(reference: EncoderReference) -> int:
     """The number of weights that a forward pass multiplies a word vector by."""
-    return matrix_weights(Path(reference.source), _variant(reference))
+    return sizes(Path(reference.source), _variant(reference))[1]
 
 
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:
     """A tokenizer with an empty dictionary, for counting words."""
-    from meltpoint.adapters.families.skip_thoughts.tables import END, UNKNOWN, SkipThoughtsTokenizer
+    from meltpoint.adapters.families.skip_thoughts.encoder import END, UNKNOWN, SkipThoughtsTokenizer
 
     return SkipThoughtsTokenizer((UNKNOWN, END), _variant(reference).eos)
 
 
-def longest_input(reference: EncoderReference) -> int:
-    """The longest text in words, larger than any setting's `max_pieces`."""
-    from meltpoint.adapters.families.skip_thoughts.tables import UNBOUNDED  # imports torch
-
-    return UNBOUNDED
-
-
 def state_size(reference: EncoderReference) -> int:
     """The size of a vector."""
-    return vector_size(Path(reference.source), _variant(reference))
+    return sizes(Path(reference.source), _variant(reference))[0]
 
 
 def _variant(reference: EncoderReference) -> Variant:

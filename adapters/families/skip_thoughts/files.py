@@ -7,10 +7,10 @@ arrays already give the sizes in them.
 
 from __future__ import annotations
 
-import math
 import zipfile
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -93,20 +93,10 @@ def check_folder(folder: Path, variant: Variant) -> Path:
         raise ValueError(
             f"There is no folder {folder}; name the folder of the published files, as in skipthoughts:FOLDER."
         )
-    for path in used_files(folder, variant):
-        if path.is_file():
-            continue
-        if path.with_name(f"{path.name}.pkl").is_file():
-            raise ValueError(
-                f"{folder} holds no {path.name}, only {path.name}.pkl, a pickle, which is never read; {ORIGIN}."
-            )
-        other = "".join(f", or use #{name}" for name in ("uni", "bi") if _has_all(folder, Variant(name, variant.eos)))
-        raise ValueError(f"{folder} holds no {path.name}; {ORIGIN}{other}.")
+    absent = [path.name for path in used_files(folder, variant) if not path.is_file()]
+    if absent:
+        raise ValueError(f"{folder} holds no {absent[0]}; {ORIGIN}.")
     return folder
-
-
-def _has_all(folder: Path, variant: Variant) -> bool:
-    return all(path.is_file() for path in used_files(folder, variant))
 
 
 def read_directions(folder: Path, model: str) -> list[dict[str, Array]]:
@@ -154,40 +144,13 @@ def _direction(archive: np.lib.npyio.NpzFile, prefix: str, path: Path) -> dict[s
     return arrays
 
 
-def matrix_weights(folder: Path, variant: Variant) -> int:
-    """The number of elements of all matrices of a variant's GRUs, from the archives' headers.
+@lru_cache
+def sizes(folder: Path, variant: Variant) -> tuple[int, int]:
+    """The size of a variant's vectors, and the number of elements of all matrices of its GRUs.
 
     Raises:
         ValueError: an archive cannot be read.
     """
-    return sum(
-        math.prod(shape)
-        for model in variant.models
-        for name, shape in _shapes(folder / PARAMETERS[model]).items()
-        if name in {f"{prefix}_{array}" for prefix in DIRECTIONS[model] for array in NAMES} and len(shape) > 1
-    )
-
-
-def vector_size(folder: Path, variant: Variant) -> int:
-    """The size of a variant's vectors: the total number of units of all its directions.
-
-    Raises:
-        ValueError: an archive cannot be read.
-    """
-    units = {f"{prefix}_bx" for model in variant.models for prefix in DIRECTIONS[model]}
-    shapes = [_shapes(folder / PARAMETERS[model]) for model in variant.models]
-    return sum(shape[0] for archive in shapes for name, shape in archive.items() if name in units)
-
-
-def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Array name → shape, without reading the arrays."""
-    shapes = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as file:
-                    reader = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
-                    shapes[name.removesuffix(".npy")] = reader[np.lib.format.read_magic(file)[0]](file)[0]
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as NumPy's .npz; {ORIGIN}.") from error
-    return shapes
+    grus = [gru for model in variant.models for gru in read_directions(folder, model)]
+    weights = sum(array.size for gru in grus for array in gru.values() if array.ndim > 1)
+    return sum(len(gru["bx"]) for gru in grus), weights
