@@ -15,13 +15,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, FiniteFloat
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
 from meltpoint.adapters import encoders, heads
@@ -41,11 +41,16 @@ from meltpoint.tasks.core.task import Example, Task
 CPU = torch.device("cpu")
 FACTS, HEAD, ENCODER, ADAPTER = "meltpoint.json", "head.safetensors", "encoder", "adapter"
 
+NO_FIT = (
+    "this model is already trained, and fitting means a whole search; to cross-validate, run mp.tune on each fold's "
+    "training part, and score its best_model() on the rest."
+)
+
 Text = str | tuple[str, str] | Sequence[str]
 """A sentence, a pair (a tuple), or the words of a sentence (a list), depending on the task's kind."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class ExportedModel:
     """A finalist loaded for prediction.
 
@@ -67,10 +72,23 @@ class ExportedModel:
     facts: Mapping[str, Any]
     device: torch.device = CPU
 
+    def __repr__(self) -> str:
+        """The cell and the labels; without the layers."""
+        labels = ", ".join(self.task.labels[:10]) + (", …" if len(self.task.labels) > 10 else "")
+        return (
+            f"ExportedModel({self.facts['encoder_family']}, {self.facts['mode']}, {self.facts['head']}, "
+            f"{self.task.name}: {labels or self.task.of_kind.words}; on {self.device})"
+        )
+
     @property
     def classes_(self) -> NDArray[Any]:
         """The labels' names, in the order of `predict_proba`'s columns; scikit-learn's name for them."""
         return np.array(self.task.labels)
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """True if it classifies texts."""
+        return self.task.of_kind.gives_probabilities
 
     def predict(self, texts: Sequence[Text], probabilities: bool = False) -> list[Any]:
         """Predict for each text a label name, a list of label names, a score, or a list of one label name per word.
@@ -98,13 +116,38 @@ class ExportedModel:
         """
         return self.predict_both(texts)[1]
 
+    def score(self, texts: Sequence[Text], labels: Sequence[str]) -> float:
+        """The share of texts whose label is predicted.
+
+        Raises:
+            ValueError: as `predict`; also another number of labels, or a model that does not give each text one label.
+        """
+        if not (self.task.of_kind.has_distribution or self.task.of_kind.target == "grade"):
+            raise ValueError(f"score needs a model that gives each text one label, not {self.task.of_kind.words}.")
+        if len(texts) != len(labels):
+            raise ValueError(f"score needs one label per text, not {len(labels)} labels for {len(texts)} texts.")
+        pairs = zip(self.predict(texts), labels, strict=True)
+        return float(np.mean([found == str(label) for found, label in pairs]))
+
+    def fit(self, texts: Sequence[Text], labels: Sequence[str]) -> NoReturn:
+        """Refuse to train; training is a search.
+
+        Raises:
+            TypeError: always, with the alternative.
+        """
+        raise TypeError(NO_FIT)
+
+    def __sklearn_tags__(self) -> NoReturn:
+        """Refuse `cross_val_score` and similar functions, which call this before training; the error is `fit`'s."""
+        raise TypeError(NO_FIT)
+
     def predict_both(self, texts: Sequence[Text]) -> tuple[list[Any], NDArray[np.float64]]:
         """The results of `predict` and of `predict_proba`, from one pass.
 
         Raises:
             ValueError: as `predict_proba`.
         """
-        if not self.task.of_kind.gives_probabilities:
+        if not self.gives_probabilities:
             raise ValueError(f"a model for {self.task.of_kind.words} gives no probabilities; use predict.")
         result = self._evaluate(texts)
         shares = np.array(result.probabilities, dtype=np.float64).reshape(len(texts), len(self.task.labels))
@@ -178,8 +221,8 @@ def load_folder(folder: str | Path, device: str = "cpu") -> ExportedModel:
     try:
         stored = _Stored.model_validate(parse_json(read_bytes(path / FACTS)))
         weights = load_file(path / HEAD)
+        _check(stored, path / HEAD)
         mode, head = stored.mode, stored.head
-        joint_pairs = heads.get(head, stored.kind).joint_pairs
         task = Task(  # enough for predictions, without data
             name=stored.task, kind=stored.kind, metric=stored.metric, folder="", readers={}, labels=stored.labels,
             label_range=stored.label_range, conll_columns=stored.conll_columns,
@@ -198,7 +241,7 @@ def load_folder(folder: str | Path, device: str = "cpu") -> ExportedModel:
         raise ValueError(f"{path / HEAD} does not hold the weights of a {head} head for {task.name}; export it again.")
     model.load_state_dict(weights, strict=False)  # the encoder's weights are already loaded
     limit = min(int(setting["max_pieces"]), encoder.max_pieces)
-    input_format = input_format_of(setting, joint_pairs)
+    input_format = input_format_of(setting, heads.get(head).joint_pairs)
     facts = stored.model_dump(mode="json")
     return ExportedModel(model.eval().to(place), task, precision, limit, input_format, facts, place)
 
@@ -211,6 +254,21 @@ def _device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
         raise ValueError(f"device {name!r} is not available here; write cpu, or see `meltpoint doctor`.")
     return device
+
+
+def _check(stored: _Stored, weights: Path) -> None:
+    """Refuse facts that belong to other weights, or that contradict one another.
+
+    Raises:
+        ValueError: another kind, head or mode than the weights were saved with, or a head of another kind.
+    """
+    with safe_open(weights, "pt") as file:
+        saved = file.metadata() or {}  # None in folders of older versions
+    for name, value in saved.items():
+        if (stated := getattr(stored, name, value)) != value:
+            raise ValueError(f"its {name} is {stated}, but its weights are of {value}")
+    if stored.kind not in heads.get(stored.head).kinds:
+        raise ValueError(f"its head, {stored.head}, does not serve {kinds.get(stored.kind).words}")
 
 
 class _Stored(BaseModel):

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from typing import Any
 import pandas
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from sklearn.metrics import accuracy_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from meltpoint.adapters import exported_model, heads, modes
 from meltpoint.adapters.data.tokenising import encode_split
@@ -115,15 +119,24 @@ def test_the_loaded_weights_are_the_saved_ones_bit_for_bit(saved: dict[Kind, Sav
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in ours.items())
 
 
-@pytest.mark.parametrize("change", [{"kind": "none"}, {"head": "none"}, {"mode": "none"}, {"labels": 3}], ids=str)
+@pytest.mark.parametrize("is_old", [False, True], ids=["today's", "of an older version"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_folder_whose_facts_were_changed_is_one_line(
-    saved: dict[Kind, Saved], change: dict[str, Any], tmp_path: Path
+    saved: dict[Kind, Saved], kind: Kind, is_old: bool, tmp_path: Path
 ):
-    folder = shutil.copytree(saved["sentence_classification"].folder, tmp_path / "copy")
+    folder = shutil.copytree(saved[kind].folder, tmp_path / "copy")
     facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-    (folder / FACTS).write_text(json.dumps(facts | change), encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"^{re.escape(str(folder))}[^\n]*$"):
-        load_folder(folder)
+    if is_old:
+        save_file(load_file(folder / HEAD), folder / HEAD)  # it told nothing of its kind
+    others = [{"kind": other} for other in (*KINDS, "none") if other != kind]
+    for change in (*others, {"head": "none"}, {"mode": "none"}, {"labels": 3}):
+        (folder / FACTS).write_text(json.dumps(facts | change), encoding="utf-8")
+        if is_old and set(change) == {"kind"}:
+            with suppress(ValueError):
+                load_folder(folder)
+        else:
+            with pytest.raises(ValueError, match=rf"^{re.escape(str(folder))}[^\n]*$"):
+                load_folder(folder)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -218,6 +231,21 @@ def test_a_table_instead_of_a_list_is_refused(saved: dict[Kind, Saved], texts: A
         load_folder(saved["sentence_classification"].folder).predict(texts)
 
 
+@pytest.mark.parametrize(
+    "train", [cross_val_score, lambda model, texts, labels: GridSearchCV(model, {}).fit(texts, labels)],
+    ids=["cross_val_score", "GridSearchCV"],
+)  # fmt: skip
+def test_scikit_learn_cannot_train_it_and_the_one_line_says_why_and_what_instead(
+    saved: dict[Kind, Saved], train: Callable[..., Any]
+):
+    own = saved["sentence_classification"]
+    with pytest.raises(
+        TypeError, match=r"^this model is already trained.*a whole search; to cross-validate, run mp\.tune on"
+    ):
+        train(load_folder(own.folder), own.texts, own.here)
+    assert accuracy_score(own.here, load_folder(own.folder).predict(own.texts)) == 1.0
+
+
 def test_what_is_no_folder_is_refused(tmp_path: Path):
     with pytest.raises(ValueError, match=r"nowhere is not an exported model .* `meltpoint export NAME --model`\.$"):
         load_folder(tmp_path / "nowhere")
@@ -245,7 +273,7 @@ def test_a_broken_file_is_refused_in_one_line(saved: dict[Kind, Saved], tmp_path
 def test_the_weights_of_another_head_are_refused_and_never_left_random(saved: dict[Kind, Saved], tmp_path: Path):
     mixed = shutil.copytree(saved["sentence_classification"].folder, tmp_path / "mixed")
     shutil.copy(saved["pair_classification"].folder / HEAD, mixed / HEAD)
-    with pytest.raises(ValueError, match=r"does not hold the weights of a "):
+    with pytest.raises(ValueError, match=r"is not an exported model .*, but its weights are of "):
         load_folder(mixed)
 
 

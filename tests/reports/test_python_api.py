@@ -318,5 +318,6 @@ def test_a_frame_is_tuned_to_a_model_that_predicts_and_the_same_call_resumes(tmp
     assert set(model.classes_) == {"bad", "good"}
     assert set(model.predict(["the film was great ."])) <= {"bad", "good"}
     assert model.predict_proba(["the film was great ."]).shape == (1, 2)
+    assert 0 <= model.score(frame.text.tolist(), frame.label.tolist()) <= 1
     assert str(found.recommendation).startswith("Freeze it: ❄ ")
     assert len(meltpoint.tune(frame, **asked).trials) == len(found.trials)
