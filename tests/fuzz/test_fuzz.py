@@ -27,11 +27,10 @@ from meltpoint.sweeps.search.closing import ClosingLogs, closing_of, opened_tria
 from meltpoint.sweeps.storage.files import sweep_folder
 from meltpoint.sweeps.worker.recorded import checked_provenance
 from meltpoint.tasks.core import files
-from meltpoint.tasks.core.readers import read_lines
+from meltpoint.tasks.core.readers import data_bytes, read_lines
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.streams import parquet_rows, stream_table
 from meltpoint.tasks.core.user_task import read_task_file
-from meltpoint.tasks.inspection.splits import places_of
 from meltpoint.tests.fuzz import batch, watch
 from meltpoint.tests.fuzz.ledgers import rng_of
 from meltpoint.tests.fuzz.mutations import bomb
@@ -143,7 +142,7 @@ READERS = {
     "yaml": documents.read, "txt": read_lines, "csv.gz": read_lines, "zip": read_lines,
     "csv": lambda path: list(stream_table(path, ("a",), header=False)),
     "parquet": lambda path: list(parquet_rows(path, None)),
-    "tsv": lambda path: list(read_pieces(path, 10)), "jsonl": lambda path: places_of([path]),
+    "tsv": lambda path: list(read_pieces(path, 10)), "jsonl": data_bytes,
     "json": files.read_bytes,
 }  # fmt: skip
 """Ending of a file's name → one of the functions that read such files."""
@@ -155,8 +154,6 @@ READERS = {
 def test_what_is_no_regular_file_is_named_at_once_and_never_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ending: str
 ) -> None:
-    if (kind, ending) == ("folder", "jsonl"):
-        pytest.skip("new-task reads folders")
     path = tmp_path / f"it.{ending}"
     if kind == "pipe":
         os.mkfifo(path)

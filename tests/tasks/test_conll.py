@@ -309,9 +309,8 @@ def test_new_task_takes_tags_without_prefixes_for_classes_of_words(tmp_path, nam
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("train.tsv", "text\tlabel\na fine film\tgood\n\na dull one\tbad\nso so\tbad\n"),
-        ("train.csv", "text,label\na fine film,good\na dull one,bad\na meal,bad\n"),
-        ("train.txt", "good a fine film\nbad a dull one\nbad so\n\ngood very well\n"),
+        ("train.tsv", "text\tlabel\na fine film\tgood\na dull one\tbad\nso so\tbad\n"),
+        ("train.csv", "text,label\na fine film,good\n\na dull one,bad\na meal,bad\n"),
     ],
 )
 def test_new_task_takes_no_table_for_words(tmp_path, name, text):
