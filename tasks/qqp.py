@@ -28,11 +28,10 @@ def _label(record: Record, column: str) -> int:
 
 def _read(folder: Path, name: str) -> list[Example]:
     records = read_table(folder / name, ["id", "question1", "question2", "is_duplicate"], header=True, broken_rows=True)
-    texts = [(record.cell("question1").strip(" "), record.cell("question2").strip(" ")) for record in records]
     return [
         Example(record.cell("id"), pair, label=_label(record, "is_duplicate"))
-        for record, pair in zip(records, texts, strict=True)
-        if all(pair)
+        for record in records
+        if all(pair := (record.cell("question1").strip(" "), record.cell("question2").strip(" ")))
     ]
 
 

@@ -18,9 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.readers import Record
+from meltpoint.tasks.core.readers import Record, read_table
 from meltpoint.tasks.core.sources import HubRow
-from meltpoint.tasks.core.streams import stream_table
 from meltpoint.tasks.core.task import SPLITS, Example, HubSource, Split, Task
 
 # In the order of the release's `classes.txt`.
@@ -85,7 +84,8 @@ SAMPLE = Release("sample_2class_train.csv", "sample_2class_test.csv", ("text", "
 def _read(folder: Path, release: Release, labels: Sequence[str], split: Split) -> list[Example]:
     path = folder / (release.test if split == "test" else release.train)
     seen, examples = set(), []
-    for position, record in enumerate(stream_table(path, release.columns, header=False)):
+    records = read_table(path, release.columns, header=False, separator=",", quoted=True)
+    for position, record in enumerate(records):
         name, text = release.parse(record)
         seen.add(name)
         example = _example(position, name, text, labels)

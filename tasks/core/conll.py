@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.files import LONGEST_LINE
-from meltpoint.tasks.core.readers import read_text
+from meltpoint.tasks.core.readers import read_text, with_line_feeds
 from meltpoint.tasks.core.task import Example, ReadExamples
 from meltpoint.tasks.core.wording import some
 
@@ -184,7 +183,7 @@ def read_columns(path: Path, layout: ConllLayout) -> ColumnFile:
     Raises:
         ValueError: a line with other columns than the rest, an ambiguous line, or a file without sentences.
     """
-    read = split_columns(path, read_text(path, encoding=layout.encoding))
+    read = split_columns(path, read_text(path, layout.encoding))
     if layout.word != 0:
         read = _without_nodes(path, read)
     elif is_numbered(read.sentences):
@@ -242,11 +241,8 @@ def split_columns(path: Path, text: str) -> ColumnFile:
 
 def _lines(path: Path, text: str) -> list[str]:
     r"""The lines, ended by `\n`, `\r\n`, or, in a file without these, by `\r`."""
-    text = text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
+    text = with_line_feeds(text).replace("\r\n", "\n")
     lines = text.removesuffix("\n").split("\n")
-    long = next((number for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE), None)
-    if long is not None:
-        raise ValueError(f"{path}, line {long}: more than {LONGEST_LINE} characters. Shorten it or remove it.")
     for odd in _LINE_ENDS.finditer(text):
         number = text.count("\n", 0, odd.start()) + 1
         if not lines[number - 1].isspace():

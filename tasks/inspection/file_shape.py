@@ -10,9 +10,9 @@ from pathlib import Path
 
 from meltpoint.tasks.core.conll import SUFFIXES
 from meltpoint.tasks.core.files import without_suffix
-from meltpoint.tasks.core.readers import csv_rows, data_bytes, records, text_of, with_line_feeds
+from meltpoint.tasks.core.parquet_files import Row, parquet_rows
+from meltpoint.tasks.core.readers import csv_rows, data_bytes, is_in_quotes, records, text_of, with_line_feeds
 from meltpoint.tasks.core.rows import json_rows
-from meltpoint.tasks.core.streams import Row, is_in_quotes, parquet_rows
 from meltpoint.tasks.inspection.roles import Roles
 from meltpoint.tasks.inspection.text_shape import (
     TableShape,

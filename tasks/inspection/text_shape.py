@@ -17,7 +17,7 @@ from statistics import mode
 from typing import TypeVar
 
 from meltpoint.tasks.core.conll import Sentence, TagScheme, is_numbered, split_columns
-from meltpoint.tasks.core.streams import is_in_quotes
+from meltpoint.tasks.core.readers import is_in_quotes
 from meltpoint.tasks.core.task import Kind
 
 LABEL_NAMES = (
