@@ -163,16 +163,27 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def check_keys(node: yaml.MappingNode) -> None:
+    """Refuse a mapping with a key twice, or with one that is no string.
+
+    Raises:
+        yaml.YAMLError: with the position of the key.
+    """
+    seen: set[str] = set()
+    for key, _ in node.value:
+        fault = "a key must be a string" if key.tag != "tag:yaml.org,2002:str" else ""
+        fault = fault or (f"'{key.value}' is given twice" if key.value in seen else "")
+        if fault:
+            raise yaml.constructor.ConstructorError(None, None, fault, key.start_mark)
+        seen.add(key.value)
+
+
 class TextLoader(yaml.BaseLoader):
     """A YAML loader that keeps every scalar as text (`labels: [no, yes]` are names) and refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping of a node, without duplicate keys."""
-        seen = set[str]()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
-            seen.add(key.value)
+        check_keys(node)
         return dict(super().construct_mapping(node, deep))
 
 

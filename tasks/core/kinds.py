@@ -111,49 +111,29 @@ BUILT_IN: dict[str, TaskKind] = {
     kind.name: kind
     for kind in (
         # Emotions, topics, toxicity.
-        TaskKind(
-            "multi_label_classification",
-            "sentence",
-            "labels",
-            ("micro_f1", "macro_f1", "average_precision", "subset_accuracy"),
-            "any number of labels of one text",
-        ),
+        TaskKind("multi_label_classification", "sentence", "labels",
+                 ("micro_f1", "macro_f1", "average_precision", "subset_accuracy"), "any number of labels of one text"),
         # Stars, grades, levels of difficulty.
-        TaskKind(
-            "ordinal_classification",
-            "sentence",
-            "grade",
-            ("quadratic_kappa", "accuracy", "mae", "spearman", "macro_f1"),
-            "one of several ordered classes of one text",
-        ),
+        TaskKind("ordinal_classification", "sentence", "grade",
+                 ("quadratic_kappa", "accuracy", "mae", "spearman", "macro_f1"),
+                 "one of several ordered classes of one text"),
         # Entailment, paraphrase.
         TaskKind("pair_classification", "pair", "label", ("accuracy", "f1", "macro_f1"), "one class of two texts"),
         # Similarity, relatedness.
         TaskKind("pair_regression", "pair", "score", ("pearson", "spearman"), "one number, in a range, of two texts"),
         # Sentiment, topics, acceptability.
-        TaskKind(
-            "sentence_classification", "sentence", "label", ("accuracy", "f1", "macro_f1"), "one class of one text"
-        ),
+        TaskKind("sentence_classification", "sentence", "label", ("accuracy", "f1", "macro_f1"),
+                 "one class of one text"),
         # Politeness, readability, a price.
-        TaskKind(
-            "sentence_regression",
-            "sentence",
-            "score",
-            ("pearson", "spearman", "mse", "mae"),
-            "one number, in a range, of one text",
-        ),
+        TaskKind("sentence_regression", "sentence", "score", ("pearson", "spearman", "mse", "mae"),
+                 "one number, in a range, of one text"),
         # Named entities and other spans, in IOB2.
-        TaskKind(
-            "sequence_labelling",
-            "words",
-            "tags",
-            ("span_f1", "span_precision", "span_recall", "word_accuracy"),
-            "spans of a sentence, as a tag for each word",
-        ),
+        TaskKind("sequence_labelling", "words", "tags", ("span_f1", "span_precision", "span_recall", "word_accuracy"),
+                 "spans of a sentence, as a tag for each word"),
         # Parts of speech, morphology, languages of words: classes that do not form spans.
         TaskKind("word_tagging", "words", "classes", ("word_accuracy",), "a class for each word of a sentence"),
     )
-}
+}  # fmt: skip
 
 
 def names() -> tuple[str, ...]:
