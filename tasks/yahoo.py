@@ -28,8 +28,7 @@ CLASSES = (
     "business_finance", "entertainment_music", "family_relationships", "politics_government",
 )  # fmt: skip
 
-PLACES = {name: place for place, name in enumerate(CLASSES)}
-NUMBERS = {str(place + 1): place for place in range(len(CLASSES))}
+NUMBERS = tuple(str(place + 1) for place in range(len(CLASSES)))
 
 
 def _original(record: Record) -> tuple[str, str]:
@@ -41,7 +40,7 @@ def _original(record: Record) -> tuple[str, str]:
 
 
 def _sampled(record: Record) -> tuple[str, str]:
-    return CLASSES[record.label("label", PLACES)], record.text("text")
+    return CLASSES[record.label("label", CLASSES)], record.text("text")
 
 
 def _joined(parts: Iterable[str]) -> str:
@@ -156,11 +155,7 @@ def variant(chosen: Sequence[str]) -> Task:
     Raises:
         ValueError: an unknown class (close matches are listed), a class named twice, or fewer than two classes.
     """
-    for name in chosen:
-        if name not in CLASSES:
-            raise registry.unknown(name, "class of yahoo", CLASSES)
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(f"yahoo:{'+'.join(chosen)} names a class twice; name each once.")
+    registry.check_parts("yahoo", chosen, CLASSES, "class")
     if len(chosen) < 2:
         raise ValueError(f"yahoo:{chosen[0]} is one class; name two or more, such as yahoo:sports+health.")
     return _task(tuple(name for name in CLASSES if name in chosen))

@@ -7,13 +7,14 @@ import csv
 import io
 import math
 from codecs import BOM_UTF8
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.files import exists, opened
+from meltpoint.tasks.core.task import Example, Label
 from meltpoint.tasks.core.wording import some
 
 
@@ -180,17 +181,16 @@ class Record:
             raise self.problem(column, "the text is empty. Fill it in or remove the row.")
         return text
 
-    def label(self, column: str, labels: Mapping[str, int]) -> int:
-        """The class id of the cell's label.
+    def label(self, column: str, labels: Mapping[str, int] | Sequence[str]) -> int:
+        """The class id of the cell's label, by label → id or labels in the order of their ids.
 
         Raises:
             ValueError: an unknown label; the known ones are listed.
         """
-        label = labels.get(self.cell(column))
-        if label is None:
-            unknown = registry.unknown(self.cell(column), "label", labels)
-            raise self.problem(column, f"{unknown} Correct the file.")
-        return label
+        cell = self.cell(column)
+        if cell not in labels:
+            raise self.problem(column, f"{registry.unknown(cell, 'label', labels)} Correct the file.")
+        return labels[cell] if isinstance(labels, Mapping) else labels.index(cell)
 
     def score(self, column: str, label_range: tuple[float, float]) -> float:
         """The cell as a number within a range.
@@ -211,6 +211,28 @@ class Record:
             ends = f"{shown(low)} to {shown(high)}"
             raise self.problem(column, f"the score {self.cell(column)} is outside {ends}. Correct it or the range.")
         return score
+
+
+def examples_of(
+    records: Iterable[Record], texts: Sequence[str], label: Callable[[Record], Label] = lambda record: None, *,
+    id: Sequence[str] = (), group: str = "",
+) -> list[Example]:  # fmt: skip
+    """The examples of a table.
+
+    Args:
+        records: its rows.
+        texts: the columns of the texts.
+        label: a row's label; by default it is hidden.
+        id: the columns of the id, which are joined by `-`; by default it is the row's index.
+        group: the column of the group, or "".
+    """
+    return [
+        Example(
+            "-".join(map(record.cell, id)) if id else str(position), tuple(map(record.text, texts)),
+            label=label(record), group=record.cell(group) if group else "",
+        )
+        for position, record in enumerate(records)
+    ]  # fmt: skip
 
 
 def shown(number: float) -> str:

@@ -111,45 +111,21 @@ def class_id(value: object, names: Sequence[str], labels: Sequence[str]) -> int 
 
 
 def text_row(
-    row: HubRow,
-    position: int,
-    names: tuple[str, ...],
-    *,
-    texts: Sequence[str],
-    labels: Sequence[str],
-    label: str = "label",
-    id_column: str | None = None,
-    group: str | None = None,
-) -> Example:
-    """Convert a row with one or two texts and a class label (see `class_id`)."""
+    row: HubRow, position: int, names: tuple[str, ...], *,
+    texts: Sequence[str], labels: Sequence[str] = (), label: str = "label", scale: float = 1.0,
+    id_column: str | None = None, group: str | None = None,
+) -> Example:  # fmt: skip
+    """Convert a row with one or two texts and a class (see `class_id`) or, without `labels`, a score times `scale`."""
     return Example(
         id=str(row[id_column]) if id_column else str(position),
         texts=tuple(str(row[column]).strip(" ") for column in texts),
-        label=class_id(row[label], names, labels),
+        label=class_id(row[label], names, labels) if labels else _scaled(cast(float | None, row[label]), scale),
         group=str(row[group]) if group else "",
     )
 
 
-def score_row(
-    row: HubRow,
-    position: int,
-    names: tuple[str, ...],
-    *,
-    texts: Sequence[str],
-    score: str,
-    scale: float = 1.0,
-    id_column: str | None = None,
-) -> Example:
-    """Convert a row with two texts and a score, which is multiplied by `scale`; -1 (a hidden score) gives None."""
-    return Example(
-        id=str(row[id_column]) if id_column else str(position),
-        texts=tuple(str(row[column]).strip(" ") for column in texts),
-        label=_scaled(cast(float | None, row[score]), scale),
-    )
-
-
 def _scaled(score: float | None, scale: float) -> Label:
-    if score is None or score < 0 or math.isnan(score):
+    if score is None or score < 0 or math.isnan(score):  # -1 is a hidden score
         return None
     # 6 decimals remove the rounding errors of scaling and of scores stored as float32.
     return round(score * scale, 6)

@@ -25,6 +25,7 @@ from meltpoint.tasks.inspection.text_shape import (
 MOST_ROWS = 20_000
 """The rows of a parquet file that a sample is taken from."""
 
+
 @dataclass(frozen=True)
 class FileShape:
     """The shape of one file.
