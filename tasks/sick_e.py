@@ -13,6 +13,8 @@ from meltpoint.tasks.core.readers import Record, examples_of, read_table
 from meltpoint.tasks.core.task import Example, Label, PinnedFiles, Split, Task
 
 LABELS = ("entailment", "neutral", "contradiction")
+WRITTEN = ("ENTAILMENT", "NEUTRAL", "CONTRADICTION")
+"""The labels as the files spell them."""
 
 FILES: dict[Split, tuple[str, ...]] = {
     "train": ("SICK_train.txt",),
@@ -40,7 +42,7 @@ def read_sick(folder: Path, split: Split, label: Callable[[Record], Label]) -> l
 
 
 def _entailment(record: Record) -> Label:
-    return record.label("entailment_judgment", [label.upper() for label in LABELS])
+    return record.label("entailment_judgment", WRITTEN)
 
 
 TASK = Task(

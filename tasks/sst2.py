@@ -116,6 +116,7 @@ def _read(folder: Path, name: str) -> list[Example]:
 
 
 FILES: Mapping[Split, str] = {"train": "stsa.binary.train", "dev": "stsa.binary.dev", "test": "stsa.binary.test"}
+READERS = {split: partial(_read, name=name) for split, name in FILES.items()}
 # The files of Kim 2014. The hub's copies with test labels are made from them; GLUE and stanfordnlp/sst2 hide their test
 # labels.
 PINNED = PinnedFiles(
@@ -132,7 +133,7 @@ TASK = Task(
     kind="sentence_classification",
     metric="accuracy",
     folder="sst2",
-    readers={split: partial(_read, name=name) for split, name in FILES.items()},
+    readers=READERS,
     files={split: (name,) for split, name in FILES.items()},
     labels=LABELS,
     pinned=PINNED,

@@ -20,7 +20,7 @@ def _read(folder: Path) -> list[Example]:
 TASK = replace(
     sst2.TASK,
     name="sst2_phrases",
-    readers={**sst2.TASK.readers, "train": _read},
+    readers={**sst2.READERS, "train": _read},
     files={**sst2.TASK.files, "train": ("glue/train.tsv",)},
     hub=glue("sst2", partial(text_row, texts=("sentence",), labels=sst2.LABELS, id_column="idx"), {"train": "train"}),
     description="sentiment of film reviews, trained on GLUE's 67 349 phrases",
