@@ -40,22 +40,25 @@ class EarlyStopping:
         return {name: value for name, value in asdict(self).items() if name != unused}
 
 
-def parse_stopping(entry: object) -> EarlyStopping | None:
+def parse_stopping(entry: object, where: str) -> EarlyStopping | None:
     """Parse early stopping from YAML; null switches it off.
 
     Raises:
-        ValueError: an unknown key, or a number outside its limits; the caller adds the file to the message.
+        ValueError: an unknown key, or a number outside its limits.
     """
     if entry is None:
         return None
     if not isinstance(entry, Mapping):
-        raise ValueError(f"early_stopping is {entry!r}; write {{grace_epochs: 1, reduction_factor: 3}}.")
+        raise ValueError(f"{where}: early_stopping is {entry!r}; write {{grace_epochs: 1, reduction_factor: 3}}.")
     for key in entry:
         if key not in STOPPING:
-            raise ValueError(f"early_stopping: {unknown(key, 'key', STOPPING)}")
+            raise ValueError(f"{where}: early_stopping: {unknown(key, 'key', STOPPING)}")
     if {"grace_epochs", "grace_fraction"} <= entry.keys():
-        raise ValueError("early_stopping has both grace_epochs and grace_fraction; leave one out.")
-    checked: dict[str, Any] = {key: STOPPING[key].check(value) for key, value in entry.items()}
+        raise ValueError(f"{where}: early_stopping has both grace_epochs and grace_fraction; leave one out.")
+    try:
+        checked: dict[str, Any] = {key: STOPPING[key].check(value) for key, value in entry.items()}
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     return EarlyStopping(**checked)
 
 
@@ -216,10 +219,7 @@ def stopping(
     Raises:
         ValueError: the entry is malformed, or the space rules early stopping out.
     """
-    try:
-        rule = parse_stopping(entry)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+    rule = parse_stopping(entry, where)
     reason = reason_against(rule, parameters, allowed) if rule is not None else None
     if reason is not None:
         raise ValueError(

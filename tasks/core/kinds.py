@@ -73,11 +73,6 @@ class TaskKind:
         return self.target == "score"
 
     @property
-    def has_distribution(self) -> bool:
-        """True if a model gives a distribution over labels and predicts the likeliest one."""
-        return self.target == "label"
-
-    @property
     def has_labels(self) -> bool:
         """True if an example may have any number of labels: 0 or 1 for each."""
         return self.target == "labels"
@@ -86,11 +81,6 @@ class TaskKind:
     def gives_probabilities(self) -> bool:
         """True if a model gives a probability of each label."""
         return self.target in ("label", "labels", "grade")
-
-    @property
-    def fits_folders(self) -> bool:
-        """True if a folder of texts for each label can hold its examples."""
-        return self.input == "sentence" and self.target in ("label", "grade")
 
     def outputs(self, labels: int) -> int:
         """The number of a head's scores for this many labels: one per label or step of grades, one for a number."""

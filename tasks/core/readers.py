@@ -181,13 +181,13 @@ class Record:
             raise self.problem(column, "the text is empty. Fill it in or remove the row.")
         return text
 
-    def label(self, column: str, labels: Mapping[str, int] | Sequence[str]) -> int:
-        """The class id of the cell's label, by label → id or labels in the order of their ids.
+    def label(self, column: str, labels: Mapping[str, int] | Sequence[str], label: str | None = None) -> int:
+        """The class id of the cell's label (or of one of its labels), by label → id or labels in the order of ids.
 
         Raises:
             ValueError: an unknown label; the known ones are listed.
         """
-        cell = self.cell(column)
+        cell = self.cell(column) if label is None else label
         if cell not in labels:
             raise self.problem(column, f"{registry.unknown(cell, 'label', labels)} Correct the file.")
         return labels[cell] if isinstance(labels, Mapping) else labels.index(cell)

@@ -144,7 +144,7 @@ def split_sizes(draft: Draft) -> str:
     columns = draft.keys.get("columns") or {}
     assert isinstance(columns, Mapping)
     about, whole = ("about ", " in whole groups") if GROUP in columns else ("", "")
-    for name in ("test", "dev"):  # as `carve_train` draws them
+    for name in ("test", "dev"):  # as `carve` draws them
         cut = draft.keys.get(f"{name}_from")
         if isinstance(cut, Mapping):
             size = round(left * float(cut["fraction"]))
