@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -90,10 +90,6 @@ def reason_against(
             "write grace_fraction for rungs at the same fraction of each trial's schedule"
         )
     return None
-
-
-Filler = Callable[[str, Range], Value]
-"""(name, range) → the value in a setting."""
 
 
 def ranges(

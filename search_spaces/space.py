@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -187,7 +187,7 @@ class Space:
         text = json.dumps({"parameters": declared, "early_stopping": stopping}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def _fill(self, value: build.Filler) -> dict[str, Value]:
+    def _fill(self, value: Callable[[str, Range], Value]) -> dict[str, Value]:
         """Build a setting parameter by parameter, each only if its conditions hold."""
         setting: dict[str, Value] = {}
         for name, range_ in self.parameters.items():

@@ -62,10 +62,7 @@ def _mode(path: Path) -> int | None:
 
 def expanded(text: str) -> Path:
     """The path that a text names, with `~` expanded; unchanged if the home folder is unknown."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        return Path(text)
+    return Path(os.path.expanduser(text))  # noqa: PTH111 (`Path.expanduser` fails without a home folder)
 
 
 def matching(folder: Path, pattern: str) -> list[Path]:
@@ -109,7 +106,7 @@ def read_bytes(path: Path, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
             data = file.read()
             if len(data) <= most_bytes:
                 return data
-    raise ValueError(f"{path} is larger than {_size(most_bytes)}, the limit. Split it or shorten it.")
+    raise ValueError(f"{path} is larger than {most_bytes // 1024} KiB, the limit. Split it or shorten it.")
 
 
 def regular(path: Path) -> Path:
@@ -123,12 +120,6 @@ def regular(path: Path) -> Path:
     if kind != stat.S_IFREG:
         raise ValueError(f"{path} is a {IRREGULAR.get(kind, 'device')}, not a regular file. Name a file.")
     return path
-
-
-def _size(size_bytes: int) -> str:
-    powers = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-    unit, name = next((power for power in powers if size_bytes >= power[0]), (1, "bytes"))
-    return f"{size_bytes // unit} {name}"
 
 
 def parse_json(text: str | bytes, *, unique_keys: bool = False) -> Any:
@@ -195,7 +186,7 @@ def parse_yaml(text: str, loader_class: type[yaml.SafeLoader] | type[yaml.BaseLo
             gives the position, if there is one.
     """
     if len(text) > MOST_YAML_BYTES:
-        raise yaml.YAMLError(f"it is larger than {_size(MOST_YAML_BYTES)}")
+        raise yaml.YAMLError(f"it is larger than {MOST_YAML_BYTES // 1024} KiB")
     loader = loader_class(text)
     try:
         node = loader.get_single_node()

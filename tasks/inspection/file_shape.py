@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -43,7 +43,7 @@ class FileShape:
     keys: Mapping[str, object]
     names: tuple[str, ...] = ()
     rows: Sequence[Row] = ()
-    remarks: tuple[tuple[str, str], ...] = field(default=())
+    remarks: tuple[tuple[str, str], ...] = ()
     roles: Roles | None = None
 
 

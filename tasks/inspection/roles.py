@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
@@ -53,7 +53,7 @@ class Roles:
     kind: Kind
     columns: Mapping[str, int | str | list[str]]
     split_column: str = ""
-    remarks: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = ()
     label_separator: str = ""
     tag_scheme: str = ""
 
