@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from meltpoint import tasks
 from meltpoint.tasks.core import kinds
@@ -47,7 +48,7 @@ class Draft:
         remarks: key → remarks to check there; "" for remarks on the whole file.
     """
 
-    keys: dict[str, object] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
     counts: dict[Split, SplitCounts] = field(default_factory=dict)
     remarks: dict[str, list[str]] = field(default_factory=dict)
 
@@ -81,9 +82,7 @@ def draft_of(
     _add_files(draft, files, roles, relative_to)
     _add_format(draft, shape, roles)
     if asked.group:
-        columns = draft.keys.get("columns", {})
-        assert isinstance(columns, Mapping)
-        draft.keys["columns"] = {**columns, GROUP: asked.group}
+        draft.keys["columns"] = {**draft.keys["columns"], GROUP: asked.group}
     for remark in remarks:
         draft.remark("files", remark)
     _count(draft, files, _layout(draft), drops_test=not given)
@@ -151,9 +150,7 @@ def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
 def _layout(draft: Draft) -> Layout:
     """The layout of the files as drafted; rows with an empty text are counted, too."""
     keys = {key: value for key, value in draft.keys.items() if key in Layout.model_fields}
-    columns = keys.get("columns", {})
-    assert isinstance(columns, Mapping)
-    texts = {key: value if isinstance(value, list) else str(value) for key, value in columns.items()}
+    texts = {key: value if isinstance(value, list) else str(value) for key, value in keys["columns"].items()}
     return Layout.model_validate({**keys, "columns": texts, "empty": "skip"})
 
 
@@ -172,10 +169,9 @@ def _count(draft: Draft, files: Mapping[Split, Sequence[Path]], layout: Layout, 
         except ValueError as error:
             if split != "test" or not drops_test:
                 raise
-            names = draft.keys["files"]
-            assert isinstance(names, dict)
             draft.counts.pop("test")  # most of them lack labels
-            draft.remark("files", f"left out, because it cannot be read like train: {names.pop('test')}: {error}")
+            name = draft.keys["files"].pop("test")
+            draft.remark("files", f"left out, because it cannot be read like train: {name}: {error}")
     if layout.split_column:
         draft.counts = {split: draft.counts[split] for split in SPLITS if split in draft.counts}
 
@@ -190,18 +186,17 @@ def _count_row(draft: Draft, split: Split | None, texts: Sequence[str], labels: 
 
 def _split_of_value(draft: Draft, value: str) -> Split | None:
     """The split that a value of the split column names; None for an unknown value."""
-    split, names = split_word(value), draft.keys["splits"]
-    assert isinstance(names, dict)
+    split = split_word(value)
     if split is None:
         draft.remark("splits", f"'{value}' is not a known split; its rows are refused")
     else:
-        names.setdefault(split, value)
+        draft.keys["splits"].setdefault(split, value)
     return split
 
 
 def _add_labels(draft: Draft, kind: Kind) -> None:
     """Add the labels of train and dev in order, or the range of the scores, and the treatment of unlabelled rows."""
-    columns, seen = draft.keys.get("columns"), Counter[str]()
+    seen = Counter[str]()
     for split in ("train", "dev"):
         seen += draft.counts[split].labels if split in draft.counts else Counter()
     if kinds.get(kind).is_regression:
@@ -211,7 +206,7 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
         draft.remark(
             "range", f"the scores of train and dev go from {shown(low)} to {shown(high)}; write the scale's ends"
         )
-    elif isinstance(columns, Mapping) and isinstance(columns.get(LABEL), list):
+    elif isinstance(draft.keys["columns"].get(LABEL), list):
         pass  # the columns are the labels
     elif kinds.get(kind).has_spans:
         draft.keys["labels"] = _tags(seen, str(draft.keys.get("tag_scheme", "iob2")))

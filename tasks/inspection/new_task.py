@@ -126,27 +126,23 @@ def keep(draft: Draft, files: Mapping[Split, Path], folder: Path, task: str, dat
 
 def as_read(draft: Draft) -> str:
     """`300 rows; text: question, label: category; sentence_classification, 6 labels`: how a file was read."""
-    columns = draft.keys.get("columns") or {}
-    assert isinstance(columns, Mapping)
-    named = [f"{key}: {' + '.join(map(str, value)) if isinstance(value, list) else value}"
-             for key, value in columns.items()]  # fmt: skip
+    columns = {key: value if isinstance(value, list) else [value] for key, value in draft.keys["columns"].items()}
+    named = [f"{key}: {' + '.join(map(str, names))}" for key, names in columns.items()]
     labels = _label_names(draft)
     shown = some(len(labels), "label") + (f" ({', '.join(labels)})" if len(labels) <= 4 else "")
     target = f"scores {draft.keys['range']}" if "range" in draft.keys else shown
     rows = sum(counts.examples for counts in draft.counts.values())
-    return f"{some(rows, 'row')}; {', '.join(named) or draft.keys['format']}; {draft.keys['kind']}, {target}"
+    return f"{some(rows, 'row')}; {', '.join(named)}; {draft.keys['kind']}, {target}"
 
 
 def split_sizes(draft: Draft) -> str:
     """`train 125; dev 100 drawn from train; test 75 …`: the splits and their origin; `about` with whole groups."""
     left = draft.counts["train"].examples
     texts: dict[str, str] = {name: counted(counts.examples) for name, counts in draft.counts.items()}
-    columns = draft.keys.get("columns") or {}
-    assert isinstance(columns, Mapping)
-    about, whole = ("about ", " in whole groups") if GROUP in columns else ("", "")
+    about, whole = ("about ", " in whole groups") if GROUP in draft.keys["columns"] else ("", "")
     for name in ("test", "dev"):  # as `carve` draws them
         cut = draft.keys.get(f"{name}_from")
-        if isinstance(cut, Mapping):
+        if cut:
             size = round(left * float(cut["fraction"]))
             left -= size
             texts[name] = f"{about}{counted(size)} drawn from train{whole}"
@@ -156,7 +152,5 @@ def split_sizes(draft: Draft) -> str:
 
 
 def _label_names(draft: Draft) -> list[str]:
-    labels = draft.keys.get("labels", ())
-    if not labels and isinstance(columns := draft.keys.get("columns"), Mapping):
-        labels = columns.get(LABEL, ())  # one column per label
-    return [str(label) for label in labels] if isinstance(labels, list | tuple) else []
+    labels = draft.keys.get("labels") or draft.keys["columns"].get(LABEL)  # of several labels, each may have a column
+    return [str(label) for label in labels] if isinstance(labels, list) else []
