@@ -217,7 +217,7 @@ def mode_sections(
     data: Mapping[str, object], every: Mapping[str, Parameter], where: str
 ) -> dict[str, Mapping[str, object]]:
     """The sections under `modes`; all are checked for unknown keys, including sections that this sweep does not use."""
-    sections = {}
+    sections: dict[str, Mapping[str, object]] = {}
     for mode in (named := _mapping_at("modes", data, where, "write {MODE: {parameters: …}}")):
         if mode not in modes.names():
             raise ValueError(f"{where}: {unknown(mode, 'mode', modes.names())}")
