@@ -170,7 +170,7 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
 
 
 def _text(value: object) -> str:
-    return scalar_text(value) or ""
+    return scalar_text(value) or ("" if value is None else str(value))
 
 
 def _is_scalar(name: str, rows: Sequence[Row]) -> bool:
