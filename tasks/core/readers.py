@@ -137,9 +137,9 @@ def _pieces(path: Path, newline: str, encoding: str | None, *, damaged: bool = F
                 if "\0" in piece and not damaged:
                     raise null_character(path, number)
                 yield piece
-    except UnicodeDecodeError:
-        decoded(path, data_bytes(path), encoding)  # the error names the line and the byte
-        raise
+    except UnicodeError as error:
+        decoded(path, data_bytes(path), encoding)  # its error names the line and the byte
+        raise ValueError(f"{path} is not {encoding} ({error}). Correct encoding: in the task file.") from None
     except OSError as error:
         raise unreadable(path, error) from None
     if not number:

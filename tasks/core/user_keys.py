@@ -157,6 +157,10 @@ class UserTask(Layout):
             raise ValueError(f"also_test needs a task that reads `files`; this one reads {key}. Remove also_test.")
         if self.also_test and (self.files is None or self.files.test is None) and self.test_from is None:
             raise ValueError("also_test: name a test split too, as files.test or test_from.")
+        values = [value for names in self.splits.model_dump().values() for value in names or ()] if self.splits else []
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if twice is not None:
+            raise ValueError(f"splits: '{twice}' is named twice. Name each value of {self.split_column} once.")
 
     def _check_format(self) -> None:
         is_tagged = self.of_kind.labels_words
