@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,7 +11,12 @@ from meltpoint.search_spaces import documents
 from meltpoint.search_spaces.ranges import RANGE_KINDS, Fixed, Range, entry_of, parse_entry, same
 from meltpoint.tasks.core.registry import unknown
 
-STOPPING_FIELDS = ("grace_epochs", "grace_fraction", "reduction_factor")
+STOPPING = {
+    "grace_epochs": Parameter("early_stopping.grace_epochs", 1, "", 1, 1000),
+    "grace_fraction": Parameter("early_stopping.grace_fraction", 0.25, "", 0.01, 0.99),
+    "reduction_factor": Parameter("early_stopping.reduction_factor", 3, "", 2, 100),
+}
+"""The keys of `early_stopping`."""
 
 
 @dataclass(frozen=True)
@@ -35,25 +40,25 @@ class EarlyStopping:
         return {name: value for name, value in asdict(self).items() if name != unused}
 
 
-def parse_stopping(entry: object) -> EarlyStopping | None:
+def parse_stopping(entry: object, where: str) -> EarlyStopping | None:
     """Parse early stopping from YAML; null switches it off.
 
     Raises:
-        ValueError: an unknown key, or a number outside its limits; the caller adds the file to the message.
+        ValueError: an unknown key, or a number outside its limits.
     """
     if entry is None:
         return None
     if not isinstance(entry, Mapping):
-        raise ValueError(f"early_stopping is {entry!r}; write {{grace_epochs: 1, reduction_factor: 3}}.")
+        raise ValueError(f"{where}: early_stopping is {entry!r}; write {{grace_epochs: 1, reduction_factor: 3}}.")
     for key in entry:
-        if key not in STOPPING_FIELDS:
-            raise ValueError(f"early_stopping: {unknown(key, 'key', STOPPING_FIELDS)}")
+        if key not in STOPPING:
+            raise ValueError(f"{where}: early_stopping: {unknown(key, 'key', STOPPING)}")
     if {"grace_epochs", "grace_fraction"} <= entry.keys():
-        raise ValueError("early_stopping has both grace_epochs and grace_fraction; leave one out.")
-    limits = {"grace_epochs": Parameter("early_stopping.grace_epochs", 1, "", 1, 1000),
-              "grace_fraction": Parameter("early_stopping.grace_fraction", 0.25, "", 0.01, 0.99),
-              "reduction_factor": Parameter("early_stopping.reduction_factor", 3, "", 2, 100)}  # fmt: skip
-    checked: dict[str, Any] = {key: limits[key].check(value) for key, value in entry.items()}
+        raise ValueError(f"{where}: early_stopping has both grace_epochs and grace_fraction; leave one out.")
+    try:
+        checked: dict[str, Any] = {key: STOPPING[key].check(value) for key, value in entry.items()}
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
     return EarlyStopping(**checked)
 
 
@@ -87,10 +92,6 @@ def reason_against(
     return None
 
 
-Filler = Callable[[str, Range], Value]
-"""(name, range) → the value in a setting."""
-
-
 def ranges(
     declared: Mapping[str, object],
     allowed: Mapping[str, Parameter],
@@ -104,15 +105,15 @@ def ranges(
     """
     for name in declared:
         check_name(name, allowed, elsewhere, files[name])
-    parsed: dict[str, Range] = {}
-    for name, parameter in allowed.items():
-        if declared.get(name) is None:
-            continue
-        try:
-            parsed[name] = parse_entry(parameter, declared[name], allowed)
-        except ValueError as error:
-            raise ValueError(f"{files[name]}: {error}") from None
-    return parsed
+    given = [name for name in allowed if declared.get(name) is not None]
+    return {name: _range(name, declared[name], allowed, files[name]) for name in given}
+
+
+def _range(name: str, entry: object, allowed: Mapping[str, Parameter], where: str) -> Range:
+    try:
+        return parse_entry(allowed[name], entry, allowed)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def check_entry(name: str, entry: object, every: Mapping[str, Parameter], where: str) -> None:
@@ -122,10 +123,8 @@ def check_entry(name: str, entry: object, every: Mapping[str, Parameter], where:
         ValueError: one line with `where` and the key.
     """
     check_name(name, every, {}, where)
-    try:
-        _ = None if entry is None else parse_entry(every[name], entry, every)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+    if entry is not None:
+        _range(name, entry, every, where)
 
 
 def check_name(name: str, allowed: Collection[str], elsewhere: Mapping[str, str], where: str) -> None:
@@ -216,10 +215,7 @@ def stopping(
     Raises:
         ValueError: the entry is malformed, or the space rules early stopping out.
     """
-    try:
-        rule = parse_stopping(entry)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+    rule = parse_stopping(entry, where)
     reason = reason_against(rule, parameters, allowed) if rule is not None else None
     if reason is not None:
         raise ValueError(
@@ -249,11 +245,9 @@ def overrides(texts: Sequence[str]) -> dict[str, tuple[object, str]]:
 def description(range_: Range) -> str:
     """A readable form of a range, for messages."""
     entry = entry_of(range_)
-    if not isinstance(entry, Mapping):
-        return f"{spelled(range_.start)} only"
-    kind = next(kind for kind in RANGE_KINDS if kind in entry)
-    bounds = entry[kind]
-    return f"{kind} {bounds}" if isinstance(bounds, list) else f"{spelled(range_.start)} only"
+    bounds = entry if isinstance(entry, Mapping) else {}
+    ends = next((f"{kind} {bounds[kind]}" for kind in RANGE_KINDS if isinstance(bounds.get(kind), list)), "")
+    return ends or f"{spelled(range_.start)} only"
 
 
 def spelled(value: Value) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from meltpoint.tasks.core.files import MOST_YAML_BYTES, parse_yaml, read_bytes
+from meltpoint.tasks.core.files import MOST_YAML_BYTES, check_keys, parse_yaml, read_bytes
 
 SHIPPED = Path(__file__).resolve().parent
 """The folder of the shipped space files."""
@@ -35,13 +35,7 @@ class Reader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         """A mapping whose keys are strings without repeats."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-                raise yaml.constructor.ConstructorError(None, None, "a key must be a string", key.start_mark)
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
-            seen.add(key.value)
+        check_keys(node)
         return dict(super().construct_mapping(node, deep))
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from meltpoint.adapters import heads, modes
 from meltpoint.adapters.hyperparameters import Parameter
@@ -187,46 +188,40 @@ def read_cell(path: Path | str) -> dict[str, str]:
 
 def cell_of(data: Mapping[str, object], where: str) -> dict[str, str]:
     """The names of the cell among the top-level keys."""
-    cell: dict[str, str] = {}
-    for key in CELL:
-        value = data.get(key)
-        if value is not None and not isinstance(value, str):
+    cell = {key: data[key] for key in CELL if data.get(key) is not None}
+    for key, value in cell.items():
+        if not isinstance(value, str):
             raise ValueError(f"{where}: {key} is {value!r}; write a name.")
-        if value is not None:
-            cell[key] = value
-    return cell
+    return {key: str(value) for key, value in cell.items()}
 
 
 def provenance_of(data: Mapping[str, object], where: str) -> dict[str, object]:
     """The origin of an exported setting; empty in other files."""
-    provenance = data.get("provenance")
-    if provenance is not None and not isinstance(provenance, dict):
-        raise ValueError(f"{where}: provenance is {provenance!r}; write a mapping, or leave it out.")
-    return dict(provenance or {})
+    return _mapping_at("provenance", data, where, "write a mapping, or leave it out")
 
 
 def parameters_of(section: Mapping[str, object], where: str) -> dict[str, object]:
     """The entries of a section."""
-    parameters = section.get("parameters")
-    if parameters is not None and not isinstance(parameters, dict):
-        raise ValueError(f"{where}: parameters is {parameters!r}; write one `name: range` per line below it.")
-    return dict(parameters or {})
+    return _mapping_at("parameters", section, where, "write one `name: range` per line below it")
+
+
+def _mapping_at(key: str, data: Mapping[str, object], where: str, remedy: str) -> dict[str, Any]:
+    """The mapping at a key; empty if there is none."""
+    value = data.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{where}: {key} is {value!r}; {remedy}.")
+    return dict(value or {})
 
 
 def mode_sections(
     data: Mapping[str, object], every: Mapping[str, Parameter], where: str
 ) -> dict[str, Mapping[str, object]]:
     """The sections under `modes`; all are checked for unknown keys, including sections that this sweep does not use."""
-    sections = data.get("modes")
-    if sections is None:
-        return {}
-    if not isinstance(sections, dict):
-        raise ValueError(f"{where}: modes is {sections!r}; write {{MODE: {{parameters: …}}}}.")
-    for mode, section in sections.items():
+    sections: dict[str, Mapping[str, object]] = {}
+    for mode in (named := _mapping_at("modes", data, where, "write {MODE: {parameters: …}}")):
         if mode not in modes.names():
             raise ValueError(f"{where}: {unknown(mode, 'mode', modes.names())}")
-        if not isinstance(section, dict):
-            raise ValueError(f"{where}: modes: {mode} is {section!r}; write {{parameters: …}}.")
+        sections[mode] = section = _mapping_at(mode, named, f"{where}: modes", "write {parameters: …}")
         check_keys(section, SECTION, where)
         for name in parameters_of(section, where):
             build.check_name(name, every, {}, where)
@@ -254,16 +249,12 @@ def _reason(name: str) -> str:
     owner = name.partition(".")[0]
     if owner in modes.names():
         return f"it belongs to mode {owner}; put it under `modes: {{{owner}: …}}`, or leave it out"
-    owners = [head for head in heads.names() if any(one.name == name for one in heads.get(head).hyperparameters)]
-    if owners:
-        of_pairs = any(one.name == name and one.of_pairs for one in heads.get(owners[0]).hyperparameters)
-        where = " on pairs of sentences" if of_pairs else ""
+    declared = {head: {one.name: one for one in heads.get(head).hyperparameters} for head in heads.names()}
+    if owners := [head for head, own in declared.items() if name in own]:
+        where = " on pairs of sentences" if declared[owners[0]][name].of_pairs else ""
         return f"it belongs to head {' or '.join(owners)}{where}; choose that head with --head, or leave it out"
     without = [mode for mode in modes.names() if name in modes.get(mode).unused]
-    if without:
-        others = [mode for mode in modes.names() if mode not in without]
-        return (
-            f"{' and '.join(without)} does not use it; put it under `modes:` for {' or '.join(others)}, or leave it out"
-        )
-    training_modes = [mode for mode in modes.names() if modes.get(mode).trains_encoder]
-    return f"it needs an encoder that trains; put it under `modes:` for {' or '.join(training_modes)}, or leave it out"
+    training = [mode for mode in modes.names() if modes.get(mode).trains_encoder]
+    needs = f"{' and '.join(without)} does not use it" if without else "it needs an encoder that trains"
+    others = [mode for mode in modes.names() if mode not in without] if without else training
+    return f"{needs}; put it under `modes:` for {' or '.join(others)}, or leave it out"

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.tasks.core.registry import unknown
@@ -38,21 +38,30 @@ class Range(ABC):
 
     @property
     @abstractmethod
+    def every(self) -> Sequence[Value]:
+        """Every value; of a continuous range, the points of its grid."""
+
+    @property
+    @abstractmethod
     def start(self) -> Value:
         """The value of the first trial: the published one if the space names it."""
 
     @property
-    @abstractmethod
     def count(self) -> int | None:
         """The number of values; None for a continuous range."""
+        return len(self.every)
 
-    @abstractmethod
     def points(self) -> Sequence[Value] | None:
         """The values of a grid search, `start` first; None for a continuous range without a grid."""
+        return (self.start, *(value for value in self.every if value != self.start)) if self.every else None
 
-    @abstractmethod
     def match(self, value: object) -> Value | None:
         """The value in the range's type, or None if it is outside the range."""
+        return next((own for own in self.every if same(own, value)), None)
+
+    def sample(self, rng: np.random.Generator) -> Value:
+        """Draw a value uniformly, or uniformly in the logarithm."""
+        return self.every[int(rng.integers(len(self.every)))]
 
     @abstractmethod
     def distribution(self) -> BaseDistribution | None:
@@ -62,10 +71,6 @@ class Range(ABC):
     def suggest(self, name: str, trial: optuna.trial.BaseTrial) -> Value:
         """Suggest a value with a trial of Optuna."""
 
-    @abstractmethod
-    def sample(self, rng: np.random.Generator) -> Value:
-        """Draw a value uniformly, or uniformly in the logarithm."""
-
 
 @dataclass(frozen=True)
 class Fixed(Range):
@@ -74,26 +79,17 @@ class Fixed(Range):
     value: Value
 
     @property
-    def start(self) -> Value:
-        return self.value
-
-    @property
-    def count(self) -> int:
-        return 1
-
-    def points(self) -> tuple[Value, ...]:
+    def every(self) -> tuple[Value, ...]:
         return (self.value,)
 
-    def match(self, value: object) -> Value | None:
-        return self.value if same(self.value, value) else None
+    @property
+    def start(self) -> Value:
+        return self.value
 
     def distribution(self) -> None:
         return None
 
     def suggest(self, name: str, trial: optuna.trial.BaseTrial) -> Value:
-        return self.value
-
-    def sample(self, rng: np.random.Generator) -> Value:
         return self.value
 
 
@@ -105,18 +101,12 @@ class Choice(Range):
     first: Value | None = None
 
     @property
-    def start(self) -> Value:
-        return self.values[0] if self.first is None else self.first
+    def every(self) -> tuple[Value, ...]:
+        return self.values
 
     @property
-    def count(self) -> int:
-        return len(self.values)
-
-    def points(self) -> tuple[Value, ...]:
-        return (self.start, *(value for value in self.values if value != self.start))
-
-    def match(self, value: object) -> Value | None:
-        return next((choice for choice in self.values if same(choice, value)), None)
+    def start(self) -> Value:
+        return self.values[0] if self.first is None else self.first
 
     def distribution(self) -> CategoricalDistribution:
         from optuna.distributions import CategoricalDistribution
@@ -125,9 +115,6 @@ class Choice(Range):
 
     def suggest(self, name: str, trial: optuna.trial.BaseTrial) -> Value:
         return self.values[self.values.index(trial.suggest_categorical(name, self.values))]
-
-    def sample(self, rng: np.random.Generator) -> Value:
-        return self.values[int(rng.integers(len(self.values)))]
 
 
 @dataclass(frozen=True)
@@ -139,20 +126,12 @@ class Integer(Range):
     first: int | None = None
 
     @property
-    def start(self) -> int:
-        return (self.low + self.high) // 2 if self.first is None else self.first
+    def every(self) -> Sequence[int]:
+        return range(self.low, self.high + 1)
 
     @property
-    def count(self) -> int:
-        return self.high - self.low + 1
-
-    def points(self) -> tuple[int, ...]:
-        return (self.start, *(value for value in range(self.low, self.high + 1) if value != self.start))
-
-    def match(self, value: object) -> int | None:
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value // 1:
-            return None
-        return int(value) if self.low <= value <= self.high else None
+    def start(self) -> int:
+        return (self.low + self.high) // 2 if self.first is None else self.first
 
     def distribution(self) -> IntDistribution:
         from optuna.distributions import IntDistribution
@@ -161,9 +140,6 @@ class Integer(Range):
 
     def suggest(self, name: str, trial: optuna.trial.BaseTrial) -> int:
         return trial.suggest_int(name, self.low, self.high)
-
-    def sample(self, rng: np.random.Generator) -> int:
-        return int(rng.integers(self.low, self.high, endpoint=True))
 
 
 @dataclass(frozen=True)
@@ -181,6 +157,10 @@ class Real(Range):
     grid: tuple[float, ...] = ()
 
     @property
+    def every(self) -> tuple[float, ...]:
+        return self.grid
+
+    @property
     def start(self) -> float:
         if self.first is not None:
             return self.first
@@ -192,9 +172,6 @@ class Real(Range):
     @property
     def count(self) -> None:
         return None
-
-    def points(self) -> tuple[float, ...] | None:
-        return (self.start, *(value for value in self.grid if value != self.start)) if self.grid else None
 
     def match(self, value: object) -> float | None:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -256,11 +233,25 @@ def parse_entry(parameter: Parameter, entry: object, allowed: Mapping[str, Param
     when = dict(sorted(when.items()))
     if kind == "fixed":
         return Fixed(parameter.check(entry["fixed"]), source=source, when=when)
+    first = parameter.check(entry["first"]) if "first" in entry else None
     if kind == "choice":
-        return _choice(parameter, entry, source, when)
-    if kind == "integer":
-        return _integer(parameter, entry, source, when)
-    return _real(parameter, entry, kind == "log_uniform", source, when)
+        values = _listed(parameter, "choice", entry["choice"])
+        if first is not None and first not in values:
+            raise ValueError(f"{parameter.name}: first is {first}, which is not among its choices; add or change it.")
+        return Choice(values, first, source=source, when=when)
+    if type(parameter.default) is not (int if kind == "integer" else float):
+        remedy = {int: "integer or choice", float: "uniform or choice"}.get(type(parameter.default), "choice")
+        raise ValueError(f"{parameter.name} takes {parameter.domain()}; write {remedy}, not {kind}.")
+    low, high = _bounds(parameter, entry[kind])
+    if kind == "log_uniform" and low <= 0:
+        raise ValueError(f"{parameter.name}: log_uniform starts at {low:g}; write a lower bound above 0.")
+    grid = _listed(parameter, "grid", entry["grid"]) if "grid" in entry else ()
+    for key, points in (("first", () if first is None else (first,)), ("grid", grid)):
+        outside = next((point for point in points if not low <= float(point) <= high), None)
+        if outside is not None:
+            raise ValueError(f"{parameter.name}: {key} has {outside:g}, outside {low:g} to {high:g}; widen the range.")
+    made: Any = (low, high, first) if kind == "integer" else (low, high, kind == "log_uniform", first, grid)
+    return (Integer if kind == "integer" else Real)(*made, source=source, when=when)
 
 
 def implied(name: str, allowed: Mapping[str, Parameter]) -> dict[str, tuple[Value, ...]]:
@@ -346,64 +337,20 @@ def _conditions(parameter: Parameter, when: object, allowed: Mapping[str, Parame
     return conditions
 
 
-def _choice(parameter: Parameter, entry: Mapping[str, object], source: str, when: Conditions) -> Choice:
-    choices = entry["choice"]
-    if not isinstance(choices, list) or not choices:
-        raise ValueError(f"{parameter.name}: choice is {choices!r}; write a list of values.")
-    values = tuple(parameter.check(value) for value in choices)
-    if len(set(values)) < len(values):
-        raise ValueError(f"{parameter.name}: choice names a value twice; name each once.")
-    first = parameter.check(entry["first"]) if "first" in entry else None
-    if first is not None and first not in values:
-        raise ValueError(f"{parameter.name}: first is {first}, which is not among its choices; add it or change it.")
-    return Choice(values, first, source=source, when=when)
+def _listed(parameter: Parameter, key: str, values: object) -> tuple[Value, ...]:
+    """The values of a list without repeats."""
+    if not isinstance(values, list) or not values:
+        raise ValueError(f"{parameter.name}: {key} is {values!r}; write a list of values.")
+    checked = tuple(parameter.check(value) for value in values)
+    if len(set(checked)) < len(checked):
+        raise ValueError(f"{parameter.name}: {key} names a value twice; name each once.")
+    return checked
 
 
-def _integer(parameter: Parameter, entry: Mapping[str, object], source: str, when: Conditions) -> Integer:
-    if not _is_kind(parameter, int):
-        raise ValueError(f"{parameter.name} takes {parameter.domain()}; integer is for whole numbers.")
-    low, high = (int(bound) for bound in _bounds(parameter, entry["integer"]))
-    first = _first(parameter, entry, low, high)
-    return Integer(low, high, None if first is None else int(first), source=source, when=when)
-
-
-def _real(parameter: Parameter, entry: Mapping[str, object], log: bool, source: str, when: Conditions) -> Real:
-    kind = "log_uniform" if log else "uniform"
-    if not _is_kind(parameter, float):
-        remedy = "integer or choice" if _is_kind(parameter, int) else "choice"
-        raise ValueError(f"{parameter.name} takes {parameter.domain()}; write {remedy}, not {kind}.")
-    low, high = _bounds(parameter, entry[kind])
-    if log and low <= 0:
-        raise ValueError(f"{parameter.name}: log_uniform starts at {low:g}; write a lower bound above 0.")
-    grid = entry.get("grid", [])
-    if not isinstance(grid, list) or ("grid" in entry and not grid):
-        raise ValueError(f"{parameter.name}: grid is {grid!r}; write a list of points.")
-    points = tuple(float(parameter.check(point)) for point in grid)
-    if len(set(points)) < len(points):
-        raise ValueError(f"{parameter.name}: grid names a point twice; name each once.")
-    for point in points:
-        if not low <= point <= high:
-            raise ValueError(f"{parameter.name}: grid has {point:g}, outside {low:g} to {high:g}; widen the range.")
-    return Real(low, high, log, _first(parameter, entry, low, high), points, source=source, when=when)
-
-
-def _is_kind(parameter: Parameter, kind: type) -> bool:
-    return type(parameter.default) is kind
-
-
-def _bounds(parameter: Parameter, bounds: object) -> tuple[float, float]:
+def _bounds(parameter: Parameter, bounds: object) -> tuple[Any, Any]:
     if not isinstance(bounds, list) or len(bounds) != 2:
         raise ValueError(f"{parameter.name} has the range {bounds!r}; write [lowest, highest].")
-    low, high = (float(parameter.check(bound)) for bound in bounds)
-    if low >= high:
+    low, high = map(parameter.check, bounds)
+    if float(low) >= float(high):
         raise ValueError(f"{parameter.name} goes from {low:g} to {high:g}; write the lower bound first, or one value.")
     return low, high
-
-
-def _first(parameter: Parameter, entry: Mapping[str, object], low: float, high: float) -> float | None:
-    if "first" not in entry:
-        return None
-    first = float(parameter.check(entry["first"]))
-    if not low <= first <= high:
-        raise ValueError(f"{parameter.name}: first is {first:g}, outside {low:g} to {high:g}; widen the range.")
-    return first

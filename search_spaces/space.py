@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import optuna
     from optuna.distributions import BaseDistribution
 
-__all__ = ["EarlyStopping", "Space", "is_one_point"]
+__all__ = ["EarlyStopping", "Space"]
 
 
 @dataclass(frozen=True)
@@ -109,33 +109,6 @@ class Space:
             )
         return self._points(tuple(self.parameters), {})
 
-    def contains(self, setting: Setting) -> bool:
-        """True if a setting belongs to the space: every active parameter in its range, and nothing else."""
-        try:
-            self.check(setting)
-        except ValueError:
-            return False
-        return True
-
-    def check(self, setting: Setting) -> Setting:
-        """The setting, with its values converted to the parameters' types and put in their order.
-
-        Raises:
-            ValueError: a value outside its range, an active parameter missing, or one that is not active here.
-        """
-        kept = self._fill(lambda name, range_: self._value(name, range_, setting))
-        for name in setting:
-            if name not in kept:
-                reason = "is not active in this setting" if name in self.parameters else "is not in the space"
-                raise ValueError(f"{name} {reason}; leave it out.")
-        return kept
-
-    def distributions(self, setting: Setting | None = None) -> dict[str, BaseDistribution]:
-        """Optuna's distributions of the searched parameters; with a setting, only of the parameters active in it."""
-        every = {name: range_.distribution() for name, range_ in self.parameters.items()}
-        names = every if setting is None else [name for name in every if name in setting]
-        return {name: distribution for name in names if (distribution := every[name]) is not None}
-
     def from_params(self, setting: Setting) -> tuple[dict[str, Value], dict[str, BaseDistribution]]:
         """The arguments (params, distributions) of `optuna.trial.create_trial` for a setting, without fixed values.
 
@@ -145,8 +118,9 @@ class Space:
             ValueError: an active parameter is missing or outside its range.
         """
         kept = self.trimmed(setting)
-        distributions = self.distributions(kept)
-        return {name: kept[name] for name in distributions}, distributions
+        found = {name: self.parameters[name].distribution() for name in kept}
+        searched = {name: distribution for name, distribution in found.items() if distribution is not None}
+        return {name: kept[name] for name in searched}, searched
 
     def trimmed(self, setting: Setting) -> Setting:
         """A (completed) setting without the names that are not active parameters of the space.
@@ -213,7 +187,7 @@ class Space:
         text = json.dumps({"parameters": declared, "early_stopping": stopping}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def _fill(self, value: build.Filler) -> dict[str, Value]:
+    def _fill(self, value: Callable[[str, Range], Value]) -> dict[str, Value]:
         """Build a setting parameter by parameter, each only if its conditions hold."""
         setting: dict[str, Value] = {}
         for name, range_ in self.parameters.items():
@@ -252,8 +226,3 @@ class Space:
             return (range_.count or 0) * self._count(names[1:], setting, switches)
         each = range_.points() or ()
         return sum(self._count(names[1:], {**setting, names[0]: value}, switches) for value in each)
-
-
-def is_one_point(space: Space) -> bool:
-    """True if there is nothing to search, as in an exported setting."""
-    return space.size() == 1

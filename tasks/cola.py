@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.readers import read_table
+from meltpoint.tasks.core.readers import examples_of, read_table
 from meltpoint.tasks.core.sources import text_row
 from meltpoint.tasks.core.task import Example, Task, glue
 
@@ -18,21 +19,14 @@ def _read(folder: Path, names: tuple[str, ...]) -> list[Example]:
 
 def _read_one(path: Path) -> list[Example]:
     records = read_table(path, ["source", "label", "mark", "sentence"], header=False)
-    domain = path.name.rsplit("_", 1)[0]
-    return [
-        Example(
-            id=f"{path.stem}-{position}",
-            texts=(record.text("sentence"),),
-            label=record.label("label", {"0": 0, "1": 1}),
-            group=domain,
-        )
-        for position, record in enumerate(records)
-    ]
+    examples = examples_of(records, ("sentence",), lambda record: record.label("label", ("0", "1")))
+    return [replace(one, id=f"{path.stem}-{one.id}", group=path.name.rsplit("_", 1)[0]) for one in examples]
 
 
 def _read_unlabelled(folder: Path) -> list[Example]:
-    records = read_table(folder / "test.tsv", ["index", "sentence"], header=True)
-    return [Example(record.cell("index"), (record.text("sentence"),)) for record in records]
+    return examples_of(
+        read_table(folder / "test.tsv", ["index", "sentence"], header=True), ("sentence",), id=("index",)
+    )
 
 
 TASK = Task(

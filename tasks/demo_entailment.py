@@ -9,31 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from meltpoint.tasks.core.task import Example, Task
-from meltpoint.tasks.demo_sentiment import Draw, readers, sentence
+from meltpoint.tasks.core.task import Example
+from meltpoint.tasks.demo_sentiment import Draw, demo, sentence
 
 LABELS = ("entailment", "neutral", "contradiction")
 ENTAILMENT, NEUTRAL, CONTRADICTION = range(3)
 
 # (who, what they are in general, what they are not)
 PEOPLE = (
-    ("boy", "child", "woman"),
-    ("girl", "child", "man"),
-    ("nurse", "person", "baby"),
-    ("farmer", "person", "baby"),
-    ("grandmother", "woman", "man"),
-    ("king", "man", "woman"),
-    ("policeman", "man", "woman"),
-    ("mother", "woman", "man"),
-    ("toddler", "child", "man"),
-    ("schoolboy", "child", "woman"),
-    ("soldier", "person", "baby"),
-    ("tourist", "person", "baby"),
-    ("waitress", "woman", "man"),
-    ("queen", "woman", "man"),
-    ("monk", "man", "woman"),
-    ("grandfather", "man", "woman"),
-)
+    ("boy", "child", "woman"), ("girl", "child", "man"), ("nurse", "person", "baby"), ("farmer", "person", "baby"),
+    ("grandmother", "woman", "man"), ("king", "man", "woman"), ("policeman", "man", "woman"),
+    ("mother", "woman", "man"), ("toddler", "child", "man"), ("schoolboy", "child", "woman"),
+    ("soldier", "person", "baby"), ("tourist", "person", "baby"), ("waitress", "woman", "man"),
+    ("queen", "woman", "man"), ("monk", "man", "woman"), ("grandfather", "man", "woman"),
+)  # fmt: skip
 
 # (doing, thing, the thing in general, what cannot be done at the same time)
 ANYWHERE = (
@@ -161,14 +150,6 @@ def _make(draw: Draw) -> Example:
     return Example("", texts=(scene.premise(draw), sentence(hypothesis)), label=label)
 
 
-TASK = Task(
-    name="demo_entailment",
-    kind="pair_classification",
-    metric="accuracy",
-    folder="",
-    readers=readers("demo_entailment", _make),
-    labels=LABELS,
-    tokenised=True,
-    description="demo, generated: does a sentence follow from a small scene?",
-    generated=True,
+TASK = demo(
+    "demo_entailment", _make, "pair_classification", "accuracy", "does a sentence follow from a small scene?", LABELS
 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from meltpoint.tasks.core.task import Example, Task
-from meltpoint.tasks.demo_sentiment import Draw, readers
+from meltpoint.tasks.core.task import Example
+from meltpoint.tasks.demo_sentiment import Draw, demo
 
 Type = Literal["PER", "LOC", "ORG"]
 
@@ -120,14 +120,7 @@ def _make(draw: Draw) -> Example:
     return Example("", words=tuple(words), label=tuple(tags))
 
 
-TASK = Task(
-    name="demo_entities",
-    kind="sequence_labelling",
-    metric="span_f1",
-    folder="",
-    readers=readers("demo_entities", _make),
-    labels=LABELS,
-    tokenised=True,
-    description="demo, generated: people, places and organisations with ambiguous names",
-    generated=True,
-)
+TASK = demo(
+    "demo_entities", _make, "sequence_labelling", "span_f1",
+    "people, places and organisations with ambiguous names", LABELS,
+)  # fmt: skip

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -58,7 +59,7 @@ class Draw:
         return self.random.random() < share
 
 
-def generate(name: str, split: Split, make: Callable[[Draw], Example]) -> list[Example]:
+def generate(_: Path, name: str, split: Split, make: Callable[[Draw], Example]) -> list[Example]:
     """Generate the examples of one split deterministically.
 
     Args:
@@ -68,25 +69,25 @@ def generate(name: str, split: Split, make: Callable[[Draw], Example]) -> list[E
     """
     # Random hashes a string seed with SHA-512, which, unlike `hash`, gives the same value in every process.
     draw = Draw(Random(f"{name} {split}"), split)
-    examples: list[Example] = []
-    seen: set[str] = set()
+    examples: dict[str, Example] = {}
     while len(examples) < SIZES[split]:
         example = make(draw)
         text = " ".join((*example.texts, *example.words)).lower()
-        if text in seen or zlib.crc32(text.encode()) % 10 not in _BUCKETS[split]:
-            continue
-        seen.add(text)
-        examples.append(Example(str(len(examples)), example.texts, example.words, example.label))
-    return examples
+        if text not in examples and zlib.crc32(text.encode()) % 10 in _BUCKETS[split]:
+            examples[text] = replace(example, id=str(len(examples)))
+    return list(examples.values())
 
 
-def readers(name: str, make: Callable[[Draw], Example]) -> Mapping[Split, Callable[[Path], list[Example]]]:
-    """The readers of a generated task, which ignore the folder that they are given."""
-
-    def reader(split: Split) -> Callable[[Path], list[Example]]:
-        return lambda _folder: generate(name, split, make)
-
-    return {split: reader(split) for split in SIZES}
+def demo(
+    name: str, make: Callable[[Draw], Example], kind: str, metric: str, description: str, labels: tuple[str, ...] = (),
+    label_range: tuple[float, float] | None = None,
+) -> Task:  # fmt: skip
+    """The task of generated examples; see `Task` for the arguments."""
+    readers = {split: partial(generate, name=name, split=split, make=make) for split in SIZES}
+    return Task(
+        name, kind, metric, "", readers, labels, label_range, tokenised=True, generated=True,
+        description=f"demo, generated: {description}",
+    )  # fmt: skip
 
 
 def sentence(text: str) -> str:
@@ -172,14 +173,6 @@ def _make(draw: Draw) -> Example:
     return Example("", texts=(text,), label=int(positive))
 
 
-TASK = Task(
-    name="demo_sentiment",
-    kind="sentence_classification",
-    metric="accuracy",
-    folder="",
-    readers=readers("demo_sentiment", _make),
-    labels=LABELS,
-    tokenised=True,
-    description="demo, generated: short reviews with negation and contrast",
-    generated=True,
+TASK = demo(
+    "demo_sentiment", _make, "sentence_classification", "accuracy", "short reviews with negation and contrast", LABELS
 )

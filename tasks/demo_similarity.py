@@ -6,26 +6,18 @@ replaced by another of the same sort, so that word overlap predicts the score po
 
 from __future__ import annotations
 
-from meltpoint.tasks.core.task import Example, Task
-from meltpoint.tasks.demo_sentiment import Draw, readers, sentence
+from meltpoint.tasks.core.task import Example
+from meltpoint.tasks.demo_sentiment import Draw, demo, sentence
 
 LABEL_RANGE = (0.0, 5.0)
 
 # Each fact with its paraphrases, by sort.
 WHO = (
-    ("the doctor", "the physician"),
-    ("a young man", "a lad"),
-    ("the chef", "the cook"),
-    ("a little girl", "a small girl"),
-    ("the lawyer", "the attorney"),
-    ("the teacher", "the instructor"),
-    ("an old woman", "an elderly lady"),
-    ("the author", "the writer"),
-    ("the thief", "the burglar"),
-    ("the pilot", "the airman"),
-    ("the sailor", "the seaman"),
-    ("the policeman", "the officer"),
-)
+    ("the doctor", "the physician"), ("a young man", "a lad"), ("the chef", "the cook"),
+    ("a little girl", "a small girl"), ("the lawyer", "the attorney"), ("the teacher", "the instructor"),
+    ("an old woman", "an elderly lady"), ("the author", "the writer"), ("the thief", "the burglar"),
+    ("the pilot", "the airman"), ("the sailor", "the seaman"), ("the policeman", "the officer"),
+)  # fmt: skip
 DOES = (
     ("bought", "purchased"), ("hid", "concealed"), ("found", "discovered"), ("threw away", "got rid of"),
     ("returned", "gave back"), ("showed", "displayed"), ("stole", "made off with"), ("borrowed", "took on loan"),
@@ -69,14 +61,7 @@ def _make(draw: Draw) -> Example:
     return Example("", texts=(_sentence_of(draw, first, False), _sentence_of(draw, second, True)), label=label)
 
 
-TASK = Task(
-    name="demo_similarity",
-    kind="pair_regression",
-    metric="pearson",
-    folder="",
-    readers=readers("demo_similarity", _make),
+TASK = demo(
+    "demo_similarity", _make, "pair_regression", "pearson", "how many facts do two sentences share, 0 to 5?",
     label_range=LABEL_RANGE,
-    tokenised=True,
-    description="demo, generated: how many facts do two sentences share, 0 to 5?",
-    generated=True,
-)
+)  # fmt: skip

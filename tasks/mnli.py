@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.readers import first_present, read_table
+from meltpoint.tasks.core.readers import examples_of, first_present, read_table
 from meltpoint.tasks.core.sources import HubRow, text_row
 from meltpoint.tasks.core.task import Example, HubSource, Split, Task, glue
 
@@ -21,36 +21,25 @@ LABELS = ("entailment", "neutral", "contradiction")
 GENRES = ("fiction", "government", "slate", "telephone", "travel")
 """The genres of the training data; matched dev has the same."""
 
+TEXTS = ("sentence1", "sentence2")
+
 SPLIT_FILES: dict[Split, str] = {"train": "train.tsv|train_subset.tsv", "dev": "dev_matched.tsv"}
 
 
 def _read(folder: Path, name: str, genres: Sequence[str] = ()) -> list[Example]:
-    columns = ["genre", "gold_label", "sentence1", "sentence2"]
     path = first_present(folder, name)
-    records = read_table(path, columns, header=True)
-    ids = {label: position for position, label in enumerate(LABELS)}
-    examples = [
-        Example(
-            id=str(position),
-            # The text of two hypotheses is " n/a"; they are kept.
-            texts=(record.text("sentence1"), record.text("sentence2")),
-            label=record.label("gold_label", ids),
-            group=record.cell("genre"),
-        )
-        for position, record in enumerate(records)
-        if not genres or record.cell("genre") in genres
-    ]
-    if genres and not examples:
+    records = read_table(path, ["genre", "gold_label", "sentence1", "sentence2"], header=True)
+    # The text of two hypotheses is " n/a"; they are kept.
+    every = examples_of(records, TEXTS, lambda record: record.label("gold_label", LABELS), group="genre")
+    examples = [example for example in every if not genres or example.group in genres]
+    if not examples:
         raise ValueError(f"{path} has no example of {', '.join(genres)}; put the original file there.")
     return examples
 
 
 def _read_unlabelled(folder: Path) -> list[Example]:
-    records = read_table(folder / "test_matched.tsv", ["index", "genre", "sentence1", "sentence2"], header=True)
-    return [
-        Example(record.cell("index"), (record.text("sentence1"), record.text("sentence2")), group=record.cell("genre"))
-        for record in records
-    ]
+    records = read_table(folder / "test_matched.tsv", ["index", "genre", *TEXTS], header=True)
+    return examples_of(records, TEXTS, id=("index",), group="genre")
 
 
 _ROW = partial(text_row, texts=("premise", "hypothesis"), labels=LABELS, id_column="pairID", group="genre")
@@ -94,11 +83,7 @@ def variant(chosen: Sequence[str]) -> Task:
     Raises:
         ValueError: an unknown genre (close matches are listed), or a genre named twice.
     """
-    for name in chosen:
-        if name not in GENRES:
-            raise registry.unknown(name, "genre of mnli", GENRES)
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(f"mnli:{'+'.join(chosen)} names a genre twice; name each once.")
+    registry.check_parts("mnli", chosen, GENRES, "genre")
     genres = tuple(name for name in GENRES if name in chosen)
     assert TASK.hub is not None
     hub = replace(

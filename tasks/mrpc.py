@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.readers import first_present, read_table
+from meltpoint.tasks.core.readers import examples_of, first_present, read_table
 from meltpoint.tasks.core.sources import text_row
 from meltpoint.tasks.core.task import Example, Task, glue
 
@@ -19,15 +19,9 @@ DEV = "glue/dev.tsv"
 
 
 def _read(path: Path) -> list[Example]:
-    columns = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
-    return [
-        Example(
-            id=f"{record.cell('#1 ID')}-{record.cell('#2 ID')}",
-            texts=(record.text("#1 String"), record.text("#2 String")),
-            label=record.label("Quality", {"0": 0, "1": 1}),
-        )
-        for record in read_table(path, columns, header=True)
-    ]
+    records = read_table(path, ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"], header=True)
+    texts = ("#1 String", "#2 String")
+    return examples_of(records, texts, lambda record: record.label("Quality", ("0", "1")), id=("#1 ID", "#2 ID"))
 
 
 def _train(folder: Path) -> list[Example]:

@@ -11,45 +11,39 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.readers import Record, read_table
+from meltpoint.tasks.core.readers import Record, examples_of, read_table
 from meltpoint.tasks.core.sources import HubRow, text_row
 from meltpoint.tasks.core.task import SPLITS, Example, Split, Task, glue
 
 LABELS = ("not_duplicate", "duplicate")
+
+TEXTS = ("question1", "question2")
 
 SAMPLE = "sample.tsv"
 SAMPLE_DIGITS: dict[str, Split] = {"8": "dev", "9": "test"}
 """Last digit of a pair's id → its split in the sample; the other eight are train."""
 
 
-def _label(record: Record, column: str) -> int:
-    return record.label(column, {"0": 0, "1": 1})
-
-
 def _read(folder: Path, name: str) -> list[Example]:
-    records = read_table(folder / name, ["id", "question1", "question2", "is_duplicate"], header=True, broken_rows=True)
-    texts = [(record.cell("question1").strip(" "), record.cell("question2").strip(" ")) for record in records]
+    records = read_table(folder / name, ["id", *TEXTS, "is_duplicate"], header=True, broken_rows=True)
     return [
-        Example(record.cell("id"), pair, label=_label(record, "is_duplicate"))
-        for record, pair in zip(records, texts, strict=True)
-        if all(pair)
+        Example(record.cell("id"), pair, label=record.label("is_duplicate", ("0", "1")))
+        for record in records
+        if all(pair := (record.cell("question1").strip(" "), record.cell("question2").strip(" ")))
     ]
 
 
 def _read_unlabelled(folder: Path) -> list[Example]:
-    records = read_table(folder / "test.tsv", ["id", "question1", "question2"], header=True, broken_rows=True)
-    return [Example(record.cell("id"), (record.text("question1"), record.text("question2"))) for record in records]
+    records = read_table(folder / "test.tsv", ["id", *TEXTS], header=True, broken_rows=True)
+    return examples_of(records, TEXTS, id=("id",))
 
 
 def _read_sample(folder: Path, split: Split) -> list[Example]:
     # Some characters of the sample are truncated; they become U+FFFD.
-    columns = ["label", "question1", "question2", "id"]
+    columns = ["label", *TEXTS, "id"]
     records = read_table(folder / SAMPLE, columns, header=False, damaged=True)
-    return [
-        Example(record.cell("id"), (record.text("question1"), record.text("question2")), label=_label(record, "label"))
-        for record in records
-        if SAMPLE_DIGITS.get(_last_digit(record), "train") == split
-    ]
+    chosen = (record for record in records if SAMPLE_DIGITS.get(_last_digit(record), "train") == split)
+    return examples_of(chosen, TEXTS, lambda record: record.label("label", ("0", "1")), id=("id",))
 
 
 def _last_digit(record: Record) -> str:
@@ -60,7 +54,7 @@ def _last_digit(record: Record) -> str:
 
 
 def _hub_row(row: HubRow, position: int, names: tuple[str, ...]) -> Example | None:
-    example = text_row(row, position, names, texts=("question1", "question2"), labels=LABELS, id_column="idx")
+    example = text_row(row, position, names, texts=TEXTS, labels=LABELS, id_column="idx")
     return example if all(example.texts) or example.label is None else None
 
 

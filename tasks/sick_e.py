@@ -5,16 +5,16 @@ The reader of SICK's files also serves SICK-R, relatedness.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
-from meltpoint.tasks.core.readers import read_table
-from meltpoint.tasks.core.task import Example, PinnedFiles, Split, Task
+from meltpoint.tasks.core.readers import Record, examples_of, read_table
+from meltpoint.tasks.core.task import Example, Label, PinnedFiles, Split, Task
 
 LABELS = ("entailment", "neutral", "contradiction")
-
-LABEL_RANGE = (1.0, 5.0)
+WRITTEN = ("ENTAILMENT", "NEUTRAL", "CONTRADICTION")
+"""The labels as the files spell them."""
 
 FILES: dict[Split, tuple[str, ...]] = {
     "train": ("SICK_train.txt",),
@@ -34,22 +34,15 @@ PINNED = PinnedFiles(
 
 _COLUMNS = ["pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment"]
 
-Field = Literal["entailment", "relatedness"]
 
-
-def read_sick(folder: Path, split: Split, field: Field) -> list[Example]:
+def read_sick(folder: Path, split: Split, label: Callable[[Record], Label]) -> list[Example]:
     """Read a split of SICK, labelled with one of SICK's two fields."""
-    ids = {label.upper(): position for position, label in enumerate(LABELS)}
-    return [
-        Example(
-            id=record.cell("pair_ID"),
-            texts=(record.text("sentence_A"), record.text("sentence_B")),
-            label=record.label("entailment_judgment", ids)
-            if field == "entailment"
-            else record.score("relatedness_score", LABEL_RANGE),
-        )
-        for record in read_table(folder / FILES[split][0], _COLUMNS, header=True)
-    ]
+    records = read_table(folder / FILES[split][0], _COLUMNS, header=True)
+    return examples_of(records, ("sentence_A", "sentence_B"), label, id=("pair_ID",))
+
+
+def _entailment(record: Record) -> Label:
+    return record.label("entailment_judgment", WRITTEN)
 
 
 TASK = Task(
@@ -57,7 +50,7 @@ TASK = Task(
     kind="pair_classification",
     metric="accuracy",
     folder="sick",
-    readers={split: partial(read_sick, split=split, field="entailment") for split in FILES},
+    readers={split: partial(read_sick, split=split, label=_entailment) for split in FILES},
     files=FILES,
     labels=LABELS,
     pinned=PINNED,

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
-from meltpoint.tasks.core.task import Task
-from meltpoint.tasks.sick_e import FILES, LABEL_RANGE, PINNED, read_sick
+from meltpoint.tasks import sick_e
+from meltpoint.tasks.core.readers import Record
 
-TASK = Task(
+LABEL_RANGE = (1.0, 5.0)
+
+
+def _relatedness(record: Record) -> float:
+    return record.score("relatedness_score", LABEL_RANGE)
+
+
+TASK = replace(
+    sick_e.TASK,
     name="sick_r",
     kind="pair_regression",
     metric="pearson",
-    folder="sick",
-    readers={split: partial(read_sick, split=split, field="relatedness") for split in FILES},
-    files=FILES,
+    readers={split: partial(sick_e.read_sick, split=split, label=_relatedness) for split in sick_e.FILES},
+    labels=(),
     label_range=LABEL_RANGE,
-    pinned=PINNED,
-    test_examples=4927,
     description="how related are two sentences, 1 to 5? everyday scenes",
 )

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from meltpoint.tasks.core.readers import Record, read_lines
-from meltpoint.tasks.core.task import Example, PinnedFiles, Task
+from meltpoint.tasks.core.task import Example, PinnedFiles, Split, Task
 
 LABELS = ("negative", "positive")
 
@@ -115,9 +115,8 @@ def _read(folder: Path, name: str) -> list[Example]:
     return read_sentences(folder / name)
 
 
-DEV_READER = partial(_read, name="stsa.binary.dev")
-TEST_READER = partial(_read, name="stsa.binary.test")
-
+FILES: Mapping[Split, str] = {"train": "stsa.binary.train", "dev": "stsa.binary.dev", "test": "stsa.binary.test"}
+READERS = {split: partial(_read, name=name) for split, name in FILES.items()}
 # The files of Kim 2014. The hub's copies with test labels are made from them; GLUE and stanfordnlp/sst2 hide their test
 # labels.
 PINNED = PinnedFiles(
@@ -134,8 +133,8 @@ TASK = Task(
     kind="sentence_classification",
     metric="accuracy",
     folder="sst2",
-    readers={"train": partial(_read, name="stsa.binary.train"), "dev": DEV_READER, "test": TEST_READER},
-    files={"train": ("stsa.binary.train",), "dev": ("stsa.binary.dev",), "test": ("stsa.binary.test",)},
+    readers=READERS,
+    files={split: (name,) for split, name in FILES.items()},
     labels=LABELS,
     pinned=PINNED,
     tokenised=True,

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.readers import read_table
+from meltpoint.tasks import sst2
+from meltpoint.tasks.core.readers import examples_of, read_table
 from meltpoint.tasks.core.sources import text_row
-from meltpoint.tasks.core.task import Example, Task, glue
-from meltpoint.tasks.sst2 import DEV_READER, LABELS, PINNED, TEST_READER
+from meltpoint.tasks.core.task import Example, glue
 
 
 def _read(folder: Path) -> list[Example]:
     records = read_table(folder / "glue" / "train.tsv", ["sentence", "label"], header=True)
-    ids = {"0": 0, "1": 1}
-    return [
-        Example(str(position), texts=(record.text("sentence"),), label=record.label("label", ids))
-        for position, record in enumerate(records)
-    ]
+    return examples_of(records, ("sentence",), lambda record: record.label("label", ("0", "1")))
 
 
-TASK = Task(
+TASK = replace(
+    sst2.TASK,
     name="sst2_phrases",
-    kind="sentence_classification",
-    metric="accuracy",
-    folder="sst2",
-    readers={"train": _read, "dev": DEV_READER, "test": TEST_READER},
-    files={"train": ("glue/train.tsv",), "dev": ("stsa.binary.dev",), "test": ("stsa.binary.test",)},
-    labels=LABELS,
-    hub=glue("sst2", partial(text_row, texts=("sentence",), labels=LABELS, id_column="idx"), {"train": "train"}),
-    pinned=PINNED,
-    tokenised=True,
-    test_examples=1821,
+    readers={**sst2.READERS, "train": _read},
+    files={**sst2.TASK.files, "train": ("glue/train.tsv",)},
+    hub=glue("sst2", partial(text_row, texts=("sentence",), labels=sst2.LABELS, id_column="idx"), {"train": "train"}),
     description="sentiment of film reviews, trained on GLUE's 67 349 phrases",
 )

@@ -7,19 +7,20 @@ in another order.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.task import Example, PinnedFiles, Task
-from meltpoint.tasks.sst2 import LABELS, read_roots, read_subtrees
+from meltpoint.tasks import sst2
+from meltpoint.tasks.core.task import Example, PinnedFiles
 
 
 def _read(folder: Path) -> list[Example]:
-    return read_subtrees(folder / "trees" / "train.txt")
+    return sst2.read_subtrees(folder / "trees" / "train.txt")
 
 
 def _roots(folder: Path, name: str) -> list[Example]:
-    return read_roots(folder / "trees" / name)
+    return sst2.read_roots(folder / "trees" / name)
 
 
 # The treebank's own files. In that repository train.txt is cut off after 1 455 trees; the copy next to it is complete.
@@ -33,16 +34,11 @@ PINNED = PinnedFiles(
     renamed={"trees/train.txt": "trees/train%E5%89%AF%E6%9C%AC.txt"},
 )
 
-TASK = Task(
+TASK = replace(
+    sst2.TASK,
     name="sst2_subtrees",
-    kind="sentence_classification",
-    metric="accuracy",
-    folder="sst2",
     readers={"train": _read, "dev": partial(_roots, name="dev.txt"), "test": partial(_roots, name="test.txt")},
     files={"train": ("trees/train.txt",), "dev": ("trees/dev.txt",), "test": ("trees/test.txt",)},
-    labels=LABELS,
     pinned=PINNED,
-    tokenised=True,
-    test_examples=1821,
     description="sentiment of film reviews, trained on 98 794 tree nodes, in their own case",
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from meltpoint.tasks.core.readers import read_table
-from meltpoint.tasks.core.sources import score_row
+from meltpoint.tasks.core.readers import examples_of, read_table
+from meltpoint.tasks.core.sources import text_row
 from meltpoint.tasks.core.task import Example, HubSource, Split, Task
 
 LABEL_RANGE = (0.0, 5.0)
@@ -18,15 +18,8 @@ def _read(folder: Path, name: str) -> list[Example]:
     columns = ["genre", "file", "year", "id", "score", "sentence1", "sentence2"]
     # Some rows name the sources of both sentences in two more cells.
     records = read_table(folder / name, columns, header=False, widths=(9,))
-    return [
-        Example(
-            id=f"{record.cell('file')}-{record.cell('year')}-{record.cell('id')}",
-            texts=(record.text("sentence1"), record.text("sentence2")),
-            label=record.score("score", LABEL_RANGE),
-            group=record.cell("genre"),
-        )
-        for record in records
-    ]
+    texts, id = ("sentence1", "sentence2"), ("file", "year", "id")
+    return examples_of(records, texts, lambda record: record.score("score", LABEL_RANGE), id=id, group="genre")
 
 
 TASK = Task(
@@ -43,7 +36,7 @@ TASK = Task(
         revision="ab7a5ac0e35aa22088bdcf23e7fd99b220e53308",
         config=None,
         splits={"train": "train", "dev": "validation", "test": "test"},
-        example=partial(score_row, texts=("sentence1", "sentence2"), score="score", scale=5.0),
+        example=partial(text_row, texts=("sentence1", "sentence2"), label="score", scale=5.0),
         label_column="score",
         pattern="data/{split}-*.parquet",
     ),

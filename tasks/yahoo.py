@@ -18,9 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.readers import Record
+from meltpoint.tasks.core.readers import Record, read_table
 from meltpoint.tasks.core.sources import HubRow
-from meltpoint.tasks.core.streams import stream_table
 from meltpoint.tasks.core.task import SPLITS, Example, HubSource, Split, Task
 
 # In the order of the release's `classes.txt`.
@@ -29,8 +28,7 @@ CLASSES = (
     "business_finance", "entertainment_music", "family_relationships", "politics_government",
 )  # fmt: skip
 
-PLACES = {name: place for place, name in enumerate(CLASSES)}
-NUMBERS = {str(place + 1): place for place in range(len(CLASSES))}
+NUMBERS = tuple(str(place + 1) for place in range(len(CLASSES)))
 
 
 def _original(record: Record) -> tuple[str, str]:
@@ -42,7 +40,7 @@ def _original(record: Record) -> tuple[str, str]:
 
 
 def _sampled(record: Record) -> tuple[str, str]:
-    return CLASSES[record.label("label", PLACES)], record.text("text")
+    return CLASSES[record.label("label", CLASSES)], record.text("text")
 
 
 def _joined(parts: Iterable[str]) -> str:
@@ -85,7 +83,8 @@ SAMPLE = Release("sample_2class_train.csv", "sample_2class_test.csv", ("text", "
 def _read(folder: Path, release: Release, labels: Sequence[str], split: Split) -> list[Example]:
     path = folder / (release.test if split == "test" else release.train)
     seen, examples = set(), []
-    for position, record in enumerate(stream_table(path, release.columns, header=False)):
+    records = read_table(path, release.columns, header=False, separator=",", quoted=True)
+    for position, record in enumerate(records):
         name, text = release.parse(record)
         seen.add(name)
         example = _example(position, name, text, labels)
@@ -156,11 +155,7 @@ def variant(chosen: Sequence[str]) -> Task:
     Raises:
         ValueError: an unknown class (close matches are listed), a class named twice, or fewer than two classes.
     """
-    for name in chosen:
-        if name not in CLASSES:
-            raise registry.unknown(name, "class of yahoo", CLASSES)
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(f"yahoo:{'+'.join(chosen)} names a class twice; name each once.")
+    registry.check_parts("yahoo", chosen, CLASSES, "class")
     if len(chosen) < 2:
         raise ValueError(f"yahoo:{chosen[0]} is one class; name two or more, such as yahoo:sports+health.")
     return _task(tuple(name for name in CLASSES if name in chosen))

@@ -121,18 +121,15 @@ def ui(
 
 @exit_on_error()
 def new_task(
-    files: Annotated[list[str], typer.Argument(help="Files of examples, or a folder of them.", show_default=False)],
+    files: Annotated[list[str], typer.Argument(help="Files of examples.", show_default=False)],
     out: Annotated[Path | None, typer.Option("--out", help="The task file to write; else it is printed.")] = None,
     group: Group = "",
-    as_json: AsJson = False,
 ) -> None:
     """Inspect files of examples and draft the task file that reads them, for you to correct."""
     from meltpoint.tasks.inspection import new_task as inspection
 
-    made = inspection.new_task(files, out, group)
-    if as_json:
-        print_json(made.document())
-    elif out is None:
-        show(made.text)
-    if out is not None:
+    text = inspection.new_task(files, out, group)
+    if out is None:
+        show(text)
+    else:
         tell(f"{out} is a guess; correct it, then run: meltpoint plan --task {out}", err=True)

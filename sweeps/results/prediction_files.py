@@ -14,10 +14,19 @@ from typing import TYPE_CHECKING, Any, TextIO
 from meltpoint.adapters.files import replacing
 from meltpoint.tasks.core.conll import SUFFIXES, ConllLayout, read_columns
 from meltpoint.tasks.core.files import regular
-from meltpoint.tasks.core.readers import NAMED_TWICE, SEPARATORS, Record, named_twice, unreadable
+from meltpoint.tasks.core.parquet_files import check_names
+from meltpoint.tasks.core.readers import (
+    NAMED_TWICE,
+    SEPARATORS,
+    Record,
+    is_in_quotes,
+    named_twice,
+    read_lines,
+    read_table,
+    unreadable,
+)
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.rows import json_rows
-from meltpoint.tasks.core.streams import check_names, is_in_quotes, stream_lines, stream_table
 from meltpoint.tasks.core.wording import printable
 
 if TYPE_CHECKING:  # importing pandas takes half a second
@@ -62,9 +71,9 @@ def read_pieces(path: Path, rows: int, layout: ConllLayout | None = None) -> Ite
     if form == "parquet":
         return _read_parquet(path, rows)
     if form == "txt":
-        return _framed(({TEXT: line} for line in stream_lines(path)), rows)
+        return _framed(({TEXT: line} for line in read_lines(path)), rows)
     if form == "jsonl":
-        return _framed((row for _, row in json_rows(path, enumerate(stream_lines(path), 1))), rows)
+        return _framed((row for _, row in json_rows(path, enumerate(read_lines(path), 1))), rows)
     return _read_table(path, rows, is_tsv=form == "tsv")
 
 
@@ -79,7 +88,7 @@ def _read_table(path: Path, rows: int, *, is_tsv: bool) -> Iterator[pandas.DataF
     """Read a csv or tsv with a header. Cells of tsv are not quoted, as in task files; `NA` is a text."""
     import pandas
 
-    found = stream_table(path, (), header=True, separator="\t" if is_tsv else None)
+    found = read_table(path, (), header=True, separator="\t" if is_tsv else ",", quoted=not is_tsv)
     first = list(itertools.islice(found, rows))
     _check_table(path, first, is_tsv=is_tsv)
     names = list(first[0].positions)

@@ -92,13 +92,10 @@ def check_overrides(texts: Sequence[str]) -> None:
     """
     every = {parameter.name: parameter for parameter in settings.all_parameters()} if texts else {}
     for name, (entry, where) in build.overrides(texts).items():
-        if name != "early_stopping":
+        if name == "early_stopping":
+            build.parse_stopping(entry, where)
+        else:
             build.check_entry(name, entry, every, where)
-            continue
-        try:
-            build.parse_stopping(entry)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from None
 
 
 def check_point(path: str) -> None:

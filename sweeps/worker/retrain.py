@@ -21,7 +21,7 @@ from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError, TrialState
 from meltpoint.search_spaces import documents, files
-from meltpoint.search_spaces.space import Space, is_one_point
+from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.space_rules import with_word_tokenizer
 from meltpoint.sweeps.worker.finalist_scoring import predict_test, restore
@@ -201,7 +201,7 @@ def load_point(path: str) -> Space:
     head = named_head(cell)
     heads.get(head)
     space = files.load(path, {own.name: own for own in settings.parameters(cell["mode"], head)}, mode=cell["mode"])
-    if not is_one_point(space):
+    if space.size() != 1:
         raise ValueError(f"{path} is a space with several points; `train` takes one setting: use `sweep --space`.")
     return space
 

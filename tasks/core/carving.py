@@ -18,7 +18,7 @@ import yaml
 
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.files import TextLoader, parse_yaml
-from meltpoint.tasks.core.task import Example
+from meltpoint.tasks.core.task import Example, Split
 from meltpoint.tasks.core.wording import some
 
 _END = r"(-?\d+%?)?"
@@ -230,24 +230,8 @@ SPLITS: Mapping[object, Literal["train", "dev"]] = {"train": "train", "dev": "de
 TRUTH: Mapping[object, bool | None] = {None: None, "true": True, "false": False, True: True, False: False}
 
 
-def carve(cut: Cut, examples: list[Example]) -> tuple[list[Example], list[Example]]:
-    """Split the examples into (the rest, the carved part), both in their original order; see `positions` of a cut."""
-    chosen = set(cut.positions(examples))
-    numbered = list(enumerate(examples))
-    return [one for at, one in numbered if at not in chosen], [one for at, one in numbered if at in chosen]
-
-
-@dataclass(frozen=True)
-class Carved:
-    """The rest of train, and the parts that were carved off it; None for a part that was not requested."""
-
-    train: list[Example]
-    dev: list[Example] | None
-    test: list[Example] | None
-
-
-def carve_train(train: list[Example], dev_cut: Cut | None, test_cut: Cut | None) -> Carved:
-    """Carve dev, test, or both off train; they never share an example.
+def carve(examples: list[Example], cuts: Mapping[Split, Cut]) -> tuple[list[Example], dict[Split, list[Example]]]:
+    """Carve parts off a split: (the rest, the part of each name), in the original order; no two share an example.
 
     A slice counts the examples of the file. A draw takes from the examples that the other part's slice leaves. With two
     draws, test comes first, so that it does not depend on dev.
@@ -255,21 +239,19 @@ def carve_train(train: list[Example], dev_cut: Cut | None, test_cut: Cut | None)
     Raises:
         ValueError: the parts share an example, or leave nothing.
     """
-    cuts = [(name, cut) for name, cut in (("test", test_cut), ("dev", dev_cut)) if cut is not None]
-    taken: dict[str, list[int]] = {}
-    left = list(range(len(train)))
-    for name, cut in sorted(cuts, key=lambda part: isinstance(part[1], Draw)):
+    parts: dict[Split, list[Example]] = {}
+    left = list(range(len(examples)))
+    for name, cut in sorted(cuts.items(), key=lambda part: (isinstance(part[1], Draw), part[0] != "test")):
         if isinstance(cut, Slice):
-            chosen = cut.positions(train)
+            chosen = cut.positions(examples)
         else:
-            chosen = [left[position] for position in cut.positions([train[place] for place in left])]
+            chosen = [left[position] for position in cut.positions([examples[place] for place in left])]
         wanted = set(chosen)
         if not wanted <= set(left):
-            raise ValueError(
-                f"{cut.asked_by} {cut.note(train)} shares examples with the other part. Choose other ends."
-            )
-        taken[name], left = chosen, [position for position in left if position not in wanted]
+            note = cut.note(examples)
+            raise ValueError(f"{cut.asked_by} {note} shares examples with the other part. Choose other ends.")
+        parts[name] = [examples[position] for position in chosen]
+        left = [position for position in left if position not in wanted]
     if not left:
         raise ValueError("dev_from and test_from leave nothing of train. Choose other ends.")
-    parts = {name: [train[position] for position in positions] for name, positions in taken.items()}
-    return Carved([train[position] for position in left], parts.get("dev"), parts.get("test"))
+    return [examples[position] for position in left], parts

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.files import LONGEST_LINE
-from meltpoint.tasks.core.readers import read_text
+from meltpoint.tasks.core.readers import read_text, with_line_feeds
 from meltpoint.tasks.core.task import Example, ReadExamples
 from meltpoint.tasks.core.wording import some
 
@@ -26,8 +25,6 @@ _BOUNDARY = re.compile(r"#(begin|end) document\b|# newdoc\b(?!\t)")
 """Lines that mark documents: in OntoNotes' files (CoNLL-2012), and in CoNLL-U."""
 _COMMENT = re.compile(r"#[ \t]*[^\s=]+ = |# newpar\b(?!\t)")
 """CoNLL-U's comments: `# sent_id = 0`."""
-_LINE_ENDS = re.compile("[\r\f\v]|^\ufeff", re.MULTILINE)
-"""Characters that end a line in other programs or begin a file; inside a word they mean damage."""
 _NOT_A_WORD = re.compile(r"\d+[-.]\d+")
 """CoNLL-U's numbers for a multi-word line (1-2) and for an empty node (1.1)."""
 
@@ -184,9 +181,9 @@ def read_columns(path: Path, layout: ConllLayout) -> ColumnFile:
     Raises:
         ValueError: a line with other columns than the rest, an ambiguous line, or a file without sentences.
     """
-    read = split_columns(path, read_text(path, encoding=layout.encoding))
+    read = split_columns(path, read_text(path, layout.encoding))
     if layout.word != 0:
-        read = _without_nodes(path, read)
+        read = _without_nodes(read)
     elif is_numbered(read.sentences):
         raise ValueError(
             f"{path}: the word column has CoNLL-U's numbers 1, 2, 3 …. Name the column of the words, usually 1."
@@ -205,7 +202,7 @@ def split_columns(path: Path, text: str) -> ColumnFile:
     Raises:
         ValueError: a line that is neither a word nor a comment, or could be either.
     """
-    lines = _lines(path, text)
+    lines = with_line_feeds(text).replace("\r\n", "\n").removesuffix("\n").split("\n")
     has_hash = "#" in text and any(line.startswith("#") for line in lines)
     plain = _word_lines(lines) if has_hash or "\t" in text else []
     split = _split_at_tabs if any("\t" in line.rstrip(" \t") for line in plain) else _split_at_spaces
@@ -238,20 +235,6 @@ def split_columns(path: Path, text: str) -> ColumnFile:
     if not sentences:
         raise ValueError(f"{path} holds no sentence. Replace it with the complete file.")
     return ColumnFile(sentences, (f"{some(comments, 'line')} with # read as a comment",) if comments else ())
-
-
-def _lines(path: Path, text: str) -> list[str]:
-    r"""The lines, ended by `\n`, `\r\n`, or, in a file without these, by `\r`."""
-    text = text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
-    lines = text.removesuffix("\n").split("\n")
-    long = next((number for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE), None)
-    if long is not None:
-        raise ValueError(f"{path}, line {long}: more than {LONGEST_LINE} characters. Shorten it or remove it.")
-    for odd in _LINE_ENDS.finditer(text):
-        number = text.count("\n", 0, odd.start()) + 1
-        if not lines[number - 1].isspace():
-            raise ValueError(f"{path}, line {number}: the character U+{ord(odd[0]):04X} inside the line. Remove it.")
-    return lines
 
 
 def _word_lines(lines: Iterable[str]) -> list[str]:
@@ -323,19 +306,9 @@ def _numbers(sentence: Sentence) -> list[Row] | None:
     return words if words and counted else None
 
 
-def _without_nodes(path: Path, read: ColumnFile) -> ColumnFile:
+def _without_nodes(read: ColumnFile) -> ColumnFile:
     """The sentences without CoNLL-U's multi-word lines and empty nodes; a multi-word token's words follow it."""
-    sentences, left = [], 0
-    for sentence in read.sentences:
-        words = _numbers(sentence)
-        odd = next((n for n, columns in sentence.rows if _NOT_A_WORD.fullmatch(columns[0])), None)
-        is_counted = any(columns[0] == "1" for _, columns in sentence.rows)
-        if odd is not None and words is None and is_counted:
-            raise ValueError(
-                f"{path}, line {odd}: a multi-word line or an empty node of CoNLL-U in a sentence whose words are not "
-                "numbered 1, 2, 3 …. Correct the numbers."
-            )
-        left += len(sentence.rows) - len(words) if words else 0
-        sentences.append(replace(sentence, rows=words) if words else sentence)
+    sentences = [replace(one, rows=words) if (words := _numbers(one)) else one for one in read.sentences]
+    left = sum(len(one.rows) for one in read.sentences) - sum(len(one.rows) for one in sentences)
     notes = (f"{some(left, 'line')} of multi-word tokens and empty nodes (1-2, 1.1) left out",)
     return ColumnFile(sentences, (*read.notes, *notes) if left else read.notes)

@@ -11,6 +11,7 @@ import errno
 import gzip
 import json
 import lzma
+import math
 import os
 import re
 import stat
@@ -61,10 +62,7 @@ def _mode(path: Path) -> int | None:
 
 def expanded(text: str) -> Path:
     """The path that a text names, with `~` expanded; unchanged if the home folder is unknown."""
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        return Path(text)
+    return Path(os.path.expanduser(text))  # noqa: PTH111 (`Path.expanduser` fails without a home folder)
 
 
 def matching(folder: Path, pattern: str) -> list[Path]:
@@ -84,10 +82,6 @@ MOST_DOCUMENT_BYTES = 2**26
 """The largest JSON document, and the largest JSON-lines file of a ledger: 64 MiB."""
 MOST_DATA_BYTES = 2**32
 """The largest file of examples: 4 GiB, five times the largest file of a built-in task (Yahoo's `train.csv`)."""
-LONGEST_LINE = 2**20
-"""The longest line of a file of examples, in characters: about 200 000 words, while an encoder reads a few hundred."""
-DEEPEST = 64
-"""The deepest nesting of lists and mappings; Meltpoint's own files have 6 levels."""
 MOST_VALUES = 100_000
 """The largest number of values in a YAML document, with every alias expanded."""
 
@@ -95,8 +89,6 @@ IRREGULAR = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socke
 """Names for files that are neither regular nor a device."""
 
 _HALF = re.compile("[\ud800-\udfff]")
-HALF = "half of a UTF-16 surrogate pair (\\ud800 to \\udfff), not a character"
-"""The message for a text that cannot be written as UTF-8."""
 
 NOT_A_DOCUMENT = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 """Errors that PyYAML raises for a value that does not fit its explicit tag (`!!timestamp x`), besides its own."""
@@ -114,7 +106,7 @@ def read_bytes(path: Path, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
             data = file.read()
             if len(data) <= most_bytes:
                 return data
-    raise ValueError(f"{path} is larger than {_size(most_bytes)}, the limit. Split it or shorten it.")
+    raise ValueError(f"{path} is larger than {most_bytes // 1024} KiB, the limit. Split it or shorten it.")
 
 
 def regular(path: Path) -> Path:
@@ -130,12 +122,6 @@ def regular(path: Path) -> Path:
     return path
 
 
-def _size(size_bytes: int) -> str:
-    powers = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-    unit, name = next((power for power in powers if size_bytes >= power[0]), (1, "bytes"))
-    return f"{size_bytes // unit} {name}"
-
-
 def parse_json(text: str | bytes, *, unique_keys: bool = False) -> Any:
     """The value of a JSON text.
 
@@ -149,45 +135,38 @@ def parse_json(text: str | bytes, *, unique_keys: bool = False) -> Any:
     try:
         characters = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         value = json.loads(characters, object_pairs_hook=_unique if unique_keys else None)
-        is_deep = characters.count("[") + characters.count("{") > DEEPEST and _depth(value) > DEEPEST
     except RecursionError:
-        is_deep = True
-    except KeyError as error:
-        raise ValueError(f"the key {error} is given twice") from None
+        raise ValueError("values are nested too deeply") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start} is not UTF-8") from None
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # also for numbers of more than 4 300 digits
         raise ValueError(f"not JSON: {error}") from None
-    except ValueError:  # Python converts no more than 4 300 digits
-        raise ValueError("not JSON: a number has too many digits") from None
-    if is_deep:
-        raise ValueError(f"values are nested deeper than {DEEPEST} levels")
     if "\\u" in characters and _HALF.search(json.dumps(value, ensure_ascii=False)):
-        raise ValueError(HALF)
+        raise ValueError("half of a UTF-16 surrogate pair (\\ud800 to \\udfff), not a character")
     return value
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The object with these keys and values.
-
-    Raises:
-        KeyError: a key occurs twice.
-    """
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise KeyError(next(key for key in keys if keys.count(key) > 1))
+        raise ValueError(f"the key '{next(key for key in keys if keys.count(key) > 1)}' is given twice")
     return found
 
 
-def _depth(value: object) -> int:
-    """The depth of lists and mappings, level by level."""
-    depth, level = 0, [value]
-    while level:
-        depth += 1
-        inner = [one for one in level if isinstance(one, dict | list)]
-        level = [child for one in inner for child in (one.values() if isinstance(one, dict) else one)]
-    return depth
+def check_keys(node: yaml.MappingNode) -> None:
+    """Refuse a mapping with a key twice, or with one that is no string.
+
+    Raises:
+        yaml.YAMLError: with the position of the key.
+    """
+    seen: set[str] = set()
+    for key, _ in node.value:
+        fault = "a key must be a string" if key.tag != "tag:yaml.org,2002:str" else ""
+        fault = fault or (f"'{key.value}' is given twice" if key.value in seen else "")
+        if fault:
+            raise yaml.constructor.ConstructorError(None, None, fault, key.start_mark)
+        seen.add(key.value)
 
 
 class TextLoader(yaml.BaseLoader):
@@ -195,11 +174,7 @@ class TextLoader(yaml.BaseLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping of a node, without duplicate keys."""
-        seen = set[str]()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is given twice", key.start_mark)
-            seen.add(key.value)
+        check_keys(node)
         return dict(super().construct_mapping(node, deep))
 
 
@@ -211,40 +186,29 @@ def parse_yaml(text: str, loader_class: type[yaml.SafeLoader] | type[yaml.BaseLo
             gives the position, if there is one.
     """
     if len(text) > MOST_YAML_BYTES:
-        raise yaml.YAMLError(f"it is larger than {_size(MOST_YAML_BYTES)}")
+        raise yaml.YAMLError(f"it is larger than {MOST_YAML_BYTES // 1024} KiB")
     loader = loader_class(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None
-        _weigh(node, {})
+        if _values(node, {}) > MOST_VALUES:
+            raise yaml.YAMLError(f"an alias contains itself, or it has more than {MOST_VALUES} values with its aliases")
         return loader.construct_document(node)
     except RecursionError:
-        raise yaml.YAMLError(f"lists or mappings are nested too deeply ({DEEPEST} levels at most)") from None
+        raise yaml.YAMLError("lists or mappings are nested too deeply") from None
     except NOT_A_DOCUMENT as error:
         raise yaml.YAMLError(f"a value cannot be read ({' '.join(str(error).split())[:100]})") from None
     finally:
         loader.dispose()
 
 
-def _weigh(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """(values, depth) of a node, aliases followed.
-
-    Args:
-        known: the results for finished nodes; (0, 0) for nodes in progress.
-    """
+def _values(node: yaml.Node, known: dict[int, float]) -> float:
+    """The number of values of a node, aliases followed; infinite if an alias contains itself."""
     if id(node) not in known:
-        known[id(node)] = (0, 0)
-        inner = [_weigh(child, known) for child in _children(node)]
-        known[id(node)] = (1 + sum(size for size, _ in inner), 1 + max((depth for _, depth in inner), default=0))
-    size, depth = known[id(node)]
-    fault = "an alias contains itself" if not size else ""
-    fault = fault or (HALF if isinstance(node, yaml.ScalarNode) and _HALF.search(node.value) else "")
-    fault = fault or (f"it has more than {MOST_VALUES} values with its aliases expanded" if size > MOST_VALUES else "")
-    fault = fault or (f"it is nested too deeply ({DEEPEST} levels at most)" if depth > DEEPEST else "")
-    if fault:
-        raise yaml.constructor.ConstructorError(None, None, fault, node.start_mark)
-    return size, depth
+        known[id(node)] = math.inf
+        known[id(node)] = 1 + sum(_values(child, known) for child in _children(node))
+    return known[id(node)]
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:
@@ -252,8 +216,6 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
         return [part for pair in node.value for part in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
-
-PIECE_BYTES = 2**20
 
 DAMAGED = (EOFError, OSError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError)
 """Errors of the standard library for a file that is damaged, encrypted, or packed by an unknown method."""
@@ -273,28 +235,18 @@ def without_suffix(path: Path) -> Path:
     return path.with_suffix("") if is_compressed(path) else path
 
 
-def read_data_bytes(path: Path, most_bytes: int = MOST_DATA_BYTES) -> bytes:
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
     """The contents of a file, unpacked if its suffix is one of compressed files.
 
     Raises:
-        ValueError: it is damaged, an archive of several files, or larger than allowed.
+        ValueError: it is damaged, or an archive of several files.
         OSError: it cannot be opened.
     """
-    if not is_compressed(path):
-        return read_bytes(path, most_bytes)
-    unpacked = bytearray()
-    with _opened(path) as file:
-        while piece := file.read(PIECE_BYTES):
-            unpacked += piece
-            if len(unpacked) > most_bytes:
-                raise ValueError(f"{path} unpacks to more than {_size(most_bytes)}, the limit. Split it or shorten it.")
-    return bytes(unpacked)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """The unpacked contents; errors of reading them become one line."""
-    regular(path).open("rb").close()  # errors of opening (missing, no permission) go to the caller
+    with regular(path).open("rb") as file:
+        if not is_compressed(path):
+            yield file
+            return
     try:
         if path.suffix.lower() == ".zip":
             with zipfile.ZipFile(path) as archive, archive.open(_only_member(path, archive)) as file:

@@ -73,11 +73,6 @@ class TaskKind:
         return self.target == "score"
 
     @property
-    def has_distribution(self) -> bool:
-        """True if a model gives a distribution over labels and predicts the likeliest one."""
-        return self.target == "label"
-
-    @property
     def has_labels(self) -> bool:
         """True if an example may have any number of labels: 0 or 1 for each."""
         return self.target == "labels"
@@ -86,11 +81,6 @@ class TaskKind:
     def gives_probabilities(self) -> bool:
         """True if a model gives a probability of each label."""
         return self.target in ("label", "labels", "grade")
-
-    @property
-    def fits_folders(self) -> bool:
-        """True if a folder of texts for each label can hold its examples."""
-        return self.input == "sentence" and self.target in ("label", "grade")
 
     def outputs(self, labels: int) -> int:
         """The number of a head's scores for this many labels: one per label or step of grades, one for a number."""
@@ -111,49 +101,29 @@ BUILT_IN: dict[str, TaskKind] = {
     kind.name: kind
     for kind in (
         # Emotions, topics, toxicity.
-        TaskKind(
-            "multi_label_classification",
-            "sentence",
-            "labels",
-            ("micro_f1", "macro_f1", "average_precision", "subset_accuracy"),
-            "any number of labels of one text",
-        ),
+        TaskKind("multi_label_classification", "sentence", "labels",
+                 ("micro_f1", "macro_f1", "average_precision", "subset_accuracy"), "any number of labels of one text"),
         # Stars, grades, levels of difficulty.
-        TaskKind(
-            "ordinal_classification",
-            "sentence",
-            "grade",
-            ("quadratic_kappa", "accuracy", "mae", "spearman", "macro_f1"),
-            "one of several ordered classes of one text",
-        ),
+        TaskKind("ordinal_classification", "sentence", "grade",
+                 ("quadratic_kappa", "accuracy", "mae", "spearman", "macro_f1"),
+                 "one of several ordered classes of one text"),
         # Entailment, paraphrase.
         TaskKind("pair_classification", "pair", "label", ("accuracy", "f1", "macro_f1"), "one class of two texts"),
         # Similarity, relatedness.
         TaskKind("pair_regression", "pair", "score", ("pearson", "spearman"), "one number, in a range, of two texts"),
         # Sentiment, topics, acceptability.
-        TaskKind(
-            "sentence_classification", "sentence", "label", ("accuracy", "f1", "macro_f1"), "one class of one text"
-        ),
+        TaskKind("sentence_classification", "sentence", "label", ("accuracy", "f1", "macro_f1"),
+                 "one class of one text"),
         # Politeness, readability, a price.
-        TaskKind(
-            "sentence_regression",
-            "sentence",
-            "score",
-            ("pearson", "spearman", "mse", "mae"),
-            "one number, in a range, of one text",
-        ),
+        TaskKind("sentence_regression", "sentence", "score", ("pearson", "spearman", "mse", "mae"),
+                 "one number, in a range, of one text"),
         # Named entities and other spans, in IOB2.
-        TaskKind(
-            "sequence_labelling",
-            "words",
-            "tags",
-            ("span_f1", "span_precision", "span_recall", "word_accuracy"),
-            "spans of a sentence, as a tag for each word",
-        ),
+        TaskKind("sequence_labelling", "words", "tags", ("span_f1", "span_precision", "span_recall", "word_accuracy"),
+                 "spans of a sentence, as a tag for each word"),
         # Parts of speech, morphology, languages of words: classes that do not form spans.
         TaskKind("word_tagging", "words", "classes", ("word_accuracy",), "a class for each word of a sentence"),
     )
-}
+}  # fmt: skip
 
 
 def names() -> tuple[str, ...]:

@@ -54,11 +54,6 @@ class Metric:
     of_probabilities: bool = False
     of_part: Callable[[str], Compute] | None = None
 
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of task to which the metric applies."""
-        return tuple(kind for kind in kinds.names() if kinds.get(kind).target in self.targets)
-
     def fits(self, task: Task) -> bool:
         """True if the metric applies to the task."""
         return self.serves(task.kind, len(task.labels))

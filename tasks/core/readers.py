@@ -7,66 +7,67 @@ import csv
 import io
 import math
 from codecs import BOM_UTF8
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.files import LONGEST_LINE, MOST_DATA_BYTES, exists, read_data_bytes
+from meltpoint.tasks.core.files import exists, opened
+from meltpoint.tasks.core.task import Example, Label
 from meltpoint.tasks.core.wording import some
 
 
-def read_text(
-    path: Path, *, damaged: bool = False, most_bytes: int = MOST_DATA_BYTES, encoding: str | None = None,
-) -> str:  # fmt: skip
+def read_text(path: Path, encoding: str | None = None) -> str:
     """A file's text, unpacked if it is compressed and decoded; a byte order mark is dropped.
 
     Args:
         path: the file.
-        damaged: True if the file is known to contain bytes that are not UTF-8, which become U+FFFD.
-        most_bytes: a larger file is refused.
         encoding: the encoding that a task file declares; None for UTF-8.
 
     Raises:
-        ValueError: the file is missing, unreadable, too large, empty, or in another encoding (the line and byte are
-            named).
+        ValueError: the file is missing, unreadable, empty, or in another encoding (the line and byte are named).
     """
-    return text_of(path, data_bytes(path, most_bytes), encoding, damaged=damaged)
+    return text_of(path, data_bytes(path), encoding)
 
 
-def text_of(path: Path, data: bytes, encoding: str | None = None, *, damaged: bool = False) -> str:
+def text_of(path: Path, data: bytes, encoding: str | None = None) -> str:
     """The text of a file's bytes; see `read_text` for arguments and errors."""
-    text = decoded(path, data, encoding, damaged=damaged)
+    text = decoded(path, data, encoding)
     if not text.strip():
         raise empty(path)
-    if "\0" in text and not damaged:
+    if "\0" in text:
         raise null_character(path, text[: text.index("\0")].count("\n") + 1)
     return text
 
 
-def data_bytes(path: Path, most_bytes: int = MOST_DATA_BYTES) -> bytes:
+def data_bytes(path: Path) -> bytes:
     """A file's contents, unpacked if it is compressed.
 
     Raises:
-        ValueError: the file is missing, unreadable, damaged, or too large.
+        ValueError: the file is missing, unreadable or damaged.
     """
     try:
-        return read_data_bytes(path, most_bytes)
+        with opened(path) as file:
+            return file.read()
     except OSError as error:
         raise unreadable(path, error) from None
 
 
-def decoded(path: Path, data: bytes, encoding: str | None = None, *, damaged: bool = False) -> str:
+def decoded(path: Path, data: bytes, encoding: str | None = None) -> str:
     """The text of a file's bytes; see `read_text` for arguments and errors."""
-    codec = "utf-8-sig" if is_utf8(encoding or "utf-8") else str(encoding)
+    codec = _codec(encoding)
     try:
-        return data.decode(codec, "replace" if damaged else "strict")
+        return data.decode(codec)
     except UnicodeDecodeError as error:
         # `error.start` does not count the byte order mark.
         start = error.start + (3 if codec == "utf-8-sig" and data.startswith(BOM_UTF8) else 0)
         line = data[:start].decode(codec, "ignore").count("\n") + 1
         raise not_decodable(path, line, start, data[start], encoding) from None
+
+
+def _codec(encoding: str | None) -> str:
+    return "utf-8-sig" if encoding is None or is_utf8(encoding) else encoding
 
 
 def is_utf8(encoding: str) -> bool:
@@ -107,27 +108,42 @@ def with_line_feeds(text: str) -> str:
     return text if "\n" in text else text.replace("\r", "\n")
 
 
-def read_lines(path: Path, *, damaged: bool = False, encoding: str | None = None) -> list[str]:
+def read_lines(path: Path, *, damaged: bool = False, encoding: str | None = None) -> Iterator[str]:
     r"""The lines of a text file, ended by `\n` or `\r\n`, or by `\r` where there is no `\n`; the last may lack its end.
 
     `str.splitlines` would also split at U+0085, U+2028 and others, which occur within real sentences.
+
+    Args:
+        path: the file.
+        damaged: True if the file is known to contain bytes that are not UTF-8, which become U+FFFD.
+        encoding: see `read_text`.
     """
-    lines = with_line_feeds(read_text(path, damaged=damaged, encoding=encoding)).split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return list(bare_lines(path, lines))
+    for number, line in enumerate(_pieces(path, "\n", encoding, damaged=damaged), 1):
+        whole = line if number > 1 else with_line_feeds(line)
+        yield from (part.removesuffix("\r") for part in whole.removesuffix("\n").split("\n"))
 
 
-def bare_lines(path: Path, lines: Iterable[str]) -> Iterator[str]:
-    """Lines without the carriage return at their end.
+def _pieces(path: Path, newline: str, encoding: str | None, *, damaged: bool = False) -> Iterator[str]:
+    """The pieces of a file with their ends, decoded; a byte order mark is dropped.
 
-    Raises:
-        ValueError: a line is too long.
+    Args:
+        newline: as in `open`: "" for all three kinds of line ends, or the only kind.
     """
-    for number, line in enumerate(lines, 1):
-        if len(line) > LONGEST_LINE:
-            raise ValueError(f"{path}, line {number}: more than {LONGEST_LINE} characters. Shorten it or remove it.")
-        yield line.removesuffix("\r")
+    number = 0
+    try:
+        with opened(path) as file:
+            text = io.TextIOWrapper(file, _codec(encoding), "replace" if damaged else "strict", newline)
+            for number, piece in enumerate(text, 1):
+                if "\0" in piece and not damaged:
+                    raise null_character(path, number)
+                yield piece
+    except UnicodeError as error:
+        decoded(path, data_bytes(path), encoding)  # its error names the line and the byte
+        raise ValueError(f"{path} is not {encoding} ({error}). Correct encoding: in the task file.") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if not number:
+        raise empty(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +181,16 @@ class Record:
             raise self.problem(column, "the text is empty. Fill it in or remove the row.")
         return text
 
-    def label(self, column: str, labels: Mapping[str, int]) -> int:
-        """The class id of the cell's label.
+    def label(self, column: str, labels: Mapping[str, int] | Sequence[str], label: str | None = None) -> int:
+        """The class id of the cell's label (or of one of its labels), by label → id or labels in the order of ids.
 
         Raises:
             ValueError: an unknown label; the known ones are listed.
         """
-        label = labels.get(self.cell(column))
-        if label is None:
-            unknown = registry.unknown(self.cell(column), "label", labels)
-            raise self.problem(column, f"{unknown} Correct the file.")
-        return label
+        cell = self.cell(column) if label is None else label
+        if cell not in labels:
+            raise self.problem(column, f"{registry.unknown(cell, 'label', labels)} Correct the file.")
+        return labels[cell] if isinstance(labels, Mapping) else labels.index(cell)
 
     def score(self, column: str, label_range: tuple[float, float]) -> float:
         """The cell as a number within a range.
@@ -198,6 +213,28 @@ class Record:
         return score
 
 
+def examples_of(
+    records: Iterable[Record], texts: Sequence[str], label: Callable[[Record], Label] = lambda record: None, *,
+    id: Sequence[str] = (), group: str = "",
+) -> list[Example]:  # fmt: skip
+    """The examples of a table.
+
+    Args:
+        records: its rows.
+        texts: the columns of the texts.
+        label: a row's label; by default it is hidden.
+        id: the columns of the id, which are joined by `-`; by default it is the row's index.
+        group: the column of the group, or "".
+    """
+    return [
+        Example(
+            "-".join(map(record.cell, id)) if id else str(position), tuple(map(record.text, texts)),
+            label=label(record), group=record.cell(group) if group else "",
+        )
+        for position, record in enumerate(records)
+    ]  # fmt: skip
+
+
 def shown(number: float) -> str:
     """A number with all its digits: `5`, `5.0000001`."""
     return str(int(number)) if number.is_integer() else str(number)
@@ -206,7 +243,7 @@ def shown(number: float) -> str:
 def read_table(
     path: Path, columns: Sequence[str] | None, *, header: bool, widths: Collection[int] = (), separator: str = "\t",
     quoted: bool = False, damaged: bool = False, broken_rows: bool = False, encoding: str | None = None,
-) -> list[Record]:  # fmt: skip
+) -> Iterator[Record]:  # fmt: skip
     """Read the rows of a file that separates cells by one character.
 
     Args:
@@ -217,7 +254,7 @@ def read_table(
         widths: further allowed numbers of cells per row, if there is no header.
         separator: the character between two cells.
         quoted: True if cells may be in quotes and contain separators and line ends (RFC 4180).
-        damaged: see `read_text`.
+        damaged: see `read_lines`.
         encoding: see `read_text`.
         broken_rows: True if a row with fewer cells than the first continues on the next line (a line break in a text).
 
@@ -225,12 +262,11 @@ def read_table(
         ValueError: the file cannot be read, lacks a column, has no rows, or a row has a wrong number of cells.
     """
     if quoted:
-        text = io.StringIO(read_text(path, encoding=encoding), newline="")
-        return list(records(path, csv_rows(path, text, separator), columns, header, widths, separator))
+        return records(path, csv_rows(path, _pieces(path, "", encoding), separator), columns, header, widths, separator)
     lines = read_lines(path, damaged=damaged, encoding=encoding)
     numbered = ((number, line.split(separator)) for number, line in enumerate(lines, 1))
     rows = _joined(numbered) if broken_rows else numbered
-    return list(records(path, rows, columns, header, widths, separator))
+    return records(path, rows, columns, header, widths, separator)
 
 
 def _joined(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
@@ -253,40 +289,23 @@ def csv_rows(path: Path, lines: Iterable[str], separator: str = ",") -> Iterator
     `lines` keep their ends and are split at each `\\n`, `\\r\\n` and lone `\\r`.
 
     Raises:
-        ValueError: a broken row, or a space before a cell's quote, which makes the quote part of the cell (RFC 4180).
+        ValueError: a broken row.
     """
-    taken: list[str] = []
-
-    def taking() -> Iterator[str]:
-        for line in lines:
-            taken.append(line)
-            yield line
-
-    reader = csv.reader(taking(), delimiter=separator, strict=True)
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    line = 0
     try:
         for row in reader:
-            may_be_spaced = any(cell[:1].isspace() and cell.lstrip()[:1] == '"' for cell in row)
-            spaced = _space_before_quote(taken, row, separator) if may_be_spaced else None
-            if spaced is not None:
-                remedy = "Remove the space, or put the whole cell in quotes and double those inside it."
-                where = f"{path}, line {reader.line_num}, field {spaced + 1}"
-                raise ValueError(f"{where}: a space before a quote makes the quote part of the cell. {remedy}")
-            taken.clear()
+            line = reader.line_num
             if row:
-                yield reader.line_num, row
+                yield line, row
     except csv.Error as error:
         remedy = "Close every quote and double the quotes inside a cell, or set quoting: false."
-        start = reader.line_num - max(0, len(taken) - 1)  # an open quote swallows all lines after it
-        raise ValueError(f"{path}, line {start}: broken row ({error}). {remedy}") from None
+        raise ValueError(f"{path}, line {line + 1}: broken row ({error}). {remedy}") from None
 
 
-def _space_before_quote(lines: Sequence[str], row: Sequence[str], separator: str) -> int | None:
-    """The first cell of a row with a space before its quote: it changes if such spaces are skipped."""
-    blanks = {ord(blank): " " for blank in "\t\u00a0" if blank != separator}
-    plain = [line.translate(blanks) for line in lines]
-    again = next(csv.reader(plain, delimiter=separator, skipinitialspace=separator != " "))
-    pairs = enumerate(zip(row, again, strict=False))
-    return next((at for at, (one, two) in pairs if one.translate(blanks).lstrip(" ") != two.lstrip(" ")), None)
+def is_in_quotes(cell: str) -> bool:
+    """True for a cell that begins and ends with a quote."""
+    return len(cell) > 1 and cell.startswith('"') and cell.endswith('"')
 
 
 NAMED_TWICE = -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from types import ModuleType
 
@@ -47,6 +47,19 @@ def unknown(name: str, what: str, known: Iterable[str]) -> ValueError:
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     listed = "" if near and len(known) > MOST_LISTED else f" Choose from: {', '.join(known)}."
     return ValueError(f"Unknown {what} '{name}'.{hint}{listed}")
+
+
+def check_parts(task: str, parts: Sequence[str], known: Sequence[str], what: str) -> None:
+    """Refuse an unknown part of a task's variant, such as `mnli:fiction`, and a part that is named twice.
+
+    Raises:
+        ValueError: close matches are listed.
+    """
+    for name in parts:
+        if name not in known:
+            raise unknown(name, f"{what} of {task}", known)
+    if len(set(parts)) < len(parts):
+        raise ValueError(f"{task}:{'+'.join(parts)} names a {what} twice; name each once.")
 
 
 def load(package: ModuleType, name: str, what: str) -> ModuleType:

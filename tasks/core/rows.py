@@ -11,6 +11,7 @@ from typing import Any
 
 from meltpoint.tasks.core.files import parse_json
 from meltpoint.tasks.core.kinds import GROUP, LABEL, TAGS, WORDS
+from meltpoint.tasks.core.parquet_files import Row, parquet_rows
 from meltpoint.tasks.core.readers import (
     Record,
     data_bytes,
@@ -21,7 +22,6 @@ from meltpoint.tasks.core.readers import (
     read_table,
     shown,
 )
-from meltpoint.tasks.core.streams import Row, parquet_rows
 from meltpoint.tasks.core.user_layout import TABLES, Layout
 
 SPLIT = "split"
@@ -60,7 +60,7 @@ def read_records(path: Path, layout: Layout) -> Iterable[Record]:
     return (as_record(path, line, row, names, layout) for line, row in rows)
 
 
-def _table(path: Path, layout: Layout) -> list[Record]:
+def _table(path: Path, layout: Layout) -> Iterator[Record]:
     is_csv = layout.format == "csv"
     return read_table(
         path, None, header=layout.header, separator=layout.delimiter or ("," if is_csv else "\t"),

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, cast, get_args
+from typing import Literal, cast
 
 from meltpoint import tasks
 from meltpoint.tasks.core import registry
@@ -111,45 +111,21 @@ def class_id(value: object, names: Sequence[str], labels: Sequence[str]) -> int 
 
 
 def text_row(
-    row: HubRow,
-    position: int,
-    names: tuple[str, ...],
-    *,
-    texts: Sequence[str],
-    labels: Sequence[str],
-    label: str = "label",
-    id_column: str | None = None,
-    group: str | None = None,
-) -> Example:
-    """Convert a row with one or two texts and a class label (see `class_id`)."""
+    row: HubRow, position: int, names: tuple[str, ...], *,
+    texts: Sequence[str], labels: Sequence[str] = (), label: str = "label", scale: float = 1.0,
+    id_column: str | None = None, group: str | None = None,
+) -> Example:  # fmt: skip
+    """Convert a row with one or two texts and a class (see `class_id`) or, without `labels`, a score times `scale`."""
     return Example(
         id=str(row[id_column]) if id_column else str(position),
         texts=tuple(str(row[column]).strip(" ") for column in texts),
-        label=class_id(row[label], names, labels),
+        label=class_id(row[label], names, labels) if labels else _scaled(cast(float | None, row[label]), scale),
         group=str(row[group]) if group else "",
     )
 
 
-def score_row(
-    row: HubRow,
-    position: int,
-    names: tuple[str, ...],
-    *,
-    texts: Sequence[str],
-    score: str,
-    scale: float = 1.0,
-    id_column: str | None = None,
-) -> Example:
-    """Convert a row with two texts and a score, which is multiplied by `scale`; -1 (a hidden score) gives None."""
-    return Example(
-        id=str(row[id_column]) if id_column else str(position),
-        texts=tuple(str(row[column]).strip(" ") for column in texts),
-        label=_scaled(cast(float | None, row[score]), scale),
-    )
-
-
 def _scaled(score: float | None, scale: float) -> Label:
-    if score is None or score < 0 or math.isnan(score):
+    if score is None or score < 0 or math.isnan(score):  # -1 is a hidden score
         return None
     # 6 decimals remove the rounding errors of scaling and of scores stored as float32.
     return round(score * scale, 6)
@@ -208,8 +184,6 @@ def _download(url: str, sha256: str) -> Path:
     return path
 
 
-OpenSplit = Literal["train", "dev"]
-
 TestState = Literal["labelled", "carved", "hidden", "absent", "closed"]
 
 
@@ -231,13 +205,13 @@ def _located(spec: DataSpec) -> tuple[Task, Path | None]:
     return task, folder
 
 
-def read_split(spec: DataSpec, split: OpenSplit) -> list[Example]:
+def read_split(spec: DataSpec, split: Literal["train", "dev"]) -> list[Example]:
     """Read all examples of train or dev.
 
     Raises:
         ValueError: the split is neither, or the source is missing or broken.
     """
-    if split not in get_args(OpenSplit):
+    if split not in ("train", "dev"):
         raise ValueError(f"The {split} split is locked; only tasks/core/locked.py opens it, once for each finalist.")
     return _read(spec, split)
 
@@ -280,17 +254,14 @@ def check(spec: DataSpec) -> TestState:
         if isinstance(size, int) and size < 1:
             raise ValueError(f"{option} is {size}; it takes a whole number of at least 1.")
     for split in ("train", "dev"):
-        missing = _missing(task, folder, split)
-        if missing:
-            raise _absent_file(missing, task)
+        _check_files(task, folder, split)
     if spec.test_from:
         parse_cut(spec.test_from)
     if spec.is_test_closed:
         return "closed"
     if spec.test_from or task.test_from:
-        missing = _missing(task, folder, "test") if task.also_test else None
-        if missing:
-            raise _absent_file(missing, task)
+        if task.also_test:
+            _check_files(task, folder, "test")
         return "carved"
     return _test_state(task, folder)
 
@@ -311,11 +282,9 @@ def open_bytes(spec: DataSpec) -> int:
 
 def _test_state(task: Task, folder: Path | None) -> TestState:
     has_test = _can_be_downloaded(task, "test") if folder is None else "test" in task.readers
-    missing = _missing(task, folder, "test")
-    if not has_test or (missing and task.test_labels == "hidden"):
+    if not has_test or (task.test_labels == "hidden" and _missing(task, folder, "test")):
         return "absent"
-    if missing:
-        raise _absent_file(missing, task)
+    _check_files(task, folder, "test")
     return "labelled" if task.test_labels == "public" else "hidden"
 
 
@@ -353,8 +322,9 @@ def _missing_file(folder: Path, names: str) -> Path | None:
     return None if is_file(path) else path
 
 
-def _absent_file(path: Path, task: Task) -> ValueError:
-    return ValueError(f"{path} is missing; {task.name} needs it. Put the original file there.")
+def _check_files(task: Task, folder: Path | None, split: Split) -> None:
+    if missing := _missing(task, folder, split):
+        raise ValueError(f"{missing} is missing; {task.name} needs it. Put the original file there.")
 
 
 def _read(spec: DataSpec, split: Split) -> list[Example]:

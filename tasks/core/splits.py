@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from meltpoint.tasks.core.carving import Carved, Cut, Draw, carve, carve_train, parse_cut
+from meltpoint.tasks.core.carving import Cut, Draw, carve, parse_cut
 from meltpoint.tasks.core.kinds import TaskKind
 from meltpoint.tasks.core.sources import find, read_split
-from meltpoint.tasks.core.task import DataSpec, Example, Label, ReadExamples, Task, TrainingData
+from meltpoint.tasks.core.task import DataSpec, Example, Label, ReadExamples, Split, Task, TrainingData
 from meltpoint.tasks.core.wording import counted, some
 
 SAMPLE_SEED = 0
@@ -35,36 +35,37 @@ def load_training_data(spec: DataSpec) -> TrainingData:
         ValueError: the data is missing or broken, or the specification does not fit it.
     """
     task = find(spec)
-    parts, all_dev, carved_notes = _carved(spec, task)
+    parts, carved_notes = _carved(spec, task)
     notes = [*task.notes, *carved_notes]
-    if parts.test is None and task.test_labels == "hidden":
+    if "test" not in parts and task.test_labels == "hidden":
         notes.append("test labels hidden")
-    train = _sampled(parts.train, spec.max_train_examples, spec.nested, notes)
+    all_dev = parts["dev"]
+    train = _sampled(parts["train"], spec.max_train_examples, spec.nested, notes)
     dev = _dev_sample(all_dev, spec.max_dev_examples, len(train), notes)
     return TrainingData(
         task, train, dev, fingerprint(task, train, dev), tuple(notes),
-        _documents(task, parts.train, train), _documents(task, all_dev, dev), all_dev,
+        _documents(task, parts["train"], train), _documents(task, all_dev, dev), all_dev,
     )  # fmt: skip
 
 
-def _carved(spec: DataSpec, task: Task) -> tuple[Carved, list[Example], list[str]]:
-    """Train with what is carved off it (dev, test), dev, and remarks for the tables."""
+def _carved(spec: DataSpec, task: Task) -> tuple[dict[Split, list[Example]], list[str]]:
+    """Train, dev and, if it is carved, test; and remarks for the tables."""
     dev_cut, test_cut = cuts(spec, task)
     train = read_split(spec, "train")
     notes = left_out("train", train)
-    of_train = carve_train(train, dev_cut, test_cut if test_cut and test_cut.split == "train" else None)
+    wanted: dict[Split, Cut | None] = {"test": test_cut, "dev": dev_cut}
+    rest, parts = carve(train, {name: cut for name, cut in wanted.items() if cut and cut.split == "train"})
     if dev_cut is not None:
         notes.append(f"dev = {dev_cut.note(train)}")
-    dev = of_train.dev
-    if dev is None:
-        dev = read_split(spec, "dev")
-        notes += left_out("dev", dev)
-    test = of_train.test
+    else:
+        parts["dev"] = read_split(spec, "dev")
+        notes += left_out("dev", parts["dev"])
     if test_cut is not None:
-        notes.append(f"test = {test_cut.note(train if test_cut.split == 'train' else dev)}")
+        notes.append(f"test = {test_cut.note(train if test_cut.split == 'train' else parts['dev'])}")
         if test_cut.split == "dev":
-            dev, test = carve(test_cut, dev)
-    return Carved(of_train.train, dev, test), dev, notes
+            parts["dev"], of_dev = carve(parts["dev"], {"test": test_cut})
+            parts |= of_dev
+    return {**parts, "train": rest}, notes
 
 
 def carved_test(spec: DataSpec, task: Task) -> tuple[list[Example], list[str]]:
@@ -77,10 +78,9 @@ def carved_test(spec: DataSpec, task: Task) -> tuple[list[Example], list[str]]:
     assert test_cut is not None, "the task has its own test split"
     if test_cut.split == "dev" and dev_cut is None:
         dev = read_split(spec, "dev")
-        return carve(test_cut, dev)[1], [f"test = {test_cut.note(dev)}"]
-    parts, _, notes = _carved(spec, task)
-    assert parts.test is not None
-    return parts.test, [note for note in notes if note.startswith("test = ")]
+        return carve(dev, {"test": test_cut})[1]["test"], [f"test = {test_cut.note(dev)}"]
+    parts, notes = _carved(spec, task)
+    return parts["test"], [note for note in notes if note.startswith("test = ")]
 
 
 def cuts(spec: DataSpec, task: Task) -> tuple[Cut | None, Cut | None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
 from meltpoint.tasks.core.files import matching
 from meltpoint.tasks.core.kinds import GROUP, LABEL, TAGS, WORDS
+from meltpoint.tasks.core.parquet_files import ClassName, Row, with_class_names
 from meltpoint.tasks.core.readers import Record
 from meltpoint.tasks.core.rows import SPLIT, ListCell, as_record, cell_names, cells_of, parts_of, read_records
-from meltpoint.tasks.core.streams import ClassName, Row, with_class_names
 from meltpoint.tasks.core.task import Example, Label, ReadExamples
 from meltpoint.tasks.core.user_layout import Layout, UserSplit
 from meltpoint.tasks.core.wording import some
@@ -59,9 +60,7 @@ def _conll(paths: list[Path], layout: Layout) -> ReadExamples:
     if len(files) == 1:
         return files[0]
     joined = [
-        Example(
-            f"{number}.{one.id}", words=one.words, label=one.label, group=f"{number}.{one.group}" if one.group else ""
-        )
+        replace(one, id=f"{number}.{one.id}", group=f"{number}.{one.group}" if one.group else "")
         for number, examples in enumerate(files)
         for one in examples
     ]
@@ -116,7 +115,7 @@ def _example(name: str, record: Record, layout: Layout, left_out: LeftOut) -> Ex
     elif layout.of_kind.has_labels:
         found = _indicators(record, layout)
     else:
-        found = _class(record, LABEL, layout.label_ids)
+        found = _class(record, LABEL, layout)
     return Example(name, tuple(texts.values()), label=found, group=group_of(record, layout))
 
 
@@ -160,11 +159,9 @@ def _is_set(record: Record, column: str) -> bool:
 
 def _indicators(record: Record, layout: Layout) -> tuple[int, ...]:
     """0 or 1 for each label."""
-    names, having = record.positions, set()
-    for spelling in label_spellings(record, layout):
-        own = record if LABEL not in names else Record(record.path, record.line, [spelling], {LABEL: 0})
-        having.add(layout.label_ids[spelling] if LABEL not in names else _class(own, LABEL, layout.label_ids))
-    return tuple(int(label in having) for label in range(len(set(layout.label_ids.values()))))
+    spellings, ids = label_spellings(record, layout), layout.label_ids
+    having = {_class(record, LABEL, layout, one) if LABEL in record.positions else ids[one] for one in spellings}
+    return tuple(int(label in having) for label in range(len(layout.label_names())))
 
 
 def joined_text(record: Record, key: str, layout: Layout) -> str:
@@ -173,18 +170,19 @@ def joined_text(record: Record, key: str, layout: Layout) -> str:
     return cells[0] if len(cells) == 1 else layout.joiner.join(cell for cell in cells if cell)
 
 
-def _class(record: Record, column: str, labels: Mapping[str, int]) -> int:
+def _class(record: Record, column: str, layout: Layout, spelling: str | None = None) -> int:
     """The class id of a label, by its spelling, or by the class's number if no label has the class's name."""
-    cell = record.cell(column)
+    labels = layout.label_ids
+    cell = record.cell(column) if spelling is None else spelling
     if isinstance(cell, ClassName) and cell not in labels and cell.number in labels:
         return labels[cell.number]
-    return record.label(column, labels)
+    return record.label(column, labels, cell)
 
 
 def _tagged(name: str, record: Record, layout: Layout, left_out: LeftOut) -> Example | None:
     """The example of a row with a list of words and a list of tags; None, and counted, if it has no words."""
     words, cells = parts_of(record, WORDS), parts_of(record, TAGS)
-    where, column = f"{record.path}, line {record.line}", layout.named[TAGS][0]
+    where = f"{record.path}, line {record.line}"
     if not words:
         left_out["no words"] += 1
         return None
@@ -193,8 +191,8 @@ def _tagged(name: str, record: Record, layout: Layout, left_out: LeftOut) -> Exa
     try:
         tags = cells if layout.tag_scheme == "iob1" else to_iob2(cells, layout.tag_scheme)
     except ValueError as error:
-        raise ValueError(f"{where}, field '{column}': {error}") from None
-    ids = [_class(Record(record.path, record.line, [tag], {column: 0}), column, layout.label_ids) for tag in tags]
+        raise ValueError(f"{where}, field '{layout.named[TAGS][0]}': {error}") from None
+    ids = [_class(record, TAGS, layout, tag) for tag in tags]
     if layout.tag_scheme == "iob1":
         ids = [layout.label_ids[tag] for tag in to_iob2(cells, "iob1")]
     return Example(name, words=words, label=tuple(ids), group=group_of(record, layout))

@@ -143,8 +143,6 @@ class UserTask(Layout):
                 f"hub.revision: '{self.hub.revision}' may move. Write a commit's 40 hexadecimal digits, or "
                 "refs/convert/parquet."
             )
-        if self.hub is not None and set(re.findall(r"\{[^}]*\}?|\}", self.hub.pattern or "")) - {"{config}", "{split}"}:
-            raise ValueError("hub.pattern: it may have {config} and {split}, as in pattern: data/{split}-*.parquet.")
 
     def _check_parts(self) -> None:
         named = self.hub.splits if self.hub else self.splits or self.files
@@ -167,7 +165,8 @@ class UserTask(Layout):
     def _check_format(self) -> None:
         is_tagged = self.of_kind.labels_words
         is_other_kind = (self.format == "conll") != is_tagged and self.format not in (None, *TYPED)
-        if is_other_kind or (self.format == "folders" and not self.of_kind.fits_folders):
+        fits_folders = self.of_kind.input == "sentence" and self.of_kind.target in ("label", "grade")
+        if is_other_kind or (self.format == "folders" and not fits_folders):
             raise ValueError(f"format: {self.kind} is not read from {self.format}; see docs/tasks.md for its formats.")
         given = [key for key in self.model_fields_set if getattr(self, key) != type(self).model_fields[key].default]
         for key in given:

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from meltpoint.tasks.core import registry
-from meltpoint.tasks.core.files import MOST_YAML_BYTES, TextLoader, expanded, parse_yaml
+from meltpoint.tasks.core.files import TextLoader, expanded, parse_yaml
 from meltpoint.tasks.core.kinds import GROUP
 from meltpoint.tasks.core.readers import read_text
 from meltpoint.tasks.core.rows import cell_names
@@ -45,7 +45,7 @@ def read_task_file(file: str, taken: Iterable[str] = ()) -> Task:
 
 def _parse(path: Path) -> Mapping[str, object]:
     try:
-        document = parse_yaml(read_text(path, most_bytes=MOST_YAML_BYTES), TextLoader)
+        document = parse_yaml(read_text(path), TextLoader)
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not YAML ({reason}). Correct the file; docs/tasks.md has examples.") from None

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from meltpoint import tasks
 from meltpoint.tasks.core import kinds
@@ -22,11 +23,9 @@ from meltpoint.tasks.inspection.file_shape import FileShape, shape_of
 from meltpoint.tasks.inspection.roles import GUESS, Asked, Roles, roles_of
 from meltpoint.tasks.inspection.splits import (
     SPLIT_WORDS,
-    Place,
     SplitCounts,
     by_split,
     counted_rows,
-    places_of,
     split_word,
 )
 from meltpoint.tasks.inspection.text_shape import NO_LABELS, is_number
@@ -49,7 +48,7 @@ class Draft:
         remarks: key → remarks to check there; "" for remarks on the whole file.
     """
 
-    keys: dict[str, object] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
     counts: dict[Split, SplitCounts] = field(default_factory=dict)
     remarks: dict[str, list[str]] = field(default_factory=dict)
 
@@ -65,7 +64,7 @@ def draft_of(
     """Look at files and guess the task file that reads them.
 
     Args:
-        paths: files and folders.
+        paths: the files.
         relative_to: the folder of the future task file.
         named: the task file's own name, without its suffix; "" if it has none yet.
         asked: the columns and the kind that you named; they are not guessed.
@@ -74,50 +73,41 @@ def draft_of(
     Raises:
         ValueError: a file is missing, in an unknown format, or without texts or labels.
     """
-    remarks: list[str] = []
-    if given:
-        split_places = {split: [Place(path, split)] for split, path in given.items()}
-    else:
-        split_places, remarks = by_split(places_of(paths))
-    first = split_places["train"][0]
+    files, remarks = ({split: [path] for split, path in given.items()}, []) if given else by_split(paths)
+    first = files["train"][0]
     shape = shape_of(first)
     roles = _roles(first, shape, asked)
     draft = Draft()
     draft.keys |= {"name": _name(named, first), "kind": roles.kind}
-    _add_files(draft, split_places, roles, relative_to)
+    _add_files(draft, files, roles, relative_to)
     _add_format(draft, shape, roles)
     if asked.group:
-        columns = draft.keys.get("columns", {})
-        assert isinstance(columns, Mapping)
-        draft.keys["columns"] = {**columns, GROUP: asked.group}
+        draft.keys["columns"] = {**draft.keys["columns"], GROUP: asked.group}
     for remark in remarks:
         draft.remark("files", remark)
-    _count(draft, split_places, _layout(draft))
+    _count(draft, files, _layout(draft), drops_test=not given)
     _add_labels(draft, roles.kind)
     _add_parts(draft, carves_test=bool(given))
     return draft
 
 
-def _roles(place: Place, shape: FileShape, asked: Asked) -> Roles:
+def _roles(path: Path, shape: FileShape, asked: Asked) -> Roles:
     if shape.roles is None:
         try:
             return roles_of(shape.names, shape.rows, asked)
         except ValueError as error:
-            raise ValueError(f"{place.path} ({shape.format}): {error}") from None
-    of_documents = shape.format == "conll" and asked.group == DOCUMENT
-    if asked or (asked.group and not of_documents):
-        groups = f"its groups are its documents: --group {DOCUMENT}" if shape.format == "conll" else "it has no groups"
+            raise ValueError(f"{path} ({shape.format}): {error}") from None
+    if asked or asked.group not in ("", DOCUMENT):
         raise ValueError(
-            f"{place.path} has no named columns, and {groups}. Leave --text, --label and --kind out, or write a task "
-            "file (docs/tasks.md)."
+            f"{path} has no named columns, and its groups are its documents: --group {DOCUMENT}. Leave --text, --label "
+            "and --kind out, or write a task file (docs/tasks.md)."
         )
     return shape.roles
 
 
-def _name(named: str, place: Place) -> str:
+def _name(named: str, path: Path) -> str:
     """A task's name: its task file's, else a data file's, else the folder's if data files only name the split."""
-    stem = place.path.name if place.is_folder else without_suffix(place.path).stem
-    for text in (named, stem, *(parent.name for parent in place.path.absolute().parents)):
+    for text in (named, without_suffix(path).stem, *(parent.name for parent in path.absolute().parents)):
         words = re.split(r"[^a-z0-9]+", text.lower())
         words = [word for word in words if word and word not in SPLIT_WORDS and word not in NO_NAMES]
         name = re.sub(r"^[0-9_]+", "", "_".join(words))
@@ -126,17 +116,16 @@ def _name(named: str, place: Place) -> str:
     return "my_task"
 
 
-def _add_files(draft: Draft, places: Mapping[Split, Sequence[Place]], roles: Roles, relative_to: Path) -> None:
+def _add_files(draft: Draft, files: Mapping[Split, Sequence[Path]], roles: Roles, relative_to: Path) -> None:
     def written(path: Path) -> str:
         return Path(os.path.relpath(path, relative_to)).as_posix()
 
     if roles.split_column:
-        only = places["train"][0]
-        draft.keys |= {"file": written(only.path), "split_column": roles.split_column, "splits": {}}
-        if sum(map(len, places.values())) > 1:
+        draft.keys |= {"file": written(files["train"][0]), "split_column": roles.split_column, "splits": {}}
+        if sum(map(len, files.values())) > 1:
             draft.remark("file", "the other files are not read, because this one has a column of splits")
         return
-    names = {split: [written(place.path) for place in some_places] for split, some_places in places.items()}
+    names = {split: [written(path) for path in paths] for split, paths in files.items()}
     draft.keys["files"] = {split: one[0] if len(one) == 1 else one for split, one in names.items()}
 
 
@@ -145,8 +134,7 @@ def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
     draft.keys |= {key: shape.keys[key] for key in KEYS if key in shape.keys}
     for key, remark in shape.remarks:
         draft.remark(key, remark)
-    if shape.format not in {"lines", "folders"}:
-        draft.keys["columns"] = roles.columns
+    draft.keys["columns"] = roles.columns
     for remark in roles.remarks:
         draft.remark("columns", remark)
     if roles.tag_scheme:
@@ -162,51 +150,53 @@ def _add_format(draft: Draft, shape: FileShape, roles: Roles) -> None:
 def _layout(draft: Draft) -> Layout:
     """The layout of the files as drafted; rows with an empty text are counted, too."""
     keys = {key: value for key, value in draft.keys.items() if key in Layout.model_fields}
-    columns = keys.get("columns", {})
-    assert isinstance(columns, Mapping)
-    texts = {key: value if isinstance(value, list) else str(value) for key, value in columns.items()}
+    texts = {key: value if isinstance(value, list) else str(value) for key, value in keys["columns"].items()}
     return Layout.model_validate({**keys, "columns": texts, "empty": "skip"})
 
 
-def _count(draft: Draft, places: Mapping[Split, Sequence[Place]], layout: Layout) -> None:
-    is_tagged = layout.of_kind.labels_words
-    for split, some_places in places.items():
-        counts = SplitCounts()
-        for place in some_places:
-            try:
-                for value, texts, label in counted_rows(place.path, layout):
-                    if layout.split_column:
-                        _add_to_value(draft, value, texts, label)
-                    else:
-                        counts.add(texts, label, is_tagged=is_tagged)
-            except ValueError as error:
-                draft.remark("", f"NOT YET RIGHT: {error}")
-        if split == "test" and not counts.examples and "" in draft.remarks:  # most of them lack labels
-            files = draft.keys["files"]
-            assert isinstance(files, dict)
-            fault = f"{files.pop('test')}: {draft.remarks[''].pop()}"
-            draft.remark("files", f"left out, because it cannot be read like train: {fault}")
-        elif not layout.split_column:
-            draft.counts[split] = counts
+def _count(draft: Draft, files: Mapping[Split, Sequence[Path]], layout: Layout, *, drops_test: bool) -> None:
+    """Count the rows of each split; with `drops_test`, a test file that cannot be read like train is left out.
+
+    Raises:
+        ValueError: a broken row.
+    """
+    for split, paths in files.items():
+        if not layout.split_column:
+            draft.counts[split] = SplitCounts()
+        try:
+            for value, texts, labels in (row for path in paths for row in counted_rows(path, layout)):
+                _count_row(draft, _split_of_value(draft, value) if layout.split_column else split, texts, labels)
+        except ValueError as error:
+            if split != "test" or not drops_test:
+                raise
+            draft.counts.pop("test")  # most of them lack labels
+            name = draft.keys["files"].pop("test")
+            draft.remark("files", f"left out, because it cannot be read like train: {name}: {error}")
     if layout.split_column:
         draft.counts = {split: draft.counts[split] for split in SPLITS if split in draft.counts}
 
 
-def _add_to_value(draft: Draft, value: str, texts: tuple[str, ...], label: str | list[str]) -> None:
-    """Count a row of a file that has all splits."""
-    split, names = split_word(value), draft.keys["splits"]
-    assert isinstance(names, dict)
+def _count_row(draft: Draft, split: Split | None, texts: Sequence[str], labels: Sequence[str]) -> None:
+    if split is not None:
+        counts = draft.counts.setdefault(split, SplitCounts())
+        counts.examples += 1
+        counts.labels.update(labels)
+        counts.empty += not texts or not all(texts)
+
+
+def _split_of_value(draft: Draft, value: str) -> Split | None:
+    """The split that a value of the split column names; None for an unknown value."""
+    split = split_word(value)
     if split is None:
         draft.remark("splits", f"'{value}' is not a known split; its rows are refused")
-        return
-    names.setdefault(split, value)
-    is_tagged = kinds.get(str(draft.keys["kind"])).labels_words
-    draft.counts.setdefault(split, SplitCounts()).add(texts, label, is_tagged=is_tagged)
+    else:
+        draft.keys["splits"].setdefault(split, value)
+    return split
 
 
 def _add_labels(draft: Draft, kind: Kind) -> None:
     """Add the labels of train and dev in order, or the range of the scores, and the treatment of unlabelled rows."""
-    columns, seen = draft.keys.get("columns"), Counter[str]()
+    seen = Counter[str]()
     for split in ("train", "dev"):
         seen += draft.counts[split].labels if split in draft.counts else Counter()
     if kinds.get(kind).is_regression:
@@ -216,7 +206,7 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
         draft.remark(
             "range", f"the scores of train and dev go from {shown(low)} to {shown(high)}; write the scale's ends"
         )
-    elif isinstance(columns, Mapping) and isinstance(columns.get(LABEL), list):
+    elif isinstance(draft.keys["columns"].get(LABEL), list):
         pass  # the columns are the labels
     elif kinds.get(kind).has_spans:
         draft.keys["labels"] = _tags(seen, str(draft.keys.get("tag_scheme", "iob2")))

@@ -1,4 +1,4 @@
-"""`new-task`: draft a task file from data files, with findings as comments, for you to correct."""
+"""`new-task`: draft a task file from data files, with remarks as comments, for you to correct."""
 
 from __future__ import annotations
 
@@ -7,25 +7,20 @@ import shlex
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from meltpoint.tasks.core import kinds
-from meltpoint.tasks.core.files import is_file
 from meltpoint.tasks.core.kinds import GROUP, LABEL
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.core.wording import counted, printable, some
 from meltpoint.tasks.inspection.draft import Draft, draft_of
 from meltpoint.tasks.inspection.roles import Asked
-from meltpoint.tasks.inspection.splits import SplitCounts, shared_texts
+from meltpoint.tasks.inspection.splits import check_file
 
 WIDTH = 110
 MOST_SHOWN = 12
 """The largest number of labels with counts shown."""
-RARE = 10
-"""The number of examples below which a class causes a remark."""
 
 
 def yaml_text(draft: Draft, asked: Sequence[str]) -> str:
@@ -43,7 +38,7 @@ def yaml_text(draft: Draft, asked: Sequence[str]) -> str:
     for key, value in draft.keys.items():
         lines += [f"# {remark}" for remark in draft.remarks.get(key, ())]
         lines += _key(key, value)
-    lines += ["", *(f"# {line}" for line in findings(draft))]
+    lines += ["", *(f"# {line}" for line in _counts(draft))]
     return "\n".join(printable(line) if line.startswith("#") else line for line in lines) + "\n"
 
 
@@ -54,22 +49,13 @@ def _key(key: str, value: object) -> list[str]:
     return [f"{key}: {value_lines[0]}", *(f"  {line}" for line in value_lines[1:])]
 
 
-def findings(draft: Draft) -> Iterator[str]:
-    """Lines of findings: sizes and lengths, labels, missing classes, texts that occur twice."""
+def _counts(draft: Draft) -> Iterator[str]:
+    """The size of each split and the counts of its labels; labels of test stay unknown."""
     for split, counts in draft.counts.items():
-        yield _size(split, counts)
+        empty = f"; {some(counts.empty, 'empty text')}" if counts.empty else ""
+        yield f"{split}: {some(counts.examples, 'example')}{empty}"
         if split != "test" and "range" not in draft.keys:
             yield f"{split}, labels: {_label_counts(counts.labels)}"
-    yield from _classes(draft)
-    yield from _repeats(draft.counts)
-
-
-def _size(split: Split, counts: SplitCounts) -> str:
-    median, most, longest = counts.percentile(0.5), counts.percentile(0.95), counts.longest()
-    words = f"words: median {median}, 95 % have at most {most}, the longest {counted(longest)}"
-    return f"{split}: {some(counts.examples, 'example')}; {words}" + (
-        f"; {some(counts.empty, 'empty text')}" if counts.empty else ""
-    )
 
 
 def _label_counts(labels: Counter[str]) -> str:
@@ -80,80 +66,8 @@ def _label_counts(labels: Counter[str]) -> str:
     return ", ".join([*shown, f"and {more} more"] if more > 0 else shown)
 
 
-def _classes(draft: Draft) -> Iterator[str]:
-    """Remarks on classes that are missing in a split, or rare."""
-    skipped = draft.keys.get("skip_labels", ())
-    assert isinstance(skipped, Sequence)
-    train = {label for label in draft.counts["train"].labels if label not in skipped} if draft.counts else set()
-    if "range" in draft.keys or kinds.get(str(draft.keys["kind"])).has_spans:
-        return
-    for split, counts in draft.counts.items():
-        there = {label for label in counts.labels if label not in skipped}
-        if split == "dev" and train - there:
-            yield f"dev lacks {_named(train - there)}"
-        if split != "train" and there - train:
-            yield f"{split} has {_named(there - train)}, which train lacks"
-    rare = {label for label in train if draft.counts["train"].labels[label] < RARE}
-    if rare:
-        yield f"fewer than {RARE} examples of {_named(rare)} in train"
-
-
-def _named(labels: set[str]) -> str:
-    shown = sorted(labels)[:MOST_SHOWN]
-    more = len(labels) - len(shown)
-    return ", ".join(map(repr, shown)) + (f" and {more} more" if more else "")
-
-
-def _repeats(counts: Mapping[Split, SplitCounts]) -> Iterator[str]:
-    for split, one in counts.items():
-        if one.repeated:
-            several = len(one.contradicting) if split != "test" else 0
-            clash = f"; {some(several, 'text')} with different labels" if several else ""
-            yield f"duplicates: {some(one.repeated, 'row')} of {split} whose text occurred before{clash}"
-    splits = list(counts)
-    for number, first in enumerate(splits):
-        for second in splits[number + 1 :]:
-            shared = shared_texts(counts[first], counts[second])
-            if shared:
-                yield f"shared: {some(shared, 'text')} of {second} also in {first}"
-
-
-@dataclass(frozen=True)
-class NewTask:
-    """A drafted task file.
-
-    Attributes:
-        text: the file with its comments.
-        draft: the guesses and counts.
-    """
-
-    text: str
-    draft: Draft
-
-    def document(self) -> dict[str, object]:
-        """The draft for JSON: the keys, the remarks and the counts."""
-        splits = {
-            split: {
-                "examples": counts.examples,
-                # Never for test: its class distribution would reveal something about the locked split.
-                **({} if split == "test" else {"labels": dict(sorted(counts.labels.items()))}),
-                "empty_texts": counts.empty,
-                "repeated_rows": counts.repeated,
-                "texts_with_several_labels": len(counts.contradicting),
-                "words": {
-                    "median": counts.percentile(0.5), "p95": counts.percentile(0.95), "longest": counts.longest(),
-                },
-            }
-            for split, counts in self.draft.counts.items()
-        }  # fmt: skip
-        return {
-            "task": self.draft.keys, "remarks": self.draft.remarks, "splits": splits,
-            "findings": list(findings(self.draft)),
-        }  # fmt: skip
-
-
-def new_task(files: Sequence[str], out: Path | None = None, group: str = "") -> NewTask:
-    """Inspect files and draft the task file that reads them; with `out`, write it there.
+def new_task(files: Sequence[str], out: Path | None = None, group: str = "") -> str:
+    """Inspect files and draft the text of the task file that reads them; with `out`, write it there.
 
     Raises:
         ValueError: a file is missing or has no known format, or `out` exists already.
@@ -162,12 +76,12 @@ def new_task(files: Sequence[str], out: Path | None = None, group: str = "") -> 
         raise ValueError(f"{out} already exists. Name another file with --out, or remove it.")
     named = out.stem if out else ""
     draft = draft_of([Path(name) for name in files], out.parent if out else Path(), named, Asked(group=group))
-    made = NewTask(yaml_text(draft, files), draft)
+    text = yaml_text(draft, files)
     if out is not None:
         # "x": another command may have written it since the check above.
         with out.open("x", encoding="utf-8") as file:
-            file.write(made.text)
-    return made
+            file.write(text)
+    return text
 
 
 def tuned_draft(files: Mapping[Split, Path], name: str, asked: Asked) -> Draft:
@@ -177,16 +91,10 @@ def tuned_draft(files: Mapping[Split, Path], name: str, asked: Asked) -> Draft:
         ValueError: a file is missing or cannot be read as guessed.
     """
     for path in files.values():
-        if not is_file(path):
-            raise ValueError(f"{path} is {'a folder' if path.is_dir() else 'missing'}. Name a file, such as train.csv.")
+        check_file(path)
     draft = draft_of([], Path(), name, asked=asked, given=files)
-    left_out = [remark for remark in draft.remarks.get("files", ()) if remark.startswith("left out")]
-    for doubt in (*draft.remarks.get("", ()), *left_out):
-        raise ValueError(doubt.removeprefix("NOT YET RIGHT: "))
-    if kinds.get(str(draft.keys["kind"])).is_regression is False and len(_label_names(draft)) == 1:
-        raise ValueError(
-            f"{files['train']} has one label, {_label_names(draft)[0]!r}; name another column with --label."
-        )
+    if len(labels := _label_names(draft)) == 1:
+        raise ValueError(f"{files['train']} has one label, {labels[0]!r}; name another column with --label.")
     return draft
 
 
@@ -218,27 +126,23 @@ def keep(draft: Draft, files: Mapping[Split, Path], folder: Path, task: str, dat
 
 def as_read(draft: Draft) -> str:
     """`300 rows; text: question, label: category; sentence_classification, 6 labels`: how a file was read."""
-    columns = draft.keys.get("columns") or {}
-    assert isinstance(columns, Mapping)
-    named = [f"{key}: {' + '.join(map(str, value)) if isinstance(value, list) else value}"
-             for key, value in columns.items()]  # fmt: skip
+    columns = {key: value if isinstance(value, list) else [value] for key, value in draft.keys["columns"].items()}
+    named = [f"{key}: {' + '.join(map(str, names))}" for key, names in columns.items()]
     labels = _label_names(draft)
     shown = some(len(labels), "label") + (f" ({', '.join(labels)})" if len(labels) <= 4 else "")
     target = f"scores {draft.keys['range']}" if "range" in draft.keys else shown
     rows = sum(counts.examples for counts in draft.counts.values())
-    return f"{some(rows, 'row')}; {', '.join(named) or draft.keys['format']}; {draft.keys['kind']}, {target}"
+    return f"{some(rows, 'row')}; {', '.join(named)}; {draft.keys['kind']}, {target}"
 
 
 def split_sizes(draft: Draft) -> str:
     """`train 125; dev 100 drawn from train; test 75 …`: the splits and their origin; `about` with whole groups."""
     left = draft.counts["train"].examples
     texts: dict[str, str] = {name: counted(counts.examples) for name, counts in draft.counts.items()}
-    columns = draft.keys.get("columns") or {}
-    assert isinstance(columns, Mapping)
-    about, whole = ("about ", " in whole groups") if GROUP in columns else ("", "")
-    for name in ("test", "dev"):  # as `carve_train` draws them
+    about, whole = ("about ", " in whole groups") if GROUP in draft.keys["columns"] else ("", "")
+    for name in ("test", "dev"):  # as `carve` draws them
         cut = draft.keys.get(f"{name}_from")
-        if isinstance(cut, Mapping):
+        if cut:
             size = round(left * float(cut["fraction"]))
             left -= size
             texts[name] = f"{about}{counted(size)} drawn from train{whole}"
@@ -248,7 +152,5 @@ def split_sizes(draft: Draft) -> str:
 
 
 def _label_names(draft: Draft) -> list[str]:
-    labels = draft.keys.get("labels", ())
-    if not labels and isinstance(columns := draft.keys.get("columns"), Mapping):
-        labels = columns.get(LABEL, ())  # one column per label
-    return [str(label) for label in labels] if isinstance(labels, list | tuple) else []
+    labels = draft.keys.get("labels") or draft.keys["columns"].get(LABEL)  # of several labels, each may have a column
+    return [str(label) for label in labels] if isinstance(labels, list) else []

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
 from meltpoint.tasks.core.kinds import LABEL
+from meltpoint.tasks.core.parquet_files import Row
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.streams import Row
+from meltpoint.tasks.core.rows import scalar_text
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tasks.inspection.splits import split_word
 from meltpoint.tasks.inspection.text_shape import (
@@ -52,7 +53,7 @@ class Roles:
     kind: Kind
     columns: Mapping[str, int | str | list[str]]
     split_column: str = ""
-    remarks: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = ()
     label_separator: str = ""
     tag_scheme: str = ""
 
@@ -138,28 +139,25 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
     listed = ", ".join(names)
     if not texts:
         raise ValueError(f"no column of texts among {listed}. Write the task file by hand; see docs/tasks.md.")
+    text = texts[0].name if len(texts) == 1 else [column.name for column in texts]
     if indicators and not listed_labels:
-        text = texts[0].name if len(texts) == 1 else [column.name for column in texts]
-        kept: dict[str, str | list[str]] = {"text": text, LABEL: [column.name for column in indicators]}
-        return Roles("multi_label_classification", kept, split)
+        labels = [column.name for column in indicators]
+        return Roles("multi_label_classification", {"text": text, LABEL: labels}, split)
     if label is None:
         raise ValueError(f"no column of labels among {listed}. Write the task file by hand; see docs/tasks.md.")
-    keys: dict[str, str | list[str]] = {}
     is_pair = len(texts) == 2 and (
         asked.kind.startswith("pair") if asked.kind else bool(asked.texts) or not _is_one_text(*texts)
     )
-    if is_pair:
-        keys |= {"text_a": texts[0].name, "text_b": texts[1].name}
-    else:
-        keys["text"] = texts[0].name if len(texts) == 1 else [column.name for column in texts]
-    keys["label"] = label.name
+    keys: dict[str, Any] = {"text_a": texts[0].name, "text_b": texts[1].name} if is_pair else {"text": text}
+    keys[LABEL] = label.name
     unread = [column.name for column in columns if column not in texts and column is not label]
     remarks = [f"columns that are not read: {', '.join(unread)}"] if unread else []
     if len(texts) == 2 and not asked.texts and not _is_named_pair(*texts):
         first, second = texts[0].name, texts[1].name
-        as_one = f"one text is kind: sentence_classification and columns: {{text: [{first}, {second}], …}}"
-        as_two = f"a pair is kind: pair_classification and columns: {{text_a: {first}, text_b: {second}, …}}"
-        remarks.append(f"two columns of texts; {as_one if is_pair else as_two}")
+        remarks.append(
+            f"two columns of texts: one text is kind: sentence_… and columns: {{text: [{first}, {second}], …}}, "
+            f"a pair is kind: pair_… and columns: {{text_a: {first}, text_b: {second}, …}}"
+        )
     separator = "" if is_pair or listed_labels else _separator(label.values)
     several = not is_pair and (label.name == listed_labels or separator != "")
     is_score = label.is_numeric and (
@@ -172,11 +170,7 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return "" if value is None else str(value)
+    return scalar_text(value) or ("" if value is None else str(value))
 
 
 def _is_scalar(name: str, rows: Sequence[Row]) -> bool:

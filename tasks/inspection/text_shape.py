@@ -17,7 +17,7 @@ from statistics import mode
 from typing import TypeVar
 
 from meltpoint.tasks.core.conll import Sentence, TagScheme, is_numbered, split_columns
-from meltpoint.tasks.core.streams import is_in_quotes
+from meltpoint.tasks.core.readers import is_in_quotes
 from meltpoint.tasks.core.task import Kind
 
 LABEL_NAMES = (
@@ -191,14 +191,9 @@ def encoding_of(data: bytes) -> str:
 
 def table_shape(text: str) -> TableShape | None:
     """The shape of a table; None for a text that no delimiter splits into one."""
-    shapes = [
-        shape
-        for delimiter in DELIMITERS
-        for is_quoted in (True, False)
-        if (shape := _shape(text, delimiter, is_quoted)) is not None
-    ]
     # The first delimiter that gives a table, with quotes if all are closed.
-    best = min(shapes, key=lambda shape: (DELIMITERS.index(shape.delimiter), not shape.is_quoted), default=None)
+    shapes = (_shape(text, delimiter, is_quoted) for delimiter in DELIMITERS for is_quoted in (True, False))
+    best = next(filter(None, shapes), None)
     return _whole(text, _with_header(best)) if best else None
 
 

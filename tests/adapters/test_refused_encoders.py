@@ -106,7 +106,7 @@ def test_an_image_model_without_a_tokenizer_is_called_one_and_not_asked_for_a_to
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("{", "not JSON"), ("", "not JSON"), ("[" * 100_000, "nested deeper"), ("[]", "names no model type"),
+        ("{", "not JSON"), ("", "not JSON"), ("[" * 100_000, "nested too deeply"), ("[]", "names no model type"),
         ('{"hidden_size": 8}', "names no model type"), ('{"model_type": 3}', "names no model type"),
         ('{"model_type": "brain"}', r"names the model type 'brain', which transformers .* does not know"),
         ('{"model_type": "bert", "hidden_size": "wide"}', "its config.json cannot be read"),

@@ -233,7 +233,7 @@ def read_space(folder: Path) -> None:
         space = spaces.load(path, allowed, mode=mode, every=every)
         space.first()
         space.size()
-        space.distributions()
+        space.from_params(space.first())
         space.fingerprint()
         assert spaces.documents.parse(space.dump(), "dump") is not None
 

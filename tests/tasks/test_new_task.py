@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 
 import pandas
@@ -23,7 +23,7 @@ from meltpoint.tasks.inspection.text_shape import encoding_of, table_shape
 from meltpoint.tests.tasks.layouts import LAYOUTS
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if layout.asked])
 def test_the_task_file_that_is_written_loads_as_it_is(name, tmp_path, monkeypatch):
     layout = LAYOUTS[name]
     layout.write(tmp_path)
@@ -38,7 +38,7 @@ def test_the_task_file_that_is_written_loads_as_it_is(name, tmp_path, monkeypatc
     if "test" in str(document.get("files", document.get("splits"))):
         assert open_test(DataSpec("mine.yaml")).examples
     Path("mine.yaml").unlink()
-    assert new_task(layout.asked, Path("mine.yaml")).text == made.text, "the same files give the same text"
+    assert new_task(layout.asked, Path("mine.yaml")) == made, "the same files give the same text"
 
 
 def rows(count, label=lambda number: "ab"[number % 2]):
@@ -57,44 +57,30 @@ def written(tmp_path, **files):
 HEADER = "id\ttext\tlabel\n"
 
 
-def test_duplicates_shared_texts_and_missing_classes_are_said(tmp_path):
-    train = HEADER + rows(12) + "99\tthe meal number 3 was fine\ta\n98\tgone cold again\tc\n"
-    text = written(tmp_path, train__tsv=train, dev__tsv=HEADER + rows(3) + "1\tlate and cold\td\n").text
-    assert "# duplicates: 1 row of train whose text occurred before; 1 text with different labels\n" in text
-    assert "# shared: 3 texts of dev also in train\n" in text
-    assert "# dev lacks 'c'\n" in text
-    assert "# dev has 'd', which train lacks\n" in text
-    assert "# fewer than 10 examples of 'a', 'b', 'c' in train\n" in text
-    assert "# train: 14 examples; words: median 6, 95 % have at most 6, the longest 6\n" in text
-    assert "# train, labels: 'a' 7 (50 %), 'b' 6 (43 %), 'c' 1 (7 %)\n" in text
+def test_examples_and_labels_are_counted(tmp_path):
+    text = written(tmp_path, train__tsv=HEADER + rows(12) + "98\tgone cold again\tc\n")
+    assert "# train: 13 examples\n# train, labels: 'a' 6 (46 %), 'b' 6 (46 %), 'c' 1 (8 %)\n" in text
 
 
 def test_of_test_no_labels_are_counted(tmp_path):
-    text = written(tmp_path, train__tsv=HEADER + rows(6), dev__tsv=HEADER + rows(4), test__tsv=HEADER + rows(5)).text
-    assert "# test: 5 examples;" in text
+    text = written(tmp_path, train__tsv=HEADER + rows(6), dev__tsv=HEADER + rows(4), test__tsv=HEADER + rows(5))
+    assert "# test: 5 examples\n" in text
     assert "# train, labels: " in text
     assert "test, labels" not in text
 
 
 def test_test_files_without_labels_are_left_out_and_said(tmp_path):
-    made = written(tmp_path, train__tsv=HEADER + rows(40), test__tsv="index\ttext\n1\tan unknown meal\n")
-    assert "test" not in made.draft.keys["files"]
-    assert "no column 'label'. The columns are: index, text." in made.draft.remarks["files"][0]
+    text = written(tmp_path, train__tsv=HEADER + rows(40), test__tsv="index\ttext\n1\tan unknown meal\n")
+    assert "files: {train: train.tsv}\n" in text
+    assert re.search("# left out, .* no column 'label'. The columns are: index, text.", text)
     assert load_training_data(DataSpec(str(tmp_path / "out.yaml"))).train
 
 
 def test_a_file_sorted_by_class_or_alternating_shows_all_its_classes(tmp_path):
     for label in (lambda number: "ab"[number >= 3000], lambda number: "ab"[number % 2]):
-        text = written(tmp_path, train__tsv=rows(6000, label)).text
+        text = written(tmp_path, train__tsv=rows(6000, label))
         (tmp_path / "out.yaml").unlink()
         assert "columns: {text: '1', label: '2'}\nlabels: [a, b]\n" in text
-
-
-def test_a_damaged_file_of_utf_8_is_said_to_be_one(tmp_path):
-    data = (HEADER + rows(40).replace("fine", "schön")).encode().replace("schön".encode(), b"sch\xc3n", 1)
-    (tmp_path / "train.tsv").write_bytes(data)
-    text = new_task([str(tmp_path / "train.tsv")]).text
-    assert "# the file is UTF-8 except for 1 byte: it seems damaged" in text
 
 
 @pytest.mark.parametrize(
@@ -105,7 +91,7 @@ def test_a_damaged_file_of_utf_8_is_said_to_be_one(tmp_path):
         ({"train.json": '[{"a": 1}]'}, "train.json is one JSON list. Write one object per line"),
         ({"train.jsonl": '{"a": "x"}\n{"a"\n'}, "train.jsonl, line 2: not JSON"),
         ({"train.jsonl": '{"a": 1}\n{"a": 2}\n'}, "train.jsonl (jsonl): no column of texts among a."),
-        ({"train.txt": "one text here\nand another\n"}, "train.txt (lines): no column of labels among text."),
+        ({"train.txt": "one text here\nand another\n"}, "train.txt is no table, JSON lines or tagged words. Write its"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_guessed_is_one_line_that_names_the_file(tmp_path, files, wanted):
@@ -118,9 +104,9 @@ def test_what_cannot_be_guessed_is_one_line_that_names_the_file(tmp_path, files,
 
 
 def test_a_missing_file_and_an_empty_folder(tmp_path):
-    with pytest.raises(ValueError, match=r"none\.csv is missing\. Name the files of your data"):
+    with pytest.raises(ValueError, match=r"none\.csv is missing\. Name a file"):
         new_task([str(tmp_path / "none.csv")])
-    with pytest.raises(ValueError, match="holds no files of examples"):
+    with pytest.raises(ValueError, match=r"is a folder\. Name a file"):
         new_task([str(tmp_path)])
 
 
@@ -141,14 +127,9 @@ def test_the_command_prints_writes_and_refuses_to_overwrite(tmp_path):
     assert out.read_text(encoding="utf-8") == before
 
 
-def test_json_has_the_keys_the_counts_and_the_remarks(tmp_path):
-    (tmp_path / "train.tsv").write_text(HEADER + rows(40), encoding="utf-8")
-    done = CliRunner().invoke(app, ["new-task", str(tmp_path / "train.tsv"), "--json"])
-    document = json.loads(done.stdout)
-    assert document["task"]["labels"] == ["a", "b"]
-    assert document["splits"]["train"]["examples"] == 40
-    assert document["splits"]["train"]["labels"] == {"a": 20, "b": 20}
-    assert document["remarks"]["columns"] == ["columns that are not read: id"]
+def test_a_broken_row_is_one_line(tmp_path):
+    with pytest.raises(ValueError, match=r"train\.tsv, line 14: 1 field, not 3"):
+        written(tmp_path, train__tsv=HEADER + rows(12) + "a cell\n")
 
 
 @given(st.lists(st.tuples(st.text("ab, ;\"'é\n\t", min_size=1), st.sampled_from("xy")), min_size=4, max_size=9))
@@ -172,7 +153,7 @@ def test_a_task_has_the_name_of_its_file_or_else_of_the_folder(out, name, tmp_pa
     folder = tmp_path / "shop"
     folder.mkdir()
     (folder / "train.csv").write_text("text,label\na good meal,good\na bad meal,bad\n" * 9, encoding="utf-8")
-    assert new_task([str(folder / "train.csv")], folder / out).document()["task"]["name"] == name
+    assert f"\nname: {name}\n" in new_task([str(folder / "train.csv")], folder / out)
 
 
 @pytest.mark.parametrize(
@@ -281,14 +262,6 @@ def test_an_unknown_column_of_groups_and_an_empty_group_end_a_draft_with_their_p
         tuned_draft({"train": tmp_path / "train.csv"}, "", Asked(group="id"))
 
 
-def test_a_folder_of_files_has_no_groups(tmp_path):
-    for label in ("bad", "good"):
-        (tmp_path / "train" / label).mkdir(parents=True)
-        (tmp_path / "train" / label / "1.txt").write_text("a film", encoding="utf-8")
-    with pytest.raises(ValueError, match="has no named columns, and it has no groups"):
-        new_task([str(tmp_path / "train")], group="author")
-
-
 def test_an_unknown_column_and_a_missing_file_are_one_line(tmp_path):
     with pytest.raises(ValueError, match=r"Unknown column 'topics'. Did you mean topic"):
         tuned_draft({"train": table(tmp_path, 60)}, "", Asked((), "topics"))
@@ -299,7 +272,7 @@ def test_an_unknown_column_and_a_missing_file_are_one_line(tmp_path):
 def test_a_test_file_without_labels_and_a_broken_row_end_it(tmp_path):
     bare = tmp_path / "test.csv"
     bare.write_text("question\nhow is it\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"left out, because it cannot be read like train.*no column 'topic'"):
+    with pytest.raises(ValueError, match=r"test\.csv, line 1: there is no column 'topic'"):
         tuned_draft({"train": table(tmp_path, 60), "test": bare}, "", GUESS)
     with (tmp_path / "train.csv").open("a", encoding="utf-8") as file:
         file.write("one cell\n")

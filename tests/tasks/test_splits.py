@@ -54,10 +54,10 @@ def test_carving_divides_the_split_as_python_slices_do(start, stop):
             parse_cut(written)
     elif wanted in ([], MANY):
         with pytest.raises(ValueError, match=r"is empty|leaves nothing"):
-            carve(parse_cut(written), MANY)
+            carve(MANY, {"test": parse_cut(written)})
     else:
-        rest, carved = carve(parse_cut(written), MANY)
-        assert carved == wanted
+        rest, parts = carve(MANY, {"test": parse_cut(written)})
+        assert parts == {"test": wanted}
         assert rest == [example for example in MANY if example not in wanted]
 
 

@@ -164,7 +164,7 @@ def test_tagged_words_as_json_lists(tmp_path):
     short = {**row, "marks": ["O"]}
     assert "line 2: 2 words but 1 tag" in problem(tmp_path, text, train__jsonl=lines(row, short))
     wrong = {**row, "marks": ["O", "GENE"]}
-    assert "line 1, field 1 (marks): Unknown label 'GENE'" in problem(tmp_path, text, train__jsonl=lines(wrong))
+    assert "line 1, field 2 (tags): Unknown label 'GENE'" in problem(tmp_path, text, train__jsonl=lines(wrong))
     empty = {"tokens": [], "marks": []}
     assert "not a list of words" in problem(tmp_path, text, train__jsonl=lines(empty))
 
