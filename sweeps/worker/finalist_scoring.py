@@ -22,16 +22,16 @@ from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.predictions import predictions_path
+from meltpoint.sweeps.ledger.predictions import finalist_name, predictions_path
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.sweeps.storage.files import StoragePath, local_copy, storage_path, write
+from meltpoint.sweeps.storage.files import StoragePath, local_copy, storage_path, storing_folder, write
 from meltpoint.sweeps.worker.fitness import elsewhere, unfit
 from meltpoint.sweeps.worker.resources import release_memory
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import WEIGHTS, training, warm_encoder, warm_training_data
 from meltpoint.tasks.core import sources
-from meltpoint.tasks.core.locked import TestData, open_test
+from meltpoint.tasks.core.locked import TestData, open_test, write_glue_submission
 from meltpoint.tasks.core.scoring import needs_probabilities
 from meltpoint.tasks.core.task import Example, Task
 
@@ -143,6 +143,10 @@ def _score_test(
             own |= {f"{also}/{metric}": value for metric, value in result.metrics.items()}
     for record, result in zip(records, results, strict=True):
         save_predictions(predictions_path(folder, name, record, "test"), trainer, result, test.examples)
+        if not test.labelled:
+            ids = [example.id for example in test.examples]
+            with storing_folder(folder / "submissions" / finalist_name(name, record)) as where:
+                write_glue_submission(trainer.data.task, result.predictions, ids, where)
     return metrics, fingerprint
 
 

@@ -1,17 +1,21 @@
-"""Access to the locked test split.
+"""Access to the locked test split, and GLUE submissions for tests whose labels only the server has.
 
 No other module opens the test split: it is opened once per finalist, after selection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
+from meltpoint.tasks.core import registry
+from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.sources import find, read_locked_also, read_locked_split
 from meltpoint.tasks.core.splits import carved_test, fingerprint, left_out
-from meltpoint.tasks.core.task import DataSpec, Example
+from meltpoint.tasks.core.task import DataSpec, Example, Task
+from meltpoint.tasks.core.wording import some
 
 
 @dataclass(frozen=True)
@@ -56,3 +60,53 @@ def open_test(spec: DataSpec) -> TestData:
         notes.append("test labels hidden")
     also = read_locked_also(spec)
     return TestData(examples, labelled, fingerprint(task, examples, *also.values()), tuple(notes), also)
+
+
+FILES: Mapping[str, str] = {
+    "cola": "CoLA.tsv", "mnli": "MNLI-m.tsv", "mrpc": "MRPC.tsv", "qnli": "QNLI.tsv", "qqp": "QQP.tsv",
+    "rte": "RTE.tsv", "sst2": "SST-2.tsv", "sst2_phrases": "SST-2.tsv", "sst2_subtrees": "SST-2.tsv",
+    "stsb": "STS-B.tsv", "wnli": "WNLI.tsv",
+}  # fmt: skip
+"""Task → the file name that the server expects; also for a user's task with one of these names."""
+
+# The server expects these tasks' labels as names and the others' as numbers.
+_LABELS_AS_NAMES = frozenset({"mnli", "qnli", "rte"})
+
+
+def write_glue_submission(task: Task, predictions: Sequence[Prediction], ids: Sequence[str], folder: Path) -> Path:
+    """Write the predictions on GLUE's test split in the server's format: a header, then `index TAB prediction`.
+
+    Args:
+        task: a GLUE task.
+        predictions: one class id or score for each test example.
+        ids: the examples' ids: GLUE's own indices.
+        folder: the folder of the file; created if missing.
+
+    Returns:
+        the file's path.
+
+    Raises:
+        ValueError: not a GLUE task, unequal lengths, or ids that are not a permutation of the numbers from 0.
+    """
+    if task.name not in FILES:
+        raise registry.unknown(task.name, "GLUE task", FILES)
+    if len(predictions) != len(ids):
+        given = f"{some(len(predictions), 'prediction')} for {some(len(ids), 'id')}"
+        raise ValueError(f"{given} of {task.name}; give one for each.")
+    if sorted(ids) != sorted(str(index) for index in range(len(ids))):
+        raise ValueError(f"The ids are not GLUE's indices 0 to {len(ids) - 1}; predict on GLUE's own {task.name} test.")
+    rows = sorted((int(index), _formatted(task, value)) for index, value in zip(ids, predictions, strict=True))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILES[task.name]
+    lines = ["index\tprediction", *(f"{index}\t{value}" for index, value in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+    return path
+
+
+def _formatted(task: Task, value: Prediction) -> str:
+    assert isinstance(value, int | float), "GLUE has no sequence labelling"
+    if task.label_range is not None:
+        low, high = task.label_range
+        return f"{min(max(value, low), high):.3f}"
+    assert isinstance(value, int)
+    return task.labels[value] if task.name in _LABELS_AS_NAMES else str(value)

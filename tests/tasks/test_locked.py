@@ -1,4 +1,4 @@
-"""The locked test split stays closed except for finalists."""
+"""The locked test split stays closed except for finalists; submissions have GLUE's format."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from meltpoint import tasks
 from meltpoint.tasks.core import locked, sources
+from meltpoint.tasks.core.locked import write_glue_submission
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 
@@ -171,3 +172,32 @@ def test_generated_training_data_never_makes_a_test_example(name, monkeypatch):
     monkeypatch.setattr(demo_sentiment, "Draw", lambda random, split: asked.append(split) or real(random, split))
     load_training_data(DataSpec(name))
     assert asked == ["train", "dev"]
+
+
+@pytest.mark.parametrize(
+    ("name", "predictions", "file", "rows"),
+    [
+        ("mnli", [2, 0, 1], "MNLI-m.tsv", ["0\tneutral", "1\tentailment", "2\tcontradiction"]),
+        ("cola", [1, 0, 1], "CoLA.tsv", ["0\t1", "1\t0", "2\t1"]),
+        ("sst2_phrases", [1, 0, 1], "SST-2.tsv", ["0\t1", "1\t0", "2\t1"]),
+        ("mrpc", [0, 1, 1], "MRPC.tsv", ["0\t1", "1\t1", "2\t0"]),
+        ("stsb", [5.25, -0.125, 2.5], "STS-B.tsv", ["0\t2.500", "1\t0.000", "2\t5.000"]),
+    ],
+)
+def test_rows_are_in_the_servers_order_and_words(tmp_path, name, predictions, file, rows):
+    path = write_glue_submission(tasks.get(name), predictions, ["2", "1", "0"], tmp_path / "new")
+    assert path == tmp_path / "new" / file
+    assert path.read_bytes().decode() == "\n".join(["index\tprediction", *rows]) + "\n"
+
+
+@pytest.mark.parametrize("ids", [["0", "0"], ["1", "2"], ["0", "x"]])
+def test_ids_that_are_not_glues_are_refused(tmp_path, ids):
+    with pytest.raises(ValueError, match="not GLUE's indices 0 to 1"):
+        write_glue_submission(tasks.get("cola"), [0, 1], ids, tmp_path)
+
+
+def test_a_task_that_glue_lacks_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="Unknown GLUE task 'conll2003'"):
+        write_glue_submission(tasks.get("conll2003"), [], [], tmp_path)
+    with pytest.raises(ValueError, match="1 prediction for 2 ids"):
+        write_glue_submission(tasks.get("cola"), [0], ["0", "1"], tmp_path)
