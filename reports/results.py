@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from meltpoint.reports.formats import bounds_text, symbol
 from meltpoint.reports.matrix import ENSEMBLE_NOTE
-from meltpoint.reports.model_card import cell_card
 from meltpoint.reports.papers import PaperTable, paper_table_of, with_paper_numbers
 from meltpoint.reports.recommendation import Recommendation, recommendations
 from meltpoint.reports.statistics.comparison import Comparer, Comparison
@@ -189,6 +188,8 @@ def export_recommended(ledger: Ledger, known: Recommendation, summary: SweepSumm
     Raises:
         ValueError: its weights were deleted or are damaged.
     """
+    from meltpoint.reports.model_card import cell_card  # Jinja takes a quarter of a second to import
+
     cell = known.winner.cell
     card = cell_card(summary, cell, "model")
     return export_finalist(ledger, summary, cell_name(*cell.header.key), ledger.folder, card=card, name=KEPT)
@@ -207,6 +208,8 @@ def export_finalists(
     Raises:
         ValueError: a finalist cannot be written; the others are still written.
     """
+    from meltpoint.reports.model_card import cell_card
+
     cells = {cell_name(*cell.header.key): cell for cell in summary.cells}
     refused = []
     for form in forms:
