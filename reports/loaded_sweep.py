@@ -154,11 +154,10 @@ class LoadedSweep:
 
         rows = {
             (block.encoder, row.title): {
-                f"{task} ({metric})" if metric else task: entry.label
-                for (task, metric), entry in zip(block.tasks, row.entries, strict=True)
+                column: entry.label for column, entry in zip(block.columns, row.entries, strict=True)
             }
             for block in self._results.table.blocks
-            for row in (*block.modes, *block.ensembles, *block.differences)
+            for row in block.rows
         }
         index = pandas.MultiIndex.from_tuples(list(rows), names=["encoder", "mode"])
         return pandas.DataFrame(list(rows.values()), index=index)

@@ -21,7 +21,6 @@ from meltpoint.reports.table_values import (
     RowPair,
     TableEntry,
     TableRow,
-    numbered,
     own_columns,
 )
 from meltpoint.search_spaces import documents
@@ -91,12 +90,10 @@ def with_paper_numbers(
     if paper is None:
         return PaperComparison(matrix(summary, comparer=comparer))
     measured = matrix(summary, paper.split, [row.of for row in paper.differences], comparer)
-    footnotes = {text: number for number, text in enumerate(measured.footnotes, 1)}
     names = {cell.header.encoder: paper_encoder(summary.spec, cell.header) for cell in summary.cells}
     of_block = [names.get(block.encoder, block.encoder) for block in measured.blocks]  # some blocks hold only ensembles
     pairs = zip(measured.blocks, of_block, strict=True)
-    blocks = tuple(_joined(block, own, paper, footnotes) for block, own in pairs)
-    table = Matrix(blocks, tuple(footnotes), measured.deltas)
+    table = Matrix.of([_joined(block, own, paper) for block, own in pairs], measured.deltas)
     return PaperComparison(table, tuple(_notes(summary, paper)))
 
 
@@ -113,7 +110,7 @@ def paper_score(spec: SweepSpec, header: CellHeader, paper: PaperTable | None) -
     return PaperScore(round(row.scores[column] / 100, 6), paper.split, source, row.quoted.get(column, ""))
 
 
-def _joined(block: EncoderBlock, encoder: str, paper: PaperTable, footnotes: dict[str, int]) -> EncoderBlock:
+def _joined(block: EncoderBlock, encoder: str, paper: PaperTable) -> EncoderBlock:
     """An encoder's block with the paper's row below each measured row."""
     firsts = zip(block.tasks, own_columns(block.tasks), strict=True)
     columns = [paper.column(task) if is_own else None for (task, _), is_own in firsts]
@@ -128,7 +125,7 @@ def _joined(block: EncoderBlock, encoder: str, paper: PaperTable, footnotes: dic
                 rows.append(
                     TableRow(MARK, "", tuple(_shown(row, name, paper) for name in columns), row.of, is_paper=True)
                 )
-        return tuple(numbered(row, footnotes) for row in rows)
+        return tuple(rows)
 
     modes, gaps = interleaved(block.modes, paper.rows), interleaved(block.differences, paper.gaps())
     return replace(block, modes=modes, differences=gaps)

@@ -152,8 +152,8 @@ def _add_matrix_row(table: Table, row: TableRow, tasks: slice, narrow: bool) -> 
 
 
 def _entry(shown: TableEntry, narrow: bool) -> Text:
-    label = on_two_lines(shown.label).replace(f"{STAR} ", STAR) if narrow else shown.label
-    return Text(label + marks(shown.notes))
+    text = shown.text_with_marks
+    return Text(on_two_lines(text).replace(f"{STAR} ", STAR) if narrow else text)
 
 
 def show_outcome(

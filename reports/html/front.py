@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from meltpoint.reports.formats import marks, p_text, title
+from meltpoint.reports.formats import p_text, title
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.cost import Point, pareto, trade_offs
-from meltpoint.reports.table_values import Delta, EncoderBlock, TableEntry, TableRow
+from meltpoint.reports.table_values import Delta, EncoderBlock
 from meltpoint.sweeps.ledger.ledger import TASK
 from meltpoint.sweeps.results.cost import spread_text
 from meltpoint.sweeps.results.export import KEPT
@@ -182,22 +182,17 @@ class Card:
 
 
 @dataclass(frozen=True)
-class FrontEntry:
-    """An entry of the table: its text, the adjusted p-value of a difference, and its look."""
-
-    text: str
-    marks: str = ""
-    p: str = ""
-    is_paper: bool = False
-
-
-@dataclass(frozen=True)
 class FrontTable:
-    """The table of one encoder, transposed: a row for each task and metric, a column for each mode and difference."""
+    """The table of one encoder, transposed: a row for each task and metric, a column for each mode and difference.
+
+    Attributes:
+        heads: (title, head) of each column.
+        rows: (task, (text, adjusted p-value of a difference or "") of each column).
+    """
 
     encoder: str
-    heads: tuple[tuple[str, str], ...]
-    rows: tuple[tuple[str, tuple[FrontEntry, ...]], ...]
+    heads: list[tuple[str, str]]
+    rows: list[tuple[str, list[tuple[str, str]]]]
 
 
 def cards(results: SweepResults) -> list[Card]:
@@ -293,18 +288,12 @@ def front_tables(results: SweepResults) -> list[FrontTable]:
 
 
 def _table(block: EncoderBlock, deltas: Sequence[Delta]) -> FrontTable:
-    columns = (*block.modes, *block.ensembles, *block.differences)
     p_values = {
         (delta.task, delta.comparison.metric, delta.title): p_text(delta.comparison.p_holm)
         for delta in deltas if delta.encoder == block.encoder and delta.comparison.p_holm is not None
     }  # fmt: skip
-    rows = []
-    for place, (task, metric) in enumerate(block.tasks):
-        entries = (_entry(row, row.entries[place], p_values.get((task, metric, row.title), "")) for row in columns)
-        rows.append((f"{task} ({metric})" if metric else task, tuple(entries)))
-    return FrontTable(block.encoder, tuple((row.title, row.head) for row in columns), tuple(rows))
-
-
-def _entry(row: TableRow, entry: TableEntry, p: str) -> FrontEntry:
-    is_paper = row.is_paper and entry.split is not None
-    return FrontEntry(entry.label, marks(entry.notes), p, is_paper)
+    rows = [
+        (name, [(row.entries[place].text_with_marks, p_values.get((*column, row.title), "")) for row in block.rows])
+        for place, (name, column) in enumerate(zip(block.columns, block.tasks, strict=True))
+    ]
+    return FrontTable(block.encoder, [(row.title, row.head) for row in block.rows], rows)

@@ -26,7 +26,7 @@ from meltpoint.reports.notes import folded_warnings, notes, state_line
 from meltpoint.reports.report_json import finite
 from meltpoint.reports.results import SweepResults, ran_nowhere
 from meltpoint.reports.sizes import size_lines
-from meltpoint.reports.statistics.cost import cost_notes, cost_rows, pareto_rows
+from meltpoint.reports.statistics.cost import cost_notes, cost_rows
 from meltpoint.reports.statistics.finals_scores import CLASS_HEADS
 
 DASHBOARD = "http://127.0.0.1:5000"
@@ -53,7 +53,7 @@ def html(results: SweepResults) -> str:
         **charts, cards=cards(results), tables=front_tables(results), warnings=folded_warnings(summary), cells=cells,
         summary=summary, state=state_line(summary), gain_heads=GAIN_HEADS, gains=gain_rows(results.gains),
         no_gains=NO_DEFAULTS if ran_nowhere(results.gains) else "", cost_rows=cost_rows(summary, results.table.deltas),
-        cost_notes=cost_notes(summary), pareto_rows=pareto_rows(summary),
+        cost_notes=cost_notes(summary),
         sizes=size_lines(results), footnotes=list(enumerate(results.table.footnotes, 1)), legend=results.legend,
         notes=notes(summary),
         dashboard=DASHBOARD, policy=policy(style, scripts), style=Markup(style), class_heads=CLASS_HEADS,

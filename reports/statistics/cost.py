@@ -12,7 +12,6 @@ from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.cost import NOTHING, CellCost, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import counted
 
 Split = Literal["dev", "test"]
@@ -31,10 +30,6 @@ COST_NOTE = (
 )
 BYTES_OF_A_WEIGHT = 4
 """Weights are kept in float32."""
-PARETO_NOTE = (
-    "The Pareto set has every cell, unless another is at least as good in score and cost and better in one. It uses "
-    "the means alone: if intervals overlap, other seeds may give another set."
-)
 
 
 @dataclass(frozen=True)
@@ -185,19 +180,3 @@ def cost_notes(summary: SweepSummary) -> list[str]:
     if "process_lifetime" in kinds:
         lines.append("Some peaks are since the worker began, including earlier trials: its system counts no other.")
     return lines
-
-
-def pareto_rows(summary: SweepSummary) -> list[list[str]]:
-    """The Pareto sets as text: the heads, then a row for each encoder × task with several cells."""
-    groups = [group for group in trade_offs(summary.cells) if len(group.by_run) > 1]
-    rows = [[group.encoder, group.task, group.split, pareto_text(group.by_run)] for group in groups]
-    return [["encoder", "task", "split", "score against one run"], *rows]
-
-
-def pareto_text(points: Sequence[Point]) -> str:
-    """`❄ feature_extraction 81.2 (12 s), 🔥 fine_tuning 85.3 (2 min 5 s)`: a Pareto set, the cheapest first."""
-    shown = []
-    for point in pareto(points):
-        name = " · ".join([title(point.cell[1]), *point.cell[3:]])
-        shown.append(f"{name} {score_text(point.score, point.metric)} ({seconds_text(point.cost)})")
-    return ", ".join(shown)

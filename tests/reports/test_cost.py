@@ -20,7 +20,6 @@ from meltpoint.reports.statistics.cost import (
     cost_rows,
     cost_texts,
     pareto,
-    pareto_rows,
     seconds_text,
     trade_offs,
 )
@@ -86,11 +85,9 @@ def test_cells_are_compared_within_an_encoder_and_a_task_on_a_split_that_all_hav
     assert [point.cell[1] for point in pareto(second.by_run)] == [ICE], "by dev, where 0.7 beats 0.6"
 
 
-def test_cells_without_finals_have_no_point_and_no_row_of_one_cell_alone(make_cell, make_sweep) -> None:
-    summary = make_sweep(make_cell(ICE, finals=[(0.8, 0.8)]), make_cell(FIRE, search=()))
-    assert [len(group.by_run) for group in trade_offs(summary.cells)] == [1]
-    assert len(pareto_rows(summary)) == 1, "the heads"
-    assert "Pareto" not in report(summary, "md")
+def test_cells_without_finals_have_no_point(make_cell) -> None:
+    cells = [make_cell(ICE, finals=[(0.8, 0.8)]), make_cell(FIRE, search=())]
+    assert [len(group.by_run) for group in trade_offs(cells)] == [1]
 
 
 def test_the_report_has_a_row_a_cell_with_what_hardware_told(cells, make_sweep) -> None:
@@ -103,9 +100,7 @@ def test_the_report_has_a_row_a_cell_with_what_hardware_told(cells, make_sweep) 
     assert fire[4:] == ["1 min", "2 min", "0", "3.21 GB", "109 483 778", "438 MB", "40 s"]
     assert both[6:8] == ["0", "3.21 GB"]
     section = report(summary, "md").partition("## Score and cost\n")[2].partition("\n## ")[0]
-    assert "| minilm | sst2 | test | ❄ feature_extraction 81.0 (2 s), 🔥 fine_tuning 91.0 (40 s) |" in section
     assert "Peak memory is of tensors on the GPU." in section
-    assert "other seeds may give another set" in section
 
 
 def test_a_cell_has_its_difference_to_fine_tuning_whichever_side_of_the_comparison_it_is_on(cells, make_sweep) -> None:
