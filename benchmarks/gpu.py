@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import multiprocessing
 import os
 import statistics
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -103,41 +102,7 @@ def one_trial(trial: Trial) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _beside_others(trial: Trial, seconds: float, ready: Any, results: Any) -> None:
-    """A process that trains until the time is up; it reports the examples of all whole epochs after the barrier."""
-    try:
-        trainer = trainer_of(trial, claim(trial.tiny))
-        iterator = trainer.epochs()
-        next(iterator), next(iterator)
-        ready.wait(timeout=180)
-        start, done = time.monotonic(), 0
-        while time.monotonic() - start < seconds:
-            next(iterator)
-            done += 1
-        results.put(done * trial.examples / (time.monotonic() - start))
-    except Exception:  # noqa: BLE001 - reported by the parent
-        results.put(traceback.format_exc())
-
-
-def side_by_side(trial: Trial, processes: int, seconds: float) -> dict[str, Any]:
-    """Train the same trial in several processes at once: their examples a second, all together."""
-    context = multiprocessing.get_context("spawn")
-    ready, results = context.Barrier(processes), context.Queue()
-    endless = Trial(**{**vars(trial), "epochs": 1000})
-    every = [context.Process(target=_beside_others, args=(endless, seconds, ready, results), daemon=True)
-             for _ in range(processes)]  # fmt: skip
-    for process in every:
-        process.start()
-    rates = [results.get(timeout=240) for _ in every]
-    for process in every:
-        process.join()
-    faults = [rate for rate in rates if isinstance(rate, str)]
-    if faults:
-        raise RuntimeError(faults[0])
-    return {"examples_per_second": sum(rates), "processes": processes, "slowest": min(rates), "fastest": max(rates)}
-
-
-def the_trainer(trial: Trial, compiled: bool) -> dict[str, Any]:
+def the_trainer(trial: Trial) -> dict[str, Any]:
     """Hugging Face's Trainer on the same sentences, with bf16, fused AdamW and batches grouped by length."""
     import datasets
     import transformers
@@ -158,7 +123,7 @@ def the_trainer(trial: Trial, compiled: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(
             output_dir=folder, num_train_epochs=trial.epochs, per_device_train_batch_size=trial.batch_size,
-            learning_rate=3e-5, bf16=not trial.tiny, optim="adamw_torch_fused", torch_compile=compiled,
+            learning_rate=3e-5, bf16=not trial.tiny, optim="adamw_torch_fused",
             train_sampling_strategy="group_by_length", save_strategy="no", logging_strategy="no", report_to="none",
             disable_tqdm=True, logging_nan_inf_filter=False, use_cpu=trial.tiny,
         )  # fmt: skip
@@ -190,29 +155,22 @@ def ceiling(tiny: bool) -> float:
 def parts(base: str, mini: str, tiny: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     """Every measurement by name; the cheap and the important ones first."""
     few: dict[str, Any] = {"tiny": tiny, "examples": 64, "epochs": 3} if tiny else {"tiny": False}
-    processes, seconds = (2, 0.2) if tiny else (8, 6.0)
     short = Trial(mini, **few)
-    large = Trial(base, pieces=128, **(few or {}) | ({} if tiny else {"examples": 2048, "epochs": 3}))
-
-    def changed(trial: Trial, **values: Any) -> Trial:
-        return Trial(**{**vars(trial), **values})
+    large = Trial(base, pieces=128, **few | ({} if tiny else {"examples": 2048, "epochs": 3}))
 
     return {
         "minilm fine_tuning": lambda: one_trial(short),
-        "minilm fine_tuning, plain": lambda: one_trial(changed(short, graphs=False, epochs=3)),
-        "minilm Trainer": lambda: the_trainer(changed(short, epochs=3), False),
-        "minilm lora": lambda: one_trial(changed(short, mode="lora")),
+        "minilm fine_tuning, plain": lambda: one_trial(replace(short, graphs=False, epochs=3)),
+        "minilm Trainer": lambda: the_trainer(replace(short, epochs=3)),
+        "minilm lora": lambda: one_trial(replace(short, mode="lora")),
         "minilm frozen bilstm, 8": lambda: one_trial(
-            changed(short, mode="feature_extraction", head="bilstm", members=8, examples=few.get("examples", 1024))
+            replace(short, mode="feature_extraction", head="bilstm", members=8, examples=few.get("examples", 1024))
         ),
         "bert_base fine_tuning, 32": lambda: one_trial(large),
-        "bert_base fine_tuning, 128": lambda: one_trial(changed(large, batch_size=128)),
-        "bert_base fine_tuning, 32, plain": lambda: one_trial(changed(large, graphs=False)),
-        "bert_base lora, 32": lambda: one_trial(changed(large, mode="lora")),
-        "bert_base Trainer, 32": lambda: the_trainer(large, False),
-        "minilm fine_tuning, processes": lambda: side_by_side(short, processes, seconds),
-        "minilm lora, 16 processes": lambda: side_by_side(changed(short, mode="lora"), 2 * processes, seconds),
-        "bert_base Trainer, 128, compiled": lambda: the_trainer(changed(large, batch_size=128, epochs=4), True),
+        "bert_base fine_tuning, 128": lambda: one_trial(replace(large, batch_size=128)),
+        "bert_base fine_tuning, 32, plain": lambda: one_trial(replace(large, graphs=False)),
+        "bert_base lora, 32": lambda: one_trial(replace(large, mode="lora")),
+        "bert_base Trainer, 32": lambda: the_trainer(large),
     }
 
 

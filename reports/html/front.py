@@ -5,7 +5,6 @@ The charts are the history of each search, and score against cost.
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -217,7 +216,9 @@ def _card(known: Recommendation, summary: SweepSummary) -> Card:
     scores = [one.score.mean + (one.score.std or 0.0) for one in known.standings]
     scores += [baseline.best[1]] if baseline and based else []
     least = min(*scores, *(one.score.mean - (one.score.std or 0.0) for one in known.standings))
-    low, high, ticks = _bar_axis(known.metric, least, max(scores))
+    low = limits(known.metric)[0] if least < 0 else 0.0
+    high = 1.0 if in_points(known.metric) else max(*scores, 1e-9)
+    ticks = (low, (low + high) / 2, high)
 
     def share(score: float) -> float:
         return round(100 * (min(max(score, low), high) - low) / (high - low), 2)
@@ -237,27 +238,12 @@ def _card(known: Recommendation, summary: SweepSummary) -> Card:
         name, score = baseline.best
         on_dev = "" if known.split == "dev" else ", on dev"
         bars.append(bar(BASELINE, f"{name}{on_dev}", score_text(score, known.metric), score, None))
-    shown = tuple((f"{scale(known.metric) * tick:g}".replace("-", "−"), share(tick)) for tick in ticks)
+    shown = tuple((f"{scale(known.metric) * tick:.3g}".replace("-", "−"), share(tick)) for tick in ticks)
     metric = known.metric + (" on dev" if known.split == "dev" else "")
     commands, python = use_of(known, summary)
     return Card(
         known.task, metric, known.sentence, known.certainty, known.details, tuple(bars), shown, commands, python
     )
-
-
-def _bar_axis(metric: str, least: float, most: float) -> tuple[float, float, list[float]]:
-    """The ends and ticks of the bars' axis: from 0 to the metric's limit, or to a round number for an error."""
-    if in_points(metric):
-        low = limits(metric)[0] if least < 0 else 0.0
-        return low, 1.0, [low + (1.0 - low) * part / 4 for part in (0, 2, 4)]
-    step = rounded_up(max(most, 1e-9) / 2)
-    return 0.0, 2 * step, [0.0, step, 2 * step]
-
-
-def rounded_up(value: float) -> float:
-    """The next of 1, 2 and 5 × 10^k."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 5, 10) if value <= step * power * (1 + 1e-9))
 
 
 def use_of(known: Recommendation, summary: SweepSummary) -> tuple[str, str]:

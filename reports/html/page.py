@@ -35,17 +35,10 @@ MOST_WHOLE = 11
 """Most columns of a table that fits on A4 without breaking words."""
 
 
-def row_shares(counts: list[int], most: int = MOST_ROWS) -> list[int]:
-    """The maximum number of rows in each cell's table: all trials, or a proportional part of `most`, at least one."""
-    total = sum(counts)
-    return counts if total <= most else [max(1, count * most // total) for count in counts]
-
-
 def html(results: SweepResults) -> str:
     """Render the page of a sweep, also while it is running."""
     summary = results.summary
-    shares = row_shares([len(cell.search) for cell in summary.cells])
-    cells = [cell_section(cell, summary, share) for cell, share in zip(summary.cells, shares, strict=True)]
+    cells = [cell_section(cell, summary, MOST_ROWS // len(summary.cells)) for cell in summary.cells]
     charts = {"history": history_charts(summary), "cost": cost_charts(summary.cells)}
     data = {name: [chart.data for chart in each] for name, each in charts.items()}
     style, scripts = asset("page.css"), [asset("vendor/echarts.min.js"), *map(asset, SCRIPTS)]

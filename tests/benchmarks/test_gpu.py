@@ -23,7 +23,7 @@ def test_made_up_sentences_have_the_lengths_of_sst2_or_the_length_asked():
     assert {len(example.texts[0].split()) for example in made_up.sentences(20, 128, 0)} == {126}
 
 
-@pytest.mark.parametrize("only", ["minilm fine_tuning, p", pytest.param("", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("only", ["minilm fine_tuning", pytest.param("", marks=pytest.mark.slow)])
 def test_each_part_writes_its_figures(only: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     out = tmp_path / "gpu.json"
     monkeypatch.setenv(GRAPHS, "0")  # it sets this itself

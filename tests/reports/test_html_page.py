@@ -17,7 +17,7 @@ import pytest
 
 from meltpoint.reports.formats import p_text
 from meltpoint.reports.html import page
-from meltpoint.reports.html.cell_sections import best_setting, cell_section, thinned
+from meltpoint.reports.html.cell_sections import best_setting, cell_section
 from meltpoint.reports.html.front import cards, cost_charts, front_tables, use_of
 from meltpoint.reports.html.page import embedded, html, prose
 from meltpoint.reports.report import kept_files, report
@@ -214,7 +214,7 @@ def test_the_best_setting_as_yaml_is_the_exported_one_without_its_provenance(res
     cell = summary.cells[0]
     assert cell.best is not None
     exported = documents.parse(best_space(summary, cell, cell.best).dump(), "exported")
-    shown = documents.parse(best_setting(cell, summary)[0], "shown")
+    shown = documents.parse(best_setting(cell, summary), "shown")
     assert isinstance(exported, dict)
     assert {key: value for key, value in exported.items() if key != "provenance"} == shown
 
@@ -238,21 +238,11 @@ def test_every_trial_is_in_the_table_the_best_first_and_failed_ones_last(
     assert section.note == ""
 
 
-@pytest.mark.parametrize(("count", "most"), [(10, 10), (11, 10), (5000, 400), (7, 3), (3, 1)])
-def test_thinning_keeps_the_best_and_evenly_others_in_order(count: int, most: int) -> None:
-    kept = thinned(range(count), most)
-    assert len(kept) == min(count, most)
-    assert kept == sorted(set(kept))
-    assert kept[: most // 2] == list(range(min(count, most // 2)))
-    gaps = np.diff(kept[most // 2 :])
-    assert count <= most or not len(gaps) or gaps.max() - gaps.min() <= 1
-
-
 def test_trials_beyond_the_tables_rows_are_named(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
     cell = make_cell(search=tuple(np.linspace(0, 1, 200)))
     section = cell_section(cell, make_sweep(cell), 100)
     assert len(section.data["rows"]["id"]) == 100
-    assert section.note.startswith("The table has 100 of 200 trials: the best 50 by dev, and others evenly by rank.")
+    assert section.note == "The table has the best 100 of 200 trials; `meltpoint.load_sweep` has all."
 
 
 def test_score_against_cost_is_that_of_the_table(stored: SweepSummary) -> None:

@@ -257,8 +257,8 @@ def test_a_table_that_nobody_knows_is_refused(make_cell, make_sweep):
 def test_the_markdown_marks_the_papers_rows_and_names_the_source(table_2):
     text = render(table_2)["report.md"]
     assert "| ↳ paper |  | 84.8 quoted¹ | 85.8 |" in text
-    assert "¹ no interval: no stored predictions; a ± is the standard error over seeds." in text
-    assert "² Peters, Ruder & Smith 2019 quotes it from Devlin et al. 2018." in text
+    assert "² no interval: no stored predictions; a ± is the standard error over seeds." in text
+    assert "¹ Peters, Ruder & Smith 2019 quotes it from Devlin et al. 2018." in text
     assert "Rows marked ↳ paper are not measured here: Peters, Ruder & Smith 2019, table 2" in text
 
 
