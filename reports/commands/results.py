@@ -190,7 +190,7 @@ def analyse(
     formats: Annotated[list[str] | None, typer.Option("--format", help="md, csv, tex, svg, png; else all.")] = None,
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """Compute the papers' tables and figures, and costs, of a sweep or (with -) of encoders and tasks."""
+    """Compute the papers' tables and figures, and others, of a sweep or (with -) of encoders and tasks."""
     from meltpoint.reports.analyses import analyse as run
     from meltpoint.sweeps.command_line.spec_from_options import encoder_names, split_at_commas, task_names
     from meltpoint.sweeps.storage.files import readable_storage

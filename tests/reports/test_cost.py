@@ -1,4 +1,4 @@
-"""Score against cost: the Pareto set by brute force, the tables, and the analysis of a trained sweep."""
+"""Score against cost: the Pareto set by brute force, and the table of the report."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.reports.analyses.core.analysis import AnalysisOptions
-from meltpoint.reports.analyses.cost import ANALYSIS, ratio_rows
 from meltpoint.reports.report import report
 from meltpoint.reports.statistics.cost import (
     Point,
@@ -135,16 +133,3 @@ def test_the_csv_has_the_cost_in_plain_numbers(cells, make_sweep) -> None:
     _, fire, *_ = csv.DictReader(io.StringIO(report(make_sweep(*cells), "csv")))
     assert (fire["peak_memory_bytes"], fire["trained_parameters"]) == ("3210000000", "109483778")
     assert (float(fire["gpu_hours"]), float(fire["seconds_of_a_final"])) == (0.0, 40.0)
-
-
-def test_the_ratio_of_both_modes_stands_beside_the_lectures(cells, make_cell) -> None:
-    rows = ratio_rows([*cells, with_use(make_cell(ICE, "cola", finals=[(0.5, 0.5)]), 1.0)])
-    assert [(row[1], row[3:6], row[6:9], row[9]) for row in rows] == [
-        ("sst2", (2.0, 40.0, 20.0), (60.0, 60.0, 1.0), "~10×"), ("mnli", (3.0, 9.0, 3.0), (60.0, 60.0, 1.0), "~10×"),
-    ], "a task of one mode has no ratio"  # fmt: skip
-
-
-def test_a_sweep_of_one_mode_has_no_ratio_and_says_where_costs_are(make_cell, make_sweep, tmp_path) -> None:
-    options = AnalysisOptions(make_sweep(make_cell(ICE, finals=[(0.8, 0.8)])), None, tmp_path)
-    with pytest.raises(ValueError, match="no task with finals of both ❄ and 🔥; `meltpoint report` has costs"):
-        ANALYSIS.run(options)
