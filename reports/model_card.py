@@ -28,19 +28,6 @@ from meltpoint.tasks.core.wording import some
 LIBRARY: dict[Form, str] = {"model": "meltpoint", "transformers": "transformers", "onnx": "onnx"}
 """Form → `library_name` of the front matter."""
 
-TEXTS = {
-    "sentence": '"the soup was cold"', "pair": '("A man eats.", "Someone eats.")',
-    "words": '["Anna", "Berg", "lives", "in", "Oslo"]',
-}  # fmt: skip
-TOKENISED = {
-    "sentence": '["the soup was cold"]', "pair": '["A man eats."], ["Someone eats."]',
-    "words": '[["Anna", "Berg", "lives", "in", "Oslo"]], is_split_into_words=True',
-}  # fmt: skip
-PIPED = {
-    "sentence": '"the soup was cold"', "pair": '{"text": "A man eats.", "text_pair": "Someone eats."}',
-    "words": '"Anna Berg lives in Oslo"',
-}  # fmt: skip
-
 UNKNOWN = "unknown"
 """The hub's identifier for an unknown licence."""
 HUB_METRICS = {
@@ -53,24 +40,7 @@ SPLIT_NAMES = {"dev": "validation", "test": "test"}
 
 def usage(form: Form, kind: Kind, pipeline: str) -> str:
     """A block of Python that loads the folder and predicts."""
-    given = kinds.get(kind)
-    if form == "model":
-        code = ["import meltpoint as mp", "", 'model = mp.load_model("FOLDER")']
-        code += [f"model.predict([{TEXTS[given.input]}])"]
-        code += [f"model.predict_proba([{TEXTS[given.input]}])"] if given.gives_probabilities else []
-    elif form == "transformers":
-        words = ', aggregation_strategy="first"' if given.labels_words else ""  # the model was trained on first pieces
-        code = ["from transformers import pipeline", "", f'predict = pipeline("{pipeline}", "FOLDER"{words})']
-        code += [f"predict({PIPED[given.input]})"]
-    else:
-        code = [
-            "import onnxruntime", "import transformers", "",
-            'tokenizer = transformers.AutoTokenizer.from_pretrained("FOLDER")',
-            'session = onnxruntime.InferenceSession("FOLDER/model.onnx")',
-            f'inputs = tokenizer({TOKENISED[given.input]}, padding=True, truncation=True, return_tensors="np")',
-            '(logits,) = session.run(["logits"], dict(inputs))',
-        ]  # fmt: skip
-    return "\n".join(["```python", *code, "```"])
+    return _template("model_use.md.jinja").render(form=form, kind=kinds.get(kind), pipeline=pipeline)
 
 
 @dataclass(frozen=True)
@@ -114,7 +84,7 @@ def cell_card(summary: SweepSummary, cell: CellSummary, form: Form) -> str | Non
     errors = errors if len(errors) == 2 and None not in errors else []
     known = summary.baselines.get(final.task)
     setting = yaml.safe_dump(dict(final.setting), sort_keys=False, allow_unicode=True).rstrip()
-    return _template().render(
+    return _template("model_card.md.jinja").render(
         front_matter=Markup(_front_matter(cell, form, encoder, pipeline, own)),
         usage=Markup(usage(form, head.kind, pipeline)), setting=Markup(setting), name=cell_name(*head.key),
         sweep=summary.name, cell=cell, head=head, final=final, form=form, kind=kind, encoder=encoder, metric=metric,
@@ -150,11 +120,11 @@ def _front_matter(
 
 
 @cache
-def _template() -> Template:
-    """The template; each of its values is written as text of Markdown, except for `Markup`."""
+def _template(name: str) -> Template:
+    """A template; each of its values is written as text of Markdown, except for `Markup`."""
     made = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
         finalize=lambda value: value if isinstance(value, Markup) else markdown_text(str(value)),
     )  # fmt: skip
     made.filters |= {"score": score_text, "spread": spread_text, "some": some, "title": title}
-    return made.from_string(files("meltpoint.reports").joinpath("model_card.md.jinja").read_text(encoding="utf-8"))
+    return made.from_string(files("meltpoint.reports").joinpath(name).read_text(encoding="utf-8"))

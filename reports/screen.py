@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -15,17 +14,12 @@ from rich.text import Text
 from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines
 from meltpoint.reports.formats import duration, listed, marks, symbol, title
 from meltpoint.reports.layout import (
-    new_table,
-    on_two_lines,
     say,
     show_rows,
-    stacked,
-    width_of,
 )
 from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import (
     folded_warnings,
-    split_notes,
     state_line,
     task_notes,
     trial_notes,
@@ -33,7 +27,7 @@ from meltpoint.reports.notes import (
 )
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.sizes import size_lines
-from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry
+from meltpoint.reports.table_values import EncoderBlock
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen
 from meltpoint.sweeps.results.cost import planned_work, spread_text
@@ -44,7 +38,6 @@ from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
 from meltpoint.tasks.core.wording import counted, printable, some
 
 if TYPE_CHECKING:  # these import torch, which takes seconds; a table does not need it
-    from meltpoint.adapters.training.epochs import EpochResult
     from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
 
@@ -67,7 +60,7 @@ def show_summary(
         say(console, f"{summary.name}. {state_line(summary)}", style="bold")
     for block in results.table.blocks:
         say(console, "")
-        _show_block(f"{summary.name} · {block.encoder}", block, console, explain)
+        show_rows(_rows_of(block, explain), console, f"{summary.name} · {block.encoder}", block.columns)
     rows = (
         row for block in results.table.blocks for row in (block.rows if explain else (*block.modes, *block.ensembles))
     )
@@ -78,8 +71,7 @@ def show_summary(
     for line in size_lines(results):
         say(console, line)
     say(console, "")
-    changes = task_notes(summary) if explain else split_notes(summary)
-    for line in (*summary.spec.notes, *changes, *_cost_line(summary)):
+    for line in (*summary.spec.notes, *task_notes(summary, explain), *_cost_line(summary)):
         say(console, line)
     for line in warning_notes(summary) if explain else folded_warnings(summary):
         say(console, line, style="yellow")
@@ -111,41 +103,12 @@ def _explain(results: SweepResults, console: Console) -> None:
         say(console, line, style="dim")
 
 
-def _show_block(heading: str, block: EncoderBlock, console: Console, explain: bool) -> None:
-    block = block if explain else replace(block, differences=())
-    first = 0
-    while first < len(block.tasks):
-        size, table = _widest(heading, block, first, console)
-        console.print(table)
-        first += size
-
-
-def _widest(heading: str, block: EncoderBlock, first: int, console: Console) -> tuple[int, Table]:
-    """The number of tasks from `first` on that fit the console (at least one), and their table."""
-    rest = len(block.tasks) - first
-    for size, narrow in [(rest, False), *((size, True) for size in range(rest, 1, -1))]:
-        table = _matrix_table(heading, block, slice(first, first + size), narrow)
-        if width_of(table, console) <= console.width:
-            return size, table
-    return 1, _matrix_table(heading, block, slice(first, first + 1), narrow=True)
-
-
-def _matrix_table(heading: str, block: EncoderBlock, tasks: slice, narrow: bool) -> Table:
-    table = new_table(heading)
-    table.add_column("mode", no_wrap=True)
-    for task, metric in block.tasks[tasks]:
-        name = stacked(task) if narrow else task
-        table.add_column(Text(f"{name}\n{metric}"), justify="right", no_wrap=True)
-    for row in block.rows:
-        if block.differences and row is block.differences[0]:
-            table.add_section()
-        table.add_row(Text(row.title), *(_entry(shown, narrow) for shown in row.entries[tasks]))
-    return table
-
-
-def _entry(shown: TableEntry, narrow: bool) -> Text:
-    text = shown.text_with_marks
-    return Text(on_two_lines(text).replace(f"{STAR} ", STAR) if narrow else text)
+def _rows_of(block: EncoderBlock, explain: bool) -> list[dict[str, object]]:
+    rows = block.rows if explain else (*block.modes, *block.ensembles)
+    return [
+        {"mode": row.title} | dict(zip(block.columns, (one.text_with_marks for one in row.entries), strict=True))
+        for row in rows
+    ]
 
 
 def show_outcome(
@@ -272,12 +235,6 @@ def note_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
         own = dict.fromkeys(modes)
         where = "" if set(own) == every[task] else f", {', '.join(own)}"
         yield f"{task}{where}: {note}"
-
-
-def show_epoch(epoch: EpochResult, console: Console) -> None:
-    """Print one epoch of `train` on one line."""
-    shown = ", ".join(f"{name} {value:.4f}" for name, value in epoch.dev.items())
-    console.print(f"epoch {epoch.epoch} ({epoch.phase}): train loss {epoch.train_loss:.4f}, dev {shown}")
 
 
 def show_checks(checks: Sequence[Check], console: Console, verbose: bool = False) -> None:
