@@ -83,10 +83,10 @@ def show_rows(
 
 
 def _narrow(text: str, width: int) -> str:
-    """A text in lines: broken after commas, before brackets and at the joints of names; as it is if it is narrow."""
+    """A text in lines: broken after commas, before a bracket and at the joints of names; as it is if it is narrow."""
     if len(text) <= width:
         return text
-    return "\n".join(stacked(part, width) for part in re.split(r"(?<=,) | (?=\()", text))
+    return "\n".join(stacked(part, width) for part in re.split(r"(?<=,) (?![^\[]*\])| (?=[(\[])", text))
 
 
 def _show_paragraph(row: Mapping[str, object], console: Console) -> None:

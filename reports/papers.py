@@ -48,16 +48,6 @@ class PaperComparison:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class PaperScore:
-    """A paper's number for one cell: a fraction, its split, the paper's table, and the quoted source or ""."""
-
-    score: float
-    split: str
-    source: str
-    quoted: str
-
-
 def paper_table_of(spec: SweepSpec, name: str | None = None) -> PaperTable | None:
     """The paper's table to compare a sweep with: the named table, the table of its specification file, or None.
 
@@ -95,19 +85,6 @@ def with_paper_numbers(
     pairs = zip(measured.blocks, of_block, strict=True)
     table = Matrix.of([_joined(block, own, paper) for block, own in pairs], measured.deltas)
     return PaperComparison(table, tuple(_notes(summary, paper)))
-
-
-def paper_score(spec: SweepSpec, header: CellHeader, paper: PaperTable | None) -> PaperScore | None:
-    """A paper's number for a cell, or None."""
-    if paper is None:
-        return None
-    rows = (row for row in paper.rows if row.encoder == paper_encoder(spec, header))
-    row = next((row for row in rows if (row.mode, row.variant) == (header.mode, header.variant)), None)
-    column = paper.column(header.task)
-    if row is None or column not in row.scores:
-        return None
-    source = f"{paper.paper}, {paper.table}"
-    return PaperScore(round(row.scores[column] / 100, 6), paper.split, source, row.quoted.get(column, ""))
 
 
 def _joined(block: EncoderBlock, encoder: str, paper: PaperTable) -> EncoderBlock:

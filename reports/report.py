@@ -34,9 +34,8 @@ from meltpoint.reports.formats import (
 )
 from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import cell_notes, notes, state_line
-from meltpoint.reports.papers import paper_score
 from meltpoint.reports.report_json import document_text
-from meltpoint.reports.results import SweepResults, TuningGain, ran_nowhere, results_of
+from meltpoint.reports.results import SweepResults, ran_nowhere, results_of
 from meltpoint.reports.sizes import size_lines
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows, name_of
 from meltpoint.reports.statistics.finals_scores import (
@@ -81,7 +80,7 @@ COLUMNS = (
     "trials_planned", "trials_finished", "trials_stopped", "trials_failed", "trials_running", "trials_missing",
     "best_dev", "best_trial", "best_epoch", "seeds", "dev_mean", "dev_std", "test_mean", "test_std",
     "train_examples", "dev_examples", "train_seconds", "setting", "notes", "data_fingerprint", "code_version",
-    "variant", "task_parameters", "paper_score", "paper_split", "paper_source", "paper_quoted",
+    "variant", "task_parameters",
     "default_dev_mean", "default_dev_std", "default_test_mean", "default_test_std",
     "gpu_hours", "peak_memory_bytes", "trained_parameters", "seconds_of_a_final",
     "tuning_delta", "tuning_low", "tuning_high", "recommended",
@@ -172,37 +171,25 @@ def comma_separated(results: SweepResults) -> str:
     text, summary = io.StringIO(), results.summary
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
-    gains = {gain.cell.header.key: gain for gain in results.gains}
+    bought = {gain.cell.header.key: gain.comparison for gain in results.gains}
     winners = {one.winner.cell.header.key: one.certainty for one in results.recommendations}
     for cell in summary.cells:
         key = cell.header.key
-        more = {**_gain_columns(gains.get(key)), "recommended": winners.get(key, "")}
-        writer.writerow(_line(cell, results) | more)
+        tuning = {f"tuning_{name}": getattr(bought.get(key), name, None) for name in ("delta", "low", "high")}
+        writer.writerow(_line(cell, summary) | tuning | {"recommended": winners.get(key, "")})
     for made in summary.ensembles:
         writer.writerow(_ensemble_line(made, summary))
     return text.getvalue()
 
 
-def _gain_columns(gain: TuningGain | None) -> dict[str, object]:
-    """The columns on the gain from tuning."""
-    bought = gain.comparison if gain else None
-    return {
-        "tuning_delta": bought and bought.delta, "tuning_low": bought and bought.low,
-        "tuning_high": bought and bought.high,
-    }  # fmt: skip
-
-
-def _line(cell: CellSummary, results: SweepResults) -> dict[str, object]:
-    summary, head, best = results.summary, cell.header, cell.best
-    published = paper_score(summary.spec, head, results.paper)
+def _line(cell: CellSummary, summary: SweepSummary) -> dict[str, object]:
+    best = cell.best
     return {
         "sweep": summary.name, **cell_figures(cell),
         **{f"trials_{state}": number for state, number in cell.counts.items()},
         "seeds": " ".join(str(final.seed) for final in cell.finals),
         "setting": best and json.dumps(best.setting, sort_keys=True), "notes": "; ".join(cell_notes(cell)),
         "code_version": "; ".join([use.version for use in cell.code_uses] or [summary.code]),
-        "paper_score": published and published.score, "paper_split": published and published.split,
-        "paper_source": published and published.source, "paper_quoted": published and published.quoted,
     }  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def _explain(results: SweepResults, console: Console) -> None:
 def _rows_of(block: EncoderBlock, explain: bool) -> list[dict[str, object]]:
     rows = block.rows if explain else (*block.modes, *block.ensembles)
     return [
-        {"mode": row.title} | dict(zip(block.columns, (one.text_with_marks for one in row.entries), strict=True))
+        {"mode": row.title, **dict(zip(block.columns, (one.text_with_marks for one in row.entries), strict=True))}
         for row in rows
     ]
 

@@ -94,11 +94,10 @@ def _name(cell: CellSummary, several: bool) -> str:
 def cost_charts(cells: Sequence[CellSummary]) -> list[Chart]:
     """A chart of score against the seconds of one run for each task."""
     tasks: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for group in trade_offs(cells):
-        best = pareto(group.by_run)
-        tasks.setdefault((group.task, group.metric), []).append({
-            "encoder": group.encoder, "split": group.split,
-            "points": [_cost_point(point, point in best) for point in group.by_run],
+    for (encoder, task, metric, split), points in trade_offs(cells).items():
+        best = pareto(points)
+        tasks.setdefault((task, metric), []).append({
+            "encoder": encoder, "split": split, "points": [_cost_point(point, point in best) for point in points],
         })  # fmt: skip
     return [_cost_chart(task, metric, groups) for (task, metric), groups in tasks.items()]
 

@@ -64,40 +64,26 @@ def pareto(points: Sequence[Point]) -> list[Point]:
     return kept
 
 
-@dataclass(frozen=True)
-class TradeOff:
-    """The cells of one encoder on one task, by their scores on one split.
-
-    Attributes:
-        split: test if all of them are scored there, else dev.
-        by_run: each with the seconds of one run of its best setting.
-    """
-
-    encoder: str
-    task: str
-    metric: str
-    split: Split
-    by_run: tuple[Point, ...]
+Group = tuple[str, str, str, Split]
+"""Encoder, task, metric, and split of the scores: test if all of the cells are scored there, else dev."""
 
 
-def trade_offs(cells: Sequence[CellSummary]) -> list[TradeOff]:
-    """Each encoder's cells on each task that have finals; those without are left out."""
+def trade_offs(cells: Sequence[CellSummary]) -> dict[Group, list[Point]]:
+    """Each encoder's cells on each task that have finals, with the seconds of one run of its best setting."""
     groups: dict[tuple[str, str], list[CellSummary]] = {}
     for cell in cells:
         if cell.dev is not None and cell.cost.seconds_of_a_final is not None:
             groups.setdefault((cell.header.encoder, cell.header.task), []).append(cell)
-    return [_trade_off(encoder, task, group) for (encoder, task), group in groups.items()]
-
-
-def _trade_off(encoder: str, task: str, cells: Sequence[CellSummary]) -> TradeOff:
-    split: Split = "test" if all(cell.test is not None for cell in cells) else "dev"
-    metric = cells[0].header.metric
-    scored = [(cell, cell.test if split == "test" else cell.dev) for cell in cells]
-    points = (
-        Point(cell.header.key, score.mean, cell.cost.seconds_of_a_final or 0.0, metric)
-        for cell, score in scored if score is not None
-    )  # fmt: skip
-    return TradeOff(encoder, task, metric, split, tuple(points))
+    found: dict[Group, list[Point]] = {}
+    for (encoder, task), group in groups.items():
+        split: Split = "test" if all(cell.test is not None for cell in group) else "dev"
+        scored = [(cell, cell.test if split == "test" else cell.dev) for cell in group]
+        metric = group[0].header.metric
+        found[encoder, task, metric, split] = [
+            Point(cell.header.key, score.mean, cell.cost.seconds_of_a_final or 0.0, metric)
+            for cell, score in scored if score is not None
+        ]  # fmt: skip
+    return found
 
 
 # Tables.
