@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -230,62 +230,55 @@ REGIMES: dict[str, dict[str, Any]] = {
 """Label → how the variances over seeds are drawn."""
 
 
-def claims_table(tables: int, resamples: int) -> Iterator[str]:
-    """Markdown: false claims and coverage without any true difference of the recipes."""
-    yield "| seeds' variances | tasks | examples | groups | seeds | tables | a false claim | intervals that cover |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for words, regime in REGIMES.items():
-        for tasks in TASKS:
-            count = max(1, tables // (1 if tasks == 1 else 2))
-            for examples, grouped in ((200, False), (500, False), (500, True), (2000, False)):
-                for seeds in SEEDS:
-                    design = replace(Design(examples, seeds, tasks, grouped=grouped), **regime)
-                    wrong, covered = claims(design, count, resamples, seeds)
-                    groups = design.units if grouped else "no"
-                    yield (
-                        f"| {words} | {tasks} | {examples} | {groups} | {seeds} | {count} | {share_text(wrong, count)} "
-                        f"| {share_text(covered, count)} |"
-                    )
+Rows = Iterator[Sequence[object]]
 
 
-def level_table(tables: int, resamples: int) -> Iterator[str]:
-    """Markdown: how often the cheapest mode is called level, if behind by the margin (false) and if as good."""
-    yield "| seeds' variances | tasks | examples | seeds | tables | behind by the margin: false | as good |"
-    yield "|---|---|---|---|---|---|---|"
-    for words, regime in REGIMES.items():
-        for tasks in (1, 12):
-            for examples in (500, 2000):
-                for seeds in SEEDS[1:]:
-                    base = replace(Design(examples, seeds, tasks), **regime)
-                    lead = MARGIN / (1 - base.failing)
-                    false = level_claims(replace(base, lead=lead), tables, resamples, seeds)
-                    true = level_claims(base, tables, resamples, seeds)
-                    design = f"{words} | {tasks} | {examples} | {seeds} | {tables}"
-                    yield f"| {design} | {share_text(false, tables)} | {share_text(true, tables)} |"
+def claims_table(tables: int, resamples: int) -> Rows:
+    """False claims and coverage without any true difference of the recipes."""
+    yield (
+        "seeds' variances",
+        "tasks",
+        "examples",
+        "groups",
+        "seeds",
+        "tables",
+        "a false claim",
+        "intervals that cover",
+    )
+    sizes = ((200, False), (500, False), (500, True), (2000, False))
+    for (words, regime), tasks, (examples, grouped), seeds in product(REGIMES.items(), TASKS, sizes, SEEDS):
+        count = max(1, tables // (1 if tasks == 1 else 2))
+        design = replace(Design(examples, seeds, tasks, grouped=grouped), **regime)
+        shares = (share_text(share, count) for share in claims(design, count, resamples, seeds))
+        yield words, tasks, examples, design.units if grouped else "no", seeds, count, *shares
 
 
-def power_table(tables: int, resamples: int) -> Iterator[str]:
-    """Markdown: how often the better mode is claimed over both others."""
-    yield "| lead | examples | seeds' variances | tasks | seeds | tables | claimed over both others |"
-    yield "|---|---|---|---|---|---|---|"
-    for lead, examples in ((0.15, 500), (0.05, 2000), (0.02, 2000)):
-        for words, regime in REGIMES.items():
-            for tasks in (1, 4):
-                for seeds in SEEDS[1:]:
-                    found = power(replace(Design(examples, seeds, tasks, lead), **regime), tables, resamples, seeds)
-                    design = f"+{100 * lead:.0f} | {examples} | {words} | {tasks} | {seeds} | {tables}"
-                    yield f"| {design} | {share_text(found, tables)} |"
+def level_table(tables: int, resamples: int) -> Rows:
+    """How often the cheapest mode is called level, if behind by the margin (false) and if as good."""
+    yield "seeds' variances", "tasks", "examples", "seeds", "tables", "behind by the margin: false", "as good"
+    for (words, regime), tasks, examples, seeds in product(REGIMES.items(), (1, 12), (500, 2000), SEEDS[1:]):
+        base = replace(Design(examples, seeds, tasks), **regime)
+        behind = replace(base, lead=MARGIN / (1 - base.failing))
+        shares = (share_text(level_claims(one, tables, resamples, seeds), tables) for one in (behind, base))
+        yield words, tasks, examples, seeds, tables, *shares
 
 
-def metrics_table(tables: int, resamples: int) -> Iterator[str]:
-    """Markdown: coverage by each metric."""
-    yield "| metric | examples | seeds | intervals | that cover | width |"
-    yield "|---|---|---|---|---|---|"
-    for metric in KINDS:
-        for seeds in SEEDS[1:]:
-            finals = Finals(metric, 400, seeds, (LEVEL + 0.02, LEVEL))
-            covered, width = metric_coverage(finals, tables, resamples, seeds)
-            yield f"| {metric} | 400 | {seeds} | {tables} | {share_text(covered, tables)} | {100 * width:.1f} |"
+def power_table(tables: int, resamples: int) -> Rows:
+    """How often the better mode is claimed over both others."""
+    yield "lead", "examples", "seeds' variances", "tasks", "seeds", "tables", "claimed over both others"
+    sizes = ((0.15, 500), (0.05, 2000), (0.02, 2000))
+    for (lead, examples), (words, regime), tasks, seeds in product(sizes, REGIMES.items(), (1, 4), SEEDS[1:]):
+        found = power(replace(Design(examples, seeds, tasks, lead), **regime), tables, resamples, seeds)
+        yield f"+{100 * lead:.0f}", examples, words, tasks, seeds, tables, share_text(found, tables)
+
+
+def metrics_table(tables: int, resamples: int) -> Rows:
+    """Coverage by each metric."""
+    yield "metric", "examples", "seeds", "intervals", "that cover", "width"
+    for metric, seeds in product(KINDS, SEEDS[1:]):
+        finals = Finals(metric, 400, seeds, (LEVEL + 0.02, LEVEL))
+        covered, width = metric_coverage(finals, tables, resamples, seeds)
+        yield metric, 400, seeds, tables, share_text(covered, tables), f"{100 * width:.1f}"
 
 
 def error(share: float, repetitions: int) -> float:
@@ -298,12 +291,10 @@ def share_text(share: float, repetitions: int) -> str:
     return f"{100 * share:.1f} % ± {100 * error(share, repetitions):.1f}"
 
 
-PARTS: dict[str, Callable[[int, int], Iterator[str]]] = {
-    "claims": claims_table,
-    "level": level_table,
-    "power": power_table,
-    "metrics": metrics_table,
-}
+PARTS: dict[str, Callable[[int, int], Rows]] = {
+    "claims": claims_table, "level": level_table, "power": power_table, "metrics": metrics_table,
+}  # fmt: skip
+"""Name → (tables, resamples) → the heads and the rows of a table of `docs/statistics.md`."""
 
 
 def main() -> None:
@@ -314,8 +305,10 @@ def main() -> None:
     parser.add_argument("--resamples", type=int, default=500)
     options = parser.parse_args()
     for part in options.parts or PARTS:
-        for line in PARTS[part](options.tables, options.resamples):
-            print(line, flush=True)
+        for number, row in enumerate(PARTS[part](options.tables, options.resamples)):
+            print(f"| {' | '.join(map(str, row))} |", flush=True)
+            if number == 0:
+                print("|---" * len(row) + "|")
         print(flush=True)
 
 

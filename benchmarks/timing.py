@@ -44,15 +44,13 @@ class Comparison:
         claim: a description of the comparison.
         rival: the other side's name.
         ours, theirs: the runs in order; run i of one side is next to run i of the other.
-        seconds_ours, seconds_theirs, ratio: over the runs; a ratio above 1 means that Meltpoint is faster.
+        ratio: of neighbouring runs; above 1 means that Meltpoint is faster.
     """
 
     claim: str
     rival: str
     ours: list[Measurement]
     theirs: list[Measurement]
-    seconds_ours: RunSpread
-    seconds_theirs: RunSpread
     ratio: RunSpread
 
 
@@ -73,10 +71,7 @@ def alternate(
             label = "meltpoint" if name == "ours" else rival
             print(f"{number + 1}/{repeats}  {label}: {runs[name][-1].seconds:.1f} s", file=sys.stderr)
     ratios = [b.seconds / a.seconds for a, b in zip(runs["ours"], runs["theirs"], strict=True)]
-    return Comparison(
-        claim, rival, runs["ours"], runs["theirs"], spread([run.seconds for run in runs["ours"]]),
-        spread([run.seconds for run in runs["theirs"]]), spread(ratios),
-    )  # fmt: skip
+    return Comparison(claim, rival, runs["ours"], runs["theirs"], spread(ratios))
 
 
 def show(comparison: Comparison, as_json: bool) -> None:
@@ -87,8 +82,8 @@ def show(comparison: Comparison, as_json: bool) -> None:
     repeats = len(comparison.ours)
     print(f"{comparison.claim}; median of {repeats} alternating runs (lowest – highest)")
     print(f"  ratio      {comparison.ratio}")
-    print(f"  meltpoint  {comparison.seconds_ours} s")
-    print(f"  {comparison.rival}  {comparison.seconds_theirs} s")
+    for name, runs in (("meltpoint", comparison.ours), (comparison.rival, comparison.theirs)):
+        print(f"  {name}  {spread([run.seconds for run in runs])} s")
     for name in comparison.ours[0].details:
         both = [spread([run.details[name] for run in side]) for side in (comparison.ours, comparison.theirs)]
         print(f"  {name}: meltpoint {both[0]}, {comparison.rival} {both[1]}")
@@ -101,12 +96,10 @@ class Finished:
     Attributes:
         began: the start time, in seconds since 1970.
         seconds: wall time from start to exit.
-        output: its standard output.
     """
 
     began: float
     seconds: float
-    output: str
 
 
 def run_timed(command: Sequence[str]) -> Finished:
@@ -120,4 +113,4 @@ def run_timed(command: Sequence[str]) -> Finished:
     seconds = time.perf_counter() - started
     if done.returncode:
         raise RuntimeError(f"{' '.join(command[:4])} … ended with status {done.returncode}:\n{done.stderr[-2000:]}")
-    return Finished(began, seconds, done.stdout)
+    return Finished(began, seconds)

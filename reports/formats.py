@@ -131,11 +131,29 @@ def listed(items: Iterable[object]) -> str:
     return ", ".join(dict.fromkeys(str(item) for item in items))
 
 
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]], sides: str) -> str:
+    """A table in Markdown, in which no text breaks a row.
+
+    Args:
+        sides: `l` or `r` per column.
+    """
+    rules = ["---:" if side == "r" else "---" for side in sides]
+    shown = ([markdown_text(text).replace("|", "\\|") for text in row] for row in (heads, *rows))
+    head, *below = (f"| {' | '.join(row)} |" for row in shown)
+    return "\n".join([head, f"| {' | '.join(rules)} |", *below])
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """A list in Markdown."""
+    return "\n".join(f"- {markdown_text(line)}" for line in lines)
+
+
 _SIGNS = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "–": "--", "±": r"$\pm$", "Δ": r"$\Delta$",
     "≈": r"$\approx$", "×": r"$\times$", "<": r"$<$", ">": r"$>$", "❄": "frozen", "🔥": "tuned",
     "↳": r"$\hookrightarrow$", "★": r"$\star$",
+    **{sign: rf"\textsuperscript{{{number}}}" for number, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
 }  # fmt: skip
 """Replacements of characters that are special in LaTeX or missing from its usual fonts."""
 
@@ -154,11 +172,10 @@ def booktabs(
 
     Args:
         sides: `l` or `r` per column.
-        heads: the columns' names; LaTeX code, like all cells.
+        heads: the columns' names, as plain text like everything here.
         parts: groups of rows, with a rule between groups.
-        caption: plain text.
         label: the label of `\\ref{tab:…}`.
-        notes: plain text, one line each.
+        notes: one line each.
     """
     lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{sides}}}", r"\toprule", _ended(heads)]
     for rows in parts:
@@ -169,4 +186,4 @@ def booktabs(
 
 
 def _ended(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    return " & ".join(map(latex_text, cells)) + r" \\"

@@ -13,16 +13,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from meltpoint.reports.formats import QUOTED
 from meltpoint.tasks.core.wording import printable
 
-NAME_WIDTH = 11
-"""The width to which names are wrapped in a narrow table: about that of `85.1 ± 0.3`."""
-
 UNLIMITED = 10_000
+WIDTHS = ((UNLIMITED, UNLIMITED), (14, UNLIMITED), (14, 14), (11, 11))
+"""The widths of the heads and of the values of a table, the first that fits: `★ 85.1 ± 0.3` takes 12."""
 
 
-def stacked(name: str, width: int = NAME_WIDTH, after: str = "_+:-") -> str:
+def stacked(name: str, width: int, after: str = "_+:-") -> str:
     """A name wrapped to `width` characters, with breaks only after the characters of `after`; `-` has to come last."""
     lines = [""]
     for part in re.split(f"(?<=[{after}])", name):
@@ -60,13 +58,6 @@ def say_lines(lines: Iterable[str], console: Console) -> None:
             console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
-def on_two_lines(text: str) -> str:
-    """A score with its split on a line above it, and its interval on a line below."""
-    for where, broken in (("dev ", "dev\n"), ("test ", "test\n"), (f" {QUOTED}", f"\n{QUOTED}"), (" [", "\n[")):
-        text = text.replace(where, broken)
-    return text
-
-
 def show_rows(
     rows: Sequence[Mapping[str, object]], console: Console, heading: str = "", figures: Collection[str] = ()
 ) -> None:  # fmt: skip
@@ -76,13 +67,12 @@ def show_rows(
         figures: the keys whose values are aligned right.
     """
     keys = list(dict.fromkeys(key for row in rows for key in row if _value(row[key])))  # no empty column
-    for shown in (str, _narrow) if heading else (str,):
+    for of_head, of_value in WIDTHS if heading else WIDTHS[:1]:
         table = new_table(heading)
         for key in keys:
-            name = key.replace("_", " ") if shown is str else key.replace(" ", "\n")
-            table.add_column(Text(name), no_wrap=True, justify="right" if key in figures else "left")
+            table.add_column(Text(_narrow(key, of_head)), no_wrap=True, justify="right" if key in figures else "left")
         for row in rows:
-            table.add_row(*(Text(shown(_value(row.get(key)))) for key in keys))
+            table.add_row(*(Text(_narrow(_value(row.get(key)), of_value)) for key in keys))
         if width_of(table, console) <= console.width:
             console.print(table)
             return
@@ -92,9 +82,11 @@ def show_rows(
         _show_paragraph(row, console)
 
 
-def _narrow(text: str) -> str:
-    """A value in lines: broken after commas, after a mode's symbol, and at the joints of names."""
-    return "\n".join(stacked(part) for part in re.split(r"(?<=[,❄🔥]) ", text))
+def _narrow(text: str, width: int) -> str:
+    """A text in lines: broken after commas, before a bracket and at the joints of names; as it is if it is narrow."""
+    if len(text) <= width:
+        return text
+    return "\n".join(stacked(part, width) for part in re.split(r"(?<=,) (?![^\[]*\])| (?=[(\[])", text))
 
 
 def _show_paragraph(row: Mapping[str, object], console: Console) -> None:

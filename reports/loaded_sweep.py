@@ -91,14 +91,12 @@ class LoadedSweep:
         `rank` is the cell's rank within its task. The finals' scores over seeds are in the row of the cell's best
         trial, which has the same setting. Scores are fractions.
         """
-        import pandas
-
         rows = {
             record.id: _board_row(one, record)
             for one in ranked_cells(self._results)
             for record in sorted(one.cell.search, key=dev_gain, reverse=True)
         }
-        return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("trial")
+        return _frame(rows, "trial")
 
     def best_model(self, task: str | None = None) -> ExportedModel:
         """The recommended finalist of a task (by default, the only task), ready to predict.
@@ -123,22 +121,18 @@ class LoadedSweep:
     @property
     def cells(self) -> pandas.DataFrame:
         """One row per cell, by name: its parts, trials, best dev, scores over seeds (fractions), seconds."""
-        import pandas
-
         rows = {cell_name(*cell.header.key): _cell_row(cell) for cell in self.summary.cells}
-        return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("cell")
+        return _frame(rows, "cell")
 
     @property
     def trials(self) -> pandas.DataFrame:
         """One row per trial, by id: cell, role, status, scores, and a column for each searched hyperparameter."""
-        import pandas
-
         rows = {
             record.id: _trial_row(record, searched_names(cell.header))
             for cell in self.summary.cells
             for record in (*cell.search, *cell.finals)
         }
-        return pandas.DataFrame.from_dict(rows, orient="index").rename_axis("trial")
+        return _frame(rows, "trial")
 
     def best(self, cell: str) -> dict[str, Any]:
         """The best setting of a cell with its scores, as `meltpoint best --json` prints it.
@@ -154,11 +148,10 @@ class LoadedSweep:
 
         rows = {
             (block.encoder, row.title): {
-                f"{task} ({metric})" if metric else task: entry.label
-                for (task, metric), entry in zip(block.tasks, row.entries, strict=True)
+                column: entry.label for column, entry in zip(block.columns, row.entries, strict=True)
             }
             for block in self._results.table.blocks
-            for row in (*block.modes, *block.ensembles, *block.differences)
+            for row in block.rows
         }
         index = pandas.MultiIndex.from_tuples(list(rows), names=["encoder", "mode"])
         return pandas.DataFrame(list(rows.values()), index=index)
@@ -197,6 +190,12 @@ class LoadedSweep:
         more = [f"… and {len(lines) - 14} more tasks"] if len(lines) > 14 else []
         cells = some(len(self.summary.cells), "cell")
         return "\n".join([f"Sweep {self.name}, {self.state}: {cells} ({self.place})", *lines[:14], *more])
+
+
+def _frame(rows: Mapping[str, Mapping[str, Any]], index: str) -> pandas.DataFrame:
+    import pandas
+
+    return pandas.DataFrame.from_dict(dict(rows), orient="index").rename_axis(index)
 
 
 def _ledger(place: str) -> Ledger:

@@ -23,7 +23,6 @@ from meltpoint.reports.table_values import (
     TableEntry,
     TableRow,
     in_one_table,
-    numbered,
     over_seeds,
     place_of,
     side_title,
@@ -92,7 +91,6 @@ def matrix(
         comparer: a comparer whose results are reused; None for a new one.
     """
     comparer = comparer or Comparer(summary.folder, cells=summary.cells)
-    footnotes: dict[str, int] = {}
     encoders = dict.fromkeys(cell.header.encoder for cell in summary.cells)
     made = (_block(summary, encoder, split, pairs, comparer) for encoder in encoders)
     blocks = [_with_ensembles(block, summary, split) for block in made]
@@ -100,8 +98,7 @@ def matrix(
         if name not in encoders:
             tasks = dict.fromkeys((made.task, made.metric) for made in summary.ensembles if heading(made) == name)
             blocks.append(_with_ensembles(EncoderBlock(name, tuple(tasks), (), ()), summary, split))
-    shown = tuple(_numbered(block, footnotes) for block in blocks)
-    return Matrix(shown, tuple(footnotes), in_one_table([delta for block in blocks for delta in block.deltas]))
+    return Matrix.of(blocks, in_one_table([delta for block in blocks for delta in block.deltas]))
 
 
 def _block(
@@ -232,13 +229,6 @@ def codes_of(cell: CellSummary) -> str:
     if cell.mixes_code:
         return mixture_in_words(cell.code_uses, cell.best)
     return f"all its trials used Meltpoint's code {cell.code_uses[0].version}; other cells used other versions"
-
-
-def _numbered(block: EncoderBlock, footnotes: dict[str, int]) -> EncoderBlock:
-    """The block with its reasons as footnotes; equal reasons share a footnote."""
-    kinds = (block.modes, block.ensembles, block.differences)
-    modes, ensembles, differences = (tuple(numbered(row, footnotes) for row in rows) for rows in kinds)
-    return replace(block, modes=modes, ensembles=ensembles, differences=differences)
 
 
 def _with_ensembles(block: EncoderBlock, summary: SweepSummary, wanted: Split) -> EncoderBlock:

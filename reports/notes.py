@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from meltpoint.reports.formats import duration, listed, symbol
@@ -92,23 +92,18 @@ def _first(names: Sequence[str]) -> str:
     return ", ".join([*names[:NAMED], *more])
 
 
-def task_notes(summary: SweepSummary) -> list[str]:
-    """Changes to the tasks' splits (a sample, a carved test, hidden labels), one line for tasks that share them."""
-    return _noted([(head.task, head.notes) for head in (cell.header for cell in summary.cells)])
+def task_notes(summary: SweepSummary, with_ranges: bool = True) -> list[str]:
+    """Changes to the tasks' splits (a sample, a carved test, hidden labels), one line for tasks that share them.
 
-
-def split_notes(summary: SweepSummary) -> list[str]:
-    """`task_notes` for a screen: without the ranges that were fitted to a task's size."""
-    tasks: dict[str, dict[str, None]] = {}
+    Args:
+        with_ranges: False leaves out the ranges that were fitted to a task's size.
+    """
+    notes: dict[str, dict[str, None]] = {}
     for head in (cell.header for cell in summary.cells):
-        kept = (note for note in head.notes if FITTED not in note)
-        tasks.setdefault(head.task, {}).update(dict.fromkeys(kept))
-    return _noted([(task, tuple(notes)) for task, notes in tasks.items()])
-
-
-def _noted(notes: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+        kept = (note for note in head.notes if with_ranges or FITTED not in note)
+        notes.setdefault(head.task, {}).update(dict.fromkeys(kept))
     tasks: dict[str, list[str]] = {}
-    for task, own in notes:
+    for task, own in notes.items():
         if own:
             tasks.setdefault("; ".join(own), []).append(task)
     return [f"{listed(names)}: {words}" for words, names in tasks.items()]

@@ -21,7 +21,6 @@ from meltpoint.reports.table_values import (
     RowPair,
     TableEntry,
     TableRow,
-    numbered,
     own_columns,
 )
 from meltpoint.search_spaces import documents
@@ -47,16 +46,6 @@ class PaperComparison:
 
     table: Matrix
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class PaperScore:
-    """A paper's number for one cell: a fraction, its split, the paper's table, and the quoted source or ""."""
-
-    score: float
-    split: str
-    source: str
-    quoted: str
 
 
 def paper_table_of(spec: SweepSpec, name: str | None = None) -> PaperTable | None:
@@ -91,29 +80,14 @@ def with_paper_numbers(
     if paper is None:
         return PaperComparison(matrix(summary, comparer=comparer))
     measured = matrix(summary, paper.split, [row.of for row in paper.differences], comparer)
-    footnotes = {text: number for number, text in enumerate(measured.footnotes, 1)}
     names = {cell.header.encoder: paper_encoder(summary.spec, cell.header) for cell in summary.cells}
     of_block = [names.get(block.encoder, block.encoder) for block in measured.blocks]  # some blocks hold only ensembles
     pairs = zip(measured.blocks, of_block, strict=True)
-    blocks = tuple(_joined(block, own, paper, footnotes) for block, own in pairs)
-    table = Matrix(blocks, tuple(footnotes), measured.deltas)
+    table = Matrix.of([_joined(block, own, paper) for block, own in pairs], measured.deltas)
     return PaperComparison(table, tuple(_notes(summary, paper)))
 
 
-def paper_score(spec: SweepSpec, header: CellHeader, paper: PaperTable | None) -> PaperScore | None:
-    """A paper's number for a cell, or None."""
-    if paper is None:
-        return None
-    rows = (row for row in paper.rows if row.encoder == paper_encoder(spec, header))
-    row = next((row for row in rows if (row.mode, row.variant) == (header.mode, header.variant)), None)
-    column = paper.column(header.task)
-    if row is None or column not in row.scores:
-        return None
-    source = f"{paper.paper}, {paper.table}"
-    return PaperScore(round(row.scores[column] / 100, 6), paper.split, source, row.quoted.get(column, ""))
-
-
-def _joined(block: EncoderBlock, encoder: str, paper: PaperTable, footnotes: dict[str, int]) -> EncoderBlock:
+def _joined(block: EncoderBlock, encoder: str, paper: PaperTable) -> EncoderBlock:
     """An encoder's block with the paper's row below each measured row."""
     firsts = zip(block.tasks, own_columns(block.tasks), strict=True)
     columns = [paper.column(task) if is_own else None for (task, _), is_own in firsts]
@@ -128,7 +102,7 @@ def _joined(block: EncoderBlock, encoder: str, paper: PaperTable, footnotes: dic
                 rows.append(
                     TableRow(MARK, "", tuple(_shown(row, name, paper) for name in columns), row.of, is_paper=True)
                 )
-        return tuple(numbered(row, footnotes) for row in rows)
+        return tuple(rows)
 
     modes, gaps = interleaved(block.modes, paper.rows), interleaved(block.differences, paper.gaps())
     return replace(block, modes=modes, differences=gaps)

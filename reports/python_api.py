@@ -48,44 +48,21 @@ class SweepFailedError(RuntimeError):
 
 
 def sweep(
-    *,
-    name: str | None = None,
-    encoder: Words | None = None,
-    mode: Words | None = None,
-    task: Words | PathLike | None = None,
-    spec: str | None = None,
-    replacing: Words | None = None,
-    head: str | None = None,
-    trials: int | None = None,
-    seeds: int | None = None,
-    searcher: Searcher | None = None,
-    default_finals: bool | None = None,
-    space: PathLike | None = None,
+    *, name: str | None = None, encoder: Words | None = None, mode: Words | None = None,
+    task: Words | PathLike | None = None, spec: str | None = None, replacing: Words | None = None,
+    head: str | None = None, trials: int | None = None, seeds: int | None = None, searcher: Searcher | None = None,
+    default_finals: bool | None = None, space: PathLike | None = None,
     overrides: Mapping[str, Any] | Words | None = None,
-    data_dir: PathLike | None = None,
-    max_train_examples: int | None = None,
-    train_sizes: Words | None = None,
-    max_dev_examples: int | str = "auto",
-    test_from: str | None = None,
-    seed: int = 0,
-    margin: float = 1.0,
-    storage: PathLike = "runs",
-    tracking_uri: str | None = None,
-    address: str | None = None,
-    cpus_per_trial: float = 1.0,
-    gpus_per_trial: float | str = "auto",
-    max_workers: int | None = None,
-    time_budget: str | None = None,
-    retry_failed: bool = False,
-    cache_budget: str = "50GB",
-    cache_dir: str | None = None,
-    cache_overflow: Overflow = "on_the_fly",
+    data_dir: PathLike | None = None, max_train_examples: int | None = None, train_sizes: Words | None = None,
+    max_dev_examples: int | str = "auto", test_from: str | None = None, seed: int = 0, margin: float = 1.0,
+    storage: PathLike = "runs", tracking_uri: str | None = None, address: str | None = None,
+    cpus_per_trial: float = 1.0, gpus_per_trial: float | str = "auto", max_workers: int | None = None,
+    time_budget: str | None = None, retry_failed: bool = False,
+    cache_budget: str = "50GB", cache_dir: str | None = None, cache_overflow: Overflow = "on_the_fly",
     cache_keep: str = "200MB",
-    mix_code_versions: bool = False,
-    grow: bool = False,
-    new_test_round: bool = False,
+    mix_code_versions: bool = False, grow: bool = False, new_test_round: bool = False,
     no_epoch_checkpoints: bool = False,
-) -> LoadedSweep:
+) -> LoadedSweep:  # fmt: skip
     """Run `meltpoint sweep` and load its result; the same call again resumes it where it was cut off.
 
     The arguments are the command's options, which `meltpoint sweep --help` explains; `replacing` is `--with`,
@@ -145,24 +122,12 @@ def plan(**arguments: Any) -> SweepPlan:
 
 
 def tune(
-    data: Any,
-    *,
-    text: Words | None = None,
-    label: str | None = None,
-    kind: str | None = None,
-    group: str | None = None,
-    test: Any = None,
-    dev: Any = None,
-    name: str | None = None,
-    encoder: Words | None = None,
-    mode: Words | None = None,
-    trials: int | None = None,
-    seeds: int | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    time_budget: str | None = None,
-    margin: float = 1.0,
+    data: Any, *, text: Words | None = None, label: str | None = None, kind: str | None = None,
+    group: str | None = None, test: Any = None, dev: Any = None, name: str | None = None,
+    encoder: Words | None = None, mode: Words | None = None, trials: int | None = None, seeds: int | None = None,
+    overrides: Mapping[str, Any] | None = None, time_budget: str | None = None, margin: float = 1.0,
     storage: PathLike = "runs",
-) -> LoadedSweep:
+) -> LoadedSweep:  # fmt: skip
     """Run `meltpoint tune` on data, and load its result; the same call again resumes it.
 
     Args:

@@ -54,7 +54,9 @@ def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> 
         "seeds": [final.seed for final in cell.finals], "planned_seeds": results.summary.seeds_of(cell),
         "dev_scores": [final.dev for final in cell.finals],
         "test_scores": [(final.test or {}).get(metric) for final in cell.finals],
-        "default_seeds": [final.seed for final in cell.default_finals], "tuning": _tuning(gain),
+        "default_seeds": [final.seed for final in cell.default_finals],
+        "tuning": gain
+        and {**_fields(gain.comparison, "split", "delta", "low", "high", "p", "seeds"), "words": gain.words},
         "setting": cell.best and cell.best.setting, "notes": cell_notes(cell),
         "classes": cell_class_scores(cell, results.summary.folder),
         "lower_is_better": is_lower_better(metric),
@@ -62,23 +64,16 @@ def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> 
     }  # fmt: skip
 
 
-def _tuning(gain: TuningGain | None) -> dict[str, Any] | None:
-    """The gain from tuning; null if the cell has no finals, with null figures if nothing was compared."""
-    if gain is None:
-        return None
-    known = gain.comparison
-    return {
-        "split": known and known.split, "delta": known and known.delta, "low": known and known.low,
-        "high": known and known.high, "p": known and known.p, "seeds": known and known.seeds, "words": gain.words,
-    }  # fmt: skip
+def _fields(one: object, *names: str) -> dict[str, Any]:
+    """These attributes; None for each if there is no object."""
+    return {name: getattr(one, name, None) for name in names}
 
 
 def _ensemble(made: Ensemble) -> dict[str, Any]:
     return {
         "task": made.task, "metric": made.metric, "kind": made.kind,
         "members": [
-            {"sweep": one.sweep, "encoder": one.encoder, "mode": one.mode, "variant": one.variant, "head": one.head}
-            for one in made.members
+            _fields(one, "sweep", "encoder", "mode", "variant", "head") for one in made.members
         ],
         **spread_figures("dev", made.spread("dev")), **spread_figures("test", made.spread("test")), "notes": made.notes,
     }  # fmt: skip
@@ -88,12 +83,10 @@ def _delta(delta: Delta) -> dict[str, Any]:
     known = delta.comparison
     return {
         "encoder": delta.encoder, "task": delta.task, "a": known.upper[1], "b": known.lower[1],
-        "a_variant": _variant(known.upper), "b_variant": _variant(known.lower), "metric": known.metric,
-        "split": known.split, "in_table": True, "in_family": delta.in_family,
-        "delta": known.delta, "low": known.low, "high": known.high, "p": known.p, "p_holm": known.p_holm,
-        "p_sign_flip": known.p_sign_flip, "probability_better": known.probability_better, "seeds": known.seeds,
-        "examples": known.examples, "needed_seeds": known.needed_seeds, "needed_examples": known.needed_examples,
-        "reason": known.reason, "words": known.words,
+        "a_variant": _variant(known.upper), "b_variant": _variant(known.lower),
+        "in_table": True, "in_family": delta.in_family,
+        **_fields(known, "metric", "split", "delta", "low", "high", "p", "p_holm", "p_sign_flip", "probability_better",
+                  "seeds", "examples", "needed_seeds", "needed_examples", "reason", "words"),
     }  # fmt: skip
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from meltpoint.reports.formats import bounds_text, symbol
 from meltpoint.reports.matrix import ENSEMBLE_NOTE
-from meltpoint.reports.model_card import cell_card
-from meltpoint.reports.papers import PaperTable, paper_table_of, with_paper_numbers
+from meltpoint.reports.papers import paper_table_of, with_paper_numbers
 from meltpoint.reports.recommendation import Recommendation, recommendations
 from meltpoint.reports.statistics.comparison import Comparer, Comparison
 from meltpoint.reports.table_values import Delta, Matrix, starred
@@ -135,7 +134,6 @@ class SweepResults:
     Attributes:
         summary: the sweep's cells.
         table: the ❄/🔥 table, with a paper's numbers if one is compared with.
-        paper: the paper's table, or None.
         paper_notes: remarks on the paper's numbers.
         gains: the gain from tuning, cell by cell.
         recommendations: one for each task with scored finals, the first thing that every view shows.
@@ -143,7 +141,6 @@ class SweepResults:
 
     summary: SweepSummary
     table: Matrix
-    paper: PaperTable | None
     paper_notes: tuple[str, ...]
     gains: tuple[TuningGain, ...]
     recommendations: tuple[Recommendation, ...] = ()
@@ -180,7 +177,7 @@ def results_of(
     gains = tuple(_gain(cell, comparer) for cell in summary.cells if cell.finals)
     advice = recommendations(summary, shown.table.deltas, split, margin)
     table = starred(shown.table, {one.winner.cell.header.key for one in advice})
-    return SweepResults(summary, table, paper, shown.notes, gains, advice)
+    return SweepResults(summary, table, shown.notes, gains, advice)
 
 
 def export_recommended(ledger: Ledger, known: Recommendation, summary: SweepSummary) -> StoragePath:
@@ -189,6 +186,8 @@ def export_recommended(ledger: Ledger, known: Recommendation, summary: SweepSumm
     Raises:
         ValueError: its weights were deleted or are damaged.
     """
+    from meltpoint.reports.model_card import cell_card  # Jinja takes a quarter of a second to import
+
     cell = known.winner.cell
     card = cell_card(summary, cell, "model")
     return export_finalist(ledger, summary, cell_name(*cell.header.key), ledger.folder, card=card, name=KEPT)
@@ -207,6 +206,8 @@ def export_finalists(
     Raises:
         ValueError: a finalist cannot be written; the others are still written.
     """
+    from meltpoint.reports.model_card import cell_card
+
     cells = {cell_name(*cell.header.key): cell for cell in summary.cells}
     refused = []
     for form in forms:

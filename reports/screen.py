@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -15,17 +14,12 @@ from rich.text import Text
 from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines
 from meltpoint.reports.formats import duration, listed, marks, symbol, title
 from meltpoint.reports.layout import (
-    new_table,
-    on_two_lines,
     say,
     show_rows,
-    stacked,
-    width_of,
 )
 from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import (
     folded_warnings,
-    split_notes,
     state_line,
     task_notes,
     trial_notes,
@@ -33,7 +27,7 @@ from meltpoint.reports.notes import (
 )
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.sizes import size_lines
-from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry, TableRow
+from meltpoint.reports.table_values import EncoderBlock
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen
 from meltpoint.sweeps.results.cost import planned_work, spread_text
@@ -44,7 +38,6 @@ from meltpoint.sweeps.specification.tracking_uri import is_database, redacted
 from meltpoint.tasks.core.wording import counted, printable, some
 
 if TYPE_CHECKING:  # these import torch, which takes seconds; a table does not need it
-    from meltpoint.adapters.training.epochs import EpochResult
     from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
 
@@ -67,26 +60,23 @@ def show_summary(
         say(console, f"{summary.name}. {state_line(summary)}", style="bold")
     for block in results.table.blocks:
         say(console, "")
-        _show_block(f"{summary.name} · {block.encoder}", block, console, explain)
+        show_rows(_rows_of(block, explain), console, f"{summary.name} · {block.encoder}", block.columns)
+    rows = (
+        row for block in results.table.blocks for row in (block.rows if explain else (*block.modes, *block.ensembles))
+    )
+    shown = {number for row in rows for entry in row.entries for number in entry.notes}
     for number, text in enumerate(results.table.footnotes, 1):
-        if explain or any(number in notes for notes in _shown_notes(results)):
+        if number in shown:
             say(console, f"{marks([number])} {text}")
     for line in size_lines(results):
         say(console, line)
     say(console, "")
-    changes = task_notes(summary) if explain else split_notes(summary)
-    for line in (*summary.spec.notes, *changes, *_cost_line(summary)):
+    for line in (*summary.spec.notes, *task_notes(summary, explain), *_cost_line(summary)):
         say(console, line)
     for line in warning_notes(summary) if explain else folded_warnings(summary):
         say(console, line, style="yellow")
     if explain:
         _explain(results, console)
-
-
-def _shown_notes(results: SweepResults) -> Iterator[tuple[int, ...]]:
-    """The footnotes of the rows that are shown without `explain`."""
-    for block in results.table.blocks:
-        yield from (entry.notes for row in (*block.modes, *block.ensembles) for entry in row.entries)
 
 
 def _cost_line(summary: SweepSummary) -> list[str]:
@@ -113,47 +103,12 @@ def _explain(results: SweepResults, console: Console) -> None:
         say(console, line, style="dim")
 
 
-def _show_block(heading: str, block: EncoderBlock, console: Console, explain: bool) -> None:
-    block = block if explain else replace(block, differences=())
-    first = 0
-    while first < len(block.tasks):
-        size, table = _widest(heading, block, first, console)
-        console.print(table)
-        first += size
-
-
-def _widest(heading: str, block: EncoderBlock, first: int, console: Console) -> tuple[int, Table]:
-    """The number of tasks from `first` on that fit the console (at least one), and their table."""
-    rest = len(block.tasks) - first
-    for size, narrow in [(rest, False), *((size, True) for size in range(rest, 1, -1))]:
-        table = _matrix_table(heading, block, slice(first, first + size), narrow)
-        if width_of(table, console) <= console.width:
-            return size, table
-    return 1, _matrix_table(heading, block, slice(first, first + 1), narrow=True)
-
-
-def _matrix_table(heading: str, block: EncoderBlock, tasks: slice, narrow: bool) -> Table:
-    table = new_table(heading)
-    table.add_column("mode", no_wrap=True)
-    for task, metric in block.tasks[tasks]:
-        name = stacked(task) if narrow else task
-        table.add_column(Text(f"{name}\n{metric}"), justify="right", no_wrap=True)
-    for row in (*block.modes, *block.ensembles):
-        _add_matrix_row(table, row, tasks, narrow)
-    if block.differences:
-        table.add_section()
-    for row in block.differences:
-        _add_matrix_row(table, row, tasks, narrow)
-    return table
-
-
-def _add_matrix_row(table: Table, row: TableRow, tasks: slice, narrow: bool) -> None:
-    table.add_row(Text(row.title), *(_entry(shown, narrow) for shown in row.entries[tasks]))
-
-
-def _entry(shown: TableEntry, narrow: bool) -> Text:
-    label = on_two_lines(shown.label).replace(f"{STAR} ", STAR) if narrow else shown.label
-    return Text(label + marks(shown.notes))
+def _rows_of(block: EncoderBlock, explain: bool) -> list[dict[str, object]]:
+    rows = block.rows if explain else (*block.modes, *block.ensembles)
+    return [
+        {"mode": row.title, **dict(zip(block.columns, (one.text_with_marks for one in row.entries), strict=True))}
+        for row in rows
+    ]
 
 
 def show_outcome(
@@ -203,22 +158,29 @@ def show_ensemble(made: Ensemble, sweep: str, console: Console) -> None:
 
 
 def show_plan(planned: SweepPlan, console: Console, verbose: bool = True) -> None:
-    """Print a plan: its modes, the total and the estimated time; `verbose`: each cell, its search space, all notes."""
-    if not verbose:
-        _show_short_plan(planned, console)
-        return
-    for encoder, cells in groupby(planned.cells, lambda cell: cell.encoder):
-        show_rows([_planned_row(cell, planned) for cell in cells], console, encoder, FIGURES)
-    _say_total(planned, console)
-    for line in (*data_lines(planned.cells), *space_lines(planned.cells), *note_lines(planned.cells)):
-        say(console, line)
-    for line in dict.fromkeys(f"head {cell.head}: {cell.head_source}" for cell in planned.cells):
+    """Print a plan: its modes, the total and some notes; `verbose`: each cell, its search space, and all notes."""
+    cells = planned.cells
+    if verbose:
+        for encoder, group in groupby(cells, lambda cell: cell.encoder):
+            show_rows([_planned_row(cell, planned) for cell in group], console, encoder, FIGURES)
+    else:
+        modes = dict.fromkeys(cell.mode for cell in cells)
+        show_rows([_planned_mode(mode, cells) for mode in modes], console, "Plan", FIGURES)
+    work = planned_work(len(cells), planned.search_trials, planned.finals, planned.defaults)
+    taken = f"about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}"
+    say(console, f"{work}; the ledger answers {planned.answered}; {taken}.")
+    spaces = space_lines(cells) if verbose else ()
+    lines = [*data_lines(cells), *spaces, *note_lines(cells), *planned.lengths, *planned.notes]
+    for line in lines if verbose else lines[:SHORT_PLAN]:
         say(console, line, style="dim")
-    for note in (*planned.lengths, *planned.notes):
-        say(console, note, style="dim")
+    if not verbose:
+        more = f"{len(lines) - SHORT_PLAN} more notes and " if len(lines) > SHORT_PLAN else ""
+        say(console, f"--verbose has {more}each cell and its search space.", style="dim")
 
 
-FIGURES = ("trials", "finals", "defaults", "done", "one worker")
+FIGURES = ("trials", "search trials", "finals", "defaults", "done", "cells", "one worker")
+SHORT_PLAN = 4
+"""Most notes of a plan that is not verbose."""
 
 
 def _planned_row(cell: PlannedCell, planned: SweepPlan) -> dict[str, object]:
@@ -229,35 +191,15 @@ def _planned_row(cell: PlannedCell, planned: SweepPlan) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _say_total(planned: SweepPlan, console: Console) -> None:
-    work = planned_work(len(planned.cells), planned.search_trials, planned.finals, planned.defaults)
-    say(
-        console,
-        f"{work}; the ledger answers {planned.answered}; "
-        f"about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}.",
-    )
-
-
-def _show_short_plan(planned: SweepPlan, console: Console) -> None:
-    """Print a plan in at most 20 lines."""
-    table = new_table()
-    for name in ("mode", "heads", "cells", "search trials", "finals", "one worker"):
-        table.add_column(name, justify="left" if name in ("mode", "heads") else "right", overflow="fold")
-    for mode in dict.fromkeys(cell.mode for cell in planned.cells):
-        own = [cell for cell in planned.cells if cell.mode == mode]
-        heads = list(dict.fromkeys(cell.head for cell in own))
-        table.add_row(
-            f"{symbol(mode)} {mode}", heads[0] if len(heads) == 1 else some(len(heads), "head"), str(len(own)),
-            str(sum(cell.search_trials for cell in own)), str(sum(cell.finals + cell.defaults for cell in own)),
-            duration(sum(cell.estimated_seconds for cell in own)),
-        )  # fmt: skip
-    console.print(table)
-    _say_total(planned, console)
-    lines = [*data_lines(planned.cells), *note_lines(planned.cells), *planned.lengths, *planned.notes]
-    for line in lines[:4]:
-        say(console, line, style="dim")
-    more = f"{len(lines) - 4} more notes and " if len(lines) > 4 else ""
-    say(console, f"--verbose has {more}each cell and its search space.", style="dim")
+def _planned_mode(mode: str, cells: Sequence[PlannedCell]) -> dict[str, object]:
+    own = [cell for cell in cells if cell.mode == mode]
+    heads = list(dict.fromkeys(cell.head for cell in own))
+    return {
+        "mode": title(mode), "heads": heads[0] if len(heads) == 1 else some(len(heads), "head"), "cells": len(own),
+        "search trials": sum(cell.search_trials for cell in own),
+        "finals": sum(cell.finals + cell.defaults for cell in own),
+        "one worker": duration(sum(cell.estimated_seconds for cell in own)),
+    }  # fmt: skip
 
 
 def data_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
@@ -293,12 +235,6 @@ def note_lines(cells: Sequence[PlannedCell]) -> Iterator[str]:
         own = dict.fromkeys(modes)
         where = "" if set(own) == every[task] else f", {', '.join(own)}"
         yield f"{task}{where}: {note}"
-
-
-def show_epoch(epoch: EpochResult, console: Console) -> None:
-    """Print one epoch of `train` on one line."""
-    shown = ", ".join(f"{name} {value:.4f}" for name, value in epoch.dev.items())
-    console.print(f"epoch {epoch.epoch} ({epoch.phase}): train loss {epoch.train_loss:.4f}, dev {shown}")
 
 
 def show_checks(checks: Sequence[Check], console: Console, verbose: bool = False) -> None:

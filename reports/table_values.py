@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from meltpoint.adapters import modes
-from meltpoint.reports.formats import difference_over_seeds, interval_text, symbol, title
+from meltpoint.reports.formats import difference_over_seeds, interval_text, marks, symbol, title
 from meltpoint.reports.statistics.comparison import Comparer, Comparison, adjusted
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.cost import NOTHING
@@ -140,6 +140,11 @@ class TableEntry:
         text = f"dev {self.text}" if self.split == "dev" else self.text
         return f"{STAR} {text}" if self.is_recommended else text
 
+    @property
+    def text_with_marks(self) -> str:
+        """The label with the marks of its footnotes."""
+        return self.label + marks(self.notes)
+
 
 @dataclass(frozen=True)
 class TableRow:
@@ -200,6 +205,23 @@ class EncoderBlock:
     ensembles: tuple[TableRow, ...] = ()
     deltas: tuple[Delta, ...] = ()
 
+    @property
+    def rows(self) -> tuple[TableRow, ...]:
+        """All rows in the order of the table."""
+        return (*self.modes, *self.ensembles, *self.differences)
+
+    @property
+    def columns(self) -> list[str]:
+        """The heads of the columns of tasks: `sst2 (accuracy)`."""
+        return [f"{task} ({metric})" if metric else task for task, metric in self.tasks]
+
+    def texts(self) -> tuple[list[str], list[list[list[str]]]]:
+        """The heads, and the cells of the rows of modes, of ensembles and of differences."""
+        groups = (self.modes, self.ensembles, self.differences)
+        parts = [[[row.title, row.head, *(one.text_with_marks for one in row.entries)] for row in rows]
+                 for rows in groups]  # fmt: skip
+        return ["mode", "head", *self.columns], parts
+
 
 @dataclass(frozen=True)
 class Matrix:
@@ -213,6 +235,23 @@ class Matrix:
     blocks: tuple[EncoderBlock, ...]
     footnotes: tuple[str, ...] = ()
     deltas: tuple[Delta, ...] = ()
+
+    @classmethod
+    def of(cls, blocks: Sequence[EncoderBlock], deltas: Sequence[Delta]) -> Matrix:
+        """The tables of these blocks; the reasons of their entries become footnotes, and equal ones share one."""
+        numbers: dict[str, int] = {}
+
+        def marked(shown: TableEntry) -> TableEntry:
+            return replace(shown, notes=tuple(numbers.setdefault(one, len(numbers) + 1) for one in shown.reasons))
+
+        def rows(each: Sequence[TableRow]) -> tuple[TableRow, ...]:
+            return tuple(replace(row, entries=tuple(map(marked, row.entries))) for row in each)
+
+        made = tuple(
+            replace(one, modes=rows(one.modes), ensembles=rows(one.ensembles), differences=rows(one.differences))
+            for one in blocks
+        )
+        return cls(made, tuple(numbers), tuple(deltas))
 
 
 def own_columns(columns: Sequence[tuple[str, str]]) -> list[bool]:
@@ -235,15 +274,6 @@ def starred(table: Matrix, winners: Collection[CellKey]) -> Matrix:
 
     blocks = (replace(one, modes=tuple(marked(row, one) for row in one.modes)) for one in table.blocks)
     return replace(table, blocks=tuple(blocks))
-
-
-def numbered(row: TableRow, footnotes: dict[str, int]) -> TableRow:
-    """A row with its reasons as footnotes; new ones are added to `footnotes`."""
-
-    def marked(shown: TableEntry) -> TableEntry:
-        return replace(shown, notes=tuple(footnotes.setdefault(reason, len(footnotes) + 1) for reason in shown.reasons))
-
-    return replace(row, entries=tuple(map(marked, row.entries)))
 
 
 FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetune"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from meltpoint.adapters.hyperparameters import Value
-from meltpoint.reports.formats import duration, searched_names, setting_text, title, value_text
+import yaml
+
+from meltpoint.adapters.training.epochs import EpochResult
+from meltpoint.reports.formats import searched_names, setting_text
 from meltpoint.reports.table_values import STAR
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
@@ -16,7 +18,6 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.scoring import score_text
 
 if TYPE_CHECKING:
     from meltpoint.reports.results import SweepResults
@@ -52,64 +53,25 @@ def best_of_cell(summary: SweepSummary, word: str) -> TrialRecord | None:
 
 
 def trial_lines(record: TrialRecord, summary: SweepSummary) -> list[str]:
-    """The description of a trial, one fact per line, then one line per epoch."""
+    """A trial's record as YAML, with a line for each epoch; the searched parameters and the notes stand apart."""
     cell = next((one for one in summary.cells if one.header.key == record.cell), None)
-    return [
-        f"{record.id}: {_what(record)} of {'.'.join(record.cell)} ({title(record.mode)}, head {record.head})",
-        *_outcome(record, cell), *_setting_lines(record, cell), *_run_lines(record), *_epoch_lines(record),
-    ]  # fmt: skip
+    searched = [name for name in searched_names(cell.header) if name in record.setting] if cell is not None else []
+    facts = record.model_dump(mode="json", exclude_defaults=True, exclude={"setting", "epochs", "storage_notes"})
+    facts |= {
+        "searched": {name: record.setting[name] for name in searched},
+        "fixed": {name: value for name, value in record.setting.items() if name not in searched},
+        "notes": [*record.result_notes(), *record.storage_notes],
+        "epochs": [epoch_line(one) + (" ←" if one.epoch == record.best_epoch else "") for one in record.epochs],
+    }  # fmt: skip
+    shown = {name: value for name, value in facts.items() if value not in (None, "", [], {})}
+    text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=float("inf"))
+    return [f"# {'.'.join(record.cell)}", *text.splitlines()]
 
 
-def _what(record: TrialRecord) -> str:
-    if record.role == "search":
-        origin = f", suggested by: {record.suggested_by}" if record.suggested_by else ""
-        return f"search trial {record.number + 1}, seed {record.seed}{origin}"
-    name = "final" if record.role == "final" else "final of the published setting"
-    return f"{name}, seed {record.seed}"
-
-
-def _outcome(record: TrialRecord, cell: CellSummary | None) -> Iterator[str]:
-    best = cell is not None and cell.best is not None and cell.best.id == record.id
-    scores = "" if record.dev is None else f", dev {record.metric} {score_text(record.dev, record.metric)}"
-    scores += f" in epoch {record.best_epoch} of {record.epoch_count}" if record.best_epoch else ""
-    yield f"{record.status}{scores}{', the best of its cell' if best else ''}"
-    if record.test:
-        yield "test: " + ", ".join(f"{name} {score_text(value, name)}" for name, value in record.test.items())
-    if record.error:
-        yield f"error ({record.cause or 'setting'}): {' '.join(record.error.split())}"
-
-
-def _setting_lines(record: TrialRecord, cell: CellSummary | None) -> Iterator[str]:
-    """The searched parameters, then the others."""
-    searched = searched_names(cell.header) if cell is not None else []
-    first = {name: record.setting[name] for name in searched if name in record.setting}
-    yield f"searched: {_values(first) or 'nothing'}"
-    yield f"fixed: {_values({name: value for name, value in record.setting.items() if name not in first})}"
-
-
-def _values(setting: Mapping[str, Value]) -> str:
-    return ", ".join(f"{name} {value_text(value)}" for name, value in setting.items())
-
-
-def _run_lines(record: TrialRecord) -> Iterator[str]:
-    together = f", together with {record.trained_together - 1} others" if record.trained_together > 1 else ""
-    attempts = f", attempt {record.attempts}" if record.attempts > 1 else ""
-    shared = f", answered by {record.answered_by}" if record.answered_by else ""
-    yield f"ran {duration(record.seconds)}{together}{attempts}{shared}"
-    machine = record.hardware
-    if machine is not None:
-        yield f"on {machine.name} ({machine.device}, {machine.precision}), {machine.host}"
-    yield f"code {record.code_version}, data {record.data_fingerprint}"
-    if record.mlflow_run_id:
-        yield f"MLflow run {record.mlflow_run_id}"
-    yield from (f"note: {note}" for note in (*record.result_notes(), *record.input_notes, *record.storage_notes))
-
-
-def _epoch_lines(record: TrialRecord) -> Iterator[str]:
-    for epoch in record.epochs:
-        shown = ", ".join(f"{name} {score_text(value, name)}" for name, value in epoch.dev.items())
-        mark = " ←" if epoch.epoch == record.best_epoch else ""
-        yield f"epoch {epoch.epoch} ({epoch.phase}): train loss {epoch.train_loss:.4f}, dev {shown}{mark}"
+def epoch_line(epoch: EpochResult) -> str:
+    """One epoch on one line."""
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in epoch.dev.items())
+    return f"epoch {epoch.epoch} ({epoch.phase}): train loss {epoch.train_loss:.4f}, dev {shown}"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The analyses, one module each: the tables and figures of Peters, Ruder & Smith 2019 (P1), and costs.
+"""The analyses, one module each: the tables and figures of Peters, Ruder & Smith 2019 (P1), and others.
 
 A module's name is its name in `meltpoint analyse`. Each exports `ANALYSIS`; shared code is in `core`.
 """

@@ -190,7 +190,7 @@ def analyse(
     formats: Annotated[list[str] | None, typer.Option("--format", help="md, csv, tex, svg, png; else all.")] = None,
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
-    """Compute the papers' tables and figures, and costs, of a sweep or (with -) of encoders and tasks."""
+    """Compute the papers' tables and figures, and others, of a sweep or (with -) of encoders and tasks."""
     from meltpoint.reports.analyses import analyse as run
     from meltpoint.sweeps.command_line.spec_from_options import encoder_names, split_at_commas, task_names
     from meltpoint.sweeps.storage.files import readable_storage
@@ -255,12 +255,12 @@ def train(
     from meltpoint.sweeps.specification.early_checks import check_point
 
     check_point(str(file))
-    from meltpoint.reports.screen import show_epoch
+    from meltpoint.reports.trial_view import epoch_line
     from meltpoint.sweeps.worker.retrain import retrain  # torch, which takes seconds
 
     talk = Screen(stderr=True)
     where = str(data_dir.absolute()) if data_dir else None
-    done = retrain(str(file), seed, test, where, lambda epoch: show_epoch(epoch, talk), out, transformers)
+    done = retrain(str(file), seed, test, where, lambda epoch: talk.print(epoch_line(epoch)), out, transformers)
     if as_json:
         print_json(done.as_json())
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from meltpoint.reports.formats import duration, searched_names, setting_text, title, trials_text
 from meltpoint.reports.statistics.finals_scores import cell_class_scores, class_rows, confusion_rows
@@ -20,8 +20,6 @@ from meltpoint.tasks.core.wording import counted, some
 MOST_ROWS = 12_000
 """Most trials in the tables of a page; at about 350 bytes each, the page stays below 5 MB."""
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
 class CellSection:
@@ -29,7 +27,7 @@ class CellSection:
 
     Attributes:
         seeds: the finals: setting (best or published), seed, dev and test as shown, seconds, and run in MLflow.
-        yaml: the best setting as a space with this one point, for `--space FILE`; "" if there is none (`missing`).
+        yaml: the best setting as a space with this one point, for `--space FILE`.
         confusion: the heads, then one row per gold class; empty if there is no matrix.
         note: the sentence about trials that the table leaves out, or "".
         data: the object that the page's scripts read.
@@ -41,7 +39,6 @@ class CellSection:
     warnings: tuple[str, ...]
     seeds: list[dict[str, Any]]
     yaml: str
-    missing: str
     classes: list[list[str]]
     confusion: list[list[str]]
     note: str
@@ -56,18 +53,17 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> Ce
     """
     head = cell.header
     name = " · ".join(part for part in (head.task, title(head.mode), head.encoder, head.variant) if part)
-    yaml, missing = best_setting(cell, summary)
     scores = cell_class_scores(cell, summary.folder)
     ranked = sorted(cell.search, key=_rank)
-    shown = thinned(ranked, most_rows)
+    shown = ranked[:most_rows]
     note = (
-        f"The table has {counted(len(shown))} of {some(len(ranked), 'trial')}: the best {counted(len(shown) // 2)} by "
-        "dev, and others evenly by rank. `meltpoint.load_sweep` has all."
+        f"The table has the best {counted(len(shown))} of {some(len(ranked), 'trial')}; `meltpoint.load_sweep` has all."
     )
     return CellSection(
         name, _headline(cell), tuple(_facts(cell, summary)),
-        tuple(one.text for one in cell_guards(cell, summary.baselines.get(head.task))), _seeds(cell), yaml,
-        missing, [] if scores is None else class_rows(scores), [] if scores is None else confusion_rows(scores),
+        tuple(one.text for one in cell_guards(cell, summary.baselines.get(head.task))), _seeds(cell),
+        best_setting(cell, summary),
+        [] if scores is None else class_rows(scores), [] if scores is None else confusion_rows(scores),
         "" if len(shown) == len(ranked) else note,
         {"title": name, "task": head.task, "scale": scale(head.metric), "rows": _columns(shown, searched_names(head))},
     )  # fmt: skip
@@ -108,27 +104,18 @@ def _seed(final: TrialRecord, setting: str, metric: str) -> dict[str, Any]:
     return {**about, **shown}
 
 
-def best_setting(cell: CellSummary, summary: SweepSummary) -> tuple[str, str]:
-    """The best setting of a cell as YAML, and the reason if there is none."""
+def best_setting(cell: CellSummary, summary: SweepSummary) -> str:
+    """The best setting of a cell as YAML, or a comment with the reason if there is none."""
     if cell.best is None:
-        return "", "No trial has finished yet."
+        return "# No trial has finished yet."
     try:
-        return replace(best_space(summary, cell, cell.best), provenance={}).dump(), ""
+        return replace(best_space(summary, cell, cell.best), provenance={}).dump()
     except ValueError as error:
-        return "", f"This version cannot write it as a space ({error}): {cell.best.setting}"
+        return f"# This version cannot write it as a space ({error}): {cell.best.setting}"
 
 
 def _rank(record: TrialRecord) -> tuple[bool, float, int]:
     return record.dev is None, -gain(record.metric, record.dev or 0.0), record.number
-
-
-def thinned(ranked: Sequence[T], most: int) -> list[T]:
-    """Up to `most` items in order: all, or half of `most` from the top and the rest evenly from the others."""
-    if len(ranked) <= most:
-        return list(ranked)
-    best = most // 2
-    others, wanted = len(ranked) - best, most - best
-    return [*ranked[:best], *(ranked[best + place * others // wanted] for place in range(wanted))]
 
 
 def _columns(records: Sequence[TrialRecord], searched: Sequence[str]) -> dict[str, list[Any]]:

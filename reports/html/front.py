@@ -5,18 +5,17 @@ The charts are the history of each search, and score against cost.
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from meltpoint.reports.formats import marks, p_text, title
+from meltpoint.reports.formats import p_text, title
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.statistics.cost import Point, pareto, trade_offs
-from meltpoint.reports.table_values import Delta, EncoderBlock, TableEntry, TableRow
+from meltpoint.reports.table_values import Delta, EncoderBlock
 from meltpoint.sweeps.ledger.ledger import TASK
 from meltpoint.sweeps.results.cost import spread_text
 from meltpoint.sweeps.results.export import KEPT
@@ -95,11 +94,10 @@ def _name(cell: CellSummary, several: bool) -> str:
 def cost_charts(cells: Sequence[CellSummary]) -> list[Chart]:
     """A chart of score against the seconds of one run for each task."""
     tasks: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for group in trade_offs(cells):
-        best = pareto(group.by_run)
-        tasks.setdefault((group.task, group.metric), []).append({
-            "encoder": group.encoder, "split": group.split,
-            "points": [_cost_point(point, point in best) for point in group.by_run],
+    for (encoder, task, metric, split), points in trade_offs(cells).items():
+        best = pareto(points)
+        tasks.setdefault((task, metric), []).append({
+            "encoder": encoder, "split": split, "points": [_cost_point(point, point in best) for point in points],
         })  # fmt: skip
     return [_cost_chart(task, metric, groups) for (task, metric), groups in tasks.items()]
 
@@ -182,22 +180,17 @@ class Card:
 
 
 @dataclass(frozen=True)
-class FrontEntry:
-    """An entry of the table: its text, the adjusted p-value of a difference, and its look."""
-
-    text: str
-    marks: str = ""
-    p: str = ""
-    is_paper: bool = False
-
-
-@dataclass(frozen=True)
 class FrontTable:
-    """The table of one encoder, transposed: a row for each task and metric, a column for each mode and difference."""
+    """The table of one encoder, transposed: a row for each task and metric, a column for each mode and difference.
+
+    Attributes:
+        heads: (title, head) of each column.
+        rows: (task, (text, adjusted p-value of a difference or "") of each column).
+    """
 
     encoder: str
-    heads: tuple[tuple[str, str], ...]
-    rows: tuple[tuple[str, tuple[FrontEntry, ...]], ...]
+    heads: list[tuple[str, str]]
+    rows: list[tuple[str, list[tuple[str, str]]]]
 
 
 def cards(results: SweepResults) -> list[Card]:
@@ -222,7 +215,9 @@ def _card(known: Recommendation, summary: SweepSummary) -> Card:
     scores = [one.score.mean + (one.score.std or 0.0) for one in known.standings]
     scores += [baseline.best[1]] if baseline and based else []
     least = min(*scores, *(one.score.mean - (one.score.std or 0.0) for one in known.standings))
-    low, high, ticks = _bar_axis(known.metric, least, max(scores))
+    low = limits(known.metric)[0] if least < 0 else 0.0
+    high = 1.0 if in_points(known.metric) else max(*scores, 1e-9)
+    ticks = (low, (low + high) / 2, high)
 
     def share(score: float) -> float:
         return round(100 * (min(max(score, low), high) - low) / (high - low), 2)
@@ -242,27 +237,12 @@ def _card(known: Recommendation, summary: SweepSummary) -> Card:
         name, score = baseline.best
         on_dev = "" if known.split == "dev" else ", on dev"
         bars.append(bar(BASELINE, f"{name}{on_dev}", score_text(score, known.metric), score, None))
-    shown = tuple((f"{scale(known.metric) * tick:g}".replace("-", "−"), share(tick)) for tick in ticks)
+    shown = tuple((f"{scale(known.metric) * tick:.3g}".replace("-", "−"), share(tick)) for tick in ticks)
     metric = known.metric + (" on dev" if known.split == "dev" else "")
     commands, python = use_of(known, summary)
     return Card(
         known.task, metric, known.sentence, known.certainty, known.details, tuple(bars), shown, commands, python
     )
-
-
-def _bar_axis(metric: str, least: float, most: float) -> tuple[float, float, list[float]]:
-    """The ends and ticks of the bars' axis: from 0 to the metric's limit, or to a round number for an error."""
-    if in_points(metric):
-        low = limits(metric)[0] if least < 0 else 0.0
-        return low, 1.0, [low + (1.0 - low) * part / 4 for part in (0, 2, 4)]
-    step = rounded_up(max(most, 1e-9) / 2)
-    return 0.0, 2 * step, [0.0, step, 2 * step]
-
-
-def rounded_up(value: float) -> float:
-    """The next of 1, 2 and 5 × 10^k."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 5, 10) if value <= step * power * (1 + 1e-9))
 
 
 def use_of(known: Recommendation, summary: SweepSummary) -> tuple[str, str]:
@@ -293,18 +273,12 @@ def front_tables(results: SweepResults) -> list[FrontTable]:
 
 
 def _table(block: EncoderBlock, deltas: Sequence[Delta]) -> FrontTable:
-    columns = (*block.modes, *block.ensembles, *block.differences)
     p_values = {
         (delta.task, delta.comparison.metric, delta.title): p_text(delta.comparison.p_holm)
         for delta in deltas if delta.encoder == block.encoder and delta.comparison.p_holm is not None
     }  # fmt: skip
-    rows = []
-    for place, (task, metric) in enumerate(block.tasks):
-        entries = (_entry(row, row.entries[place], p_values.get((task, metric, row.title), "")) for row in columns)
-        rows.append((f"{task} ({metric})" if metric else task, tuple(entries)))
-    return FrontTable(block.encoder, tuple((row.title, row.head) for row in columns), tuple(rows))
-
-
-def _entry(row: TableRow, entry: TableEntry, p: str) -> FrontEntry:
-    is_paper = row.is_paper and entry.split is not None
-    return FrontEntry(entry.label, marks(entry.notes), p, is_paper)
+    rows = [
+        (name, [(row.entries[place].text_with_marks, p_values.get((*column, row.title), "")) for row in block.rows])
+        for place, (name, column) in enumerate(zip(block.columns, block.tasks, strict=True))
+    ]
+    return FrontTable(block.encoder, [(row.title, row.head) for row in block.rows], rows)

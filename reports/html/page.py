@@ -26,7 +26,7 @@ from meltpoint.reports.notes import folded_warnings, notes, state_line
 from meltpoint.reports.report_json import finite
 from meltpoint.reports.results import SweepResults, ran_nowhere
 from meltpoint.reports.sizes import size_lines
-from meltpoint.reports.statistics.cost import cost_notes, cost_rows, pareto_rows
+from meltpoint.reports.statistics.cost import cost_notes, cost_rows
 from meltpoint.reports.statistics.finals_scores import CLASS_HEADS
 
 DASHBOARD = "http://127.0.0.1:5000"
@@ -35,17 +35,10 @@ MOST_WHOLE = 11
 """Most columns of a table that fits on A4 without breaking words."""
 
 
-def row_shares(counts: list[int], most: int = MOST_ROWS) -> list[int]:
-    """The maximum number of rows in each cell's table: all trials, or a proportional part of `most`, at least one."""
-    total = sum(counts)
-    return counts if total <= most else [max(1, count * most // total) for count in counts]
-
-
 def html(results: SweepResults) -> str:
     """Render the page of a sweep, also while it is running."""
     summary = results.summary
-    shares = row_shares([len(cell.search) for cell in summary.cells])
-    cells = [cell_section(cell, summary, share) for cell, share in zip(summary.cells, shares, strict=True)]
+    cells = [cell_section(cell, summary, MOST_ROWS // len(summary.cells)) for cell in summary.cells]
     charts = {"history": history_charts(summary), "cost": cost_charts(summary.cells)}
     data = {name: [chart.data for chart in each] for name, each in charts.items()}
     style, scripts = asset("page.css"), [asset("vendor/echarts.min.js"), *map(asset, SCRIPTS)]
@@ -53,7 +46,7 @@ def html(results: SweepResults) -> str:
         **charts, cards=cards(results), tables=front_tables(results), warnings=folded_warnings(summary), cells=cells,
         summary=summary, state=state_line(summary), gain_heads=GAIN_HEADS, gains=gain_rows(results.gains),
         no_gains=NO_DEFAULTS if ran_nowhere(results.gains) else "", cost_rows=cost_rows(summary, results.table.deltas),
-        cost_notes=cost_notes(summary), pareto_rows=pareto_rows(summary),
+        cost_notes=cost_notes(summary),
         sizes=size_lines(results), footnotes=list(enumerate(results.table.footnotes, 1)), legend=results.legend,
         notes=notes(summary),
         dashboard=DASHBOARD, policy=policy(style, scripts), style=Markup(style), class_heads=CLASS_HEADS,

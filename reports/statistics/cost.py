@@ -12,7 +12,6 @@ from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.cost import NOTHING, CellCost, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import counted
 
 Split = Literal["dev", "test"]
@@ -31,10 +30,6 @@ COST_NOTE = (
 )
 BYTES_OF_A_WEIGHT = 4
 """Weights are kept in float32."""
-PARETO_NOTE = (
-    "The Pareto set has every cell, unless another is at least as good in score and cost and better in one. It uses "
-    "the means alone: if intervals overlap, other seeds may give another set."
-)
 
 
 @dataclass(frozen=True)
@@ -69,40 +64,26 @@ def pareto(points: Sequence[Point]) -> list[Point]:
     return kept
 
 
-@dataclass(frozen=True)
-class TradeOff:
-    """The cells of one encoder on one task, by their scores on one split.
-
-    Attributes:
-        split: test if all of them are scored there, else dev.
-        by_run: each with the seconds of one run of its best setting.
-    """
-
-    encoder: str
-    task: str
-    metric: str
-    split: Split
-    by_run: tuple[Point, ...]
+Group = tuple[str, str, str, Split]
+"""Encoder, task, metric, and split of the scores: test if all of the cells are scored there, else dev."""
 
 
-def trade_offs(cells: Sequence[CellSummary]) -> list[TradeOff]:
-    """Each encoder's cells on each task that have finals; those without are left out."""
+def trade_offs(cells: Sequence[CellSummary]) -> dict[Group, list[Point]]:
+    """Each encoder's cells on each task that have finals, with the seconds of one run of its best setting."""
     groups: dict[tuple[str, str], list[CellSummary]] = {}
     for cell in cells:
         if cell.dev is not None and cell.cost.seconds_of_a_final is not None:
             groups.setdefault((cell.header.encoder, cell.header.task), []).append(cell)
-    return [_trade_off(encoder, task, group) for (encoder, task), group in groups.items()]
-
-
-def _trade_off(encoder: str, task: str, cells: Sequence[CellSummary]) -> TradeOff:
-    split: Split = "test" if all(cell.test is not None for cell in cells) else "dev"
-    metric = cells[0].header.metric
-    scored = [(cell, cell.test if split == "test" else cell.dev) for cell in cells]
-    points = (
-        Point(cell.header.key, score.mean, cell.cost.seconds_of_a_final or 0.0, metric)
-        for cell, score in scored if score is not None
-    )  # fmt: skip
-    return TradeOff(encoder, task, metric, split, tuple(points))
+    found: dict[Group, list[Point]] = {}
+    for (encoder, task), group in groups.items():
+        split: Split = "test" if all(cell.test is not None for cell in group) else "dev"
+        scored = [(cell, cell.test if split == "test" else cell.dev) for cell in group]
+        metric = group[0].header.metric
+        found[encoder, task, metric, split] = [
+            Point(cell.header.key, score.mean, cell.cost.seconds_of_a_final or 0.0, metric)
+            for cell, score in scored if score is not None
+        ]  # fmt: skip
+    return found
 
 
 # Tables.
@@ -185,19 +166,3 @@ def cost_notes(summary: SweepSummary) -> list[str]:
     if "process_lifetime" in kinds:
         lines.append("Some peaks are since the worker began, including earlier trials: its system counts no other.")
     return lines
-
-
-def pareto_rows(summary: SweepSummary) -> list[list[str]]:
-    """The Pareto sets as text: the heads, then a row for each encoder × task with several cells."""
-    groups = [group for group in trade_offs(summary.cells) if len(group.by_run) > 1]
-    rows = [[group.encoder, group.task, group.split, pareto_text(group.by_run)] for group in groups]
-    return [["encoder", "task", "split", "score against one run"], *rows]
-
-
-def pareto_text(points: Sequence[Point]) -> str:
-    """`❄ feature_extraction 81.2 (12 s), 🔥 fine_tuning 85.3 (2 min 5 s)`: a Pareto set, the cheapest first."""
-    shown = []
-    for point in pareto(points):
-        name = " · ".join([title(point.cell[1]), *point.cell[3:]])
-        shown.append(f"{name} {score_text(point.score, point.metric)} ({seconds_text(point.cost)})")
-    return ", ".join(shown)

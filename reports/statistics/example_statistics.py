@@ -54,9 +54,18 @@ def written_out(metric: str, runs: Runs) -> Scorer:
     return score
 
 
-def _accuracy(runs: Runs) -> Scorer:
-    correct = np.stack([run.gold == run.predicted for run in runs], axis=1).astype(np.float64)  # (examples, runs)
-    return lambda counts: counts @ correct / counts.sum(axis=1, keepdims=True)
+def _mean(of_run: Callable[[ScoredExamples], NDArray[np.generic]]) -> Callable[[Runs], Scorer]:
+    """The mean over the examples of a figure of each, such as whether it is right."""
+
+    def build(runs: Runs) -> Scorer:
+        figures = np.stack([of_run(run) for run in runs], axis=1).astype(np.float64)
+        return lambda counts: counts @ figures / counts.sum(axis=1, keepdims=True)
+
+    return build
+
+
+def _errors(run: ScoredExamples) -> Floats:
+    return as_floats(run.gold) - run.predicted
 
 
 def _by_label(
@@ -81,14 +90,6 @@ def _macro_f1(runs: Runs) -> Scorer:
         return mean
 
     return score
-
-
-def _error(of_difference: Callable[[Floats], Floats]) -> Callable[[Runs], Scorer]:
-    def build(runs: Runs) -> Scorer:
-        errors = np.stack([of_difference(run.gold.astype(np.float64) - run.predicted) for run in runs], axis=1)
-        return lambda counts: counts @ errors / counts.sum(axis=1, keepdims=True)
-
-    return build
 
 
 def _matthews(runs: Runs) -> Scorer:
@@ -118,11 +119,6 @@ def _indicators(values: NDArray[np.generic], labels: Sequence[int]) -> NDArray[n
         values[:, list(labels)] == 1 if values.ndim == 2 else values[:, None] == np.array(labels)
     )
     return having
-
-
-def _subset_accuracy(runs: Runs) -> Scorer:
-    correct = np.stack([(run.gold == run.predicted).all(axis=1) for run in runs], axis=1).astype(np.float64)
-    return lambda counts: counts @ correct / counts.sum(axis=1, keepdims=True)
 
 
 def _quadratic_kappa(runs: Runs) -> Scorer:
@@ -266,20 +262,20 @@ SPAN_RATIOS: Mapping[str, Callable[[Floats, Floats, Floats], Floats]] = {
     "span_recall": lambda hits, gold, predicted: _ratio(hits, gold),
 }
 SCORERS: Mapping[str, Callable[[Runs], Scorer]] = {
-    "accuracy": _accuracy,
+    "accuracy": _mean(lambda run: run.gold == run.predicted),
     "average_precision": average_precision,
     "balanced_accuracy": _by_label(lambda hits, gold, _: _ratio(hits, gold).sum(axis=2) / (gold > 0).sum(axis=2)),
     "f1": _by_label(lambda *sums: _f1_of(*sums)[..., 0], labels=(1,)),
     "macro_f1": _macro_f1,
-    "mae": _error(np.abs),
+    "mae": _mean(lambda run: np.abs(_errors(run))),
     "matthews": _matthews,
     "micro_f1": _by_label(lambda *sums: _f1_of(*(one.sum(axis=2) for one in sums))),
-    "mse": _error(np.square),
+    "mse": _mean(lambda run: np.square(_errors(run))),
     "pearson": _pearson,
     "roc_auc": roc_auc,
     "quadratic_kappa": _quadratic_kappa,
     "spearman": _spearman,
-    "subset_accuracy": _subset_accuracy,
+    "subset_accuracy": _mean(lambda run: (run.gold == run.predicted).all(axis=1)),
     "weighted_f1": _by_label(
         lambda hits, gold, predicted: _ratio((_f1_of(hits, gold, predicted) * gold).sum(axis=2), gold.sum(axis=2))
     ),

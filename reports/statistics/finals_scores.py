@@ -208,7 +208,7 @@ def class_scores(runs: Sequence[ScoredExamples], split: str) -> ClassScores:
         {"class": name, **dict(zip(names_of_parts, parts, strict=True)), "examples": examples}
         for name, parts, examples in zip(names, means.tolist(), _examples(runs[0], kind, names), strict=True)
     ]
-    counts = [confusion_counts(run, run.labels) for run in runs] if kind.target in ("label", "grade", "classes") else []
+    counts = [confusion_counts(run) for run in runs] if kind.target in ("label", "grade", "classes") else []
     confusion = np.mean(counts, axis=0).tolist() if counts else None
     return {"split": split, "finals": len(runs), "rows": rows, "confusion": confusion}
 
@@ -254,17 +254,11 @@ def _examples(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> list
     return [int(np.sum(run.gold == label)) for label in range(len(names))]
 
 
-def confusion_counts(run: ScoredExamples, labels: Sequence[str]) -> NDArray[np.int64]:
-    """Numbers of examples, or words: (labels, labels), one row per gold label, one column per predicted label.
-
-    Args:
-        labels: all that occur in the run, and perhaps others.
-    """
+def confusion_counts(run: ScoredExamples) -> NDArray[np.int64]:
+    """Numbers of examples, or words: (labels, labels), one row per gold label, one column per predicted label."""
     from sklearn.metrics import confusion_matrix  # takes a second to import
 
-    places = np.array([labels.index(label) for label in run.labels], dtype=np.int64)
-    gold, predicted = (places[side.astype(np.int64)] for side in (run.gold, run.predicted))
-    return np.asarray(confusion_matrix(gold, predicted, labels=range(len(labels))), dtype=np.int64)
+    return np.asarray(confusion_matrix(run.gold, run.predicted, labels=range(len(run.labels))), dtype=np.int64)
 
 
 MOST_CLASSES = 12

@@ -63,7 +63,7 @@ def test_a_side_that_fails_stops_the_comparison_with_its_last_words():
 
 def test_the_figures_of_a_run_are_its_phases_and_the_mean_of_its_settings():
     answer = Answer(dev={1e-3: 0.6, 1e-2: 0.8}, first_began=102.0, last_ended=107.0)
-    run = measurement(Finished(began=100.0, seconds=10.0, output=""), answer)
+    run = measurement(Finished(began=100.0, seconds=10.0), answer)
     phases = [run.details[name] for name in ("start-up, s", "trials, s", "after the last trial, s")]
     assert phases == [2.0, 5.0, 3.0]
     assert sum(phases) == run.seconds

@@ -10,10 +10,8 @@ from meltpoint.sweeps.specification.cells import open_cells
 
 def test_a_made_ledger_answers_the_commands_and_is_planned_on(toy_encoder, tmp_path) -> None:
     large_ledger.make(tmp_path, 60, toy_encoder)
-    found = large_ledger.measure(tmp_path, 60, toy_encoder, commands=("status",))
-    assert found.commands["status"].processor > 0
-    costs = {"status": large_ledger.Cost(1.0, 10.5), "report": large_ledger.Cost(90.0, 59.0)}
-    assert large_ledger.Timings(1, costs).missed() == ["status"], "processor time counts, and not the clock"
+    assert large_ledger.cost_of(large_ledger.words_of("status", tmp_path, 60, toy_encoder)) > 0
+    assert large_ledger.missed({"status": 10.5, "report": 59.0}) == ["status"]
     spec = large_ledger.specification(60, toy_encoder)
     planner = Planner(spec, open_cells(spec), Ledger(tmp_path / large_ledger.NAME).records())
     assert [len(progress.search) for progress in planner.cells.values()] == [30, 30]

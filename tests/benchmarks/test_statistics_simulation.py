@@ -40,13 +40,13 @@ def test_modes_of_the_same_level_do_not_differ_and_others_do():
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_the_tables_are_markdown_with_as_many_columns_in_each_row(part, monkeypatch):
+def test_the_tables_have_as_many_columns_in_each_row(part, monkeypatch):
     monkeypatch.setattr("meltpoint.benchmarks.statistics_simulation.SEEDS", (1, 2))
     monkeypatch.setattr("meltpoint.benchmarks.statistics_simulation.TASKS", (1,))
     monkeypatch.setattr("meltpoint.benchmarks.statistics_simulation.KINDS", ("accuracy",))
-    lines = list(PARTS[part](1, 40))
-    assert len({line.count("|") for line in lines}) == 1
-    assert len(lines) >= 3
+    rows = list(PARTS[part](1, 40))
+    assert len({len(row) for row in rows}) == 1
+    assert len(rows) >= 2
 
 
 @pytest.mark.parametrize("seeds", [1, 2])

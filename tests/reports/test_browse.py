@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
@@ -117,10 +118,10 @@ def test_a_storage_without_sweeps_says_how_to_begin(tmp_path: Path) -> None:
 
 def test_show_prints_a_trial_by_the_first_characters_of_its_id(storage: Path) -> None:
     text = run("show", "second", "fine_tuning.sst2.0", "--storage", str(storage))
-    assert "search trial 1, seed 0, suggested by: tpe of minilm.fine_tuning.sst2" in text
-    assert "finished, dev accuracy 90.0 in epoch 2 of 3, the best of its cell" in text
-    assert "searched: learning_rate 4.25e-5, dropout 0.1, epochs 4" in text
-    assert text.count("epoch ") >= 3
+    shown = yaml.safe_load(text)
+    assert (shown["role"], shown["suggested_by"], shown["dev"], shown["best_epoch"]) == ("search", "tpe", 0.9, 2)
+    assert shown["searched"] == {"learning_rate": 4.25e-5, "dropout": 0.1, "epochs": 4}
+    assert [line.startswith("epoch ") for line in shown["epochs"]] == [True] * 3
     record = json.loads(run("show", "second", "fine_tuning.sst2.0", "--storage", str(storage), "--json"))
     assert record["setting"]["epochs"] == 4
 
@@ -131,7 +132,8 @@ def test_show_prints_a_failed_trials_error_and_cause(storage: Path) -> None:
         update={"id": "lost-trial", "status": "failed", "dev": None, "error": "killed\nfor memory", "cause": "memory"}
     )
     ledger.write(failed)
-    assert "error (memory): killed for memory" in run("show", "first", "lost", "--storage", str(storage))
+    shown = yaml.safe_load(run("show", "first", "lost", "--storage", str(storage)))
+    assert (shown["error"], shown["cause"]) == ("killed\nfor memory", "memory")
 
 
 @pytest.mark.parametrize("word", ["nothing", "fine", "fi"])

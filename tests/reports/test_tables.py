@@ -43,9 +43,8 @@ def columns(line: str) -> int:
 
 def test_every_row_of_every_markdown_table_has_as_many_columns_as_its_head(mixed: SweepSummary) -> None:
     blocks = tables(render(mixed)["report.md"])
-    # each with 2 head lines: 3 modes and 3 differences; 4 of the differences have a value; 6 cells; their costs; 2
-    # Pareto sets; 6 settings
-    assert [len(lines) for lines in blocks] == [8, 6, 8, 8, 4, 8]
+    # each with 2 head lines: 3 modes and 3 differences; 4 of the differences have a value; 6 cells; their costs
+    assert [len(lines) for lines in blocks] == [8, 6, 8, 8]
     for lines in blocks:
         assert {columns(line) for line in lines} == {columns(lines[0])}
 
@@ -100,7 +99,7 @@ def test_the_notes_state_data_inputs_seeds_searcher_code_and_the_rule_of_selecti
 
 
 def test_only_searched_parameters_stand_in_the_best_settings(mixed: SweepSummary) -> None:
-    text = render(mixed)["report.md"].partition("## Best settings")[2].partition("## Notes")[0]
+    text = render(mixed)["report.md"].partition("## Cells")[2].partition("## Notes")[0]
     assert "learning_rate 4.25e-5, dropout 0.1, epochs 3 |" in text
     assert "weight_decay" not in text
     assert "batch_size" not in text

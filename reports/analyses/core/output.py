@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from meltpoint.reports.formats import booktabs, latex_text, markdown_text
+from meltpoint.reports.formats import booktabs, bullets, markdown_table
 from meltpoint.sweeps.results.cost import NOTHING
 from meltpoint.tasks.core.scoring import difference_text, in_points, score_text
 from meltpoint.tasks.core.wording import counted
@@ -102,14 +102,14 @@ class AnalysisTable:
         """The formatted cells of every row."""
         return [[column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
 
+    @property
+    def _sides(self) -> str:
+        return "".join("r" if column.is_figure else "l" for column in self.columns)
+
     def markdown(self) -> str:
         """The title, the table, and the notes as a list, in Markdown."""
-        heads = [column.name for column in self.columns]
-        rules = ["---:" if column.is_figure else "---" for column in self.columns]
-        lines = [_bars(row) for row in ([_cell(text) for text in row] for row in (heads, *self.texts()))]
-        notes = [f"- {markdown_text(note)}" for note in self.notes]
-        parts = [f"# {self.title}", "\n".join([lines[0], _bars(rules), *lines[1:]]), "\n".join(notes)]
-        return "\n\n".join(part for part in parts if part) + "\n"
+        table = markdown_table([column.name for column in self.columns], self.texts(), self._sides)
+        return "\n\n".join(part for part in (f"# {self.title}", table, bullets(self.notes)) if part) + "\n"
 
     def comma_separated(self) -> str:
         """The unformatted values as CSV (RFC 4180); None is empty."""
@@ -121,19 +121,8 @@ class AnalysisTable:
 
     def latex(self) -> str:
         """A LaTeX `table` for booktabs; the notes are comments below it."""
-        sides = "".join("r" if column.is_figure else "l" for column in self.columns)
-        heads = [latex_text(column.name) for column in self.columns]
-        rows = [[latex_text(text) for text in row] for row in self.texts()]
-        return booktabs(sides, heads, [rows], self.title, self.name, self.notes)
-
-
-def _bars(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(texts)} |"
-
-
-def _cell(text: str) -> str:
-    """Text that is safe in a row of a Markdown table."""
-    return markdown_text(text).replace("|", "\\|")
+        heads = [column.name for column in self.columns]
+        return booktabs(self._sides, heads, [self.texts()], self.title, self.name, self.notes)
 
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
