@@ -14,8 +14,12 @@ from rich.text import Text
 from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines
 from meltpoint.reports.formats import duration, listed, marks, symbol, title
 from meltpoint.reports.layout import (
+    new_table,
+    on_two_lines,
     say,
     show_rows,
+    stacked,
+    width_of,
 )
 from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import (
@@ -27,7 +31,7 @@ from meltpoint.reports.notes import (
 )
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.sizes import size_lines
-from meltpoint.reports.table_values import EncoderBlock
+from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen
 from meltpoint.sweeps.results.cost import planned_work, spread_text
@@ -40,6 +44,10 @@ from meltpoint.tasks.core.wording import counted, printable, some
 if TYPE_CHECKING:  # these import torch, which takes seconds; a table does not need it
     from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
     from meltpoint.sweeps.driver.run import Outcome
+
+
+NARROW = 11
+"""The width to which names of tasks are wrapped in a narrow table: about that of `85.1 ± 0.3`."""
 
 
 def show_summary(
@@ -60,7 +68,7 @@ def show_summary(
         say(console, f"{summary.name}. {state_line(summary)}", style="bold")
     for block in results.table.blocks:
         say(console, "")
-        show_rows(_rows_of(block, explain), console, f"{summary.name} · {block.encoder}", block.columns)
+        _show_block(block, f"{summary.name} · {block.encoder}", console, explain)
     rows = (
         row for block in results.table.blocks for row in (block.rows if explain else (*block.modes, *block.ensembles))
     )
@@ -103,12 +111,28 @@ def _explain(results: SweepResults, console: Console) -> None:
         say(console, line, style="dim")
 
 
-def _rows_of(block: EncoderBlock, explain: bool) -> list[dict[str, object]]:
+def _show_block(block: EncoderBlock, heading: str, console: Console, explain: bool) -> None:
+    """Print an encoder's table; where it is too wide, narrow, and in parts of as many tasks as fit."""
     rows = block.rows if explain else (*block.modes, *block.ensembles)
-    return [
-        {"mode": row.title, **dict(zip(block.columns, (one.text_with_marks for one in row.entries), strict=True))}
-        for row in rows
-    ]
+    first, count = 0, len(block.tasks)
+    while first < count:
+        for size, narrow in [(count - first, False), *((size, True) for size in range(count - first, 0, -1))]:
+            table = new_table(heading)
+            table.add_column("mode", no_wrap=True)
+            for task, metric in block.tasks[first : first + size]:
+                name = stacked(task, NARROW) if narrow else task
+                table.add_column(Text(f"{name}\n{metric}"), justify="right", no_wrap=True)
+            for row in rows:
+                table.add_row(Text(row.title), *(_entry(one, narrow) for one in row.entries[first : first + size]))
+            if width_of(table, console) <= console.width:
+                break
+        console.print(table)
+        first += size
+
+
+def _entry(shown: TableEntry, narrow: bool) -> Text:
+    label = on_two_lines(shown.label).replace(f"{STAR} ", STAR) if narrow else shown.label
+    return Text(label + marks(shown.notes))
 
 
 def show_outcome(
