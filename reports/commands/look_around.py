@@ -87,20 +87,14 @@ def doctor(
     as_json: AsJson = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Also show the checks that pass.")] = False,
 ) -> None:  # fmt: skip
-    """Check this machine, and each node of a cluster (--address); each fault comes with its remedy."""
+    """Check this machine, and that a cluster answers (--address); each fault comes with its remedy."""
     from meltpoint.reports.screen import show_checks
     from meltpoint.sweeps.machine.doctor import checks, data_folder
-    from meltpoint.sweeps.machine.ray_address import RAY
     from meltpoint.sweeps.storage.files import storage_path
 
     place = storage_path(storage)
     results = checks(place, tracking_uri, address)
-    if address not in {None, "local"} and "://" not in str(address):
-        from meltpoint.sweeps.on_ray.preflight import cluster_checks
-
-        if all(check.ok for check in results if check.name == RAY):
-            results += cluster_checks(str(address), place)
-    elif data_dir is not None:
+    if data_dir is not None:
         results.append(data_folder(data_dir))
     if as_json:
         print_json([vars(check) for check in results])

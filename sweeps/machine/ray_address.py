@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import socket
 import tempfile
-from base64 import b64encode
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from meltpoint.sweeps.machine.services import TIMEOUT_SECONDS, Check
 
@@ -23,10 +20,6 @@ SUBMIT = "run the sweep on a node of the cluster with --address HOST:6379, or su
 TOKEN_REMEDY = (
     "export RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH=FILE with the cluster's token (~/.ray/auth_token of its head)"
 )
-
-PROXY_SWITCH = "RAY_grpc_enable_http_proxy"
-"""Ray's variable that lets its gRPC use a proxy; without it, gRPC uses none."""
-PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """A client's first bytes of HTTP/2 (RFC 9113, section 3.4), which gRPC uses: the preface and empty settings."""
@@ -78,57 +71,18 @@ def join_fault(address: str, environment: Mapping[str, str] = os.environ) -> str
     Ray itself tries for minutes. A head's port speaks gRPC; a server with any other answer is not a head.
     """
     host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    proxy = proxy_of(host, environment)
-    fault = _fault(host, int(port), proxy, has_tls=_is_on(environment, "RAY_USE_TLS"))
-    if not fault or not proxy:
-        return fault
-    by = f"through the proxy {urlsplit(proxy).netloc.rpartition('@')[2]}, which {PROXY_SWITCH} turns on"
-    return f"{fault}, {by}: unset that variable, or add {host} to no_proxy"
-
-
-def _fault(host: str, port: int, proxy: str, has_tls: bool) -> str:
     try:
-        with _connected(host, port, proxy) as connection:
-            if has_tls:  # it answers only after a handshake
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_SECONDS) as connection:
+            if environment.get("RAY_USE_TLS", "0").lower() in {"1", "true"}:  # it answers only after a handshake
                 return ""
             connection.sendall(HELLO)
             head = connection.makefile("rb").read(FRAME_HEAD_BYTES)
     except TimeoutError:
         return f"no answer in {TIMEOUT_SECONDS:g} s"
-    except (OSError, ValueError, http.client.HTTPException) as error:
+    except OSError as error:
         return str(error) or type(error).__name__
     is_grpc = len(head) == FRAME_HEAD_BYTES and head[3] == SETTINGS_FRAME
     return "" if is_grpc else "the server there is not Ray"
-
-
-def _connected(host: str, port: int, proxy: str) -> socket.socket:
-    """A connection, through a proxy's CONNECT if there is one."""
-    if not proxy:
-        return socket.create_connection((host, port), timeout=TIMEOUT_SECONDS)
-    parts = urlsplit(proxy)
-    tunnel = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=TIMEOUT_SECONDS)
-    user = parts.netloc.rpartition("@")[0]
-    sign_in = {"Proxy-Authorization": f"Basic {b64encode(unquote(user).encode()).decode()}"} if user else {}
-    tunnel.set_tunnel(host, port, sign_in)
-    tunnel.connect()
-    assert isinstance(tunnel.sock, socket.socket)
-    return tunnel.sock
-
-
-def proxy_of(host: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The proxy through which Ray's gRPC reaches a host; empty without `PROXY_SWITCH`, and for hosts of `no_proxy`.
-
-    The variables and their order are gRPC's (grpc/doc/environment_variables.md).
-    """
-    proxy = next((environment[name] for name in PROXIES if environment.get(name)), "")
-    without = environment.get("no_grpc_proxy") or environment.get("no_proxy") or ""
-    is_left_out = any(host.endswith(entry) for entry in map(str.strip, without.split(",")) if entry)
-    return proxy if _is_on(environment, PROXY_SWITCH) and not is_left_out else ""
-
-
-def _is_on(environment: Mapping[str, str], name: str) -> bool:
-    return environment.get(name, "0").lower() in {"1", "true"}
 
 
 def token_state(environment: Mapping[str, str] = os.environ) -> str:

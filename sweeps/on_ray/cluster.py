@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any
 
 from meltpoint.sweeps.machine.ray_address import (
-    PROXY_SWITCH,
     SUBMIT,
     TOKEN_REMEDY,
     cluster_address,
@@ -96,8 +95,6 @@ class Cluster:
                 check_answers(self.address)
             for name, value in {**SETTINGS, **(JOIN_SETTINGS if self.address else LOCAL_SETTINGS)}.items():
                 os.environ.setdefault(name, value)
-            if self.address is None:
-                os.environ[PROXY_SWITCH] = "0"  # all traffic is on 127.0.0.1, which no proxy reaches
             self._thread = threading.Thread(target=self._start, name="ray-start", daemon=True)
             self._thread.start()
 

@@ -6,14 +6,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from meltpoint.sweeps.machine import ray_address
 from meltpoint.sweeps.machine.ray_address import (
-    PROXY_SWITCH,
     cluster_address,
     join_fault,
     ray_cluster,
@@ -114,71 +113,6 @@ def test_a_port_that_takes_connections_and_says_nothing_is_given_up_in_seconds(m
     monkeypatch.setattr(ray_address, "TIMEOUT_SECONDS", 0.3)
     with answering(None) as address:
         assert join_fault(address, {}) == "no answer in 0.3 s"
-
-
-@contextmanager
-def proxy(answer: bytes | None, through: bytes = b"") -> Iterator[str]:
-    """`HOST:PORT` of a proxy that answers CONNECT so, and then with what is behind it; None says nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            with server.accept()[0] as connection, suppress(ConnectionResetError):
-                while b"\r\n\r\n" not in connection.recv(4096):
-                    pass
-                if answer is not None:
-                    connection.sendall(answer + b"\r\n\r\n")
-                connection.recv(4096)
-                connection.sendall(through)
-                connection.recv(4096)
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"127.0.0.1:{server.getsockname()[1]}"
-
-
-@pytest.mark.parametrize("variable", ["grpc_proxy", "https_proxy", "http_proxy"])
-@pytest.mark.parametrize(
-    ("answer", "through", "fault"),
-    [
-        (b"HTTP/1.1 200 OK", SETTINGS, ""),
-        (b"HTTP/1.1 200 OK", b"HTTP/1.1 400 Bad Request", "the server there is not Ray"),
-        (b"HTTP/1.1 407 Proxy Authentication Required", b"", "407"),
-        (b"SSH-2.0-OpenSSH_9.2", b"", "SSH"),
-        (None, b"", "no answer in 0.3 s"),
-    ],
-)
-def test_a_cluster_behind_rays_proxy_is_asked_through_it(variable, answer, through, fault, monkeypatch) -> None:
-    monkeypatch.setattr(ray_address, "TIMEOUT_SECONDS", 0.3)
-    with proxy(answer, through) as place:
-        said = join_fault("10.0.0.1:6379", {PROXY_SWITCH: "1", variable: f"http://anna:secret@{place}"})
-    assert fault in said
-    assert bool(said) is bool(fault)
-    assert not said or f"through the proxy {place}, which {PROXY_SWITCH} turns on: unset that variable" in said
-    assert "secret" not in said
-
-
-@pytest.mark.parametrize(
-    "dead", ["http://127.0.0.1:1", "http://no-such-proxy.invalid:3128", "http://x:port", "nonsense"]
-)
-def test_a_proxy_that_is_dead_or_none_is_named_in_seconds(dead: str) -> None:
-    with answering(SETTINGS) as address:
-        began = time.monotonic()
-        assert "unset that variable, or add 127.0.0.1 to no_proxy" in join_fault(
-            address, {PROXY_SWITCH: "true", "http_proxy": dead}
-        )
-        assert time.monotonic() - began < 15
-
-
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {}, {PROXY_SWITCH: "0"}, {PROXY_SWITCH: "1", "no_proxy": "localhost, 127.0.0.1"},
-        {PROXY_SWITCH: "1", "no_grpc_proxy": "127.0.0.1", "no_proxy": "x"},
-    ],
-)  # fmt: skip
-def test_without_rays_switch_and_for_hosts_of_no_proxy_none_is_asked(environment: dict[str, str]) -> None:
-    dead = {**environment, "http_proxy": "http://127.0.0.1:1"}
-    with answering(SETTINGS) as address:
-        assert join_fault(address, dead) == ""
 
 
 def test_a_cluster_behind_tls_is_only_connected_to() -> None:
