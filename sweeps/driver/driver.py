@@ -15,7 +15,7 @@ from meltpoint.sweeps.ledger.driver_notes import PART_ENDING, RUNNING_ENDING, Ru
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import FINAL_ROLES, CellKey, Trial
 from meltpoint.sweeps.machine.signals import raise_requested
-from meltpoint.sweeps.on_ray.room import ANY_NUMBER, ClusterShare
+from meltpoint.sweeps.on_ray.room import ClusterShare
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.code_version import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
@@ -98,8 +98,6 @@ class SweepDriver:
             return "wait"
         self.finals.answer()
         proposals = self.planner.next_together(self.slots)
-        if self.share is not None:
-            self.share.want(len(self.orders) if isinstance(proposals, str) else ANY_NUMBER)
         if isinstance(proposals, str):
             self.is_done = proposals == "done"
             return proposals
@@ -116,12 +114,12 @@ class SweepDriver:
         return len(self.orders) - running < max(1, self.slots - running)
 
     def has_enough(self) -> bool:
-        """True if idle workers would only take places from other sweeps."""
+        """True if idle workers would only take the places that `--max-workers` leaves to others."""
         part = self.share.part if self.share is not None else None
         return part is not None and part.is_limited and len(self.orders) >= part.places
 
     def _follow_cluster(self) -> None:
-        """Track the nodes and sweeps that join or leave the cluster."""
+        """Track the nodes that join or leave the cluster."""
         if self.share is None:
             return
         before, part = self.share.part, self.share.now()

@@ -24,7 +24,7 @@ from meltpoint.sweeps.machine.ray_address import unused_variable
 from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_stop, say_now, status_of
 from meltpoint.sweeps.on_ray.cluster import Cluster, Lost, parts, watched
 from meltpoint.sweeps.on_ray.placement import place
-from meltpoint.sweeps.on_ray.room import WHOLE, Board, ClusterShare
+from meltpoint.sweeps.on_ray.room import ClusterShare
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.specification.cells import fault_lines, length_lines, open_cells, test_lines
@@ -188,17 +188,14 @@ def _train(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[Lost], None
 
 
 def _settle_place(driver: SweepDriver) -> None:
-    """Settle each trial's share of a GPU and the sweep's share of the cluster."""
-    resources, progress, name = driver.resources, driver.progress, driver.planner.spec.name
-    board = None if resources.address is None else Board()
-    if board is not None:
-        board.announce(name, WHOLE)  # before it waits for room, so that other sweeps make some
-    elif unused := unused_variable():
+    """Settle each trial's share of a GPU and the sweep's places on the cluster."""
+    resources, progress = driver.resources, driver.progress
+    if resources.address is None and (unused := unused_variable()):
         progress.say(unused)
     placed = place(driver.planner, driver.order, resources, progress.say)
     driver.resources, driver.shares, driver.slots = placed.resources, placed.shares, placed.slots
     progress.say(placed.line)
-    driver.share = ClusterShare(name, resources.cpus_per_trial, placed.least_gpus, resources.max_workers, board)
+    driver.share = ClusterShare(resources.cpus_per_trial, placed.least_gpus, resources.max_workers)
     driver.note_part()
     if driver.share.part.is_limited:
         progress.say(f"The sweep may use {driver.share.part}.")

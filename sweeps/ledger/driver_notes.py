@@ -103,9 +103,8 @@ class ClusterPart(BaseModel):
 
     Attributes:
         places: how many of its trials may run at once.
-        whole: how many could run if the sweep were alone and had no limit.
+        whole: how many could run without `--max-workers`.
         cpus, gpus: of one trial; the smallest GPU share if its cells differ.
-        others: the names of the other sweeps on the cluster.
         most: `--max-workers`; None if it is not set.
         has_no_node: whether every node with room for a trial is gone.
     """
@@ -116,29 +115,27 @@ class ClusterPart(BaseModel):
     whole: NonNegativeInt
     cpus: FiniteFloat
     gpus: FiniteFloat = 0.0
-    others: tuple[str, ...] = ()
     most: NonNegativeInt | None = None
     has_no_node: bool = False
 
     @property
     def is_limited(self) -> bool:
         """True if the sweep must not request more workers than its places, even if the cluster has some."""
-        return self.places < self.whole or bool(self.others)
+        return self.places < self.whole
 
     @property
     def news(self) -> tuple[object, ...]:
         """The values whose changes are shown to the user."""
-        return self.has_no_node, self.others, self.places if self.others else self.whole
+        return self.has_no_node, self.whole
 
     def __str__(self) -> str:
-        """`4 of 16 CPUs (2 of 8 trials at a time), shared with a, b; at most 8 workers`."""
+        """`4 of 16 CPUs (2 of 8 trials at a time); at most 8 workers`."""
         if self.has_no_node:
             return "none: no node has room for a trial; the sweep waits for one to join"
         each, unit = (self.gpus, "GPU") if self.gpus else (self.cpus, "CPU")
         parts = f"{self.places * each:.4g} of {some(float(f'{self.whole * each:.4g}'), unit)} "
         parts += f"({self.places} of {some(self.whole, 'trial')} at a time)"
-        shared = f", shared with {', '.join(self.others)}" if self.others else ""
-        return parts + shared + (f"; at most {some(self.most, 'worker')}" if self.most is not None else "")
+        return parts + (f"; at most {some(self.most, 'worker')}" if self.most is not None else "")
 
 
 def noted_part(drivers: StoragePath) -> ClusterPart | None:

@@ -186,20 +186,6 @@ def _server(uri: str) -> Check:
     return Check(STORE, True, f"{shown} answers, MLflow {running}, here is {version}")
 
 
-def server_version(uri: str) -> str:
-    """The version of the MLflow whose dashboard shows a store: the server's, or for a database the installed one.
-
-    Returns:
-        "" if a server does not report it.
-    """
-    if urlsplit(uri).scheme not in ("http", "https"):
-        return metadata.version("mlflow")
-    try:
-        return _get(f"{without_sign_in(uri).rstrip('/')}/version", {}).strip()[:20]
-    except (OSError, http.client.HTTPException, ValueError):
-        return ""
-
-
 def _sign_in(uri: str, environment: Mapping[str, str]) -> dict[str, str]:
     """The authorisation header of MLflow's client: from the URI, or from MLflow's environment variables."""
     parts = urlsplit(uri)

@@ -1,18 +1,10 @@
-"""Room on a Ray cluster: how many trials fit its nodes, and how many of those places a sweep may use.
-
-Sweeps share a cluster. Each announces itself with a placement group of 1 to 1000 bytes of memory, which takes no room
-from a trial. Every driver of the cluster sees the groups of all others, and Ray removes a group when its driver ends,
-in whatever way. The bytes are the part of the cluster that the sweep could use, in thousandths; the others get the
-rest. Every driver applies the same rule to the same groups, between trials: no trial is ended for another sweep.
-"""
+"""Room on a Ray cluster: how many trials fit its nodes, and how many of those places a sweep may use."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from uuid import uuid4
 
 from meltpoint.sweeps.ledger.driver_notes import ClusterPart
 from meltpoint.tasks.core.wording import some
@@ -29,13 +21,8 @@ NODE_GROUP = "ray.io/node-group"
 PATIENCE_SECONDS = 2.0
 """Time before a sweep reports that it waits for room: a worker that just ended may still be releasing its own."""
 
-MARK = "meltpoint-sweep"
-WHOLE = 1000
-"""The bytes that stand for the whole cluster."""
 LOOK_SECONDS = 5.0
-"""Interval between checks of the cluster's nodes and sweeps; a check takes milliseconds."""
-TURN_SECONDS = 600.0
-"""Length of a turn if sweeps outnumber places, by the drivers' clocks."""
+"""Interval between checks of the cluster's nodes; a check takes milliseconds."""
 
 
 def trials_on(node: Node, cpus: float, gpus: float) -> int:
@@ -107,52 +94,20 @@ def needs(cpus: float, gpus: float) -> str:
     return some(cpus, "CPU") + (f" and {some(gpus, 'GPU')}" if gpus else "")
 
 
-# Several sweeps.
-
-
-def fair_shares(places: int, wants: Mapping[str, int], turn: int = 0) -> dict[str, int]:
-    """Places for each sweep: as equal as possible, no more than it wants, and none idle while a sweep wants more.
-
-    Args:
-        places: total number.
-        wants: sweep → the most that it could use.
-        turn: with fewer places than sweeps, each turn gives them to other sweeps.
-    """
-    shares = dict.fromkeys(wants, 0)
-    waiting = sorted(name for name, want in wants.items() if want > 0)
-    if waiting and places < len(waiting):
-        first = turn % len(waiting)
-        waiting = (waiting[first:] + waiting[:first])[:places]
-    left = places
-    while left and waiting:
-        each = left // len(waiting)
-        for name in waiting if each else waiting[:left]:  # the remainder goes to the first ones
-            given = min(max(1, each), wants[name] - shares[name])
-            shares[name] += given
-            left -= given
-        waiting = [name for name in waiting if shares[name] < wants[name]]
-    return shares
-
-
 class ClusterShare:
     """A driver's view of the cluster: the number of trials that it may run now.
 
     Args:
-        sweep: the sweep's name.
         cpus, gpus: of one trial; the smallest share of a GPU if cells differ.
         most: `--max-workers`, or None.
-        board: the sweeps' announcements; None on a local cluster.
         clock: seconds since 1970.
     """
 
     def __init__(
-        self, sweep: str, cpus: float, gpus: float, most: int | None = None, board: Board | None = None,
-        count: Callable[[float, float], int] = slots, clock: Callable[[], float] = time.time,
+        self, cpus: float, gpus: float, most: int | None = None, count: Callable[[float, float], int] = slots,
+        clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        self.sweep, self.cpus, self.gpus, self.most = sweep, cpus, gpus, most
-        self.board, self.count, self.clock = board, count, clock
-        self._looked = -math.inf
-        self._wanted = ANY_NUMBER
+        self.cpus, self.gpus, self.most, self.count, self.clock = cpus, gpus, most, count, clock
         self.part = self._look()
 
     def now(self) -> ClusterPart:
@@ -171,63 +126,8 @@ class ClusterShare:
                 self.part = self.part.model_copy(update={"has_no_node": True})
         return self.part
 
-    def want(self, trials: int) -> None:
-        """Set the number of trials that could run, so that other sweeps get the rest."""
-        if trials != self._wanted:
-            self._wanted, self._looked = trials, -math.inf
-
     def _look(self) -> ClusterPart:
         self._looked = self.clock()
         whole = self.count(self.cpus, self.gpus)
-        wanted = min(whole, self._wanted, self.most or whole)
-        part = ClusterPart(
-            places=min(whole, self.most or whole), whole=whole, cpus=self.cpus, gpus=self.gpus, most=self.most
-        )
-        if self.board is None:
-            return part
-        self.board.announce(self.sweep, math.ceil(WHOLE * max(wanted, 1) / whole))
-        others = self.board.others()
-        wants = {name: math.ceil(whole * part / WHOLE) for name, part in others.items()}
-        shares = fair_shares(whole, {**wants, self.board.own: max(1, wanted)}, int(self._looked / TURN_SECONDS))
-        names = tuple(sorted(name.split("|")[1] for name in others))
-        places = min(shares[self.board.own], self.most or whole)
-        return part.model_copy(update={"places": places, "others": names})
-
-
-class Board:
-    """The announcements of the sweeps on the joined cluster.
-
-    Attributes:
-        own: this sweep's latest announcement. Its name is unique: sweeps of two storages may have one name, and Ray
-            removes a group some time after the call.
-    """
-
-    def __init__(self) -> None:
-        self.own = ""
-        self._token, self._bytes, self._count = uuid4().hex[:12], 0, 0
-        self._group: Any = None
-
-    def announce(self, sweep: str, part: int) -> None:
-        """Announce that a sweep runs here, and the part of the cluster that it could use, in thousandths."""
-        if part == self._bytes:
-            return
-        from ray.util.placement_group import placement_group, remove_placement_group
-
-        self._count += 1
-        own, before = f"{MARK}|{sweep}|{self._token}|{self._count}", self._group
-        self._group = placement_group([{"memory": part}], name=own)
-        self.own, self._bytes = own, part
-        if before is not None:
-            remove_placement_group(before)
-
-    def others(self) -> dict[str, int]:
-        """The latest announcement of each other sweep."""
-        from ray.util import placement_group_table
-
-        latest: dict[str, tuple[int, str, int]] = {}
-        for group in placement_group_table().values():
-            mark, *words = str(group["name"]).split("|")
-            if mark == MARK and len(words) == 3 and words[1] != self._token and group["state"] != "REMOVED":
-                part = int(sum(bundle.get("memory", 0) for bundle in group["bundles"].values()))
-                latest[words[1]] = max(latest.get(words[1], (0, "", 0)), (int(words[2]), str(group["name"]), part))
-        return {name: part for _, name, part in latest.values()}
+        places = min(whole, self.most or whole)
+        return ClusterPart(places=places, whole=whole, cpus=self.cpus, gpus=self.gpus, most=self.most)

@@ -249,7 +249,7 @@ class Resources:
         description="GPUs for each trial: 0 uses the CPU, 0.25 shares a GPU, auto measures a share if Ray has GPUs.",
     )
     max_workers: Annotated[int | None, AfterValidator(_workers)] = Field(
-        default=None, description="The most trials at once; by default, a fair share of the cluster."
+        default=None, description="The most trials at once; by default, all that the cluster has room for."
     )
     time_budget: Seconds | None = Field(
         default=None, description="The longest time for the search: 90s, 30m, 2h. Finals follow."

@@ -8,7 +8,6 @@ from mlflow.entities import Metric, Run, RunTag
 
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.tracking import saved_views
 from meltpoint.sweeps.tracking.run_contents import (
     COLOUR,
     NOTE,
@@ -26,11 +25,12 @@ from meltpoint.sweeps.tracking.views import (
     ORDER,
     CellEnding,
     cell_labels,
-    cell_view,
-    cells_view,
+    cells_page,
     colour,
-    finals_view,
+    finals_page,
     former_label,
+    run_page,
+    trials_page,
 )
 from meltpoint.tasks.core.metrics import gain
 
@@ -40,22 +40,21 @@ class CellRuns:
 
     Attributes:
         experiment: the experiment's id.
-        version: the version of the server's MLflow, for links between runs and views.
         cells: the cells by key.
         labels: cell name → label.
         parents: cell → run id.
         addresses: run id → artifact URI.
-        best: cell → (dev, run id) of its best trial so far.
+        best: cell → dev of its best trial so far.
     """
 
     def __init__(self, sweep: str, writer: RunWriter, files: RunFiles) -> None:
         self.sweep, self.writer, self.client, self.files = sweep, writer, writer.client, files
-        self.experiment, self.version = "", ""
+        self.experiment = ""
         self.cells: dict[CellKey, OpenCell] = {}
         self.labels: dict[str, str] = {}
         self.parents: dict[CellKey, str] = {}
         self.addresses: dict[str, str] = {}
-        self.best: dict[CellKey, tuple[float, str]] = {}
+        self.best: dict[CellKey, float] = {}
 
     def open(
         self, experiment: str, cells: Sequence[OpenCell], found: Mapping[tuple[str, ...], Run], now: int,
@@ -72,11 +71,6 @@ class CellRuns:
         self.experiment = experiment
         self.cells = {cell.key: cell for cell in cells}
         self.labels = cell_labels(cells)
-        by_name = {cell.name: cell.key for cell in cells}
-        for run in found.values():
-            key, dev = by_name.get(run.data.tags.get("meltpoint.cell", "")), run.data.metrics.get("best_dev")
-            if run.data.tags.get(IS_BEST) == "true" and key is not None and dev is not None:
-                self.best[key] = (dev, run.info.run_id)
         for cell in cells:
             self._open(cell, found.get(cell.key), now, is_over)
 
@@ -88,29 +82,24 @@ class CellRuns:
         elif not is_over:
             self.client.update_run(run.info.run_id, status="RUNNING")
         run_id: str = run.info.run_id
+        if (dev := run.data.metrics.get("best_dev")) is not None:
+            self.best[cell.key] = dev
         self.parents[cell.key], self.addresses[run_id] = run_id, run.info.artifact_uri
         self.writer.begun[run_id] = run.info.start_time
         if not run.data.params:
             self.files.write(run_id, self.addresses[run_id], "space.yaml", cell.space.dump())
             self.writer.log(run_id, [], cell_params(cell), [])  # last: it marks a complete run
 
-    def note_best(self, record: TrialRecord, run_id: str) -> None:
-        """Mark a trial, and log its score to its cell's run, if it is the best of the search so far.
-
-        `close` later writes the sweep's choice, which is the shorter trial among equal scores.
-        """
-        known = self.best.get(record.cell)
+    def note_best(self, record: TrialRecord) -> None:
+        """Log a trial's score to its cell's run, if it is the best of the search so far."""
         if record.role != "search" or record.status != "finished" or record.dev is None:
             return
-        if record.cell not in self.parents:
-            return
-        if known is not None and gain(record.metric, record.dev) <= gain(record.metric, known[0]):
-            return
-        self.client.set_tag(run_id, IS_BEST, "true")
-        self.writer.log(self.parents[record.cell], [Metric("best_dev", record.dev, ended_at(record), 0)], [], [])
-        if known is not None and known[1] != run_id and IS_BEST in self.client.get_run(known[1]).data.tags:
-            self.client.delete_tag(known[1], IS_BEST)
-        self.best[record.cell] = (record.dev, run_id)
+        known = self.best.get(record.cell)
+        if record.cell in self.parents and (
+            known is None or gain(record.metric, record.dev) > gain(record.metric, known)
+        ):
+            self.writer.log(self.parents[record.cell], [Metric("best_dev", record.dev, ended_at(record), 0)], [], [])
+            self.best[record.cell] = record.dev
 
     # The end.
 
@@ -171,18 +160,14 @@ class CellRuns:
         """The description: scores, links, the rest. MLflow would fold away links that start on a third line."""
         if not ending.note:
             return {}
-        best, cell, every = runs.get(ending.best), self.cells[key], list(self.cells.values())
-
-        def of(view: saved_views.View, table: bool | None = None) -> str:
-            return saved_views.fragment(self.experiment, view, self.version, table)
-
+        best, cell = runs.get(ending.best), self.cells[key].name
         links = {
-            "Learning curves": of(cell_view(cell)),
-            "all trials": of(cell_view(cell), table=True),
-            **({"best trial": saved_views.run_fragment(self.experiment, best)} if best else {}),
-            "files": saved_views.run_fragment(self.experiment, run_id, "artifacts"),
-            "finals": of(finals_view()),
-            "all cells": of(cells_view(every)),
+            "Learning curves": trials_page(self.experiment, cell, charts=True),
+            "all trials": trials_page(self.experiment, cell),
+            **({"best trial": run_page(self.experiment, best)} if best else {}),
+            "files": run_page(self.experiment, run_id, "artifacts"),
+            "finals": finals_page(self.experiment),
+            "all cells": cells_page(self.experiment),
         }
         scores, _, rest = ending.note.partition("\n\n")
         return {NOTE: f"{scores}  \n{' · '.join(f'[{name}]({page})' for name, page in links.items())}\n\n{rest}"}

@@ -1,4 +1,4 @@
-"""MLflow's dashboard for a storage's store: an MLflow server as a child process, until Ctrl-C or its parent's end.
+"""MLflow's dashboard for a storage's store: an MLflow server as a child process, until Ctrl-C.
 
 It listens on this machine alone."""
 
@@ -10,11 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from urllib.parse import urlsplit
 
 from meltpoint.sweeps.machine.services import tracking_store
@@ -25,9 +24,6 @@ from meltpoint.sweeps.storage.files import StoragePath, artifacts_folder
 HOST = "127.0.0.1"
 """The address to listen on: every user of this machine reaches it, and no other machine."""
 
-START_SECONDS = 120.0
-"""The longest wait for the server's first response, which took 10 to 30 s on two cores."""
-
 STOP_SECONDS = 10.0
 """The longest wait between SIGTERM and SIGKILL."""
 
@@ -37,17 +33,6 @@ NEWEST = 5
 """The number of sweeps to list if the user names none."""
 
 STANDARD_ERROR = 2
-
-ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""The signals that end the dashboard like Ctrl-C; a terminal sends SIGHUP when it closes."""
-
-GUARD = """exec 3<&0 </dev/null
-{ read -r _ <&3; trap '' TERM; kill -TERM 0; sleep 10; kill -KILL 0; } &
-exec 3<&-
-exec "$@"
-"""
-"""A shell script that runs the command in its arguments, with a guard that ends the process group once standard input
-is closed: the kernel closes it when the parent process ends, even by SIGKILL."""
 
 
 def serve(storage: StoragePath, tracking_uri: str | None, port: int, name: str | None = None) -> int:
@@ -77,8 +62,10 @@ def serve(storage: StoragePath, tracking_uri: str | None, port: int, name: str |
     check_store(uri)
     check_port(port)
     lines = where(uri, f"http://{HOST}:{port}", name, end="  (press Ctrl-C to stop)")
-    with _terminable():
-        return _run(command(storage, port), environment(uri), port, lines)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a terminal sends SIGHUP when it closes
+        if signal.getsignal(number) != signal.SIG_IGN:  # with `nohup`, SIGHUP is ignored
+            signal.signal(number, signal.default_int_handler)
+    return _run(command(storage, port), environment(uri), port, lines)
 
 
 def where(uri: str, server: str, name: str | None, end: str = "") -> list[str]:
@@ -158,13 +145,13 @@ def _run(arguments: list[str], variables: dict[str, str], port: int, lines: Sequ
     Args:
         lines: the lines to print once it answers.
     """
-    guarded = ["/bin/sh", "-c", GUARD, "sh", *arguments]
-    child = subprocess.Popen(
-        guarded, env=variables, stdin=subprocess.PIPE, stdout=STANDARD_ERROR, start_new_session=True
-    )
+    child = subprocess.Popen(arguments, env=variables, stdout=STANDARD_ERROR, start_new_session=True)
     try:
-        if not _wait_for_answer(child, port):
-            return 1
+        while not is_healthy(port):
+            with suppress(subprocess.TimeoutExpired):
+                code = child.wait(timeout=POLL_SECONDS)
+                tell(f"The dashboard did not start (status {code}); its output is above.", err=True)
+                return 1
         for line in lines:
             tell(line, err=True)
         tell(f"The dashboard ended unexpectedly with status {child.wait()}; its output is above.", err=True)
@@ -175,30 +162,14 @@ def _run(arguments: list[str], variables: dict[str, str], port: int, lines: Sequ
     return 1
 
 
-def _wait_for_answer(child: subprocess.Popen[bytes], port: int) -> bool:
-    """Wait until the server is healthy; returns False if it ends first or takes too long."""
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        with suppress(subprocess.TimeoutExpired):
-            code = child.wait(timeout=POLL_SECONDS)
-            tell(f"The dashboard did not start (status {code}); its output is above.", err=True)
-            return False
-        if is_healthy(port):
-            return True
-    tell(f"The dashboard did not answer within {START_SECONDS:.0f} s.", err=True)
-    return False
-
-
 def is_healthy(port: int) -> bool:
     """True if an MLflow server answers there; the request bypasses any proxy."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=2)
     try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == http.client.OK
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://{HOST}:{port}/health", timeout=2):
+            return True
     except (OSError, http.client.HTTPException):
         return False
-    finally:
-        connection.close()
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -208,19 +179,3 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             os.killpg(child.pid, number)
         with suppress(subprocess.TimeoutExpired):
             child.wait(timeout=STOP_SECONDS)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Turn signals in `ENDING` into an exception while the server runs, to end it; with `nohup`, SIGHUP is ignored."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    heeded = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, end) for number in heeded}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -15,7 +15,6 @@ from mlflow.exceptions import MlflowException
 
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.ledger.records import Trial, TrialRecord
-from meltpoint.sweeps.machine.services import server_version
 from meltpoint.sweeps.search.cell_progress import trial_label
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.storage.files import StoragePath
@@ -37,9 +36,7 @@ from meltpoint.sweeps.tracking.run_contents import (
     trial_params,
     trial_tags,
 )
-from meltpoint.sweeps.tracking.saved_views import tags_of
 from meltpoint.sweeps.tracking.store import SPECIFICATION, configure_client, is_about_the_store, open_client
-from meltpoint.sweeps.tracking.views import every_view
 
 
 class Runs:
@@ -87,21 +84,7 @@ class Runs:
             is_over: whether all training is done.
         """
         self.experiment = self._find_experiment() or self._create_experiment(specification)
-        self.cells.version = self.cells.version or server_version(self.uri)
         self.cells.open(self.experiment, list(cells), self._take_stock(), milliseconds(opened_at), is_over)
-
-    def write_views(self) -> None:
-        """Write the dashboard's missing views. If MLflow refuses them, links have filter and order instead."""
-        experiment = self.client.get_experiment(self.experiment)
-        tags = tags_of(every_view(list(self.cells.cells.values())), experiment.creation_time or 0, self.cells.version)
-        try:
-            for name, value in tags.items():
-                if experiment.tags.get(name) != value:
-                    self.client.set_experiment_tag(self.experiment, name, value)
-        except MlflowException as error:
-            if is_about_the_store(error):
-                raise
-            self.cells.version = ""
 
     def answers(self) -> bool:
         """True if MLflow answers, even with the error that the experiment is gone."""
@@ -251,7 +234,7 @@ class Runs:
         logged |= {epoch.step for epoch in epochs}
         if record is not None:
             self.writer.end(run_id, FINISHED[record.status], ended_at(record))
-            self.cells.note_best(record, run_id)
+            self.cells.note_best(record)
             del self.logged[trial]
 
     def abandon(self, trial: str, at: float) -> None:

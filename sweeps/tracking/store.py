@@ -1,4 +1,4 @@
-"""MLflow's store of a sweep: opening it, and the URLs of sweeps and views in its dashboard.
+"""MLflow's store of a sweep: opening it, and the URLs of sweeps in its dashboard.
 
 Imported late, because MLflow takes seconds to import.
 """
@@ -15,10 +15,9 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.files import acquire, give_usual_mode
-from meltpoint.sweeps.machine.services import DATABASE_PORTS, connection_fault, server_version
+from meltpoint.sweeps.machine.services import DATABASE_PORTS, connection_fault
 from meltpoint.sweeps.specification.tracking_uri import is_database, redacted, sqlite_file, without_sign_in
-from meltpoint.sweeps.tracking.saved_views import TAG, fragment
-from meltpoint.sweeps.tracking.views import cells_view
+from meltpoint.sweeps.tracking.views import cells_page
 
 SPECIFICATION = "mlflow.meltpoint.specification"
 """The tag that identifies an experiment as a sweep; the dashboard hides tags that begin with `mlflow.`."""
@@ -108,8 +107,4 @@ def sweep_fragments(uri: str, name: str | None = None) -> dict[str, str]:
     if name is not None and name not in sweeps:
         known = ", ".join(list(sweeps)[:10]) or "none yet"
         raise ValueError(f"MLflow at {without_sign_in(uri)} has no sweep '{name}'. Sweeps: {known}.")
-    view, version = cells_view([]), server_version(uri)
-    return {  # with filter and order, if that view was not written
-        sweep: fragment(one.experiment_id, view, version if f"{TAG}{view.id}" in one.tags else "")
-        for sweep, one in sweeps.items()
-    }
+    return {sweep: cells_page(one.experiment_id) for sweep, one in sweeps.items()}

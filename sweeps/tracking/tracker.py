@@ -22,9 +22,8 @@ from meltpoint.sweeps.machine.services import tracking_store
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import redacted, without_sign_in
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.sweeps.tracking.saved_views import fragment
 from meltpoint.sweeps.tracking.unwritten import Job, Unwritten
-from meltpoint.sweeps.tracking.views import CellEnding, cells_view
+from meltpoint.sweeps.tracking.views import CellEnding, cells_page
 from meltpoint.tasks.core.wording import some
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class Tracker:
         self._thread = threading.Thread(target=self._write_all, name="mlflow-writer", daemon=True)
         self._thread.start()
         # Starts early: MLflow takes seconds to import, and to create its first tables.
-        self._do(lambda runs: runs.write_views())
+        self._do(lambda runs: None)
 
     def begin(self, trial: Trial, code: str, started_at: float) -> None:
         """Record that a trial starts: create its run, or reopen its run from before an interruption.
@@ -179,8 +178,7 @@ class Tracker:
         runs = self.runs
         if runs is None or not runs.experiment or urlsplit(self.uri).scheme not in ("http", "https"):
             return ""
-        cells = fragment(runs.experiment, cells_view([]), runs.cells.version)
-        return f"{without_sign_in(self.uri).rstrip('/')}/{cells}"
+        return f"{without_sign_in(self.uri).rstrip('/')}/{cells_page(runs.experiment)}"
 
     def flush(self) -> None:
         """Wait until everything so far is written, or MLflow has not answered for `END_SECONDS`."""

@@ -1,19 +1,18 @@
-"""A sweep in MLflow's dashboard: names and colours of its runs, its views, and the result of a cell for its run."""
+"""A sweep in MLflow's dashboard: names and colours of its runs, its pages, and the result of a cell for its run."""
 
 from __future__ import annotations
 
 import colorsys
-import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlencode
 
 from meltpoint.adapters import modes
 from meltpoint.search_spaces.ranges import Fixed, Range
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.sweeps.tracking.saved_views import Chart, Column, View
 
 OTHER_HUE = 0.36
 GOLDEN = 0.618034
@@ -77,49 +76,8 @@ def _is_one_value(range_: Range) -> bool:
 CELL, ROLE, FINAL_OF, IS_BEST, PLACE, ORDER = (
     "meltpoint.cell", "meltpoint.role", "meltpoint.final_of", "meltpoint.is_best", "place", "meltpoint.order",
 )  # fmt: skip
-"""The tags by which views filter, group and sort: the cell's name, a run's role, the row for a final's seeds, whether a
+"""The tags by which pages filter, group and sort: the cell's name, a run's role, the row for a final's seeds, whether a
 trial is the best of its cell, a cell's rank within its task, and the order of cells by task and rank."""
-
-CURVES = "Learning curves"
-MOST_CURVES = 40
-"""The number of tasks with an open chart, because a view has to fit into a tag. Charts of other tasks are folded."""
-BEST = Column("metrics", "best_dev", 90)
-TEXT = 130
-"""The width of a text column in pixels."""
-
-
-def sweep_views(cells: Sequence[OpenCell]) -> list[View]:
-    """The named views of a sweep, in reading order; the first one is opened."""
-    return [cells_view(cells), curves_view(cells), finals_view()]
-
-
-def cells_view(cells: Sequence[OpenCell]) -> View:
-    """One row per cell, grouped by task, best on test first."""
-    several = [word for word in ("encoder", "variant") if len({getattr(cell, word) for cell in cells}) > 1]
-    columns = (
-        Column("tags", PLACE, 80), Column("params", "task", TEXT), Column("tags", "test", TEXT),
-        Column("tags", "dev", TEXT), Column("tags", "default test", TEXT), BEST,
-        *(Column("params", word, TEXT) for word in several),
-        Column("params", "mode", TEXT), Column("params", "head", 80), Column("metrics", "seeds", 60),
-        Column("metrics", "gpu_hours", 90), Column("metrics", "train_hours", 90),
-    )  # fmt: skip
-    return View("cells", "Cells", f"tags.`{ROLE}` = 'cell'", Column("tags", ORDER), ascending=True, columns=columns)
-
-
-def curves_view(cells: Sequence[OpenCell]) -> View:
-    """The learning curves of each cell's best trial."""
-    columns = (Column("params", "task"), Column("params", "mode", TEXT), BEST, Column("metrics", "best_epoch", 90))
-    return View(
-        "curves", f"{CURVES} (best trial of each cell)", f"tags.`{IS_BEST}` = 'true'", Column("tags", CELL),
-        ascending=True, columns=columns, charts=_curves(cells),
-    )  # fmt: skip
-
-
-def _curves(cells: Iterable[OpenCell]) -> tuple[Chart, ...]:
-    """One chart of dev scores per task, and one of the training loss."""
-    tasks = list({cell.task_name: cell.task.metric for cell in cells}.items())[:MOST_CURVES]
-    dev = [Chart(CURVES, curve(task), f"{task}: dev {metric} over steps") for task, metric in tasks]
-    return (*dev, Chart(CURVES, "train/loss", "training loss over steps"))
 
 
 def curve(task: str) -> str:
@@ -127,32 +85,41 @@ def curve(task: str) -> str:
     return "curve/" + re.sub(r"[^\w.:/ -]", " ", task)  # MLflow refuses the `+` of `mnli:fiction+slate`
 
 
-def finals_view() -> View:
-    """The finals: the seeds of a setting in one row with their means, which expands to the runs."""
-    columns = (
-        Column("metrics", "test_score", 120), BEST, Column("metrics", "seconds", 90),
-        Column("metrics", "peak_memory_gb", TEXT), Column("params", "seed", 60), Column("params", "metric", 90),
-    )  # fmt: skip
-    return View(
-        "finals", "Finals (seeds of a setting in one row)", f"tags.`{FINAL_OF}` LIKE '%'", Column("tags", FINAL_OF),
-        ascending=True, columns=columns, group_by=FINAL_OF, name_width=300,
-    )  # fmt: skip
+# Pages of MLflow's dashboard, after the server's address.
 
 
-def cell_view(cell: OpenCell) -> View:
-    """The search trials of one cell: a table of searched parameters, and learning curves."""
-    word = hashlib.sha256(cell.name.encode()).hexdigest()[:12]
-    where = f"tags.`{CELL}` = '{cell.name}' and tags.`{ROLE}` = 'search'"
-    columns = (
-        Column("tags", IS_BEST, 90), BEST, *(Column("params", name, TEXT) for name in searched(cell.space)),
-        Column("metrics", "best_epoch", 90), Column("metrics", "seconds"),
-    )  # fmt: skip
-    return View(f"cell-{word}", "", where, BEST, columns=columns, charts=_curves([cell]))
+def cells_page(experiment: str) -> str:
+    """The URL of one row per cell, grouped by task, best on test first."""
+    return _runs_page(experiment, f"tags.`{ROLE}` = 'cell'", f"tags.`{ORDER}`")
 
 
-def every_view(cells: Sequence[OpenCell]) -> list[View]:
-    """The named views, and one view per cell."""
-    return [*sweep_views(cells), *(cell_view(cell) for cell in cells)]
+def finals_page(experiment: str) -> str:
+    """The URL of all finals, the seeds of a setting below each other."""
+    return _runs_page(experiment, f"tags.`{FINAL_OF}` LIKE '%'", f"tags.`{FINAL_OF}`")
+
+
+def trials_page(experiment: str, cell: str, charts: bool = False) -> str:
+    """The URL of a cell's search trials, best first.
+
+    Args:
+        cell: the cell's name.
+        charts: whether it opens with the curves instead of the table.
+    """
+    condition = f"tags.`{CELL}` = '{cell}' and tags.`{ROLE}` = 'search'"
+    return _runs_page(experiment, condition, "metrics.`best_dev`", ascending=False, charts=charts)
+
+
+def _runs_page(experiment: str, condition: str, order: str, ascending: bool = True, charts: bool = False) -> str:
+    words = {
+        "workflowType": "machine_learning", "compareRunsMode": "CHART" if charts else "TABLE",
+        "searchFilter": condition, "orderByKey": order, "orderByAsc": str(ascending).lower(),
+    }  # fmt: skip
+    return f"#/experiments/{experiment}/runs?{urlencode(words)}"
+
+
+def run_page(experiment: str, run: str, tab: str = "") -> str:
+    """The URL of a run's page, or of one of its tabs (`artifacts`, `model-metrics`)."""
+    return f"#/experiments/{experiment}/runs/{run}{f'/{tab}' if tab else ''}?workflowType=machine_learning"
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class World:
         )  # fmt: skip
         self.starts += 1
         (self.sweep / "trials").mkdir(parents=True, exist_ok=True)
-        patient = ray_nodes.environment(MELTPOINT_PREFLIGHT_SECONDS="60", MLFLOW_HTTP_REQUEST_TIMEOUT="5")
+        patient = ray_nodes.environment(MLFLOW_HTTP_REQUEST_TIMEOUT="5")
         with (self.folder / "said").open("a") as said:
             self.process = subprocess.Popen(
                 words, stdout=said, stderr=said, env={**patient, **self.driver.environment}, start_new_session=True

@@ -67,7 +67,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
         running = stack.enter_context(ray_nodes.cluster(RayNode(), **behind))
         head = stack.enter_context(short_connections(int(running.address.rpartition(":")[2]), LIFE_SECONDS))
         running.add(RayNode(head=f"127.0.0.1:{head.port}"))
-        environment = ray_nodes.environment(MELTPOINT_PREFLIGHT_SECONDS="120", **behind)
+        environment = ray_nodes.environment(**behind)
         yield Place(head, mlflow, store, server, environment)
 
 

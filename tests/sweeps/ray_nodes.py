@@ -109,7 +109,7 @@ def sweep_on(spec: SweepSpec, folder: Path, address: str, *more: str) -> Iterato
 
     words = command(spec, folder / "runs", "--address", address, *more)
     folder.mkdir(exist_ok=True)
-    patient = environment(MELTPOINT_PREFLIGHT_SECONDS="120")
+    patient = environment()
     with (folder / "said.txt").open("w") as said:
         process = subprocess.Popen(words, cwd=folder, env=patient, stdout=said, stderr=said, encoding="utf-8")
     try:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mlflow.exceptions import MlflowException
 
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.specification.code_version import code_version
@@ -84,35 +83,23 @@ def test_a_trials_dev_scores_are_its_tasks_learning_curve_too(runs, cell, propos
     assert [(point.step, point.value) for point in history] == [(4, 0.5), (8, 0.75)]
 
 
-def test_a_cell_shows_its_best_score_while_the_sweep_runs_and_one_trial_is_marked(runs, cell, proposal, make_record):
-    for trial, dev in zip([proposal, *others(proposal, "a", "b", "c")], (0.5, 0.75, 0.6, 0.75), strict=True):
+def test_a_cell_shows_its_best_score_while_the_sweep_runs(runs, storage, cells, cell, proposal, make_record):
+    stopped, final, *trials = others(proposal, "d", "e", "a", "b", "c")
+    train(runs, stopped, make_record(stopped, status="stopped", dev=(0.9,)))
+    train(runs, final.model_copy(update={"role": "final"}), make_record(final, role="final", dev=(0.9,)))
+    for trial, dev in zip([proposal, *trials], (0.5, 0.75, 0.6, 0.75), strict=True):
         train(runs, trial, make_record(trial, dev=(dev,)))
-    assert cell_run(runs, cell).data.metrics["best_dev"] == 0.75
-    assert marked(runs) == {"a" * 16}
-
-
-def test_of_errors_the_lowest_is_the_best_so_far(runs, proposal, make_record):
-    for trial, dev in zip([proposal, *others(proposal, "a", "b")], (0.5, 0.25, 0.75), strict=True):
-        runs.begin(trial, code_version(), BEGAN)
-        record = make_record(trial, dev=(dev,)).model_copy(update={"metric": "mae"})
-        runs.cells.note_best(record, runs.runs[trial.id])
-    assert marked(runs) == {"a" * 16}
-
-
-def test_a_later_driver_knows_the_best_trial_so_far(runs, storage, cells, proposal, make_record):
-    better, worse = others(proposal, "a", "b")
-    train(runs, better, make_record(better, dev=(0.75,)))
     later = Runs(runs.sweep, runs.uri, storage)
     later.open(cells, "{}", BEGAN)
-    train(later, worse, make_record(worse, dev=(0.5,)))
-    assert marked(later) == {better.id}
+    (worse,) = others(proposal, "f")
+    train(later, worse, make_record(worse, dev=(0.7,)))
+    assert cell_run(runs, cell).data.metrics["best_dev"] == 0.75
 
 
-def test_trials_that_failed_or_were_stopped_or_are_finals_are_never_the_best(runs, proposal, make_record):
-    stopped, final = others(proposal, "a", "b")
-    train(runs, stopped, make_record(stopped, status="stopped"))
-    train(runs, final.model_copy(update={"role": "final"}), make_record(final, role="final"))
-    assert marked(runs) == set()
+def test_of_errors_the_lowest_is_the_best_so_far(runs, cell, proposal, make_record):
+    for dev in (0.5, 0.25, 0.75):
+        runs.cells.note_best(make_record(proposal, dev=(dev,)).model_copy(update={"metric": "mae"}))
+    assert runs.cells.best[cell.key] == 0.25
 
 
 def test_at_the_end_a_cell_has_its_files_and_a_description_with_links(runs, storage, cell, proposal, make_record):
@@ -137,6 +124,7 @@ def test_the_end_of_a_sweep_marks_the_trial_that_it_chose(runs, cell, proposal, 
     first, chosen = others(proposal, "a", "b")
     for trial in (first, chosen):
         train(runs, trial, make_record(trial, dev=(0.75,)))
+    close(runs, cell, CellEnding(best=first.id))
     assert marked(runs) == {first.id}
     close(runs, cell, CellEnding(best=chosen.id))
     assert marked(runs) == {chosen.id}
@@ -186,12 +174,10 @@ def test_a_later_command_that_finds_nothing_new_writes_nothing(runs, storage, ce
     assert len(closed(later, BEGAN + 62, dev=0.9)) == len(before) + len(cells), "a new score is a row of each cell"
 
 
-def test_the_address_of_a_sweep_opens_its_view_of_cells_once_that_is_written(runs):
-    assert "searchFilter" in sweep_fragments(runs.uri)[runs.sweep]
-    runs.write_views()
+def test_the_address_of_a_sweep_opens_its_cells(runs):
     page = sweep_fragments(runs.uri, runs.sweep)[runs.sweep]
     assert page.startswith(f"#/experiments/{runs.experiment}/runs?")
-    assert "viewStateShareKey=cells" in page
+    assert "searchFilter=tags.%60meltpoint.role%60+%3D+%27cell%27" in page
     with pytest.raises(ValueError, match=r"has no sweep 'other'. Sweeps: .*test_the_address"):
         sweep_fragments(runs.uri, "other")
 
@@ -201,25 +187,3 @@ def test_an_experiment_shows_no_tag(runs):
     tags = runs.client.get_experiment(runs.experiment).tags
     assert tags
     assert all(tag.startswith("mlflow.") for tag in tags)
-
-
-def test_another_version_of_mlflow_gets_no_views_and_plain_links(runs, cell, proposal, make_record):
-    runs.cells.version = "3.18.0"
-    runs.write_views()
-    assert not [tag for tag in runs.client.get_experiment(runs.experiment).tags if "sharedViewState" in tag]
-    train(runs, proposal, make_record(proposal))
-    close(runs, cell, CellEnding("one", proposal.id))
-    note = cell_run(runs, cell).data.tags["mlflow.note.content"]
-    assert "viewStateShareKey" not in note
-    assert "searchFilter=tags" in note
-
-
-def test_a_store_that_refuses_the_views_loses_no_trial(runs, proposal, make_record, monkeypatch):
-    def refuse(*words: object) -> None:
-        raise MlflowException("tags are not allowed", error_code=1)  # BAD_REQUEST
-
-    monkeypatch.setattr(runs.client, "set_experiment_tag", refuse)
-    monkeypatch.setattr("meltpoint.sweeps.tracking.runs.is_about_the_store", lambda error: False)
-    runs.write_views()
-    assert runs.cells.version == ""
-    train(runs, proposal, make_record(proposal))

@@ -40,16 +40,8 @@ from meltpoint.tests.sweeps.test_room import Cluster
     ("part", "words"),
     [
         (
-            ClusterPart(places=4, whole=16, cpus=1, others=("a", "b"), most=8),
-            "4 of 16 CPUs (4 of 16 trials at a time), shared with a, b; at most 8 workers",
-        ),
-        (
-            ClusterPart(places=2, whole=4, cpus=2, others=("a", "b", "c")),
-            "4 of 8 CPUs (2 of 4 trials at a time), shared with a, b, c",
-        ),
-        (
-            ClusterPart(places=1, whole=6, cpus=2, gpus=1 / 3, others=("a",)),
-            "0.3333 of 2 GPUs (1 of 6 trials at a time), shared with a",
+            ClusterPart(places=1, whole=6, cpus=2, gpus=1 / 3),
+            "0.3333 of 2 GPUs (1 of 6 trials at a time)",
         ),
         (
             ClusterPart(places=4, whole=4, cpus=1, has_no_node=True),
@@ -72,7 +64,7 @@ def running(ledger: Ledger, planner: Planner, cluster: Cluster, most: int | None
     resources = Resources(storage=str(ledger.folder.parent), gpus=0.0, max_workers=most)
     driver = SweepDriver(planner, ledger, silent, silent, silent, resources)  # type: ignore[arg-type]
     with ledger.driving():
-        driver.share = cluster.share(planner.spec.name, most)
+        driver.share = cluster.share(most)
         driver.note_part()
         yield driver
 
@@ -96,12 +88,12 @@ def test_status_shows_the_part_of_a_sweep_that_runs_and_follows_it(begun):
     cluster = Cluster(places=8)
     with running(ledger, planner, cluster, most=6) as driver:
         assert "It may use 6 of 8 CPUs (6 of 8 trials at a time); at most 6 workers." in shown(ledger)
-        cluster.share("second")
+        cluster.places = 4
         cluster.seconds += LOOK_SECONDS
         driver._follow_cluster()
-        assert "It may use 4 of 8 CPUs (4 of 8 trials at a time), shared with second;" in shown(ledger)
+        assert "It may use 4 of 4 CPUs (4 of 4 trials at a time); at most 6 workers." in shown(ledger)
         document = summarise(Ledger(ledger.folder)).as_json()["cluster"]
-        part = {"places": 4, "whole": 8, "cpus": 1.0, "gpus": 0.0, "others": ["second"], "most": 6}
+        part = {"places": 4, "whole": 4, "cpus": 1.0, "gpus": 0.0, "most": 6}
         assert document == part | {"has_no_node": False}
     assert "It may use" not in shown(ledger)
     assert summarise(ledger).as_json()["cluster"] is None

@@ -19,8 +19,6 @@ from meltpoint.tests.sweeps.whole_sweeps import records
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 400
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="there is no /proc/self/cwd")
-
 
 @pytest.fixture(scope="module")
 def other_code(tmp_path_factory: pytest.TempPathFactory) -> Path:

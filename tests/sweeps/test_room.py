@@ -1,36 +1,24 @@
-"""room: trials fit single nodes, and sweeps on one cluster take equal parts of it."""
+"""room: trials fit single nodes, and places follow the cluster."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.driver_notes import ClusterPart
 from meltpoint.sweeps.on_ray.room import (
     LOOK_SECONDS,
-    MARK,
-    TURN_SECONDS,
     ClusterShare,
-    fair_shares,
     needs,
     slots,
     trials_on,
 )
-from meltpoint.tests.sweeps import ray_nodes
-from meltpoint.tests.sweeps.ray_nodes import RayNode, said_by
-from meltpoint.tests.sweeps.ray_nodes import sweep_on as sweep
-from meltpoint.tests.sweeps.whole_sweeps import records
 
 
 def node(cpus: float = 0.0, gpus: float = 0.0, alive: bool = True, group: str | None = None) -> dict[str, Any]:
@@ -73,62 +61,20 @@ def test_a_need_is_said_in_words() -> None:
     assert [needs(2, 0), needs(1, 0.25), needs(1, 1)] == ["2 CPUs", "1 CPU and 0.25 GPUs", "1 CPU and 1 GPU"]
 
 
-# --- several sweeps ---
-
-
-def part(places: int, whole: int, others: tuple[str, ...] = (), **more: Any) -> ClusterPart:
+def part(places: int, whole: int, **more: Any) -> ClusterPart:
     """A part of a cluster whose trials take a CPU each."""
-    return ClusterPart(places=places, whole=whole, cpus=1.0, others=others, **more)
-
-
-NAMES = st.text("abcdef", min_size=1, max_size=4)
-
-
-@pytest.mark.parametrize(
-    ("places", "wants", "shares"),
-    [
-        (4, {"a": 9, "b": 9}, {"a": 2, "b": 2}), (5, {"b": 9, "a": 9}, {"a": 3, "b": 2}),
-        (8, {"a": 1, "b": 9}, {"a": 1, "b": 7}), (8, {"a": 1, "b": 2, "c": 9}, {"a": 1, "b": 2, "c": 5}),
-        (8, {"a": 2, "b": 3}, {"a": 2, "b": 3}), (1, {"a": 9, "b": 9}, {"a": 1, "b": 0}), (3, {"a": 9}, {"a": 3}),
-        (0, {"a": 1}, {"a": 0}), (4, {"a": 0, "b": 9}, {"a": 0, "b": 4}),
-    ],
-)  # fmt: skip
-def test_places_are_shared_equally_and_what_one_sweep_does_not_want_goes_to_the_others(places, wants, shares) -> None:
-    assert fair_shares(places, wants) == shares
-
-
-@given(st.integers(0, 300), st.dictionaries(NAMES, st.integers(0, 300), min_size=1, max_size=9), st.integers(0, 99))
-def test_no_place_is_idle_while_a_sweep_wants_one_and_no_sweep_has_two_more_than_another_that_wants_more(
-    places, wants, turn
-) -> None:
-    shares = fair_shares(places, wants, turn)
-    assert sum(shares.values()) == min(places, sum(wants.values()))
-    for name, share in shares.items():
-        assert 0 <= share <= wants[name]
-        if share < wants[name]:
-            assert all(other - share <= 1 for other in shares.values())
-
-
-@given(st.integers(1, 9), st.integers(1, 9))
-def test_with_fewer_places_than_sweeps_each_sweep_has_one_in_some_turn(places, sweeps) -> None:
-    wants = {str(number): 5 for number in range(sweeps)}
-    turns = [fair_shares(places, wants, turn) for turn in range(sweeps)]
-    assert all(any(shares[name] for shares in turns) for name in wants)
+    return ClusterPart(places=places, whole=whole, cpus=1.0, **more)
 
 
 @dataclass
 class Cluster:
-    """A cluster's places, a clock, and the announcements of its sweeps."""
+    """A cluster's places, and a clock."""
 
     places: int
     seconds: float = 0.0
-    announced: dict[str, int] = field(default_factory=dict)
 
-    def share(self, sweep: str, most: int | None = None) -> ClusterShare:
-        return ClusterShare(
-            sweep, 1.0, 0.0, most, FakeBoard(self, f"{MARK}|{sweep}|0"),  # type: ignore[arg-type]
-            count=lambda cpus, gpus: self.count(), clock=lambda: self.seconds,
-        )  # fmt: skip
+    def share(self, most: int | None = None) -> ClusterShare:
+        return ClusterShare(1.0, 0.0, most, count=lambda cpus, gpus: self.count(), clock=lambda: self.seconds)
 
     def count(self) -> int:
         if not self.places:
@@ -136,49 +82,15 @@ class Cluster:
         return self.places
 
 
-@dataclass
-class FakeBoard:
-    cluster: Cluster
-    own: str
-
-    def announce(self, sweep: str, part: int) -> None:
-        self.cluster.announced[self.own] = part
-
-    def others(self) -> dict[str, int]:
-        return {name: part for name, part in self.cluster.announced.items() if name != self.own}
-
-
-def test_a_second_sweep_halves_the_first_ones_places_and_gives_them_back_when_it_needs_them_no_more() -> None:
-    cluster = Cluster(places=4)
-    first = cluster.share("first")
-    assert first.now() == part(4, 4)
-    assert not first.now().is_limited
-    second = cluster.share("second")
-    assert second.now() == part(2, 4, ("first",))
-    assert first.now() == part(4, 4), "looked at every few seconds"
-    cluster.seconds += LOOK_SECONDS
-    assert first.now() == part(2, 4, ("second",))
-    assert str(first.now()) == "2 of 4 CPUs (2 of 4 trials at a time), shared with second"
-    second.want(1)  # its last trial
-    second.now()
-    cluster.seconds += LOOK_SECONDS
-    assert first.now().places == 3
-    cluster.announced.pop(second.board.own)  # type: ignore[union-attr]
-    cluster.seconds += LOOK_SECONDS
-    assert first.now() == part(4, 4)
-
-
-def test_a_sweep_with_a_cap_leaves_the_rest_to_the_others() -> None:
-    cluster = Cluster(places=8)
-    capped, other = cluster.share("capped", most=2), cluster.share("other")
-    cluster.seconds += LOOK_SECONDS
-    assert capped.now() == part(2, 8, ("other",), most=2)
-    assert other.now().places == 6
+def test_a_sweep_with_a_cap_leaves_the_rest_to_others() -> None:
+    capped = Cluster(places=8).share(most=2)
+    assert capped.now() == part(2, 8, most=2)
+    assert str(capped.now()) == "2 of 8 CPUs (2 of 8 trials at a time); at most 2 workers"
 
 
 def test_places_follow_the_cluster_when_nodes_come_and_go() -> None:
     cluster = Cluster(places=1)
-    share = cluster.share("only")
+    share = cluster.share()
     cluster.places = 16
     cluster.seconds += LOOK_SECONDS
     assert share.now() == part(16, 16)
@@ -192,16 +104,6 @@ def test_places_follow_the_cluster_when_nodes_come_and_go() -> None:
     cluster.places = 2
     cluster.seconds += LOOK_SECONDS
     assert share.now() == part(2, 2)
-
-
-def test_two_sweeps_take_turns_on_a_single_place() -> None:
-    cluster = Cluster(places=1)
-    shares = [cluster.share("first"), cluster.share("second")]
-    had = []
-    for _ in range(2):
-        cluster.seconds += TURN_SECONDS
-        had.append([share.now().places for share in shares])
-    assert sorted(had) == [[0, 1], [1, 0]]
 
 
 def driver_with(share: ClusterPart, orders: int, taken: int) -> tuple[SweepDriver, list[str]]:
@@ -219,65 +121,30 @@ def driver_with(share: ClusterPart, orders: int, taken: int) -> tuple[SweepDrive
     ("share", "orders", "taken", "has_place"),
     [
         (part(4, 4), 4, 4, True), (part(4, 4), 5, 4, False), (part(2, 4), 1, 1, True), (part(2, 4), 2, 2, False),
-        (part(2, 4), 2, 0, False), (part(2, 2, ("other",)), 2, 2, False), (part(0, 1, ("other",)), 0, 0, False),
+        (part(2, 4), 2, 0, False),
     ],
 )  # fmt: skip
-def test_a_sweep_alone_lets_one_order_wait_and_one_that_shares_the_cluster_none(
-    share, orders, taken, has_place
-) -> None:
+def test_a_sweep_lets_one_order_wait_and_with_a_cap_none(share, orders, taken, has_place) -> None:
     driver, _ = driver_with(share, orders, taken)
     assert driver._has_place() is has_place
     assert driver.has_enough() is (share.is_limited and orders >= share.places)
 
 
-def test_the_driver_says_with_whom_it_shares_the_cluster_once() -> None:
+def test_the_driver_says_once_that_the_cluster_has_changed() -> None:
     driver, said = driver_with(part(4, 4), 0, 0)
-    shared = part(2, 4, ("other",))
 
     def now() -> ClusterPart:
-        driver.share.part = shared  # type: ignore[union-attr]
-        return shared
+        driver.share.part = part(2, 2)  # type: ignore[union-attr]
+        return driver.share.part  # type: ignore[union-attr]
 
     driver.share.now = now  # type: ignore[union-attr]
     driver._follow_cluster()
     driver._follow_cluster()
-    assert said == ["The sweep may use 2 of 4 CPUs (2 of 4 trials at a time), shared with other."]
+    assert said == ["The sweep may use 2 of 2 CPUs (2 of 2 trials at a time)."]
     assert driver.slots == 2
 
 
 PATIENCE_SECONDS = 900
-LONG = ("--set", "epochs=300")
-"""Trials of some seconds, so that the first sweep runs while the second one starts."""
-
-
-def wait_until(holds: Callable[[], bool], folder: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert process.poll() is None, said_by(folder)
-        assert time.monotonic() < deadline, said_by(folder)
-        time.sleep(0.05)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(2 * PATIENCE_SECONDS)
-def test_a_second_sweep_gets_its_part_of_the_cluster_and_the_first_goes_on(frozen_spec, tmp_path) -> None:
-    first = frozen_spec.model_copy(update={"name": "first", "modes": ("fine_tuning",), "trials": 20, "seeds": 1})
-    second = first.model_copy(update={"name": "second", "trials": 3})
-    early, late = tmp_path / "early", tmp_path / "late"
-    with ray_nodes.cluster(RayNode(cpus=2)) as running, sweep(first, early, running.address, *LONG) as one:
-        wait_until(lambda: len(records(early / "runs", "first")) >= 2, early, one)
-        with sweep(second, late, running.address, *LONG) as two:
-            wait_until(lambda: len(records(late / "runs", "second")) >= 1, late, two)
-            assert one.poll() is None, "the first has not ended when the second's first trial has"
-            before = len(records(early / "runs", "first"))
-            assert two.wait(PATIENCE_SECONDS) == 0, said_by(late)
-        wait_until(lambda: len(records(early / "runs", "first")) > before, early, one)
-        assert one.wait(PATIENCE_SECONDS) == 0, said_by(early)
-    assert "(1 of 2 trials at a time), shared with second" in said_by(early)
-    assert "(1 of 2 trials at a time), shared with first" in said_by(late)
-    every = [*records(early / "runs", "first"), *records(late / "runs", "second")]
-    assert {(record["status"], record["attempts"]) for record in every} == {("finished", 1)}
-
 
 GIVING_BACK = """
 import os, sys, time

@@ -93,7 +93,7 @@ def test_two_nodes_of_a_cluster_run_one_sweep_in_s3_and_each_builds_its_own_feat
         folder.mkdir()
     with ray_nodes.cluster(*(RayNode(folder=str(folder)) for folder in folders)) as running:
         words = [*in_store(spec, tmp_path, "--address", running.address), "--cache-dir", "/proc/self/cwd/cache"]
-        patient = ray_nodes.environment(MELTPOINT_PREFLIGHT_SECONDS="120")
+        patient = ray_nodes.environment()
         ran = subprocess.run(
             words, capture_output=True, encoding="utf-8", timeout=PATIENCE_SECONDS, check=False, env=patient,
             cwd=folders[0],

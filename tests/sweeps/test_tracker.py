@@ -212,9 +212,6 @@ class SlowRuns:
     def answers(self) -> bool:
         return True
 
-    def write_views(self) -> None:
-        """Nothing: the views are no trial's."""
-
     def close(self, *_: object) -> None:
         self.calls.append(("close",))
 
