@@ -23,6 +23,7 @@ from meltpoint.sweeps.tracking.views import (
     FINAL_OF,
     IS_BEST,
     ORDER,
+    PLACE,
     CellEnding,
     cell_labels,
     cells_page,
@@ -130,6 +131,10 @@ class CellRuns:
         ]
         if metrics or new_tags:
             self.writer.log(run_id, metrics, [], new_tags)
+        label = self.labels[self.cells[key].name]
+        ranked = f"{tags[PLACE]} · {label}" if PLACE in tags else label  # in the first column of MLflow's table
+        if kept.info.run_name != ranked:
+            self.client.update_run(run_id, name=ranked)
         address = self.addresses[run_id]
         for name, text in texts.items():
             self.files.write(run_id, address, name, text)
