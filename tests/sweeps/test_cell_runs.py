@@ -150,6 +150,12 @@ def test_a_sweep_that_grew_has_its_new_winner_in_the_cells_one_run_with_all_tria
     assert runs.client.get_run(runs.runs[former.id]).data.tags["meltpoint.final_of"].endswith("former best setting")
 
 
+def test_a_cells_run_is_named_by_its_rank_first(runs, cell):
+    for rank in ("2/3", "1/3 ★"):
+        runs.cells.close(cell.key, {"best_dev": 0.5}, True, {}, {"place": rank}, BEGAN, CellEnding(), runs.runs)
+        assert cell_run(runs, cell).info.run_name == f"{rank} · 🔥 {cell.task_name}"
+
+
 def rows(storage: Path) -> list[str]:
     """All that a store holds."""
     with closing(sqlite3.connect(storage / "mlflow.db")) as store:
@@ -159,7 +165,7 @@ def rows(storage: Path) -> list[str]:
 @pytest.mark.parametrize("done", [True, False])
 def test_a_later_command_that_finds_nothing_new_writes_nothing(runs, storage, cells, proposal, make_record, done):
     train(runs, proposal, make_record(proposal))
-    told, texts = {"meltpoint.warnings": "few seeds"}, {"report.md": "# A sweep"}
+    told, texts = {"meltpoint.warnings": "few seeds", "place": "1/3"}, {"report.md": "# A sweep"}
 
     def closed(runs: Runs, at: float, dev: float = 0.1 + 0.2) -> list[str]:
         for cell in cells:
