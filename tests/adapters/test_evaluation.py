@@ -88,7 +88,7 @@ def test_probabilities_are_there_for_classification_and_agree_with_the_predictio
         assert [[int(share >= 0.5) for share in row] for row in found.probabilities] == found.predictions
         return
     assert [sum(row) for row in found.probabilities] == pytest.approx([1.0] * 8)
-    if kinds.get(kind).has_distribution:
+    if kinds.get(kind).target == "label":
         assert [row.index(max(row)) for row in found.probabilities] == found.predictions
     else:  # the median of grades
         assert [sum(sum(row[:k]) < 0.5 for k in (1, 2)) for row in found.probabilities] == found.predictions
