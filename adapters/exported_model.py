@@ -122,7 +122,7 @@ class ExportedModel:
         Raises:
             ValueError: as `predict`; also another number of labels, or a model that does not give each text one label.
         """
-        if not (self.task.of_kind.target == "label" or self.task.of_kind.target == "grade"):
+        if self.task.of_kind.target not in ("label", "grade"):
             raise ValueError(f"score needs a model that gives each text one label, not {self.task.of_kind.words}.")
         if len(texts) != len(labels):
             raise ValueError(f"score needs one label per text, not {len(labels)} labels for {len(texts)} texts.")
