@@ -254,7 +254,7 @@ def claims_table(tables: int, resamples: int) -> Rows:
 
 
 def level_table(tables: int, resamples: int) -> Rows:
-    """How often the cheapest mode is called level, if behind by the margin (false) and if as good."""
+    """The shares of tables that call the cheapest mode level, if behind by the margin (false) and if as good."""
     yield "seeds' variances", "tasks", "examples", "seeds", "tables", "behind by the margin: false", "as good"
     for (words, regime), tasks, examples, seeds in product(REGIMES.items(), (1, 12), (500, 2000), SEEDS[1:]):
         base = replace(Design(examples, seeds, tasks), **regime)
@@ -264,7 +264,7 @@ def level_table(tables: int, resamples: int) -> Rows:
 
 
 def power_table(tables: int, resamples: int) -> Rows:
-    """How often the better mode is claimed over both others."""
+    """The share of tables that claim the better mode over both others."""
     yield "lead", "examples", "seeds' variances", "tasks", "seeds", "tables", "claimed over both others"
     sizes = ((0.15, 500), (0.05, 2000), (0.02, 2000))
     for (lead, examples), (words, regime), tasks, seeds in product(sizes, REGIMES.items(), (1, 4), SEEDS[1:]):
