@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from meltpoint.adapters.training.epochs import LARGEST_SHARE
+from meltpoint.adapters.training.epochs import largest_share
 from meltpoint.sweeps.specification.tracking_uri import check_scheme, check_sign_in
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.wording import shown
@@ -285,10 +285,14 @@ class Resources:
     """The `time.monotonic()` at which the time budget started; the budget then covers finals and test too. None: it
     covers only the search, from its first trial. Not an option: `tune` sets it."""
 
+    def __post_init__(self) -> None:
+        """Check the share in the environment before anything starts."""
+        largest_share()
+
     @property
     def saving_share(self) -> float:
         """The share of training time that saving epochs may take (`SavingRule`); 0 saves none."""
-        return 0.0 if self.no_epoch_checkpoints else LARGEST_SHARE
+        return 0.0 if self.no_epoch_checkpoints else largest_share()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import Features, open_features
 from meltpoint.adapters.model import AdaptedModel
-from meltpoint.adapters.training.epochs import LARGEST_SHARE, EpochResult, SavingRule, best_epoch
+from meltpoint.adapters.training.epochs import LARGEST_SHARE, SHARE, EpochResult, SavingRule, best_epoch, largest_share
 from meltpoint.tasks.core.task import Task
 
 SCORES = st.lists(st.sampled_from([-0.5, 0.0, 0.25, 0.5, math.inf, -math.inf, math.nan]), max_size=8)
@@ -121,6 +121,21 @@ def test_however_long_an_epoch_is_saving_takes_no_more_than_its_share(seconds: f
             own.note_save(0.7)
     assert spent <= LARGEST_SHARE * trained + 0.7
     assert (spent > 0) == (200 * seconds > 0.7 / LARGEST_SHARE + 20)
+
+
+@pytest.mark.parametrize("said", ["much", "-0.1", "1.5", "nan"])
+def test_a_share_that_is_none_is_refused_with_the_remedy(monkeypatch, said: str):
+    monkeypatch.setenv(SHARE, said)
+    with pytest.raises(ValueError, match=r"MELTPOINT_SAVING_SHARE=.*: write a share from 0 to 1"):
+        largest_share()
+
+
+def test_the_share_is_a_setting_of_the_environment(monkeypatch):
+    assert largest_share() == LARGEST_SHARE
+    monkeypatch.setenv(SHARE, "1")
+    own, clock = rule(largest_share())
+    clock.now += 0.06
+    assert own.is_due(lambda: 1000)
 
 
 def test_a_share_of_nothing_saves_nothing():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.reports.matrix import matrix
@@ -193,7 +194,7 @@ def test_a_result_that_is_less_than_its_mode_says_is_noted_in_the_table_in_show_
     assert said == [f"seed 3: {note}" for note in found]
     spec = SweepSpec(name="n", encoders=("minilm",), modes=("stack_and_finetune",), tasks=("sst2",))
     shown = trial_lines(record, SweepSummary("n", "done", spec, "0", [summary]))
-    assert [line for line in shown if line.startswith("note: ")] == [f"note: {note}" for note in found]
+    assert (yaml.safe_load("\n".join(shown)).get("notes") or []) == found
     tags = {tag.key: tag.value for tag in ending(record)[1]}
     assert tags.get("mlflow.note.content") == ("; ".join(found) or record.error)
 
