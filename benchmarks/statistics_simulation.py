@@ -235,7 +235,7 @@ Rows = Iterator[Sequence[object]]
 
 def claims_table(tables: int, resamples: int) -> Rows:
     """False claims and coverage without any true difference of the recipes."""
-    yield (
+    heads = (
         "seeds' variances",
         "tasks",
         "examples",
@@ -245,6 +245,7 @@ def claims_table(tables: int, resamples: int) -> Rows:
         "a false claim",
         "intervals that cover",
     )
+    yield heads
     sizes = ((200, False), (500, False), (500, True), (2000, False))
     for (words, regime), tasks, (examples, grouped), seeds in product(REGIMES.items(), TASKS, sizes, SEEDS):
         count = max(1, tables // (1 if tasks == 1 else 2))

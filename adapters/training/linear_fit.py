@@ -97,7 +97,7 @@ def _solve(
         w, b = _ridge(x, (gold - (low + high) / 2) / ((high - low) / 2), c)
     elif target == "labels":  # one yes or no for each label
         w, b = _stacked([_binary(x, gold[:, label], c) for label in range(outputs)])
-    elif target == "grade":  # above class k, among examples of at least k: `objectives/grade.py`
+    elif target == "grade":  # above class k, among examples of at least k: `objectives.Grade`
         w, b = _stacked([_binary(x[gold >= k], gold[gold >= k] > k, c) for k in range(outputs)])
     else:
         w, b = _classes(x, gold, outputs, c, weights)

@@ -289,6 +289,9 @@ def roc_auc(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> 
     return float(np.mean(areas)) if areas else 0.5
 
 
+CALIBRATION, CALIBRATION_BINS = "calibration_error", 10
+
+
 def calibration_error(task: Task, gold: Sequence[Label], probabilities: Sequence[Any]) -> float:
     """The expected calibration error with ten bins of equal width (Guo et al. 2017, equation 3).
 
@@ -331,8 +334,6 @@ def _span_metric(score: str, summary: str) -> Metric:
         of_part=lambda kind: partial(of_spans, score=score, of_type=kind),
     )  # fmt: skip
 
-
-CALIBRATION, CALIBRATION_BINS = "calibration_error", 10
 
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric

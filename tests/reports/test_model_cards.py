@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,16 @@ def test_the_setting_is_there_exactly(make_cell: Any, make_sweep: Any) -> None:
     assert "Warning: the best setting trained 30 steps" in limits
     assert "- test was carved from dev." in text
     assert "| test | 79.0 | 79.0 |" in text
+
+
+def test_a_card_names_the_further_tests_that_were_scored(make_cell: Any, make_sweep: Any) -> None:
+    cell = make_cell(finals=[(0.8, 0.79)], beside={"far/accuracy": 0.61})
+    cell = replace(cell, header=cell.header.model_copy(update={"also_test": ("far/accuracy",)}))
+    text = cell_card(make_sweep(cell), cell, "model")
+    assert text is not None
+    assert "Other metrics of this model on test: far/accuracy 61.0." in text
+    assert "Texts of another kind were scored: far/accuracy" in text
+    assert "no such split was scored" not in text
 
 
 def test_a_probe_that_was_tuned_further_has_its_calibration_before_and_after(make_cell: Any, make_sweep: Any) -> None:
