@@ -14,23 +14,20 @@ except ImportError:
 import typer
 
 from meltpoint.adapters import process
-from meltpoint.reports.commands.browse import best, cache, compare, remove, show
-from meltpoint.reports.commands.jobs import logs, stop, submit
-from meltpoint.reports.commands.look_around import doctor, features, list_names, new_task, ui
-from meltpoint.reports.commands.results import analyse, ensemble, export, predict, report, status, train
-from meltpoint.reports.commands.search import demo, plan, sweep, tune
+from meltpoint.reports.commands import jobs, look_around, results, search
 from meltpoint.sweeps.command_line.errors import DONE, accept_any_character, forget_no_columns
 
 COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
-    "Search": {"tune": tune, "sweep": sweep, "plan": plan, "demo": demo},
-    "A sweep on a cluster": {"submit": submit, "logs": logs, "stop": stop},
+    "Search": {"tune": search.tune, "sweep": search.sweep, "plan": search.plan, "demo": search.demo},
+    "A sweep on a cluster": {"submit": jobs.submit, "logs": jobs.logs, "stop": jobs.stop},
     "Results": {
-        "status": status, "show": show, "best": best, "compare": compare, "report": report, "export": export,
-        "ensemble": ensemble, "analyse": analyse, "predict": predict, "train": train,
-        "rm": remove,
+        "status": results.status, "show": look_around.show, "best": look_around.best, "compare": look_around.compare,
+        "report": results.report, "export": results.export, "ensemble": results.ensemble, "analyse": results.analyse,
+        "predict": results.predict, "train": results.train, "rm": look_around.remove,
     },
     "Look around": {
-        "new-task": new_task, "features": features, "list": list_names, "doctor": doctor, "ui": ui,
+        "new-task": look_around.new_task, "features": look_around.features, "list": look_around.list_names,
+        "doctor": look_around.doctor, "ui": look_around.ui,
     },
 }  # fmt: skip
 """Panel of the help → command → its function. `cache`, a group of commands, follows in the last panel."""
@@ -49,7 +46,7 @@ for panel, commands in COMMANDS.items():
         paragraphs = (command.__doc__ or "").split("\n\n")  # each on one line, which the terminal wraps
         text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
         app.command(name, help=text, rich_help_panel=panel)(command)
-app.add_typer(cache, name="cache", rich_help_panel="Look around")
+app.add_typer(look_around.cache, name="cache", rich_help_panel="Look around")
 
 
 def _version(asked: bool) -> None:

@@ -1,8 +1,7 @@
 """Training on one GPU: examples a second, share of the measured bf16 ceiling and peak memory, as one JSON document.
 
 Each part is written when it is done, so a run that is cut off keeps what it measured. `--tiny` runs every part on a CPU
-with a tiny encoder: a test of the script, whose figures mean nothing.
-"""
+with a tiny encoder: a test of the script, whose figures mean nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ import importlib.metadata
 import json
 import multiprocessing
 import os
+import random
 import statistics
 import tempfile
 import time
@@ -32,7 +32,56 @@ from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData
-from meltpoint.benchmarks import made_up
+from meltpoint.tasks.core.task import Example, Task
+
+WORDS = 28_000
+SIZES: dict[str, dict[str, int]] = {
+    "bert_base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
+    "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+    "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
+}
+"""BERT-base (Devlin et al. 2018), all-MiniLM-L6-v2, and one for tests on a CPU."""
+
+TASK = Task("made_up", "sentence_classification", "accuracy", "", {}, labels=("no", "yes"))
+
+
+def encoder_folder(size: str, folder: Path) -> Path:
+    """Write a BERT of a size, in the hub's layout."""
+    import transformers
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(WORDS))]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    transformers.BertTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained(folder)
+    torch.manual_seed(0)
+    shape: dict[str, Any] = dict(SIZES[size])
+    config = transformers.BertConfig(vocab_size=30_522, **shape)
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    return folder
+
+
+def sentences(count: int, pieces: int | None, seed: int) -> list[Example]:
+    """Sentences of a length in subword tokens, or of SST-2's lengths (19 words in the mean, 52 at most) if None.
+
+    The label is whether the first word's number is even.
+    """
+    draw = random.Random(seed)
+    found = []
+    for number in range(count):
+        length = pieces - 2 if pieces is not None else min(52, max(2, round(draw.lognormvariate(2.8, 0.55))))
+        words = [draw.randrange(WORDS) for _ in range(length)]
+        found.append(Example(str(number), texts=(" ".join(f"w{word}" for word in words),), label=words[0] % 2))
+    return found
+
+
+def work_of_an_example(size: str, pieces: int) -> float:
+    """Floating-point operations of a training step's products for one sentence: 6 a weight and subword token, and
+    attention's 12 · layers · pieces² · dim (Kaplan et al. 2020, table 1)."""
+    shape = SIZES[size]
+    dim, layers, inner = shape["hidden_size"], shape["num_hidden_layers"], shape["intermediate_size"]
+    weights = layers * (4 * dim * dim + 2 * dim * inner)
+    return float(6 * weights * pieces + 12 * layers * pieces**2 * dim)
+
 
 COMMON: dict[str, Any] = {
     "learning_rate": 3e-5, "weight_decay": 0.01, "dropout": 0.1, "gradient_clip": 1.0, "max_pieces": 128, "patience": 0,
@@ -76,10 +125,10 @@ def trainer_of(trial: Trial, hardware: Hardware) -> Trainer:
     members = [Member(complete(setting | {"learning_rate": 3e-5 * (1 + n)}, trial.mode, trial.head), 0)
                for n in range(trial.members)]  # fmt: skip
     own = input_format_of(members[0].setting, heads.get(trial.head).joint_pairs)
-    splits = [made_up.sentences(trial.examples, trial.pieces, 0), made_up.sentences(256, trial.pieces, 1)]
+    splits = [sentences(trial.examples, trial.pieces, 0), sentences(256, trial.pieces, 1)]
     encoded = [encode_split("sentence_classification", split, encoder.tokenizer, 128, own) for split in splits]
-    data = EncodedData(made_up.TASK, encoded[0], encoded[1], splits[1], splits[0])
-    model = build(encoder, made_up.TASK, trial.mode, trial.head, members, hardware.device)
+    data = EncodedData(TASK, encoded[0], encoded[1], splits[1], splits[0])
+    model = build(encoder, TASK, trial.mode, trial.head, members, hardware.device)
     model.encoder.static = model.encoder.static and trial.graphs
     return Trainer(model, data, trial.mode, members, hardware)
 
@@ -143,7 +192,7 @@ def the_trainer(trial: Trial, compiled: bool) -> dict[str, Any]:
     import transformers
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(trial.folder)
-    texts = made_up.sentences(trial.examples, trial.pieces, 0)
+    texts = sentences(trial.examples, trial.pieces, 0)
     columns = dict(tokenizer([e.texts[0] for e in texts], truncation=True, max_length=128, padding=False))
     data = datasets.Dataset.from_dict({**columns, "labels": [e.label for e in texts]})
     model = transformers.AutoModelForSequenceClassification.from_pretrained(trial.folder)
@@ -233,7 +282,7 @@ def main() -> None:
         "ceiling_flops": ceiling(tiny), "parts": {},
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="meltpoint-gpu-") as folder:
-        base, mini = (str(made_up.encoder_folder(sizes[size], Path(folder) / size)) for size in ("base", "mini"))
+        base, mini = (str(encoder_folder(sizes[size], Path(folder) / size)) for size in ("base", "mini"))
         for name, part in parts(base, mini, tiny).items():
             if options.only not in name:
                 continue
@@ -247,7 +296,7 @@ def main() -> None:
                 traceback.print_exc()
                 result = {"failed": f"{type(error).__name__}: {error}"}
             if name.startswith("bert_base") and "examples_per_second" in result:
-                work = made_up.work_of_an_example(sizes["base"], 128) * result["examples_per_second"]
+                work = work_of_an_example(sizes["base"], 128) * result["examples_per_second"]
                 result["share_of_ceiling"] = work / found["ceiling_flops"]
             result["wall_s"] = time.monotonic() - start
             found["parts"][name] = result

@@ -105,7 +105,7 @@ class LoadedSweep:
             ValueError: there are several tasks and none is named, no finals yet, or its weights were deleted.
         """
         from meltpoint.adapters.exported_model import load_folder
-        from meltpoint.reports.results import export_recommended
+        from meltpoint.reports.exports import export_recommended
         from meltpoint.tasks.core.registry import unknown
 
         found = self.recommendations

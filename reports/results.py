@@ -1,8 +1,8 @@
-"""Results of a sweep as one object: summary, matrix, recommendations, the legend; the folders of finalists."""
+"""Results of a sweep as one object: summary, matrix, recommendations and the legend."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meltpoint.reports.formats import bounds_text, symbol
@@ -11,11 +11,7 @@ from meltpoint.reports.papers import paper_table_of, with_paper_numbers
 from meltpoint.reports.recommendation import Recommendation, recommendations
 from meltpoint.reports.statistics.comparison import Comparer, Comparison
 from meltpoint.reports.table_values import Delta, Matrix, starred
-from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.export import KEPT, Form, export_finalist
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.metrics import is_lower_better
 from meltpoint.tasks.core.scoring import difference_text
 from meltpoint.tasks.core.wording import some
@@ -178,45 +174,3 @@ def results_of(
     advice = recommendations(summary, shown.table.deltas, split, margin)
     table = starred(shown.table, {one.winner.cell.header.key for one in advice})
     return SweepResults(summary, table, shown.notes, gains, advice)
-
-
-def export_recommended(ledger: Ledger, known: Recommendation, summary: SweepSummary) -> StoragePath:
-    """Write the recommended finalist of a task into the sweep's folder, where `predict NAME` finds it.
-
-    Raises:
-        ValueError: its weights were deleted or are damaged.
-    """
-    from meltpoint.reports.model_card import cell_card  # Jinja takes a quarter of a second to import
-
-    cell = known.winner.cell
-    card = cell_card(summary, cell, "model")
-    return export_finalist(ledger, summary, cell_name(*cell.header.key), ledger.folder, card=card, name=KEPT)
-
-
-def export_finalists(
-    ledger: Ledger, summary: SweepSummary, out: StoragePath, only: str | None, forms: Sequence[Form],
-    tell: Callable[[StoragePath], None],
-) -> None:  # fmt: skip
-    """Write the best finalist of each cell, or of one cell, in the given forms.
-
-    Args:
-        only: one cell's name (E.M.T), or None for all.
-        tell: called with each folder once it is written.
-
-    Raises:
-        ValueError: a finalist cannot be written; the others are still written.
-    """
-    from meltpoint.reports.model_card import cell_card
-
-    cells = {cell_name(*cell.header.key): cell for cell in summary.cells}
-    refused = []
-    for form in forms:
-        for name, cell in cells.items():
-            if only not in (None, name):
-                continue
-            try:
-                tell(export_finalist(ledger, summary, name, out, form, cell_card(summary, cell, form)))
-            except ValueError as error:
-                refused.append(str(error))
-    if refused:
-        raise ValueError(" ".join(refused))

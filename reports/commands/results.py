@@ -151,7 +151,7 @@ def export(
         tell(path)
     asked = {"model": model, "transformers": transformers, "onnx": onnx}
     if any(asked.values()):
-        from meltpoint.reports.results import export_finalists
+        from meltpoint.reports.exports import export_finalists
 
         forms: list[Form] = [form for form, is_asked in asked.items() if is_asked]  # type: ignore[misc]
         export_finalists(ledger, summary, target, cell, forms, tell)

@@ -134,7 +134,7 @@ def tune(
 
 def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
     """Write the recommended model of the sweep's first task into the sweep's folder, and say how to use it."""
-    from meltpoint.reports.results import export_recommended
+    from meltpoint.reports.exports import export_recommended
     from meltpoint.sweeps.ledger.ledger import Ledger
 
     kept = export_recommended(Ledger(folder), results.recommendations[0], results.summary)

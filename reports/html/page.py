@@ -1,4 +1,4 @@
-"""The rendered page: the template with its values, styles, scripts and data, and a policy that allows no others."""
+"""The rendered page: the template with its values, styles, scripts and data, and the section of each cell."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,8 +16,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from meltpoint.reports.findings import GAIN_HEADS, NO_DEFAULTS, gain_rows
-from meltpoint.reports.formats import marks
-from meltpoint.reports.html.cell_sections import MOST_ROWS, cell_section
+from meltpoint.reports.formats import duration, marks, searched_names, setting_text, title, trials_text
 from meltpoint.reports.html.front import (
     cards,
     cost_charts,
@@ -27,7 +28,15 @@ from meltpoint.reports.report_json import finite
 from meltpoint.reports.results import SweepResults, ran_nowhere
 from meltpoint.reports.sizes import size_lines
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows
-from meltpoint.reports.statistics.finals_scores import CLASS_HEADS
+from meltpoint.reports.statistics.finals_scores import CLASS_HEADS, cell_class_scores, class_rows, confusion_rows
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
+from meltpoint.sweeps.results.export import best_space
+from meltpoint.sweeps.results.guards import cell_guards
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.tasks.core.metrics import gain
+from meltpoint.tasks.core.scoring import scale, score_text
+from meltpoint.tasks.core.wording import counted, some
 
 DASHBOARD = "http://127.0.0.1:5000"
 """The address of `meltpoint ui`."""
@@ -112,3 +121,118 @@ def policy(style: str, scripts: list[str]) -> str:
 
 def _source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+MOST_ROWS = 12_000
+"""Most trials in the tables of a page; at about 350 bytes each, the page stays below 5 MB."""
+
+
+@dataclass(frozen=True)
+class CellSection:
+    """Everything that the page shows of a cell.
+
+    Attributes:
+        seeds: the finals: setting (best or published), seed, dev and test as shown, seconds, and run in MLflow.
+        yaml: the best setting as a space with this one point, for `--space FILE`.
+        confusion: the heads, then one row per gold class; empty if there is no matrix.
+        note: the sentence about trials that the table leaves out, or "".
+        data: the object that the page's scripts read.
+    """
+
+    title: str
+    headline: str
+    facts: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
+    seeds: list[dict[str, Any]]
+    yaml: str
+    classes: list[list[str]]
+    confusion: list[list[str]]
+    note: str
+    data: dict[str, Any]
+
+
+def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> CellSection:
+    """The section of a cell.
+
+    Args:
+        most_rows: the maximum number of trials in the page's table.
+    """
+    head = cell.header
+    name = " · ".join(part for part in (head.task, title(head.mode), head.encoder, head.variant) if part)
+    scores = cell_class_scores(cell, summary.folder)
+    ranked = sorted(cell.search, key=_rank)
+    shown = ranked[:most_rows]
+    note = (
+        f"The table has the best {counted(len(shown))} of {some(len(ranked), 'trial')}; `meltpoint.load_sweep` has all."
+    )
+    return CellSection(
+        name, _headline(cell), tuple(_facts(cell, summary)),
+        tuple(one.text for one in cell_guards(cell, summary.baselines.get(head.task))), _seeds(cell),
+        best_setting(cell, summary),
+        [] if scores is None else class_rows(scores), [] if scores is None else confusion_rows(scores),
+        "" if len(shown) == len(ranked) else note,
+        {"title": name, "task": head.task, "scale": scale(head.metric), "rows": _columns(shown, searched_names(head))},
+    )  # fmt: skip
+
+
+def _headline(cell: CellSummary) -> str:
+    """`test 89.0 ± 2.1, 3 of 3 trials`: the text of a closed section."""
+    split, score = ("test", cell.test) if cell.test else ("dev", cell.dev)
+    scored = [f"{split} {spread_text(score, cell.header.metric)}"] if score else []
+    return ", ".join([*scored, f"trials {trials_text(cell.counts)}"])
+
+
+def _facts(cell: CellSummary, summary: SweepSummary) -> list[tuple[str, str]]:
+    head = cell.header
+    default = cell.default_test or cell.default_dev
+    on_dev = " (dev)" if default is not None and cell.default_test is None else ""
+    return [
+        ("metric", head.metric), ("head", head.head), ("trials finished", trials_text(cell.counts)),
+        ("best dev", best_dev_text(cell.best)),
+        ("dev over seeds", spread_text(cell.dev, head.metric)),
+        ("test over seeds", spread_text(cell.test, head.metric)),
+        (f"published setting{on_dev}", spread_text(default, head.metric)),
+        ("seeds", f"{len(cell.finals)} of {summary.seeds_of(cell)}"),
+        ("training", duration(cell.seconds)), ("GPU-hours", f"{cell.cost.gpu_hours:.3g}"),
+    ]  # fmt: skip
+
+
+def _seeds(cell: CellSummary) -> list[dict[str, Any]]:
+    same = bool(cell.finals and cell.default_finals) and cell.default_finals[0].setting == cell.finals[0].setting
+    finals = [_seed(final, "best", cell.header.metric) for final in cell.finals]
+    return finals + ([] if same else [_seed(one, "published", cell.header.metric) for one in cell.default_finals])
+
+
+def _seed(final: TrialRecord, setting: str, metric: str) -> dict[str, Any]:
+    scores = {"dev": final.dev, "test": (final.test or {}).get(metric)}
+    shown = {split: NOTHING if score is None else score_text(score, metric) for split, score in scores.items()}
+    about = {"setting": setting, "seed": final.seed, "seconds": duration(final.seconds), "run": final.mlflow_run_id}
+    return {**about, **shown}
+
+
+def best_setting(cell: CellSummary, summary: SweepSummary) -> str:
+    """The best setting of a cell as YAML, or a comment with the reason if there is none."""
+    if cell.best is None:
+        return "# No trial has finished yet."
+    try:
+        return replace(best_space(summary, cell, cell.best), provenance={}).dump()
+    except ValueError as error:
+        return f"# This version cannot write it as a space ({error}): {cell.best.setting}"
+
+
+def _rank(record: TrialRecord) -> tuple[bool, float, int]:
+    return record.dev is None, -gain(record.metric, record.dev or 0.0), record.number
+
+
+def _columns(records: Sequence[TrialRecord], searched: Sequence[str]) -> dict[str, list[Any]]:
+    """Name → a value for each trial."""
+    return {
+        "number": [record.number + 1 for record in records], "id": [record.id for record in records],
+        "status": [record.status for record in records], "from": [record.suggested_by or "" for record in records],
+        "dev": [record.dev if record.dev is None else round(record.dev, 8) for record in records],
+        "epoch": [record.best_epoch for record in records], "epochs": [record.epoch_count for record in records],
+        "seconds": [round(record.seconds, 1) for record in records],
+        "run": [record.mlflow_run_id or "" for record in records],
+        "error": [" ".join((record.error or "").split())[:200] for record in records],
+        "setting": [setting_text(record.setting, searched) for record in records],
+    }  # fmt: skip

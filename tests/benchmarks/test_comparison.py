@@ -9,9 +9,16 @@ import pytest
 from meltpoint import tasks
 from meltpoint.adapters import encoders, settings
 from meltpoint.adapters.model import Member, build
-from meltpoint.benchmarks.against_trainer import ledger_answer, measurement, sweep_command
+from meltpoint.benchmarks.against_trainer import (
+    Finished,
+    Measurement,
+    alternate,
+    ledger_answer,
+    measurement,
+    run_timed,
+    sweep_command,
+)
 from meltpoint.benchmarks.job import RATES, Answer, learning_rates
-from meltpoint.benchmarks.timing import Finished, Measurement, alternate, run_timed
 from meltpoint.search_spaces import files
 from meltpoint.sweeps.ledger.ledger import Ledger
 

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from meltpoint.adapters.hardware import GRAPHS
-from meltpoint.benchmarks import gpu, made_up
+from meltpoint.benchmarks import gpu
 
 
 def test_bert_base_takes_67_gflop_for_a_sentence_of_128_tokens():
-    assert made_up.work_of_an_example("bert_base", 128) == pytest.approx(67e9, rel=0.01)
+    assert gpu.work_of_an_example("bert_base", 128) == pytest.approx(67e9, rel=0.01)
 
 
 def test_made_up_sentences_have_the_lengths_of_sst2_or_the_length_asked():
-    lengths = [len(example.texts[0].split()) for example in made_up.sentences(2000, None, 0)]
+    lengths = [len(example.texts[0].split()) for example in gpu.sentences(2000, None, 0)]
     assert (statistics.mean(lengths), max(lengths)) == (pytest.approx(19, abs=1), 52)
-    assert {len(example.texts[0].split()) for example in made_up.sentences(20, 128, 0)} == {126}
+    assert {len(example.texts[0].split()) for example in gpu.sentences(20, 128, 0)} == {126}
 
 
 @pytest.mark.parametrize("only", ["minilm fine_tuning, p", pytest.param("", marks=pytest.mark.slow)])

@@ -17,9 +17,8 @@ import pytest
 
 from meltpoint.reports.formats import p_text
 from meltpoint.reports.html import page
-from meltpoint.reports.html.cell_sections import best_setting, cell_section
 from meltpoint.reports.html.front import cards, cost_charts, front_tables, use_of
-from meltpoint.reports.html.page import embedded, html, prose
+from meltpoint.reports.html.page import best_setting, cell_section, embedded, html, prose
 from meltpoint.reports.report import kept_files, report
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.statistics.cost import trade_offs

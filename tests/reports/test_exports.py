@@ -10,7 +10,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
-from meltpoint.reports.model_card import cell_card, usage
+from meltpoint.reports.exports import cell_card, usage
 from meltpoint.reports.report import markdown
 from meltpoint.reports.results import results_of
 from meltpoint.sweeps.results.summary import SweepSummary, summarise

@@ -1,8 +1,8 @@
-"""The model card of a cell's exported finalist, in the hub's format."""
+"""The folders of exported finalists, each with a model card in the hub's format."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -14,11 +14,14 @@ from markupsafe import Markup
 
 from meltpoint.adapters import encoders
 from meltpoint.reports.formats import markdown_text, title
+from meltpoint.reports.recommendation import Recommendation
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.cost import spread_text
-from meltpoint.sweeps.results.export import Form
+from meltpoint.sweeps.results.export import KEPT, Form, export_finalist
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name
+from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import CALIBRATION
 from meltpoint.tasks.core.scoring import axis_name, score_text
@@ -128,3 +131,41 @@ def _template(name: str) -> Template:
     )  # fmt: skip
     made.filters |= {"score": score_text, "spread": spread_text, "some": some, "title": title}
     return made.from_string(files("meltpoint.reports").joinpath(name).read_text(encoding="utf-8"))
+
+
+def export_recommended(ledger: Ledger, known: Recommendation, summary: SweepSummary) -> StoragePath:
+    """Write the recommended finalist of a task into the sweep's folder, where `predict NAME` finds it.
+
+    Raises:
+        ValueError: its weights were deleted or are damaged.
+    """
+    cell = known.winner.cell
+    card = cell_card(summary, cell, "model")
+    return export_finalist(ledger, summary, cell_name(*cell.header.key), ledger.folder, card=card, name=KEPT)
+
+
+def export_finalists(
+    ledger: Ledger, summary: SweepSummary, out: StoragePath, only: str | None, forms: Sequence[Form],
+    tell: Callable[[StoragePath], None],
+) -> None:  # fmt: skip
+    """Write the best finalist of each cell, or of one cell, in the given forms.
+
+    Args:
+        only: one cell's name (E.M.T), or None for all.
+        tell: called with each folder once it is written.
+
+    Raises:
+        ValueError: a finalist cannot be written; the others are still written.
+    """
+    cells = {cell_name(*cell.header.key): cell for cell in summary.cells}
+    refused = []
+    for form in forms:
+        for name, cell in cells.items():
+            if only not in (None, name):
+                continue
+            try:
+                tell(export_finalist(ledger, summary, name, out, form, cell_card(summary, cell, form)))
+            except ValueError as error:
+                refused.append(str(error))
+    if refused:
+        raise ValueError(" ".join(refused))
