@@ -43,20 +43,32 @@ def epochs(cell: OpenCell) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("mode", ["fine_tuning", "stack_and_finetune"])
-@pytest.mark.parametrize("examples", [20, 300, 1000, 2100])
-def test_the_first_setting_has_two_hundred_steps_or_twenty_epochs(tmp_path: Path, mode: str, examples: int) -> None:
+@pytest.mark.parametrize(
+    ("examples", "batches", "epochs"),
+    [(20, (8,), 20), (300, (8,), 6), (500, (8,), 4), (1000, (8,), 3), (1500, (16, 8), 3), (2100, (16, 8), 3)],
+)
+def test_few_examples_train_in_smaller_batches_first_and_then_for_more_epochs(
+    tmp_path: Path, mode: str, examples: int, batches: tuple[int, ...], epochs: int
+) -> None:
     cell = opened(tmp_path, examples, mode)
     first = cell.space.first()
+    assert (tuple(cell.space.parameters["batch_size"].points() or ()), first["epochs"]) == (batches, epochs)
     steps = -(-examples // int(first["batch_size"])) * int(first["epochs"])
-    assert first["epochs"] == MOST_EPOCHS or ENOUGH_STEPS <= steps < ENOUGH_STEPS + -(-examples // 32)
-    (note,) = (note for note in cell.notes if note.startswith("epochs"))
+    assert first["epochs"] == MOST_EPOCHS or steps >= ENOUGH_STEPS
+    (note,) = (note for note in cell.notes if "since an epoch is" in note)
     assert "Mosbach et al. 2021" in note
 
 
 def test_the_values_keep_their_proportions_and_are_said_beside_the_old_ones(tmp_path: Path) -> None:
-    cell = opened(tmp_path, 300)
-    assert epochs(cell) == (20, 27, 33)
-    assert "epochs 20, 27, 33 instead of 3, 4, 5, since an epoch is 10 steps (Mosbach et al. 2021)" in cell.notes
+    cell = opened(tmp_path, 100)
+    assert epochs(cell) == (16, 21, 27)
+    said = "batch_size 8 instead of 32, 16, epochs 16, 21, 27 instead of 3, 4, 5, since an epoch is 4 steps"
+    assert f"{said} (Mosbach et al. 2021)" in cell.notes
+
+
+def test_a_batch_size_by_hand_stays(tmp_path: Path) -> None:
+    cell = opened(tmp_path, 300, overrides=("batch_size=32",))
+    assert (cell.space.first()["batch_size"], epochs(cell)) == (32, (20, 27, 33))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +96,7 @@ def test_what_needs_no_more_or_was_named_stays_as_it_is(
     tmp_path: Path, examples: int, fields: dict[str, object]
 ) -> None:
     cell = opened(tmp_path, examples, **fields)  # type: ignore[arg-type]
-    assert not [note for note in cell.notes if note.startswith(("epochs", "patience"))]
+    assert not [note for note in cell.notes if note.startswith(("epochs", "patience", "batch"))]
     assert epochs(cell)[0] in (3, 40, 75)
 
 
