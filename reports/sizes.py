@@ -15,6 +15,7 @@ from meltpoint.reports.formats import listed, symbol
 from meltpoint.reports.results import SweepResults
 from meltpoint.reports.table_values import Delta, place_of
 from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.wording import counted
 
 
@@ -31,6 +32,12 @@ class SizeCurve:
     task: str
     sizes: tuple[int, ...]
     cells: dict[str, dict[int, CellSummary]]
+
+    def scores(self, mode: str) -> list[tuple[int, Spread]]:
+        """A mode's score at each of its sizes: on test where the cell has been scored on it, else on dev."""
+        found = ((size, self.cells[mode][size]) for size in self.sizes if size in self.cells[mode])
+        known = ((size, cell.test or cell.dev) for size, cell in found)
+        return [(size, score) for size, score in known if score is not None]
 
 
 def curves_of(cells: Sequence[CellSummary]) -> list[SizeCurve]:
@@ -51,13 +58,21 @@ def curves_of(cells: Sequence[CellSummary]) -> list[SizeCurve]:
     return found
 
 
+LEVEL = "cannot be told apart at any size"
+
+
 def size_lines(results: SweepResults) -> list[str]:
-    """For each curve and pair of modes, where the lead changes: one sentence."""
-    deltas = results.table.deltas
-    return [
-        f"{curve.task}, {curve.encoder}: {crossing(curve, lower, upper, deltas)}"
-        for curve in curves_of(results.summary.cells) for lower, upper in combinations(curve.cells, 2)
-    ]  # fmt: skip
+    """For each curve, where the lead changes between two modes: one sentence a pair, and one for all level pairs."""
+    lines = []
+    for curve in curves_of(results.summary.cells):
+        said = [crossing(curve, *pair, results.table.deltas) for pair in combinations(curve.cells, 2)]
+        level = sum(LEVEL in sentence for sentence in said)
+        if level > 1:
+            said = [sentence for sentence in said if LEVEL not in sentence]
+            rest = f"{counted(level)} other pairs of modes {LEVEL}."
+            said = [*said, rest] if said else ["no two modes can be told apart at any size."]
+        lines += [f"{curve.task}, {curve.encoder}: {sentence}" for sentence in said]
+    return lines
 
 
 def crossing(curve: SizeCurve, lower: str, upper: str, deltas: Sequence[Delta]) -> str:
@@ -78,7 +93,7 @@ def crossing(curve: SizeCurve, lower: str, upper: str, deltas: Sequence[Delta]) 
             )
             rest = "" if len(ahead[mode]) == len(curve.sizes) else "; elsewhere they cannot be told apart"
             return f"{names[mode]} is better than {names[other]} at {at}{rest}."
-    return f"{names[lower]} and {names[upper]} cannot be told apart at any size."
+    return f"{names[lower]} and {names[upper]} {LEVEL}."
 
 
 def surely_ahead(curve: SizeCurve, size: int, deltas: Sequence[Delta], lower: str, upper: str) -> str | None:

@@ -1,7 +1,6 @@
 "use strict";
 /* The plots: options of Apache ECharts from the page's data. Tooltips are drawn on the canvas, as the policy requires. */
 const PRINTED_WIDTH = 680;
-const MODES = { feature_extraction: "#3b76c4", fine_tuning: "#d9580f", stack_and_finetune: "#8a4fd0" };
 const SYMBOLS = ["circle", "rect", "triangle", "diamond", "pin"];
 
 function drawChart(node, data, look) {
@@ -9,10 +8,10 @@ function drawChart(node, data, look) {
   const subject = data[kind][node.dataset.place];
   const ink = look.dark ? "#d5dae1" : "#30363d";
   const paint = {
-    ...look, ink, rule: look.dark ? "#3a424d" : "#d5dae1", quiet: look.dark ? "#8c97a5" : "#7a8591",
+    ...look, ink, modes: data.colours, rule: look.dark ? "#3a424d" : "#d5dae1", quiet: look.dark ? "#8c97a5" : "#7a8591",
     point: look.dark ? "#6b9fe6" : "#3b76c4",
   };
-  const { height, option } = { cost, history }[kind](subject, paint, data.cells);
+  const { height, option } = { cost, history, sizes }[kind](subject, paint, data.cells);
   node.style.minHeight = "0";
   node.style.height = `${height}px`;
   const chart = echarts.init(node, null, { width: look.width, height, devicePixelRatio: look.printing ? 2 : undefined });
@@ -83,7 +82,7 @@ function history(subject, paint, cells) {
   let last = 2;
   for (const line of subject.lines) {
     const { rows } = cells[line.place];
-    const color = MODES[line.mode] ?? paint.point;
+    const color = paint.modes[line.mode] ?? paint.point;
     const all = rows.dev.flatMap((dev, row) => (dev === null ? [] : [row]));
     const point = (row) => [rows.number[row], subject.scale * rows.dev[row]];
     all.forEach((row) => shown.push(subject.scale * rows.dev[row]));
@@ -123,7 +122,7 @@ function cost(subject, paint) {
       lineStyle: { type: ["solid", "dashed", "dotted"][at % 3] }, data: front.map((point) => [point.seconds, point.score]),
     });
     for (const point of group.points) {
-      const color = MODES[point.mode] ?? paint.point;
+      const color = paint.modes[point.mode] ?? paint.point;
       series.push({
         type: "scatter", name: named(point.name), symbol: SYMBOLS[at % SYMBOLS.length], symbolSize: 12,
         data: [[point.seconds, point.score]], color,
@@ -141,6 +140,34 @@ function cost(subject, paint) {
       xAxis: numberAxis(paint, "seconds of one run", { type: "log", min: low, max: high, ...logTicks(paint, low, high) }),
       yAxis: scoreAxis(paint, subject.y, roundAxis(subject.groups.flatMap((group) => group.points.map((point) => point.score)), subject.limits)), series,
       tooltip: { renderMode: "richText", confine: true, formatter: (item) => `${item.seriesName}\n${short(item.value[1])} in ${short(item.value[0])} s` },
+    },
+  };
+}
+
+/* Each mode's score over the sizes of train; its band is one standard deviation over seeds to either side. */
+function sizes(subject, paint) {
+  const series = subject.lines.flatMap((line) => {
+    const color = paint.modes[line.mode] ?? paint.point;
+    const band = { type: "line", name: line.name, stack: line.name, stackStrategy: "all", symbol: "none", silent: true, color, lineStyle: { opacity: 0 } };
+    return [
+      { ...band, data: line.points.map(([size, score, std]) => [size, score - std]) },
+      { ...band, data: line.points.map(([size, , std]) => [size, 2 * std]), areaStyle: { color, opacity: 0.15 } },
+      { type: "line", name: line.name, color, symbolSize: 8, lineStyle: { width: 2 }, data: line.points },
+    ];
+  });
+  const spread = subject.lines.flatMap((line) => line.points.flatMap(([, score, std]) => [score - std, score + std]));
+  const [low, high] = [subject.sizes[0], subject.sizes.at(-1)];
+  const over = withLegend(paint, subject.lines.map((line) => line.name));
+  return {
+    height: 290 + over.top,
+    option: {
+      legend: over.legend, grid: { left: 56, right: 24, top: over.top, bottom: 44 },
+      xAxis: numberAxis(paint, "training examples", {
+        type: "log", min: low / 1.1, max: high * 1.1, axisTick: { customValues: subject.sizes }, splitLine: { show: false },
+        axisLabel: { color: paint.ink, hideOverlap: true, customValues: subject.sizes, formatter: (value) => value.toLocaleString("fr") },
+      }),
+      yAxis: scoreAxis(paint, subject.y, roundAxis(spread, subject.limits)), series,
+      tooltip: { renderMode: "richText", confine: true, formatter: ({ seriesName, value: [size, score, std] }) => `${seriesName}, ${size} examples: ${short(score)} ± ${short(std)}` },
     },
   };
 }

@@ -14,6 +14,7 @@ from typing import Any
 from meltpoint.reports.formats import p_text, title
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import SweepResults
+from meltpoint.reports.sizes import curves_of
 from meltpoint.reports.statistics.cost import Point, pareto, trade_offs
 from meltpoint.reports.table_values import Delta, EncoderBlock
 from meltpoint.sweeps.ledger.ledger import TASK
@@ -24,7 +25,7 @@ from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import gain, limits
 from meltpoint.tasks.core.scoring import axis_name, in_points, scale, score_text
-from meltpoint.tasks.core.wording import some
+from meltpoint.tasks.core.wording import counted, some
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,30 @@ def _running_best(cell: CellSummary) -> list[tuple[int, float]]:
 def _name(cell: CellSummary, several: bool) -> str:
     head = cell.header
     return " ".join(part for part in (head.encoder if several else "", title(head.mode), head.variant) if part)
+
+
+def size_charts(results: SweepResults) -> list[Chart]:
+    """A chart of the modes' scores over the sizes of train, for each task and encoder with several sizes."""
+    charts = []
+    for curve in curves_of(results.summary.cells):
+        metric = next(iter(next(iter(curve.cells.values())).values())).header.metric
+        lines: list[dict[str, Any]] = [
+            {"name": title(mode), "mode": mode, "points": [
+                [size, round(scale(metric) * score.mean, 4), round(scale(metric) * (score.std or 0.0), 4)]
+                for size, score in curve.scores(mode)
+            ]}
+            for mode in curve.cells
+        ]  # fmt: skip
+        text = "; ".join(
+            f"{line['name']}: {', '.join(f'{score:.1f} at {counted(size)}' for size, score, _ in line['points'])}"
+            for line in lines
+        )
+        charts.append(Chart(
+            f"{curve.task}, {curve.encoder} ({metric})",
+            {"lines": lines, "sizes": curve.sizes, "y": axis_name(metric), "limits": ends(metric)},
+            f"Score over training examples: {text}.",
+        ))  # fmt: skip
+    return charts
 
 
 def cost_charts(cells: Sequence[CellSummary]) -> list[Chart]:

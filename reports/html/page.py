@@ -16,12 +16,13 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from meltpoint.reports.findings import GAIN_HEADS, NO_DEFAULTS, gain_rows
-from meltpoint.reports.formats import duration, marks, searched_names, setting_text, title, trials_text
+from meltpoint.reports.formats import MODE_COLOURS, duration, marks, searched_names, setting_text, title, trials_text
 from meltpoint.reports.html.front import (
     cards,
     cost_charts,
     front_tables,
     history_charts,
+    size_charts,
 )
 from meltpoint.reports.notes import folded_warnings, notes, state_line
 from meltpoint.reports.report_json import finite
@@ -48,21 +49,30 @@ def html(results: SweepResults) -> str:
     """Render the page of a sweep, also while it is running."""
     summary = results.summary
     cells = [cell_section(cell, summary, MOST_ROWS // len(summary.cells)) for cell in summary.cells]
-    charts = {"history": history_charts(summary), "cost": cost_charts(summary.cells)}
+    charts = {
+        "history": history_charts(summary), "sizes": size_charts(results), "cost": cost_charts(summary.cells),
+    }  # fmt: skip
     data = {name: [chart.data for chart in each] for name, each in charts.items()}
-    style, scripts = asset("page.css"), [asset("vendor/echarts.min.js"), *map(asset, SCRIPTS)]
+    style, scripts = f"{asset('page.css')}{mode_rules()}", [asset("vendor/echarts.min.js"), *map(asset, SCRIPTS)]
     text = _environment().get_template("page.html.jinja").render(
         **charts, cards=cards(results), tables=front_tables(results), warnings=folded_warnings(summary), cells=cells,
         summary=summary, state=state_line(summary), gain_heads=GAIN_HEADS, gains=gain_rows(results.gains),
         no_gains=NO_DEFAULTS if ran_nowhere(results.gains) else "", cost_rows=cost_rows(summary, results.table.deltas),
         cost_notes=cost_notes(summary),
-        sizes=size_lines(results), footnotes=list(enumerate(results.table.footnotes, 1)), legend=results.legend,
+        size_lines=size_lines(results), footnotes=list(enumerate(results.table.footnotes, 1)), legend=results.legend,
         notes=notes(summary),
         dashboard=DASHBOARD, policy=policy(style, scripts), style=Markup(style), class_heads=CLASS_HEADS,
         scripts=[Markup(script) for script in scripts],
-        data=Markup(embedded({**data, "cells": [cell.data for cell in cells], "dashboard": DASHBOARD})),
+        data=Markup(embedded({
+            **data, "cells": [cell.data for cell in cells], "dashboard": DASHBOARD, "colours": MODE_COLOURS,
+        })),
     )  # fmt: skip
     return text + "\n"
+
+
+def mode_rules() -> str:
+    """The rules that give the bars their modes' colours."""
+    return "\n".join(f".bars .{mode} {{ fill: {colour}; }}" for mode, colour in MODE_COLOURS.items())
 
 
 SCRIPTS = ("charts.js", "trial_table.js", "page.js")

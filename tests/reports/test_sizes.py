@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from meltpoint.adapters import modes
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.sizes import ANALYSIS
+from meltpoint.reports.html.page import html
 from meltpoint.reports.report import report
+from meltpoint.reports.results import results_of
 from meltpoint.reports.sizes import crossing, curves_of
 from meltpoint.reports.table_values import Delta
 from meltpoint.sweeps.results.summary import CellSummary
@@ -79,3 +83,14 @@ def test_a_sweep_of_one_size_has_no_sentence_and_no_analysis(make_cell, make_swe
     assert "Over sizes of train" not in report(summary, "md")
     with pytest.raises(ValueError, match="scores at one size only; sweep with --train-sizes"):
         ANALYSIS.run(AnalysisOptions(summary, None, tmp_path))
+
+
+def test_the_page_draws_each_modes_scores_over_the_sizes_in_its_colour(cells, make_sweep) -> None:
+    page = html(results_of(make_sweep(*cells)))
+    embedded = page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
+    data = json.loads(embedded)
+    ((first, second),) = (chart["lines"] for chart in data["sizes"])
+    assert [line["mode"] for line in (first, second)] == [ICE, FIRE]
+    assert [point[:2] for point in first["points"]] == [[64, 71.0], [256, 75.0], [1024, 77.0]]
+    assert set(data["colours"]) == set(modes.names())
+    assert "🔥 fine_tuning: 61.0 at 64, 76.0 at 256, 91.0 at 1 024" in page

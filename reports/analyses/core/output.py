@@ -125,10 +125,10 @@ class AnalysisTable:
         return booktabs(self._sides, heads, [self.texts()], self.title, self.name, self.notes)
 
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
-"""Okabe & Ito 2008: distinguishable with every kind of colour vision; markers and dashes help in grey."""
-MARKERS = ("o", "s", "^", "D", "v")
-DASHES = ("-", "--", "-.", ":", (0, (5, 1)))
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#000000")
+"""Okabe & Ito 2008 with brown for yellow: distinguishable with every kind of colour vision; markers and dashes help."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 2)))
 PANEL_INCHES, DOTS_PER_INCH, ACROSS = (3.2, 2.5), 200, 4
 
 
