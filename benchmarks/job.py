@@ -15,10 +15,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example, Task
 
-RATES = {"feature_extraction": (1e-4, 1e-2), "fine_tuning": (2e-5, 3e-4), "stack_and_finetune": (2e-5, 3e-4)}
+RATES = {
+    "feature_extraction": (1e-4, 1e-2), "fine_tuning": (2e-5, 3e-4), "stack_and_finetune": (2e-5, 3e-4),
+    "lora": (1e-4, 5e-3),
+}  # fmt: skip
 """Lowest and highest learning rate of each mode: the ranges of the shipped spaces for minilm."""
 
 
@@ -28,6 +32,7 @@ class Job(BaseModel):
     Attributes:
         encoder, mode, task, data_dir, max_train_examples: as on Meltpoint's command line.
         learning_rates: the settings; in `stack_and_finetune`, the second phase's.
+        lora_rank, lora_alpha: of the matrices in `lora`.
         stack_epochs, stack_learning_rate: the first phase of `stack_and_finetune`, the same in every setting.
         slots: concurrent trials, with one CPU each.
         group_by_length: True if the rival groups batches by length, as Meltpoint always does.
@@ -44,6 +49,8 @@ class Job(BaseModel):
     epochs: int = 2
     stack_epochs: int = 2  # the shipped space's first choice
     stack_learning_rate: float = 1e-3  # the best of five in arXiv 1907.05338
+    lora_rank: int = 16
+    lora_alpha: int = 32
     batch_size: int = 32
     dropout: float = 0.1
     weight_decay: float = 0.01
@@ -65,6 +72,8 @@ class Job(BaseModel):
             fixed["feature_extraction.layers"] = "top"  # the layer of the rival's head
         else:
             fixed["encoder_dropout"] = self.dropout
+        if self.mode == "lora":
+            fixed |= {"lora.rank": self.lora_rank, "lora.alpha": self.lora_alpha}
         if self.mode == "stack_and_finetune":
             fixed["stack_and_finetune.stack_epochs"] = self.stack_epochs
             fixed["stack_and_finetune.stack_learning_rate"] = self.stack_learning_rate
@@ -144,7 +153,7 @@ def dev_only(job: Job, folder: Path) -> Job:
     task = {
         "name": f"{data.task.name}_without_test", "kind": data.task.kind, "metric": data.task.metric,
         "files": {"train": "train.jsonl", "dev": "dev.jsonl"}, "format": "jsonl",
-        "columns": {"text": "text", "label": "label"}, "labels": list(data.task.labels),
+        "columns": {column: column for column in kinds.get(data.task.kind).columns}, "labels": list(data.task.labels),
     }  # fmt: skip
     path = folder / "task.yaml"
     path.write_text(json.dumps(task), encoding="utf-8")  # JSON is YAML
@@ -152,6 +161,7 @@ def dev_only(job: Job, folder: Path) -> Job:
 
 
 def row(task: Task, example: Example) -> dict[str, str]:
-    """A sentence and the name of its label, as a jsonl row."""
-    assert isinstance(example.label, int), "a task of single sentences with classes"
-    return {"text": example.texts[0], "label": task.labels[example.label]}
+    """An example's texts and the name of its label, as a jsonl row."""
+    assert isinstance(example.label, int), "a task with one class of each example"
+    *texts, label = kinds.get(task.kind).columns
+    return {**dict(zip(texts, example.texts, strict=True)), label: task.labels[example.label]}

@@ -12,6 +12,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+import peft
 import ray
 import torch
 import transformers
@@ -42,7 +43,8 @@ class SentenceClassifier(nn.Module):
         self.linear = nn.Linear(encoder.config.hidden_size, labels)
         nn.init.normal_(self.linear.weight, std=BERT_STD)
         nn.init.zeros_(self.linear.bias)
-        self.freeze(frozen)
+        if frozen:
+            self.freeze(True)
 
     def freeze(self, frozen: bool) -> None:
         """Freeze or unfreeze every weight of the encoder."""
@@ -78,6 +80,10 @@ def build_model(job: Job, labels: int) -> SentenceClassifier:
     ratios = {"hidden_dropout_prob": job.dropout, "attention_probs_dropout_prob": job.dropout}
     bert: dict[str, Any] = {**ratios, "add_pooling_layer": False} if config.model_type == "bert" else {}
     encoder = transformers.AutoModel.from_pretrained(reference.source, revision=revision, **bert)
+    if job.mode == "lora":
+        encoder = peft.get_peft_model(
+            encoder, peft.LoraConfig(r=job.lora_rank, lora_alpha=job.lora_alpha, target_modules="all-linear")
+        )
     return SentenceClassifier(encoder, labels, job.dropout, frozen=job.mode == "feature_extraction")
 
 
@@ -115,8 +121,8 @@ class TwoPhaseTrainer(transformers.Trainer):
 
 def tokenised(examples: list[Example], tokenizer: Any, max_pieces: int) -> datasets.Dataset:
     """Tokenise a split once, without padding."""
-    texts = [example.texts[0] for example in examples]
-    columns = dict(tokenizer(texts, truncation=True, max_length=max_pieces, padding=False))
+    texts = [list(side) for side in zip(*(example.texts for example in examples), strict=True)]  # one list, or two
+    columns = dict(tokenizer(*texts, truncation=True, max_length=max_pieces, padding=False))
     return datasets.Dataset.from_dict({**columns, "labels": [example.label for example in examples]})
 
 

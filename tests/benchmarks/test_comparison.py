@@ -106,3 +106,18 @@ def test_the_rival_s_model_starts_from_the_same_head_as_meltpoint_s(toy_job):
     theirs.train()
     assert not theirs.encoder.training
     assert [name for name, p in theirs.named_parameters() if p.requires_grad] == ["linear.weight", "linear.bias"]
+
+
+def test_under_lora_the_rival_trains_as_many_weights_as_meltpoint(toy_job):
+    from meltpoint.benchmarks.trainer_search import build_model
+
+    job = toy_job.model_copy(update={"mode": "lora"})
+    task = tasks.get(job.task)
+    setting = settings.complete(job.setting(1e-3), job.mode, "linear")
+    encoder = encoders.load(encoders.resolve(job.encoder, task.kind))
+    ours = build(encoder, task, job.mode, "linear", [Member(setting, 0)], "cpu")
+    sizes = [
+        sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+        for model in (ours, build_model(job, task.outputs))
+    ]
+    assert sizes[0] == sizes[1] > 0
