@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from meltpoint.reports.formats import bounds_text, duration, p_text, symbol
 from meltpoint.reports.recommendation import Recommendation
-from meltpoint.reports.results import NOT_RUN, SweepResults, TuningGain, ran_nowhere
+from meltpoint.reports.results import NOT_RUN, WON, SweepResults, TuningGain, ran_nowhere
 from meltpoint.reports.table_values import Delta
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.cost import NOTHING, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, summarise
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.tasks.core.scoring import difference_text
+from meltpoint.tasks.core.scoring import difference_text, in_points
+from meltpoint.tasks.core.wording import some
 
 NO_DEFAULTS = (
     "The published setting's finals have not run, so the gain from tuning is unknown (by default, they run only if "
@@ -53,14 +56,51 @@ def delta_lines(results: SweepResults) -> list[str]:
     return lines
 
 
+FEWEST_CELLS = 3
+"""The fewest cells whose gains have an interval over cells."""
+
+
+def overtuning_line(gains: Sequence[TuningGain]) -> str:
+    """The mean gain from tuning over the cells, on test, with its 95 % t interval; "" for too few cells.
+
+    A winner on dev can be worse on test than the published setting: about one in ten is (Schneider, Bischl & Feurer
+    2025, arXiv 2506.19540). Scores in other units than points are left out.
+    """
+    known = [0.0 if gain.comparison is None else gain.comparison.gain for gain in gains if _is_on_test(gain)]
+    if len(known) < FEWEST_CELLS:
+        return ""
+    from scipy.stats import t  # takes a second to import
+
+    mean = statistics.mean(known)
+    half = float(t.ppf(0.975, len(known) - 1)) * statistics.stdev(known) / math.sqrt(len(known))
+    worse = sum(gain < 0 for gain in known)
+    value = f"{difference_text(mean, POINTS)} {bounds_text(mean - half, mean + half, POINTS)}"
+    return (
+        f"Over {some(len(known), 'cell')}, the winners are {value} points above the published settings on test; "
+        f"{worse or 'none'} of them {'are' if worse > 1 else 'is'} below."
+    )
+
+
+POINTS = "accuracy"
+"""A metric in points, for the format of differences."""
+
+
+def _is_on_test(gain: TuningGain) -> bool:
+    if gain.words == WON:
+        return gain.cell.test is not None and in_points(gain.cell.header.metric)
+    known = gain.comparison
+    return known is not None and known.split == "test" and in_points(known.metric)
+
+
 def gain_lines(results: SweepResults) -> list[str]:
     """The gains from tuning, a line for each cell; cells with the same text share one."""
     if ran_nowhere(results.gains):
         return [NO_DEFAULTS] if results.gains else []
     grouped: dict[str, list[str]] = {}
+    over = overtuning_line(results.gains)
     for gain in results.gains:
         grouped.setdefault(gain.words, []).append(_name(gain))
-    return [f"{', '.join(names)}: {words}" for words, names in grouped.items()]
+    return [*([over] if over else []), *(f"{', '.join(names)}: {words}" for words, names in grouped.items())]
 
 
 def gain_rows(gains: Sequence[TuningGain]) -> list[list[str]]:

@@ -20,6 +20,7 @@ from meltpoint.reports.findings import (
     delta_row,
     gain_lines,
     gain_rows,
+    overtuning_line,
 )
 from meltpoint.reports.formats import (
     booktabs,
@@ -125,6 +126,7 @@ def _findings(results: SweepResults) -> list[str]:
     if results.gains:
         table = markdown_table(GAIN_HEADS, gain_rows(results.gains), GAIN_SIDES)
         parts += ["## What tuning bought", NO_DEFAULTS if ran_nowhere(results.gains) else table]
+        parts += [overtuning_line(results.gains)]
     return parts
 
 

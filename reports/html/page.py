@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from meltpoint.reports.findings import GAIN_HEADS, NO_DEFAULTS, gain_rows
+from meltpoint.reports.findings import GAIN_HEADS, NO_DEFAULTS, gain_rows, overtuning_line
 from meltpoint.reports.formats import MODE_COLOURS, duration, marks, searched_names, setting_text, title, trials_text
 from meltpoint.reports.html.front import (
     cards,
@@ -57,6 +57,7 @@ def html(results: SweepResults) -> str:
     text = _environment().get_template("page.html.jinja").render(
         **charts, cards=cards(results), tables=front_tables(results), warnings=folded_warnings(summary), cells=cells,
         summary=summary, state=state_line(summary), gain_heads=GAIN_HEADS, gains=gain_rows(results.gains),
+        overtuning=overtuning_line(results.gains),
         no_gains=NO_DEFAULTS if ran_nowhere(results.gains) else "", cost_rows=cost_rows(summary, results.table.deltas),
         cost_notes=cost_notes(summary),
         size_lines=size_lines(results), footnotes=list(enumerate(results.table.footnotes, 1)), legend=results.legend,

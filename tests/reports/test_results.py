@@ -11,6 +11,7 @@ from html import unescape
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
+from scipy.stats import ttest_1samp
 
 from meltpoint.reports.findings import NO_DEFAULTS, gain_lines
 from meltpoint.reports.html.page import html
@@ -88,6 +89,18 @@ def test_every_format_says_the_same_of_the_differences_and_of_tuning(form: str, 
         "the published setting won the search",
     ):  # fmt: skip
         assert said in text, said
+
+
+@pytest.mark.parametrize("form", ["md", "tex", "html", "screen"])
+def test_every_format_tells_whether_winners_beat_their_published_settings_over_all_cells(
+    form: str, results: SweepResults
+) -> None:
+    files = files_of(results) | {"report.html": html(results), "report.screen": shown(results, 200)}
+    low, high = ttest_1samp([4.0, -2.0, 0.0], 0.0).confidence_interval(0.95)
+    assert (
+        f"Over 3 cells, the winners are +0.7 [−{-low:.1f}, +{high:.1f}] points above the published settings on test; "
+        "1 of them is below."
+    ) in files[f"report.{form}"]
 
 
 def test_latex_has_the_interval_in_its_cell_and_the_conclusions_as_comments(results):
