@@ -268,18 +268,21 @@ class Planner:
         return cell.trial(asked.trial, progress.free_number, "search", asked.setting, self.spec.seed, asked.by)
 
     def _borrow(self, progress: CellProgress, identify: Identify) -> Suggestion | None:
-        """The best setting of a cell with the same encoder, mode and head, if it was not tried in this cell; or None.
+        """The best setting of a sibling, if it was not tried in this cell; or None.
 
+        Siblings are cells of the same mode and head: first those of the same task on other encoders, whose settings
+        rank alike (Spearman 0.9 on MNLI: docs/internals/log.md), then those of the same encoder on other tasks (Peters,
+        Ruder & Smith 2019, section 5: "once tuned for one task, other tasks have similar hyper-parameters").
         At most a quarter of a cell's trials are borrowed, and only with TPE: random trials must remain a sample of the
         space, of a size fixed before any result.
-        Peters, Ruder & Smith 2019, section 5: "once tuned for one task, other tasks have similar hyper-parameters".
         """
         study, cell = progress.study, progress.cell
         if cell.searcher != "tpe" or not study.seen or study.borrowed >= progress.target // 4:
             return None
-        like = (cell.encoder, cell.mode, cell.head)
-        siblings = [p for p in self.cells.values() if (p.cell.encoder, p.cell.mode, p.cell.head) == like]
-        winners = [p.best.setting for p in siblings if p is not progress and p.best is not None]
+        like = [p for p in self.cells.values() if (p.cell.mode, p.cell.head) == (cell.mode, cell.head)]
+        siblings = [p for p in like if p.cell.task_name == cell.task_name and p.cell.encoder != cell.encoder]
+        siblings += [p for p in like if p.cell.encoder == cell.encoder and p is not progress]
+        winners = [p.best.setting for p in siblings if p.best is not None]
         return next((taken for setting in winners if (taken := study.borrow(setting, identify)) is not None), None)
 
     def begin(self, trial: Trial) -> None:

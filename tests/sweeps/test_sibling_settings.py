@@ -29,6 +29,18 @@ def test_a_setting_that_won_in_a_sibling_cell_is_tried_early(spec, cells, make_r
     assert later.setting == proposal.setting
 
 
+def test_the_same_task_on_another_encoder_comes_before_another_task(spec, cells, make_record):
+    one, other = cells[1], replace(cells[1], encoder="other")
+    planner = planned(spec, [sister(one, "sister"), other, one], trials=8)
+    for number in range(5):  # the published settings, then a good one in two cells
+        proposal = planner.next()
+        planner.begin(proposal)
+        planner.end(make_record(proposal, dev=(0.9 if number > 2 else 0.1,)))
+    waiting = planner.next()
+    assert waiting.cell == one.key
+    assert waiting.setting == planner.cells[other.key].best.setting
+
+
 def test_at_most_a_quarter_of_a_cells_trials_are_taken_over(spec, cells, make_record):
     tasks = [cells[1], *(sister(cells[1], f"task {number}") for number in range(6))]
     planner = planned(spec, tasks, trials=8)
