@@ -9,7 +9,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import DataSpec, Example, Task
+from meltpoint.tasks.core.task import DataSpec, Example, Split, Task
 
 RATES = {
     "feature_extraction": (1e-4, 1e-2), "fine_tuning": (2e-5, 3e-4), "stack_and_finetune": (2e-5, 3e-4),
@@ -147,21 +147,32 @@ def answer(search: Callable[[Job], Answer]) -> None:
 def dev_only(job: Job, folder: Path) -> Job:
     """The same job on copies of its train and dev splits, so that its sweep has no test split to score."""
     data = load_training_data(DataSpec(job.task, job.data_dir, job.max_train_examples))
-    for name, examples in (("train", data.train), ("dev", data.dev)):
-        lines = [json.dumps(row(data.task, example), ensure_ascii=False) for example in examples]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    task = {
-        "name": f"{data.task.name}_without_test", "kind": data.task.kind, "metric": data.task.metric,
-        "files": {"train": "train.jsonl", "dev": "dev.jsonl"}, "format": "jsonl",
-        "columns": {column: column for column in kinds.get(data.task.kind).columns}, "labels": list(data.task.labels),
-    }  # fmt: skip
-    path = folder / "task.yaml"
-    path.write_text(json.dumps(task), encoding="utf-8")  # JSON is YAML
+    path = write_task(folder, data.task, {"train": data.train, "dev": data.dev}, f"{data.task.name}_without_test")
     return job.model_copy(update={"task": str(path), "data_dir": None, "max_train_examples": None})
 
 
-def row(task: Task, example: Example) -> dict[str, str]:
-    """An example's texts and the name of its label, as a jsonl row."""
-    assert isinstance(example.label, int), "a task with one class of each example"
-    *texts, label = kinds.get(task.kind).columns
-    return {**dict(zip(texts, example.texts, strict=True)), label: task.labels[example.label]}
+def write_task(folder: Path, task: Task, splits: Mapping[Split, Sequence[Example]], name: str) -> Path:
+    """Write examples as jsonl with the task file that reads them; return the file's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, examples in splits.items():
+        lines = [json.dumps(row(task, example), ensure_ascii=False) for example in examples]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    labels = {"labels": list(task.labels)} if task.labels else {"range": task.label_range}
+    keys = {
+        "name": name, "kind": task.kind, "metric": task.metric, "format": "jsonl", **labels,
+        "files": {split: f"{split}.jsonl" for split in splits},
+        "columns": {column: column for column in kinds.get(task.kind).columns},
+    }  # fmt: skip
+    path = folder / "task.yaml"
+    path.write_text(json.dumps(keys), encoding="utf-8")  # JSON is YAML
+    return path
+
+
+def row(task: Task, example: Example) -> dict[str, object]:
+    """An example as a jsonl row: its texts or words, and its label, tags or score."""
+    *columns, target = kinds.get(task.kind).columns
+    label = example.label
+    named = [task.labels[one] for one in label] if isinstance(label, tuple) else label
+    named = task.labels[label] if isinstance(label, int) and task.labels else named
+    read = (list(example.words),) if example.words else example.texts
+    return {**dict(zip(columns, read, strict=True)), target: named}

@@ -37,7 +37,8 @@ def derived_seed(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big")
 
 
-def _sampler(seed: int) -> optuna.samplers.BaseSampler:
+def sampler(seed: int) -> optuna.samplers.BaseSampler:
+    """TPE as a cell's study uses it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         # With `group`, multivariate TPE models each branch of a conditional space separately.
@@ -70,7 +71,7 @@ class Study:
         self._to_pass = len(past)
         self.random = np.random.default_rng(derived_seed(*seed, 0))
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.study = optuna.create_study(direction="maximize", sampler=_sampler(derived_seed(*seed, 0)))
+        self.study = optuna.create_study(direction="maximize", sampler=sampler(derived_seed(*seed, 0)))
         for record in past:
             self._add(record)
 
@@ -82,7 +83,7 @@ class Study:
         if self.searcher == "grid":
             return self._enumerated(identify)
         if len(self.seen) >= STARTUP_TRIALS:
-            self.study.sampler = _sampler(derived_seed(*self.seed, len(self.seen)))
+            self.study.sampler = sampler(derived_seed(*self.seed, len(self.seen)))
         passed, self._to_pass = self._to_pass, 0
         for _ in range(ATTEMPTS + passed):
             taken = self._drawn(identify)
