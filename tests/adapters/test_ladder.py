@@ -18,10 +18,10 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from meltpoint.adapters import encoders, modes
-from meltpoint.adapters.compatibility import check_mode
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder, save_folder
+from meltpoint.adapters.settings import check_mode
 from meltpoint.adapters.training.training_state import restore, state_of
 from meltpoint.tasks.core.task import KINDS, Kind
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from meltpoint.adapters import encoders, heads, modes, settings
-from meltpoint.adapters.compatibility import check_possible
 from meltpoint.adapters.data.input_format import SentencePooling
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 from meltpoint.adapters.multiplier_table import Phase
+from meltpoint.adapters.settings import check_possible
 from meltpoint.tasks.core.kinds import reading
 from meltpoint.tasks.core.task import KINDS, Kind
 

@@ -14,12 +14,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from meltpoint.adapters import encoders, heads
-from meltpoint.adapters.compatibility import check_possible
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.encoders import EncoderReference
-from meltpoint.adapters.families.huggingface.native_head import TransformersHead, auto_class
+from meltpoint.adapters.families.huggingface.pretrained import TransformersHead, auto_class
+from meltpoint.adapters.settings import check_possible
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification.space_rules import pooler_notes
 from meltpoint.tasks.core.task import Kind

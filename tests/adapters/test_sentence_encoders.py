@@ -15,7 +15,6 @@ import transformers
 from torch import Tensor
 
 from meltpoint.adapters import encoders, heads
-from meltpoint.adapters.compatibility import check_own_pooling, check_possible
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.input_format import InputFormat, Prompts, SentencePooling, input_format_of
@@ -26,6 +25,7 @@ from meltpoint.adapters.families.huggingface.configuration import OLD_KEYS, read
 from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.layers.affine import mean, pool_rows
 from meltpoint.adapters.layers.bundle import MemberRng
+from meltpoint.adapters.settings import check_own_pooling, check_possible
 from meltpoint.tasks.core.task import Example, Kind
 
 Folder = Callable[[str], Path]

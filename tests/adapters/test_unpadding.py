@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, is_worthwhile, places_of, rounded
-from meltpoint.adapters.families.huggingface.attention import attend_first, attend_unpadded, attention_forward
+from meltpoint.adapters.data.batch import UNPADDED, Unpadded, is_worthwhile, places_of, rounded
+from meltpoint.adapters.families.huggingface.architecture import attend_first, attend_unpadded, attention_forward
 
 
 def unpadded_of(lengths: list[int]) -> Unpadded:

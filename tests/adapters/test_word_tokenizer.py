@@ -15,16 +15,18 @@ from sklearn.linear_model import LogisticRegression
 
 from meltpoint.adapters import encoders, heads, settings
 from meltpoint.adapters.data.batching import collate, inputs
-from meltpoint.adapters.data.input_format import FEATS, InputFormat, input_format_of
-from meltpoint.adapters.data.tokenising import encode_split
-from meltpoint.adapters.data.word_tokenizer import (
+from meltpoint.adapters.data.input_format import (
+    FEATS,
     STATISTICS,
+    InputFormat,
     default_word_tokenizer,
+    input_format_of,
     is_number,
     of_words,
     pair_statistics,
     separate_words,
 )
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder, save_folder
 from meltpoint.adapters.families.elmo.layers import piece_of
