@@ -34,8 +34,8 @@ class Encoder(nn.Module, ABC):
         fingerprint: sha256 (first 16 hex digits) of the files that it was loaded from.
         revision: the origin of the weights: a folder, or `ID@COMMIT`.
         family: the prefix that names its saved folder: "hf" in `hf:FOLDER`.
-        padding_free: whether it skips the padding of a batch (`unpadding`), so that rows of different lengths in one
-            batch cost nothing.
+        padding_free: whether it skips the padding of a batch (`batch.Unpadded`), so that rows of different lengths in
+            one batch cost nothing.
         static: whether a GPU may record it as a CUDA graph: it reads a wider padding with the same result, and its
             forward pass does not depend on numbers that the host reads from the device.
         native: the classification head that its family puts on it; None if there is none.

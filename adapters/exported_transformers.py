@@ -35,8 +35,13 @@ from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import FACTS
 from meltpoint.adapters.families.huggingface.files import first_line, weight_files
-from meltpoint.adapters.families.huggingface.native_head import PlainHead, TransformersHead, auto_class, output_layer
-from meltpoint.adapters.families.huggingface.pretrained import quiet
+from meltpoint.adapters.families.huggingface.pretrained import (
+    PlainHead,
+    TransformersHead,
+    auto_class,
+    output_layer,
+    quiet,
+)
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.model import AdaptedModel

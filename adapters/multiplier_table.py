@@ -18,7 +18,7 @@ from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
-    from meltpoint.adapters.families.reference import EncoderReference
+    from meltpoint.adapters.families import EncoderReference
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Phase:
         encoder_trains: whether the encoder trains; if not, its rows are 0.
         top_groups: the number of the encoder's highest layer groups that train; None for all.
         fit_c: the inverse strength of the penalty with which a solver fits the head, one linear layer, in one epoch
-            (`training/linear_fit.py`); None for gradient steps.
+            (`evaluation.fit_heads`); None for gradient steps.
     """
 
     name: str

@@ -271,7 +271,7 @@ def test_a_finished_sweep_leaves_the_states_used_last_that_may_stay(tmp_path, ke
 
 
 def test_a_finished_sweep_leaves_states_that_another_one_has_open(tmp_path, kept):
-    from meltpoint.adapters.features.cache_entries import hold
+    from meltpoint.adapters.features import hold
     from meltpoint.sweeps.results.removal import trim
 
     with hold(tmp_path / "runs" / "cache" / "features", "ab10"):
@@ -280,7 +280,7 @@ def test_a_finished_sweep_leaves_states_that_another_one_has_open(tmp_path, kept
 
 
 def test_cache_rm_leaves_an_entry_that_is_in_use_and_says_so(tmp_path, kept):
-    from meltpoint.adapters.features.cache_entries import hold
+    from meltpoint.adapters.features import hold
 
     with hold(tmp_path / "runs" / "cache" / "features", "ab00"):
         assert cache(tmp_path, "rm", "--all")[0] == 1

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from meltpoint.adapters.data.batch import Batch, EncodedSplit, Row
-from meltpoint.adapters.data.unpadding import places_of
+from meltpoint.adapters.data.batch import Batch, EncodedSplit, Row, places_of
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import Kind

@@ -12,8 +12,7 @@ from typing import Any
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.data.document_context import Surroundings, documents
-from meltpoint.adapters.data.input_format import InputFormat, Prompts, Span, Tokenizer
-from meltpoint.adapters.data.word_tokenizer import pair_statistics, separate_words
+from meltpoint.adapters.data.input_format import InputFormat, Prompts, Span, Tokenizer, pair_statistics, separate_words
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Example, Kind, Label
 

@@ -13,17 +13,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from meltpoint.adapters.data.input_format import SentencePooling, Tokenizer
-from meltpoint.adapters.families import reference as references
+from meltpoint.adapters.families import HUB_ID, EncoderReference, check_short_name, encoder_word, unknown_encoder
 from meltpoint.adapters.families.huggingface import configuration, files
 from meltpoint.adapters.families.huggingface.files import locate
-from meltpoint.adapters.families.reference import EncoderReference, encoder_word
 from meltpoint.tasks.core import kinds, registry
 from meltpoint.tasks.core.files import exists, expanded
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
-    from meltpoint.adapters.families.huggingface.native_head import TransformersHead
+    from meltpoint.adapters.families.huggingface.pretrained import TransformersHead
 
 __all__ = [
     "FAMILIES", "EncoderReference", "check", "fingerprint", "knows_pooling", "load", "load_tokenizer",
@@ -56,13 +55,13 @@ def resolve(word: str, kind: Kind) -> EncoderReference:
 
     Args:
         word: a name, `NAME@REVISION`, `hf:ID`, `hf:ID@REVISION`, `hf:FOLDER`, `elmo:FOLDER` or `skipthoughts:FOLDER`,
-            optionally after a short name (`families.reference`), which the reference drops.
+            optionally after a short name (`families`), which the reference drops.
         kind: the kind of task that it is for; `bert-base` is cased for sequence labelling.
 
     Raises:
         ValueError: an unknown name, or a folder without an encoder in it; one line with the remedy.
     """
-    references.check_short_name(word, names())
+    check_short_name(word, names())
     word = encoder_word(word)
     family, _, source = word.partition(":")
     if family == "hf":
@@ -172,7 +171,7 @@ def native_head(reference: EncoderReference) -> TransformersHead | None:
     """
     if reference.family in FAMILIES:
         return None
-    from meltpoint.adapters.families.huggingface.native_head import transformers_head  # transformers takes seconds
+    from meltpoint.adapters.families.huggingface.pretrained import transformers_head  # transformers takes seconds
 
     return transformers_head(locate(reference)[0], reference.word)
 
@@ -249,7 +248,7 @@ def _named(word: str, kind: Kind) -> EncoderReference:
 def _module(word: str) -> ModuleType:
     """Import the module of a named encoder."""
     if word not in names():
-        raise references.unknown_encoder(word, names(), ("hf", *FAMILIES))
+        raise unknown_encoder(word, names(), ("hf", *FAMILIES))
     return importlib.import_module(f"{__name__}.{word.replace('-', '_')}")
 
 
@@ -258,7 +257,7 @@ def _resolve_hugging_face(source: str) -> EncoderReference:
     if not source.strip():
         raise ValueError("'hf:' needs a hub id or a folder after it, as in hf:google-bert/bert-base-uncased.")
     folder = expanded(source)
-    if exists(folder) or source.startswith((".", "~")) or not references.HUB_ID.fullmatch(source):
+    if exists(folder) or source.startswith((".", "~")) or not HUB_ID.fullmatch(source):
         absolute = files.check_folder(folder.resolve())
         return EncoderReference(f"hf:{absolute}", str(absolute), pooling=configuration.read_pooling(absolute))
     identifier, _, revision = source.partition("@")

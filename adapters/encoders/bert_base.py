@@ -5,7 +5,7 @@ Peters, Ruder & Smith 2019, section 3: "uncased for all tasks except NER".
 
 from __future__ import annotations
 
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meltpoint.adapters.data.input_format import SentencePooling
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 
 SUMMARY = "BGE-base-en-v1.5, 12 layers of 768, uncased English, for sentence vectors; from the hub"
 

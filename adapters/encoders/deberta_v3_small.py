@@ -5,7 +5,7 @@ The main branch holds pickled weights only, so this is the hub's own conversion 
 
 from __future__ import annotations
 
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 
 SUMMARY = "DeBERTa-v3-small, 6 layers of 768, cased English; from the hub"
 

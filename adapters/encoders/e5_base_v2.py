@@ -6,7 +6,7 @@ Its files name no prompts. Its model card says: "query: " and "passage: " for re
 from __future__ import annotations
 
 from meltpoint.adapters.data.input_format import Prompts, SentencePooling
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 
 SUMMARY = "E5-base-v2, 12 layers of 768, uncased English, for sentence vectors; from the hub"
 

@@ -6,7 +6,7 @@ newest commit, and a revision with safetensors is named as `ettin-150m@REVISION`
 
 from __future__ import annotations
 
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 
 SUMMARY = (
     "Ettin encoder 150M, 22 layers of 768, English; from the hub, newest commit; ettin-150m@REVISION for safetensors"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 
 SUMMARY = "EuroBERT-210m, 12 layers of 768, up to 8192 pieces; 15 languages and code; from the hub"
 

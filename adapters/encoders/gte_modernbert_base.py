@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meltpoint.adapters.data.input_format import SentencePooling
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 
 SUMMARY = "GTE-ModernBERT-base, 22 layers of 768, up to 8192 pieces, English, for sentence vectors; from the hub"
 

@@ -10,7 +10,7 @@ import importlib.util
 from pathlib import Path
 
 from meltpoint.adapters.data.input_format import SentencePooling
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 from meltpoint.tasks.core.task import Kind
 
 SUMMARY = "all-MiniLM-L6-v2, 6 layers of 384, uncased; loads offline with the extra 'minilm'"

@@ -6,7 +6,7 @@ its sha256.
 
 from __future__ import annotations
 
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 
 SUMMARY = "mmBERT-base, 22 layers of 768, up to 8192 pieces; over 1800 languages; from the hub"
 

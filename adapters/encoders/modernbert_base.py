@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 
 SUMMARY = "ModernBERT-base, 22 layers of 768, up to 8192 pieces; English and code; from the hub"
 

@@ -6,7 +6,7 @@ Pooling and prompts are those of E5-base-v2, as its model card says.
 from __future__ import annotations
 
 from meltpoint.adapters.encoders import e5_base_v2
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 
 SUMMARY = "multilingual E5-base, 12 layers of 768, 94 languages, for sentence vectors; from the hub"
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.features.cache_entries import bytes_of, describe, entries, hold, locked, make_room
+from meltpoint.adapters.features import bytes_of, describe, entries, hold, locked, make_room
 from meltpoint.adapters.features.layout import ENCODING_BATCH, FeatureKey, Layout, Manifest, Shard, States, layout
 from meltpoint.adapters.hardware import is_gpu_out_of_memory
 from meltpoint.tasks.core.task import Kind

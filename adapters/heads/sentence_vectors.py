@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.data.word_tokenizer import STATISTICS
+from meltpoint.adapters.data.input_format import STATISTICS
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise

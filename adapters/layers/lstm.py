@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from meltpoint.adapters.data.unpadding import mapped
+from meltpoint.adapters.data.batch import mapped
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.bundle import Bundle
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.data.unpadding import mapped
+from meltpoint.adapters.data.batch import Batch, mapped
 from meltpoint.adapters.layers.affine import exact
 from meltpoint.adapters.layers.bundle import lanes_of, shares
 

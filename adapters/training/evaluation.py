@@ -1,16 +1,27 @@
-"""The model's inputs from a split, and the scores of a model on a split."""
+"""Passes over a whole split without a step: its scores by a model, and a solver's fit of linear heads to it.
+
+The fit is logistic or ridge regression by scikit-learn on the frozen states, standardised. A head's score layer gets
+the solution in the units of its vectors, so that it predicts like any trained head. The objective is scikit-learn's:
+C · Σ losses + ½ · ‖W‖², without a penalty on the intercept.
+"""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import CachedStates, Inputs, evaluation_batches, inputs, stitch
 from meltpoint.adapters.hardware import Precision
+from meltpoint.adapters.layers.affine import Scores
+from meltpoint.adapters.layers.bundle import lanes_of
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.adapters.training.graphs import Recorded
 from meltpoint.tasks.core.metrics import Prediction
@@ -129,3 +140,134 @@ class _Found:
         shares = [self.probabilities[row] for row in sorted(self.probabilities)]
         metrics = {} if not gold or any(label is None for label in gold) else score(task, gold, ordered, shares)
         return Evaluation(ordered, shares, metrics)
+
+
+# The fit of linear heads.
+
+
+MOST_STEPS = 1000
+"""Steps of L-BFGS; standardised vectors need some tens."""
+ROWS = 256
+NOTHING = 1e-6
+"""A state whose standard deviation is a smaller share of the largest one is left as it is. Pretrained layer norms have
+weights of 1e-33; such a state, standardised, would get a weight of 1e31, and no later step of gradients could train."""
+NEVER = -20.0
+"""The score of a label that no training example has."""
+
+Numbers = NDArray[np.float64]
+
+
+@torch.no_grad()
+def fit_heads(
+    model: AdaptedModel, inputs: Inputs, task: Task, strengths: Sequence[float], device: torch.device,
+    precision: Precision,
+) -> list[float]:  # fmt: skip
+    """Fit each member's score layer to a split; the model is left in evaluation mode.
+
+    Args:
+        strengths: C, one per member.
+
+    Returns:
+        Each member's mean loss on the split.
+    """
+    model.eval()
+    head, scores = model.head, cast(Scores, model.head.scores)
+    vectors: list[list[Numbers]] = [[] for _ in strengths]
+    labels: list[NDArray[Any]] = []
+    kept: list[tuple[Tensor, Batch]] = []
+    for batch in evaluation_batches(inputs, task.kind, model.encoder.tokenizer.pad_piece, ROWS):
+        batch = batch.to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            found = head.vectors(model.states(batch), batch).float()
+        kept.append((found, batch))
+        assert batch.labels is not None, "training examples have labels"
+        real = slice(None) if batch.word_mask is None else batch.word_mask
+        labels.append(batch.labels[real].cpu().numpy())
+        for member, own in enumerate(vectors):
+            own.append(found[member % len(found)][real].double().cpu().numpy())
+    gold = np.concatenate(labels)
+    for member, (own, strength) in enumerate(zip(vectors, strengths, strict=True)):
+        weights = head.options.weights[member]
+        solution = _solve(task, np.concatenate(own), gold, strength, None if weights is None else weights.tolist())
+        for parameter, values in zip((scores.linear.weight, scores.linear.bias), solution, strict=True):
+            parameter[member].copy_(torch.from_numpy(values))
+    return _losses(model, kept)
+
+
+def _losses(model: AdaptedModel, kept: Sequence[tuple[Tensor, Batch]]) -> list[float]:
+    """Each member's mean loss over batches."""
+    total = torch.zeros(model.members, dtype=torch.float64)
+    terms = 0
+    for vectors, batch in kept:
+        count = len(batch) if batch.word_mask is None else int(lanes_of(batch.word_mask, 1).sum())
+        total += model.head.loss(cast(Scores, model.head.scores)(vectors), batch).double().cpu() * count
+        terms += count
+    return (total / terms).tolist()
+
+
+def _solve(
+    task: Task, vectors: Numbers, gold: NDArray[Any], c: float, weights: list[float] | None
+) -> tuple[Numbers, Numbers]:
+    """The score layer of a member: weights, (outputs, size), and biases, (outputs,)."""
+    center, scale = vectors.mean(0), vectors.std(0)
+    scale[scale <= NOTHING * scale.max()] = 1.0
+    x = (vectors - center) / scale
+    target, outputs = task.of_kind.target, task.outputs
+    if target == "score":
+        assert task.label_range is not None, "a regression has a range"
+        low, high = task.label_range
+        w, b = _ridge(x, (gold - (low + high) / 2) / ((high - low) / 2), c)
+    elif target == "labels":  # one yes or no for each label
+        w, b = _stacked([_binary(x, gold[:, label], c) for label in range(outputs)])
+    elif target == "grade":  # above class k, among examples of at least k: `objectives.Grade`
+        w, b = _stacked([_binary(x[gold >= k], gold[gold >= k] > k, c) for k in range(outputs)])
+    else:
+        w, b = _classes(x, gold, outputs, c, weights)
+    w = w / scale
+    return w, b - w @ center
+
+
+def _classes(
+    x: Numbers, y: NDArray[Any], outputs: int, c: float, weights: list[float] | None
+) -> tuple[Numbers, Numbers]:
+    """Multinomial logistic regression; classes without an example are never predicted."""
+    w, b = np.zeros((outputs, x.shape[1])), np.full(outputs, NEVER)
+    present = np.unique(y)
+    if len(present) == 1:
+        b[present] = 0.0
+        return w, b
+    found = _logistic(x, y, c, None if weights is None else {int(label): weights[label] for label in present})
+    coefficients, intercepts = found.coef_, found.intercept_
+    if len(present) == 2:  # scikit-learn gives the difference of two classes' scores
+        coefficients, intercepts = np.vstack([-coefficients, coefficients]) / 2, np.r_[-intercepts, intercepts] / 2
+    w[present], b[present] = coefficients, intercepts
+    return w, b
+
+
+def _binary(x: Numbers, y: NDArray[Any], c: float) -> tuple[Numbers, Numbers]:
+    """Binary logistic regression: weights, (1, size), and bias, (1,)."""
+    if len(np.unique(y)) < 2:
+        return np.zeros((1, x.shape[1])), np.array([-NEVER if len(y) and y[0] else NEVER])
+    found = _logistic(x, y, c, None)
+    return found.coef_, found.intercept_
+
+
+def _logistic(x: Numbers, y: NDArray[Any], c: float, class_weight: dict[int, float] | None) -> Any:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    with warnings.catch_warnings():
+        # Without much of a penalty and separable classes, there is no minimum to reach; the loss is then near 0.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return LogisticRegression(C=c, class_weight=class_weight, max_iter=MOST_STEPS).fit(x, y)
+
+
+def _ridge(x: Numbers, y: Numbers, c: float) -> tuple[Numbers, Numbers]:
+    from sklearn.linear_model import Ridge
+
+    found = Ridge(alpha=1 / c).fit(x, y)
+    return found.coef_[None], np.array([found.intercept_])
+
+
+def _stacked(parts: Sequence[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
+    return np.concatenate([w for w, _ in parts]), np.concatenate([b for _, b in parts])

@@ -23,9 +23,15 @@ from meltpoint.adapters.hyperparameters import common_value
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot, pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
-from meltpoint.adapters.training import linear_fit
 from meltpoint.adapters.training.epochs import EpochResult, best_epoch
-from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation, FrozenStates, SplitInputs, evaluate
+from meltpoint.adapters.training.evaluation import (
+    EVALUATION_BATCH,
+    Evaluation,
+    FrozenStates,
+    SplitInputs,
+    evaluate,
+    fit_heads,
+)
 from meltpoint.adapters.training.graphs import CudaRecorder, Recorded, Recorder
 from meltpoint.adapters.training.optimisers import ADAM_RULES, AdamRule, EncoderAdamW, StackedAdamW
 from meltpoint.adapters.training.trial_state import EncodedData, GapRule, Outcome, TrialState
@@ -253,7 +259,7 @@ class Trainer:
         inputs = self.inputs.open(self.data.train, not self.encoder_moved)
         phases = [self.trials[index].table.plan.phase_at(self.step)[0] for index in self.active]
         strengths = [phase.fit_c for phase in phases if phase.fit_c is not None]
-        losses = linear_fit.fit(self.model, inputs, self.data.task, strengths, self.device, self.precision)
+        losses = fit_heads(self.model, inputs, self.data.task, strengths, self.device, self.precision)
         self.step += self.steps_per_epoch
         return losses
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.encoders.minilm import PACKAGE
-from meltpoint.adapters.families.reference import encoder_word
+from meltpoint.adapters.families import encoder_word
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.early_checks import check_overrides, check_spec
 from meltpoint.sweeps.specification.spec_files import FileBlock, SpecFile

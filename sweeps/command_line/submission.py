@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from meltpoint.adapters.families.reference import encoder_word
+from meltpoint.adapters.families import encoder_word
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec, split_at_commas
 from meltpoint.sweeps.command_line.typer_options import as_words
 from meltpoint.sweeps.specification.early_checks import check_spec

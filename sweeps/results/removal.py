@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from meltpoint.adapters.features.cache_entries import Entry, entries, make_room
-from meltpoint.adapters.features.cache_entries import remove as remove_entry
+from meltpoint.adapters.features import Entry, entries, make_room
+from meltpoint.adapters.features import remove as remove_entry
 from meltpoint.adapters.files import check_removable
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from meltpoint.adapters import encoders, heads, modes, settings
-from meltpoint.adapters.compatibility import check_mode, check_own_pooling, check_possible
 from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.input_format import CONTEXT, OWN_POOLING, PAIRING, POOLING_KIND
 from meltpoint.adapters.encoders import EncoderReference
-from meltpoint.adapters.families.reference import encoder_word, short_name
+from meltpoint.adapters.families import encoder_word, short_name
 from meltpoint.adapters.hyperparameters import Parameter, Setting
 from meltpoint.adapters.multiplier_table import DefaultHead
+from meltpoint.adapters.settings import check_mode, check_own_pooling, check_possible
 from meltpoint.search_spaces import files
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import CellKey, Role, SuggestedBy, Trial, cell_key

@@ -31,9 +31,9 @@ from meltpoint.adapters.data.input_format import (
     Prefix,
     Tokenizer,
     WordTokenizer,
+    default_word_tokenizer,
     input_format_of,
 )
-from meltpoint.adapters.data.word_tokenizer import default_word_tokenizer
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.hyperparameters import COMMON, MAX_PIECES, Parameter, Value
 from meltpoint.adapters.multiplier_table import DefaultHead

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from meltpoint.adapters.families.reference import encoder_word, short_name
+from meltpoint.adapters.families import encoder_word, short_name
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
 from meltpoint.sweeps.specification.sweep_options import SEEDS, TRIALS, Searcher
 

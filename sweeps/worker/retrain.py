@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from meltpoint.adapters import encoders, heads, modes, settings
-from meltpoint.adapters.compatibility import check_mode, check_possible
 from meltpoint.adapters.exported_model import save_folder
-from meltpoint.adapters.families.reference import encoder_word, short_name
+from meltpoint.adapters.families import encoder_word, short_name
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.settings import check_mode, check_possible
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer

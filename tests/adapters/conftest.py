@@ -22,6 +22,7 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import Features, open_features
+from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.model import AdaptedModel, Member, build
 from meltpoint.adapters.training.epochs import EpochResult
@@ -332,12 +333,13 @@ class KeptStates:
 
     folder: Path
     opened: int = 0
+    precision: Precision = "fp32"
 
     def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> Features:
         """A split's states."""
         self.opened += 1
         pieces = "first" if first_pieces else "all"
-        key = feature_key(model.encoder, split, task.kind, "fp32", pieces)
+        key = feature_key(model.encoder, split, task.kind, self.precision, pieces)
         device = torch.device(HARDWARE.device)
         return open_features(self.folder, key, model.encoder, split, task.kind, model.layers_read, device, {})
 

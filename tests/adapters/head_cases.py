@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import BertConfig
 
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.families.huggingface.native_head import TransformersHead
+from meltpoint.adapters.families.huggingface.pretrained import TransformersHead
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.layers.bundle import MemberRng

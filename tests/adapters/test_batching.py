@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -205,18 +205,6 @@ def batch_of(kind: Kind, lengths: list[int]) -> Batch:
     return collate(rows, range(len(rows)), 0, kind)
 
 
-@pytest.mark.parametrize("kind", ["sentence_classification", "sequence_labelling"])
-def test_batches_come_whole_and_in_order(kind: Kind):
-    batches = [batch_of(kind, [3, size]) for size in (2, 3, 4)]
-    found = list(prefetched(batches, CPU))
-    assert [batch.padded for batch in found] == [True, False, True]
-    for one, other in zip(found, batches, strict=True):
-        for name in ("pieces", "piece_mask", "segments", "word_starts", "word_mask", "labels"):
-            first, second = getattr(one, name), getattr(other, name)
-            assert (first is None and second is None) or torch.equal(first, second)
-        assert one.rows == other.rows
-
-
 def test_nothing_is_read_ahead_on_the_cpu():
     made = []
 
@@ -262,14 +250,3 @@ def test_on_a_gpu_batches_arrive_whole_one_step_ahead():
     assert first.pieces.device == device
     assert torch.equal(first.pieces.cpu(), batch_of("sentence_classification", [2, 5]).pieces)
     assert [len(batch) for batch in stream] == [2, 2]
-
-
-def test_an_unpadded_batch_gives_the_same_states_without_its_mask(load_tiny: Callable, family: str):
-    encoder = load_tiny(family)
-    batch = batch_of("sentence_classification", [6, 6])
-    batch = batch if encoder.tokenizer.sentence("a", 8)[1] else Batch(batch.rows, batch.pieces, batch.piece_mask)
-    with torch.no_grad():
-        plain = encoder(Batch(batch.rows, batch.pieces, batch.piece_mask, batch.segments, padded=False))
-        masked = encoder(Batch(batch.rows, batch.pieces, batch.piece_mask, batch.segments))
-    for one, other in zip(plain, masked, strict=True):
-        torch.testing.assert_close(one, other)

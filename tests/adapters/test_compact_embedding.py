@@ -173,17 +173,10 @@ def test_a_table_tied_to_another_module_is_left_alone():
 
 
 @pytest.mark.parametrize("options", [{"max_norm": 1.0}, {"scale_grad_by_freq": True}, {"sparse": True}])
-def test_an_unusual_table_is_left_alone(options: dict[str, object]):
+def test_an_unusual_table_and_one_of_which_all_is_trained_are_left_alone(options: dict[str, object]):
     assert compact(Model(nn.Embedding(9, 3, **options)), [1]) is None
-
-
-def test_a_table_of_which_all_is_trained_is_left_alone():
     assert compact(Model(nn.Embedding(9, 3)), range(9)) is None
-
-
-def test_repeated_pieces_count_once():
-    table = compact(Model(nn.Embedding(9, 3)), [5, 1, 5])
-    assert table.pieces.tolist() == [1, 5]
+    assert compact(Model(nn.Embedding(9, 3)), [5, 1, 5]).pieces.tolist() == [1, 5]
 
 
 def test_the_pieces_of_a_split_are_its_rows_and_padding(load_tiny: Load, make_examples: Examples):
@@ -257,9 +250,3 @@ def test_until_the_encoder_has_moved_a_trial_keeps_the_pretrained_weights_themse
             moved.append((result.epoch, all(shared)))
     assert moved
     assert all(is_shared is (epoch <= 2) for epoch, is_shared in moved)
-
-
-def test_a_modules_own_weights_are_named_as_in_its_state_dict():
-    layer = torch.nn.Linear(2, 3)
-    assert same(snapshot(layer, "", copied=False), layer.state_dict())
-    assert set(snapshot(layer, "encoder.", copied=False)) == {"encoder.weight", "encoder.bias"}

@@ -152,17 +152,6 @@ def test_the_states_are_those_of_the_words_in_their_document(load_tiny: Load):
         start += len(row.pieces)
 
 
-def test_a_row_in_context_is_another_than_the_sentence_alone(load_tiny: Load):
-    encoder = load_tiny("bert")
-    in_context, alone = (
-        split_of(encoder, sentences(4, 5)),
-        split_of(encoder, sentences(4, 5), input_format=InputFormat()),
-    )
-    found, expected = states(encoder, in_context, [0]), states(encoder, alone, [0])[:, 1:-1]
-    assert found.shape == expected.shape
-    assert not torch.allclose(found, expected, atol=1e-3)
-
-
 @pytest.mark.parametrize("pieces", ["all", "first"])
 def test_cached_states_are_those_of_the_encoder(load_tiny: Load, pieces: Any, tmp_path):
     encoder = load_tiny("bert")

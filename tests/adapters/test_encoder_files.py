@@ -107,13 +107,6 @@ def test_another_activation_is_another_fingerprint_so_cached_states_are_not_read
     assert len(keys) == 2
 
 
-def test_another_lower_case_is_another_fingerprint(copy: Path):
-    before = print_of(copy)
-    normalizer = json.loads((copy / "tokenizer.json").read_text(encoding="utf-8"))["normalizer"]
-    edit(copy / "tokenizer.json", normalizer={**normalizer, "lowercase": not normalizer["lowercase"]})
-    assert print_of(copy) != before
-
-
 def test_other_weights_are_another_fingerprint(copy: Path):
     before = print_of(copy)
     model = transformers.AutoModel.from_pretrained(copy)

@@ -121,71 +121,20 @@ def test_a_top_layer_for_one_state_a_row_keeps_its_names_and_its_dropouts(load_t
         assert torch.allclose(model.train().top(batch), quiet, atol=1e-6) == (ratio == 0.0)
 
 
-def test_the_longest_input_is_taken_and_is_what_the_positions_allow(load_tiny: Load, family: str):
-    encoder = load_tiny(family)
-    assert encoder.max_pieces == 64
-    words = Example("long", ("a " * 200, "b " * 200))
-    batch = pair_batch(encoder, [words])
-    assert batch.pieces.shape == (1, 64)
-    with torch.no_grad():
-        assert encoder(batch)[-1].isfinite().all()
-
-
-def test_every_parameter_is_in_exactly_one_layer_group(load_tiny: Load, family: str):
-    encoder = load_tiny(family)
-    groups = encoder.layer_groups()
-    grouped = [id(parameter) for group in groups for parameter in group.parameters]
-    assert sorted(grouped) == sorted(id(parameter) for parameter in encoder.parameters())
-    layers = ["layer_1"] if family == "albert" else ["layer_1", "layer_2"]
-    assert [group.name for group in groups] == ["embeddings", *layers]
-
-
-def test_a_layer_group_acts_on_its_own_layer_and_those_above_only(load_tiny: Load, family: str):
-    encoder = load_tiny(family)
-    states = encoder(pair_batch(encoder))
-    for lowest, group in enumerate(encoder.layer_groups()):
-        for number, layer in enumerate(states):
-            gradients = torch.autograd.grad(layer.sum(), group.parameters, allow_unused=True, retain_graph=True)
-            acts = any(gradient is not None for gradient in gradients)
-            assert acts == (number >= lowest), f"{group.name} on layer {number}"
-
-
-def test_a_copy_of_an_encoder_has_the_same_layer_groups(load_tiny: Load, family: str):
-    encoder = load_tiny(family)
-    sizes = [
-        [(group.name, [tuple(parameter.shape) for parameter in group.parameters]) for group in one.layer_groups()]
-        for one in (encoder, copy.deepcopy(encoder))
-    ]
-    assert sizes[0] == sizes[1]
-
-
-def test_the_size_of_a_state_is_known_without_loading(load_tiny: Load, tiny_folder: Folder, family: str):
-    reference = encoders.resolve(f"hf:{tiny_folder(family)}", "sentence_classification")
-    assert encoders.state_size(reference) == load_tiny(family).dim
-
-
 def test_no_pooler_is_left(load_tiny: Load, family: str):
     assert not [name for name, _ in load_tiny(family).named_parameters() if "pooler" in name]
-
-
-def test_no_dropout_in_training_equals_evaluation_bit_for_bit(load_tiny: Load, family: str):
-    encoder = load_tiny(family)
-    batch = pair_batch(encoder)
-    with torch.no_grad():
-        expected = encoder.eval()(batch)
-        encoder.set_dropout(0.0)
-        found = encoder.train()(batch)
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_dropout_acts_in_training_only_and_on_every_layer(load_tiny: Load, family: str):
     encoder = load_tiny(family)
     batch = pair_batch(encoder)
-    encoder.set_dropout(0.5)
     torch.manual_seed(0)
     with torch.no_grad():
+        encoder.set_dropout(0.0)
         quiet = encoder.eval()(batch)
-        assert all(torch.equal(a, b) for a, b in zip(quiet, encoder(batch), strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(quiet, encoder.train()(batch), strict=True))
+        encoder.set_dropout(0.5)
+        assert all(torch.equal(a, b) for a, b in zip(quiet, encoder.eval()(batch), strict=True))
         assert not any(torch.allclose(a, b) for a, b in zip(encoder.train()(batch), quiet, strict=True))
 
 
@@ -207,17 +156,6 @@ def test_the_ratio_reaches_the_fused_attention(load_tiny: Load, family: str, mon
     assert ratios == [0.25, 0.25, 0.0, 0.0]
 
 
-def test_bf16_autocast_runs_and_stays_close(load_tiny: Load, family: str):
-    encoder = load_tiny(family)
-    batch = pair_batch(encoder)
-    with torch.no_grad():
-        exact = encoder(batch)[-1]
-        with torch.autocast("cpu", torch.bfloat16):
-            rough = encoder(batch)[-1]
-    real = batch.piece_mask
-    torch.testing.assert_close(rough.float()[real], exact[real], atol=0.15, rtol=0.1)
-
-
 def test_a_saved_encoder_loads_again_and_gives_the_same_states(load_tiny: Load, family: str, tmp_path: Path):
     encoder = load_tiny(family)
     encoder.save(tmp_path)
@@ -225,15 +163,3 @@ def test_a_saved_encoder_loads_again_and_gives_the_same_states(load_tiny: Load, 
     with torch.no_grad():
         states = zip(encoder(pair_batch(encoder)), again(pair_batch(again)), strict=True)
         assert all(torch.equal(ours, theirs) for ours, theirs in states)
-
-
-def test_minilm_knows_that_paraphrases_are_close(minilm_encoder: Encoder):
-    examples = [Example(str(i), (text,)) for i, text in enumerate(
-        ["A man is playing a guitar.", "Someone plays the guitar.", "The stock market fell sharply."])]  # fmt: skip
-    rows = encode_split("sentence_classification", examples, minilm_encoder.tokenizer, 128).rows
-    batch = collate(rows, range(3), minilm_encoder.tokenizer.pad_piece, "sentence_classification")
-    with torch.no_grad():
-        states = minilm_encoder(batch)[-1]
-    means = (states * batch.piece_mask[:, :, None]).sum(1) / batch.piece_mask.sum(1, keepdim=True)
-    near, far = torch.cosine_similarity(means[:1], means[1:])
-    assert near > 0.7 > 0.3 > far

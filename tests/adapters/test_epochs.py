@@ -8,16 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.data.batch import EncodedSplit
-from meltpoint.adapters.features.layout import feature_key
-from meltpoint.adapters.features.reading import Features, open_features
-from meltpoint.adapters.model import AdaptedModel
 from meltpoint.adapters.training.epochs import LARGEST_SHARE, SHARE, EpochResult, SavingRule, best_epoch, largest_share
-from meltpoint.tasks.core.task import Task
+from meltpoint.tests.adapters.conftest import KeptStates
 
 SCORES = st.lists(st.sampled_from([-0.5, 0.0, 0.25, 0.5, math.inf, -math.inf, math.nan]), max_size=8)
 """Few values, so that many are equal."""
@@ -44,6 +39,7 @@ def test_no_epoch_scores_higher_and_no_earlier_one_as_high(scores):
     own = ranks[best.epoch - 1]
     assert all(rank <= own for rank in ranks)
     assert all(rank < own for rank in ranks[: best.epoch - 1])
+    assert best_epoch(epochs_of(scores)[::-1], "f1").epoch == best.epoch
 
 
 @given(SCORES)
@@ -54,13 +50,6 @@ def test_remembering_each_epoch_that_is_the_best_so_far_ends_at_the_best_of_all(
         if best_epoch(epochs[:count], "f1") is epoch:
             kept = epoch
     assert kept is best_epoch(epochs, "f1")
-
-
-@given(st.permutations(epochs_of([0.5, 0.25, 0.5, 0.0])))
-def test_the_order_in_which_epochs_are_given_does_not_matter(epochs):
-    best = best_epoch(epochs, "f1")
-    assert best is not None
-    assert best.epoch == 1
 
 
 def two_phases(*scores: float) -> list[EpochResult]:
@@ -147,24 +136,12 @@ def test_a_share_of_nothing_saves_nothing():
 Make = Callable[..., Any]
 
 
-class RoundedStates:
-    """A cache that keeps bf16, as one does where trials train in bf16."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> Features:
-        key = feature_key(model.encoder, split, task.kind, "bf16", "first" if first_pieces else "all")
-        return open_features(
-            self.folder, key, model.encoder, split, task.kind, model.layers_read, torch.device("cpu"), {}
-        )  # fmt: skip
-
-
 def thawing(make_trainer: Make, folder: Path) -> Any:
     """A trial of two epochs, the first of which trains the head alone."""
     return make_trainer(
-        "fine_tuning", "sentence_classification", "linear", frozen_states=RoundedStates(folder), precision="bf16",
-        gradual_unfreezing=True, gradual_unfreezing__epochs_per_group=1.0, epochs=2, learning_rate=0.05,
+        "fine_tuning", "sentence_classification", "linear", frozen_states=KeptStates(folder, precision="bf16"),
+        precision="bf16", epochs=2, learning_rate=0.05, gradual_unfreezing=True,
+        gradual_unfreezing__epochs_per_group=1.0,
     )  # fmt: skip
 
 

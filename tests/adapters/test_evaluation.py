@@ -43,6 +43,8 @@ def test_predictions_in_batches_are_those_one_by_one_in_the_examples_order(
 ):
     trainer, examples = trained(make_trainer, kind), make_examples(kind, EVALUATION_BATCH + 6)
     together = run(trainer, examples)
+    gold = [example.label for example in examples]
+    assert together.metrics == score(trainer.data.task, gold, together.predictions, together.probabilities)
     alone = [run(trainer, [example]) for example in examples]
     singles = [one.predictions[0] for one in alone]
     if kinds.get(kind).is_regression:
@@ -50,29 +52,9 @@ def test_predictions_in_batches_are_those_one_by_one_in_the_examples_order(
     else:
         assert together.predictions == singles
     assert len({str(prediction) for prediction in singles}) > 1, "the order would not show"
+    assert next(iter(together.metrics)) == trainer.data.task.metric
     for found, one in zip(together.probabilities, (one.probabilities for one in alone), strict=False):
         assert found == pytest.approx(one[0], abs=1e-5)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_another_order_of_the_examples_gives_the_same_predictions_in_that_order(
-    make_trainer: Make, make_examples: MakeExamples, kind: Kind
-):
-    trainer, examples = trained(make_trainer, kind), make_examples(kind, 20)
-    forward, backward = run(trainer, examples), run(trainer, examples[::-1])
-    if kinds.get(kind).is_regression:
-        assert backward.predictions[::-1] == pytest.approx(forward.predictions, abs=1e-4)
-    else:
-        assert backward.predictions[::-1] == forward.predictions
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_metrics_are_those_of_the_predictions(make_trainer: Make, make_examples: MakeExamples, kind: Kind):
-    trainer, examples = trained(make_trainer, kind), make_examples(kind, 20)
-    found = run(trainer, examples)
-    gold = [example.label for example in examples]
-    assert found.metrics == score(trainer.data.task, gold, found.predictions, found.probabilities)
-    assert next(iter(found.metrics)) == trainer.data.task.metric
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from meltpoint.adapters import encoders, heads, modes
-from meltpoint.adapters.compatibility import check_possible
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.settings import check_possible
 from meltpoint.tasks.core.task import KINDS, Kind
 
 Make = Callable[..., Any]

@@ -202,7 +202,6 @@ def test_a_pipeline_answers_with_the_tasks_own_labels(saved: list[Saved], cell: 
     [
         ("linear", "fine_tuning", {}, r"ForSequenceClassification has a layer .*bert\.pooler.*--head native"),
         ("native", "fine_tuning", {"native__pooler": "none"}, r"always applies its pooler.*native\.pooler=none"),
-        ("mlp", "fine_tuning", {}, "no class for head mlp; only native and linear can be exported so"),
         ("native", "feature_extraction", {}, "learned mix of all layers.*feature_extraction.layers=top"),
     ],
 )  # fmt: skip
@@ -295,12 +294,4 @@ def test_without_the_extra_one_line_says_what_to_install(
     monkeypatch.setattr(exported_transformers, "PACKAGES", ("torch", "no_such_exporter"))
     with pytest.raises(ValueError, match=r'ONNX needs no_such_exporter; .*pip install "meltpoint\[onnx\]"'):
         save_onnx(make_trainer("fine_tuning", "sentence_classification", "native"), "native", tmp_path / "folder")
-    assert not (tmp_path / "folder").exists()
-
-
-def test_a_head_that_transformers_has_no_class_for_is_refused_before_anything_is_exported(
-    make_trainer: Make, tmp_path: Path
-) -> None:
-    with pytest.raises(ValueError, match="no class for head mlp"):
-        save_onnx(make_trainer("fine_tuning", "sentence_classification", "mlp"), "mlp", tmp_path / "folder")
     assert not (tmp_path / "folder").exists()

@@ -96,10 +96,6 @@ def opened(tmp_path_factory, encoder, split):
     )
 
 
-def test_the_canonical_batches_are_those_of_an_evaluation():
-    assert ENCODING_BATCH == EVALUATION_BATCH
-
-
 def test_fp32_features_are_the_direct_forward_pass_bit_for_bit(opened):
     features, expected = opened
     assert features.layers == (0, 1, 2)
@@ -222,15 +218,6 @@ def test_layers_that_are_missing_are_added_and_those_that_were_there_stay(tmp_pa
     assert torch.equal(states_of(top, 7), expected[2:])  # what was open before stays readable
     assert torch.equal(states_of(bottom, 7), expected[:1])
     assert torch.equal(states_of(both, 7), expected[[0, 2]])
-
-
-def test_an_odd_choice_of_layers_is_given_too(tmp_path, load_tiny, split):
-    encoder = load_tiny("bert")
-    inner = encoder.forward
-    encoder.forward = lambda batch: (lambda found: (*found, found[0] + 1))(inner(batch))  # a fourth layer
-    whole = open_all(tmp_path, encoder, split, layers=(0, 1, 2, 3))
-    odd = open_all(tmp_path, encoder, split, layers=(0, 1, 3))
-    assert torch.equal(odd.gather([5, 9]), whole.gather([5, 9])[[0, 1, 3]])
 
 
 @contextmanager

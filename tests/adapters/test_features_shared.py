@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
-from meltpoint.adapters.features.cache_entries import entries, remove
+from meltpoint.adapters.features import entries, remove
 from meltpoint.adapters.features.layout import ENCODING_BATCH, feature_key
 from meltpoint.adapters.features.reading import Budget, Features, choose, needed_bytes, open_features
 

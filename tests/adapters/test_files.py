@@ -15,7 +15,7 @@ import torch
 from meltpoint.adapters import settings
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import save_folder
-from meltpoint.adapters.features.cache_entries import hold, locked
+from meltpoint.adapters.features import hold, locked
 from meltpoint.adapters.files import acquire, replacing, write_atomically
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.training.training_state import TrainingState, write_state

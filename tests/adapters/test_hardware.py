@@ -32,11 +32,6 @@ def test_the_process_uses_as_many_threads_as_it_was_given_and_at_least_one(asked
     assert torch.get_num_threads() == given
 
 
-def test_arithmetic_is_made_repeatable():
-    claim_device(1)
-    assert torch.are_deterministic_algorithms_enabled()
-
-
 def test_a_gpu_where_there_is_none_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="given a GPU, but torch sees none; run `meltpoint doctor`"):
@@ -44,12 +39,15 @@ def test_a_gpu_where_there_is_none_is_refused_with_a_remedy(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
-@pytest.mark.parametrize(("native", "precision"), [(True, "bf16"), (False, "fp32")])
-def test_auto_is_bf16_exactly_where_it_is_native(
-    monkeypatch: pytest.MonkeyPatch, device: str, native: bool, precision: str
+@pytest.mark.parametrize(
+    ("wanted", "native", "precision"),
+    [("auto", True, "bf16"), ("auto", False, "fp32"), ("fp32", True, "fp32"), ("bf16", True, "bf16")],
+)
+def test_auto_is_bf16_exactly_where_it_is_native_and_other_words_stay(
+    monkeypatch: pytest.MonkeyPatch, device: str, wanted: str, native: bool, precision: str
 ):
     monkeypatch.setattr(hardware, "bf16_is_native", lambda device: native)
-    assert resolve_precision("auto", device) == precision
+    assert resolve_precision(wanted, device) == precision
 
 
 def test_a_processor_without_bf16_instructions_trains_in_fp32_although_mkldnn_could_emulate_them(
@@ -82,18 +80,9 @@ with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
     assert done.stdout.split() == ["fp32", "torch.bfloat16"], done.stderr
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
-def test_fp32_stays_fp32(device: str):
-    assert resolve_precision("fp32", device) == "fp32"
-
-
-def test_bf16_stays_bf16_on_a_processor_that_emulates_it(monkeypatch: pytest.MonkeyPatch):
+def test_bf16_is_emulated_on_a_processor_and_refused_on_a_gpu_that_has_none(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(hardware, "bf16_is_native", lambda device: False)
     assert resolve_precision("bf16", "cpu") == "bf16"
-
-
-def test_bf16_on_a_gpu_that_has_none_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(hardware, "bf16_is_native", lambda device: False)
     with pytest.raises(ValueError, match="this GPU does not support it; use precision: fp32, or auto"):
         resolve_precision("bf16", "cuda:0")
 

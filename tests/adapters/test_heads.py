@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from meltpoint.adapters import heads, layers
-from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters import heads, layers, modes, tricks
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.adapters.layers.affine import pool
 from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.tasks.core.task import KINDS, Kind
 from meltpoint.tests.adapters.head_cases import CUTS, DIM, head_shape, make_batch, small_setting
 from meltpoint.tests.adapters.head_promises import verify
 
-FEW = {"bimpm.perspectives": 2, "sim_transformer.heads": 4, "sim_transformer.feed_forward_size": 16}
-"""Sizes at which a transformer learns three rows at the rate of the other heads."""
 SERVED = [(word, kind) for word, kind in itertools.product(heads.names(), KINDS) if kind in heads.get(word).kinds]
 
 
@@ -32,13 +29,17 @@ def build(word: str, kind: Kind, **setting: float | str) -> Head:
 # --- the registry ---
 
 
-def test_the_heads_of_the_first_release_are_there():
-    assert {"bilstm", "bilstm_crf", "crf", "linear", "mlp"} <= set(heads.names())
-
-
-def test_an_unknown_head_names_the_near_misses():
-    with pytest.raises(ValueError, match=r"Unknown head 'lineer'. Did you mean linear\?"):
-        heads.get("lineer")
+@pytest.mark.parametrize(
+    ("registry", "message"),
+    [
+        (heads, r"Unknown head 'lineer'. Did you mean linear\?"),
+        (modes, r"Unknown mode 'fine_tunning'. Did you mean fine_tuning\?"),
+        (tricks, r"Unknown trick 'gradual_freezing'. Did you mean gradual_unfreezing\?"),
+    ],
+)
+def test_an_unknown_plug_in_names_the_near_misses(registry: Any, message: str):
+    with pytest.raises(ValueError, match=message):
+        registry.get(message.split("'")[1])
 
 
 def test_a_head_for_an_impossible_kind_names_those_that_serve_it():
@@ -90,15 +91,6 @@ def test_autocast_to_bf16_works_and_scores_stay_float32(word: str, kind: Kind):
 # --- each head's own claims ---
 
 
-def test_linear_reads_the_first_piece_only():
-    head = build("linear", "sentence_classification")
-    states, batch = make_batch("sentence_classification")
-    changed = states.clone()
-    changed[:, :, 1:] = 0
-    assert torch.equal(head(states, batch), head(changed, batch))
-    torch.testing.assert_close(head(states, batch), head.scores.linear(states[:, :, 0]))
-
-
 def test_linear_reads_each_words_first_piece():
     head = build("linear", "sequence_labelling")
     states, batch = make_batch("sequence_labelling")
@@ -122,8 +114,9 @@ def test_sentence_vectors_compare_the_first_states_of_both_sentences(form: str, 
     torch.testing.assert_close(head(states, batch), head.scores.linear(torch.tensor([rows])))
 
 
-def test_sentence_vectors_of_one_sentence_are_its_first_state():
-    head = build("sentence_vectors", "sentence_classification")
+@pytest.mark.parametrize("word", ["linear", "sentence_vectors"])
+def test_a_sentence_is_scored_from_its_first_state_alone(word: str):
+    head = build(word, "sentence_classification")
     states, batch = make_batch("sentence_classification")
     torch.testing.assert_close(head(states, batch), head.scores.linear(states[:, :, 0]))
 
@@ -170,11 +163,6 @@ def test_sentence_vectors_keep_a_heads_promises_with_all_that_is_off_by_default(
     verify(type("Other", (head,), {"hyperparameters": own}), kind)
 
 
-def test_sentence_vectors_do_not_label_words():
-    with pytest.raises(ValueError, match="Head 'sentence_vectors' cannot serve sequence labelling"):
-        heads.get("sentence_vectors", "sequence_labelling")
-
-
 def test_mlp_has_two_fully_connected_layers_of_the_size_asked_for():
     head = build("mlp", "sentence_classification", **{"mlp.hidden_size": 16})
     assert [tuple(p.shape) for p in head.parameters() if p.dim() == 3] == [(1, 16, DIM), (1, 4, 16)]
@@ -184,13 +172,6 @@ def test_mlp_starts_with_kaimings_variance():
     head = heads.get("mlp")(HeadShape("sentence_classification", 500, 2), [{"mlp.hidden_size": 400}], MemberRng([0]))
     assert head.hidden.weight.detach().std().item() == pytest.approx((2 / 500) ** 0.5, rel=0.02)
     assert not head.hidden.bias.any()
-
-
-def test_pooling_takes_maximum_and_mean_over_real_pieces():
-    states = torch.tensor([[[1.0], [-3.0], [99.0]], [[-1.0], [-2.0], [-6.0]]])
-    mask = torch.tensor([[True, True, False], [True, True, True]])
-    batch = Batch((0, 1), mask.long(), mask)
-    assert pool(states[None], batch).tolist() == [[[1.0, -1.0], [-1.0, -3.0]]]
 
 
 def test_a_setting_outside_a_parameters_limits_is_refused():

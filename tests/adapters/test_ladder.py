@@ -18,10 +18,10 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from meltpoint.adapters import encoders, modes
-from meltpoint.adapters.compatibility import check_mode
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder, save_folder
+from meltpoint.adapters.settings import check_mode
 from meltpoint.adapters.training.training_state import restore, state_of
 from meltpoint.tasks.core.task import KINDS, Kind
 
@@ -66,14 +66,8 @@ def test_all_layers_are_fine_tuning_bit_for_bit(make_trainer: Make, k: int):
 def test_the_cached_states_below_train_as_the_whole_encoder_does(
     make_trainer: Make, load_tiny: Callable[[str], Encoder], kept_states: Any, family: str, kind: Kind
 ):
-    setting = {
-        "kind": kind,
-        "head": "linear",
-        "epochs": 2,
-        "encoder_dropout": 0.0,
-        "top_k__k": 1,
-        "learning_rate": 1e-3,
-    }
+    setting = {"kind": kind, "head": "linear", "epochs": 2, "encoder_dropout": 0.0, "top_k__k": 1}
+    setting["learning_rate"] = 1e-3
     alone = trained(make_trainer("top_k", encoder=load_tiny(family), **setting))
     cached = trained(make_trainer("top_k", encoder=load_tiny(family), frozen_states=kept_states, **setting))
     # The tiny DeBERTa has a convolution at its first layer, so it cannot start above it; it then runs whole.
@@ -211,48 +205,46 @@ def states_of(trainer: Any, split: Any, layer: int) -> list[torch.Tensor]:
     return found
 
 
-def test_a_probe_of_sentences_is_scikit_learns_logistic_regression(make_trainer: Make):
-    trainer = make_trainer(
-        "probe", head="pooling", train=40, dev=12, pooling__kind="mean", probe__depth=0.5, probe__c=0.3
-    )
+def by_label(c: float) -> Any:
+    return LogisticRegression(C=c, max_iter=1000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "setting", "layer", "vectors", "model"),
+    [
+        (
+            "sentence_classification", "pooling", {"pooling__kind": "mean", "probe__depth": 0.5, "probe__c": 0.3}, 1,
+            lambda states, row: states.mean(0)[None], by_label(0.3),
+        ),
+        (
+            "sequence_labelling", "linear", {"probe__c": 0.5}, -1,
+            lambda states, row: states[list(row.word_starts)], by_label(0.5),
+        ),
+        (
+            "pair_regression", "pooling", {"pooling__kind": "max", "probe__c": 0.1}, -1,
+            lambda states, row: states.amax(0)[None], Ridge(alpha=10.0),
+        ),
+    ],
+    ids=["sentences", "words", "scores"],
+)  # fmt: skip
+def test_a_probe_is_scikit_learns_on_the_standardised_vectors_of_its_layer(
+    make_trainer: Make, kind: Kind, head: str, setting: dict[str, Any], layer: int, vectors: Any, model: Any
+):
+    trainer = make_trainer("probe", kind=kind, head=head, train=40, dev=12, **setting)
     (result,) = trainer.results()
-    train, dev = trainer.data.train, trainer.data.dev
-    x, z = (torch.stack([s.mean(0) for s in states_of(trainer, split, 1)]).numpy() for split in (train, dev))
-    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.3, max_iter=1000)).fit(
-        x, [r.label for r in train.rows]
-    )
-    (found,) = trainer.evaluate(dev, trainer.data.dev_examples)
-    assert found.predictions == model.predict(z).tolist()
-    np.testing.assert_allclose(found.probabilities, model.predict_proba(z), atol=1e-4)
     assert result.step == trainer.steps_per_epoch
-
-
-def test_a_probe_of_words_is_scikit_learns_on_each_words_first_piece(make_trainer: Make):
-    trainer = make_trainer("probe", kind="sequence_labelling", head="linear", train=20, dev=8, probe__c=0.5)
-    list(trainer.results())
-    train, dev = trainer.data.train, trainer.data.dev
     x, z = (
-        torch.cat(
-            [s[list(r.word_starts)] for s, r in zip(states_of(trainer, split, -1), split.rows, strict=True)]
-        ).numpy()
-        for split in (train, dev)
+        torch.cat([vectors(*pair) for pair in zip(states_of(trainer, split, layer), split.rows, strict=True)]).numpy()
+        for split in (trainer.data.train, trainer.data.dev)
     )
-    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.5, max_iter=1000))
-    model.fit(x, [label for row in train.rows for label in row.label])
-    (found,) = trainer.evaluate(dev, trainer.data.dev_examples)
-    assert [label for row in found.predictions for label in row] == model.predict(z).tolist()
-
-
-def test_a_probe_of_scores_is_ridge_regression(make_trainer: Make):
-    trainer = make_trainer(
-        "probe", kind="pair_regression", head="pooling", train=30, dev=8, pooling__kind="max", probe__c=0.1
-    )
-    list(trainer.results())
-    train, dev = trainer.data.train, trainer.data.dev
-    x, z = (torch.stack([s.amax(0) for s in states_of(trainer, split, -1)]).numpy() for split in (train, dev))
-    model = make_pipeline(StandardScaler(), Ridge(alpha=10.0)).fit(x, [r.label for r in train.rows])
-    (found,) = trainer.evaluate(dev, trainer.data.dev_examples)
-    np.testing.assert_allclose(found.predictions, model.predict(z), atol=1e-3)
+    gold = [row.label for row in trainer.data.train.rows]
+    pipeline = make_pipeline(StandardScaler(), model)
+    pipeline.fit(x, [label for labels in gold for label in labels] if kind == "sequence_labelling" else gold)
+    (found,) = trainer.evaluate(trainer.data.dev, trainer.data.dev_examples)
+    predictions = np.hstack(found.predictions)
+    np.testing.assert_allclose(predictions, pipeline.predict(z), atol=1e-3 if kind == "pair_regression" else 0)
+    if found.probabilities:
+        np.testing.assert_allclose(found.probabilities, pipeline.predict_proba(z), atol=1e-4)
 
 
 OTHER_KINDS = [kind for kind in KINDS if kind not in ("sentence_classification", "sequence_labelling")]

@@ -111,15 +111,6 @@ def test_the_recurrence_for_gpus_equals_torchs_lstm_too(shared: bool, monkeypatc
     check_against_torch(stacked_bilstm(), torch.randn(1 if shared else TRIALS, 3, 12, 12))
 
 
-def test_lanes_of_different_lengths_are_each_read_as_they_are_alone():
-    torch.manual_seed(0)
-    bilstm, states = stacked_bilstm(2), torch.randn(2, 2, 6, 12)
-    together = bilstm(states, mask_of([6, 2, 3, 5], 6, lanes=2))
-    for lane, lengths in enumerate(([6, 2], [3, 5])):
-        alone = stacked_bilstm(1, seed=lane)(states[lane : lane + 1], mask_of(lengths, 6))
-        torch.testing.assert_close(together[lane], alone[0])
-
-
 def test_padding_changes_neither_outputs_nor_gradients():
     torch.manual_seed(0)
     bilstm, states = stacked_bilstm(), torch.randn(1, 3, 12, 12)

@@ -16,11 +16,9 @@ from meltpoint.adapters.layers.matching import (
     MATCHINGS,
     Matching,
     Side,
-    best_cosines,
     by_members,
     ends,
     match,
-    products,
 )
 from meltpoint.adapters.layers.pairs import sentences
 
@@ -103,12 +101,6 @@ def test_padding_never_wins_a_maximum_and_never_counts_in_a_mean(junk: float):
         assert torch.equal(found, expected)
 
 
-def test_the_sentences_swapped_are_the_matchings_swapped():
-    one, two, weight = side(LENGTHS[0], 0), side(LENGTHS[1], 1), weights()
-    for found, expected in zip(match(one, two, weight), reversed(match(two, one, weight)), strict=True):
-        torch.testing.assert_close(found, expected)
-
-
 def test_a_state_of_zeros_has_cosines_and_gradients_of_zero():
     one, two = side([1, 1, 1], 0), side([2, 2, 2], 1)
     states = torch.zeros_like(one[0]).requires_grad_()
@@ -152,20 +144,6 @@ def test_bf16_states_are_matched_in_float32():
 
 def leaves(*tensors: Tensor) -> list[Tensor]:
     return [tensor.clone().requires_grad_() for tensor in tensors]
-
-
-@pytest.mark.parametrize("width", [1, 4])
-def test_the_gradient_of_products_is_that_of_finite_differences(width: int):
-    one, two = torch.randn(TRIALS, 2, 4, SIZE, dtype=EXACT), torch.randn(TRIALS, 2, width, SIZE, dtype=EXACT)
-    assert torch.autograd.gradcheck(products, leaves(one, two, weights()[:, 0]))
-
-
-def test_the_gradient_of_the_best_cosines_is_that_of_finite_differences():
-    one, two = side(LENGTHS[0], 0), side(LENGTHS[1], 1)
-    roots = [torch.rand(*own[2].shape, PERSPECTIVES, dtype=EXACT) + 0.5 for own in (one, two)]
-    both = one[2][..., None] & two[2][:, :, None]
-    given = leaves(one[0], two[0], weights()[:, 1].square(), *roots)
-    assert torch.autograd.gradcheck(lambda *own: best_cosines(*own, both), given)
 
 
 def test_the_gradient_of_all_matchings_is_that_of_finite_differences():

@@ -81,14 +81,6 @@ def test_every_micro_batch_of_a_step_has_masks_of_its_own_and_the_next_step_othe
     assert len(set(seen)) == len(seen)
 
 
-def test_a_trial_in_parts_is_the_same_again_to_the_last_bit(make_trainer: Make):
-    def losses() -> list[float]:
-        trainer = make_trainer("fine_tuning", micro_batch=2, batch_size=4, dropout=0.3, encoder_dropout=0.1, epochs=2)
-        return [result.train_loss for result in trainer.results()]
-
-    assert losses() == losses()
-
-
 @pytest.mark.parametrize(
     ("rows", "said", "evaluated"), [(None, None, 64), (4, None, 64), (9, None, 64), (2, 2, 32), (1, 1, 16)]
 )

@@ -12,7 +12,6 @@ from meltpoint.adapters import heads, modes
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.tests.adapters.devices import cpu_tensors
 
@@ -50,15 +49,6 @@ def test_the_layer_groups_hold_every_parameter_that_trains_once_and_the_head_las
     assert of_the_head <= {id(parameter) for parameter in groups[-1].parameters}
 
 
-def test_the_mix_learns_with_the_head_and_only_feature_extraction_has_one(make_trainer: Make):
-    model = make_trainer("feature_extraction").model
-    assert model.mix is not None
-    mixed = {id(parameter) for parameter in model.mix.parameters()}
-    assert mixed <= {id(parameter) for parameter in model.layer_groups()[-1].parameters}
-    assert make_trainer("fine_tuning").model.mix is None
-    assert make_trainer("stack_and_finetune").model.mix is None
-
-
 def test_feature_extraction_shows_the_head_a_mix_of_all_layers_and_fine_tuning_the_top(make_trainer: Make):
     frozen, tuned = make_trainer("feature_extraction"), make_trainer("fine_tuning")
     batch = first_batch(frozen)
@@ -80,11 +70,12 @@ def test_feature_extraction_shows_the_head_the_top_layer_alone_where_the_setting
         assert torch.equal(model.states(batch), model.encoder(batch)[-1][None])
 
 
-@pytest.mark.parametrize("mode", ["fine_tuning", "stack_and_finetune"])
+@pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning", "stack_and_finetune"])
 def test_a_frozen_encoders_states_never_vary_and_carry_no_gradient_also_in_training(make_trainer: Make, mode: str):
-    trainer = make_trainer(mode, encoder_dropout=0.5)
+    trainer = make_trainer(mode, **({} if mode == "feature_extraction" else {"encoder_dropout": 0.5}))
     model, batch = trainer.model, first_batch(trainer)
-    model.freeze_encoder(True)
+    if mode != "feature_extraction":  # whose encoder is frozen from the start
+        model.freeze_encoder(True)
     model.train()
     assert model.head.training
     assert not any(module.training for module in model.encoder.modules())
@@ -116,14 +107,6 @@ def test_only_an_open_encoder_leaves_out_states_that_its_head_does_not_read_and_
     assert alone or seen[others].any(dim=-1).all()
     if mode != "feature_extraction":
         torch.testing.assert_close(seen[:, 0], whole[:, 0], atol=1e-5, rtol=1e-4)
-
-
-def test_feature_extraction_is_frozen_from_the_moment_it_is_built(make_trainer: Make):
-    trainer = make_trainer("feature_extraction")
-    model, batch = trainer.model.train(), first_batch(trainer)
-    assert torch.equal(model.encoder(batch)[-1], model.encoder(batch)[-1])
-    model(batch).sum().backward()
-    assert all(parameter.grad is None for parameter in model.encoder.parameters())
 
 
 def test_an_open_encoder_varies_in_training_by_its_dropout_alone(make_trainer: Make):
@@ -160,18 +143,6 @@ def test_a_trial_leaves_the_encoder_that_it_was_handed_as_it_was_bit_for_bit(
         assert not same(weights(trainer.model.encoder), before), "the copy learned"
 
 
-def test_an_encoder_that_feature_extraction_froze_can_still_be_fine_tuned(
-    make_trainer: Make, load_tiny: Callable[[str], Encoder]
-):
-    encoder = load_tiny("bert")
-    list(make_trainer("feature_extraction", encoder=encoder).results())
-    again = make_trainer("fine_tuning", encoder=encoder)
-    list(again.results())
-    fresh = make_trainer("fine_tuning")
-    list(fresh.results())
-    assert same(weights(again.model), weights(fresh.model))
-
-
 def test_only_a_model_whose_encoder_trains_pays_for_a_copy_of_it(
     make_trainer: Make, load_tiny: Callable[[str], Encoder]
 ):
@@ -180,29 +151,3 @@ def test_only_a_model_whose_encoder_trains_pays_for_a_copy_of_it(
     copy = make_trainer("fine_tuning", encoder=encoder).model.encoder
     assert copy is not encoder
     assert copy.tokenizer is encoder.tokenizer
-
-
-def test_a_models_weights_are_copies_of_its_own_and_of_its_encoders(make_trainer: Make):
-    model = make_trainer("feature_extraction").model
-    small = model.own_weights(0)
-    assert small.keys() == {name for name in model.state_dict() if not name.startswith("encoder.")}
-    assert {"mix.scalars", "mix.gamma"} < small.keys()
-    whole = small | model.encoder_weights()
-    assert whole.keys() == model.state_dict().keys()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(1.0)
-    assert not any(
-        torch.equal(whole[name], tensor) for name, tensor in model.state_dict().items() if tensor.is_floating_point()
-    )
-
-
-def test_the_heads_first_weights_are_a_function_of_the_seed(load_tiny: Callable[[str], Encoder], make_trainer: Make):
-    trainer = make_trainer("fine_tuning")
-    heads_of_seeds = []
-    for seed in (1, 1, 2):
-        members = [Member(trainer.setting, seed)]
-        model = build(load_tiny("bert"), trainer.data.task, "fine_tuning", "linear", members, "cpu")
-        heads_of_seeds.append(weights(model.head))
-    assert same(heads_of_seeds[0], heads_of_seeds[1])
-    assert not same(heads_of_seeds[0], heads_of_seeds[2])

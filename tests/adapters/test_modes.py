@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from meltpoint.adapters import encoders, heads, modes, settings
-from meltpoint.adapters.compatibility import check_possible
 from meltpoint.adapters.data.input_format import SentencePooling
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 from meltpoint.adapters.multiplier_table import Phase
+from meltpoint.adapters.settings import check_possible
 from meltpoint.tasks.core.kinds import reading
 from meltpoint.tasks.core.task import KINDS, Kind
 
@@ -65,11 +65,6 @@ def test_stack_and_finetune_has_a_frozen_phase_with_its_own_length_and_rate_firs
     assert finetune == Phase("finetune", 7, 2e-5, True)
 
 
-def test_an_unknown_mode_names_the_near_misses():
-    with pytest.raises(ValueError, match=r"Unknown mode 'fine_tunning'. Did you mean fine_tuning\?"):
-        modes.get("fine_tunning")
-
-
 BERT, ELMO = encoders.TRANSFORMERS, encoders.traits("elmo:")
 POOLED = replace(BERT, pooling=SentencePooling("mean"))
 SENTENCES = encoders.traits("skipthoughts:")
@@ -116,10 +111,3 @@ def test_the_traits_by_a_word_choose_as_the_reference_does(kind: Kind, elmo_fold
     for mode in map(modes.get, modes.names()):
         by_word, by_files = encoders.traits("elmo"), encoders.resolve(word, kind)
         assert mode.default_heads.of(by_word, kind) == mode.default_heads.of(by_files, kind)
-
-
-@pytest.mark.parametrize("head", ["linear", "mlp", "sentence_vectors"])
-def test_a_head_that_reads_the_first_word_for_the_sentence_is_refused_on_elmo(head: str, elmo_folder: Path) -> None:
-    reference = encoders.resolve(f"elmo:{elmo_folder}", "sentence_classification")
-    with pytest.raises(ValueError, match=r"first state is a word's, not the sentence's; use --head .*pooling"):
-        check_possible(reference, head, "sentence_classification")

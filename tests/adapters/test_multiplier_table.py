@@ -35,16 +35,11 @@ def column(table: MultiplierTable, step: int) -> list[float]:
 # --- the modes are masks ---
 
 
-def test_feature_extraction_keeps_the_encoders_rows_at_0_and_the_heads_at_1():
-    table = make_table("feature_extraction")
-    assert [column(table, step) for step in range(table.plan.total_steps)] == [[0, 0, 0, 1]] * 15
-    assert all(table.encoder_is_frozen(step) for step in range(15))
-
-
-def test_fine_tuning_keeps_every_row_at_1():
-    table = make_table("fine_tuning")
-    assert [column(table, step) for step in range(table.plan.total_steps)] == [[1, 1, 1, 1]] * 15
-    assert not any(table.encoder_is_frozen(step) for step in range(15))
+@pytest.mark.parametrize(("mode", "expected"), [("feature_extraction", [0, 0, 0, 1]), ("fine_tuning", [1, 1, 1, 1])])
+def test_feature_extraction_keeps_the_encoders_rows_at_0_and_fine_tuning_every_row_at_1(mode: str, expected: list[int]):
+    table = make_table(mode)
+    assert [column(table, step) for step in range(table.plan.total_steps)] == [expected] * 15
+    assert {table.encoder_is_frozen(step) for step in range(15)} == {mode == "feature_extraction"}
 
 
 def test_stack_and_finetune_is_the_one_and_then_the_other():

@@ -14,12 +14,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from meltpoint.adapters import encoders, heads
-from meltpoint.adapters.compatibility import check_possible
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.encoders import EncoderReference
-from meltpoint.adapters.families.huggingface.native_head import TransformersHead, auto_class
+from meltpoint.adapters.families.huggingface.pretrained import TransformersHead, auto_class
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification.space_rules import pooler_notes
 from meltpoint.tasks.core.task import Kind
@@ -172,12 +171,6 @@ def test_without_a_pooler_it_is_the_head_linear(make_trainer: Make):
     assert torch.allclose(ours(native, batch), ours(linear, batch), atol=1e-6)
 
 
-def test_the_pooler_is_in_the_heads_layer_group(make_trainer: Make):
-    trainer = make_trainer("fine_tuning", SENTENCES, "native")
-    pooler = trainer.model.own_parameters()[f"{TOP}bert.pooler.dense.weight"]
-    assert [group.name for group in trainer.groups if any(own is pooler for own in group.parameters)] == ["head"]
-
-
 @pytest.fixture(scope="module")
 def without_pooler(tiny_folder: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT whose checkpoint ships no pooler."""
@@ -219,14 +212,6 @@ def test_leaving_out_a_pooler_that_is_not_there_is_refused(tiny_folder: Callable
 
 
 # --- encoders that are not of transformers ---
-
-
-def test_elmo_is_refused_with_the_heads_that_serve_it(elmo_folder: Path):
-    reference = encoders.resolve(f"elmo:{elmo_folder}", SENTENCES)
-    with pytest.raises(ValueError, match=r"Head 'native' .* use --head .*pooling") as refused:
-        check_possible(reference, "native", SENTENCES)
-    assert "native" not in str(refused.value).partition("; take")[2]
-    assert not reference.has_native_head(SENTENCES)
 
 
 def test_an_encoder_of_transformers_has_a_native_head_before_it_is_there():

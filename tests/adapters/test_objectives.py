@@ -16,7 +16,7 @@ from meltpoint.adapters import heads
 from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.adapters.objectives import OBJECTIVES, Options
-from meltpoint.adapters.settings import complete, parameters
+from meltpoint.adapters.settings import parameters
 from meltpoint.tasks.core.task import KINDS
 
 T, ROWS, LABELS = 3, 5, 4
@@ -72,28 +72,6 @@ def test_grades_are_a_distribution_whose_log_is_the_loss_and_whose_median_is_pre
     assert objective.loss(given_scores, labels.expand(T, -1), None, None, PLAIN).tolist() == pytest.approx(
         expected, rel=1e-4
     )
-
-
-def test_two_grades_are_two_classes():
-    objective, given_scores = OBJECTIVES["grade"], scores(0, 1)
-    labels = torch.tensor([0, 1, 1, 0, 1])
-    plain = torch.nn.functional.binary_cross_entropy_with_logits(given_scores[0, :, 0], labels.float())
-    assert objective.loss(given_scores, labels.expand(T, -1), None, None, PLAIN)[0] == pytest.approx(float(plain))
-
-
-@pytest.mark.parametrize("target", ["label", "labels", "grade", "score"])
-def test_losses_of_parts_weighted_by_their_rows_are_the_loss_of_the_whole(target):
-    outputs = {"score": 1, "grade": LABELS - 1}.get(target, LABELS)
-    labels = {
-        "score": torch.rand(ROWS) * 5, "labels": (torch.rand(ROWS, LABELS) > 0.5).float(),
-    }.get(target, torch.arange(ROWS) % LABELS).expand(T, ROWS, *([LABELS] if target == "labels" else []))  # fmt: skip
-    objective, limits = OBJECTIVES[target], (0.0, 5.0) if target == "score" else None
-    given_scores = scores(1, outputs)
-    whole = objective.loss(given_scores, labels, None, limits, PLAIN)
-    parts = [
-        objective.loss(given_scores[:, cut], labels[:, cut], None, limits, PLAIN) for cut in (slice(0, 2), slice(2, 5))
-    ]
-    assert torch.allclose(0.4 * parts[0] + 0.6 * parts[1], whole)
 
 
 # --- focal loss and class weights ---
@@ -174,11 +152,3 @@ def test_a_kind_without_such_a_loss_has_no_such_hyperparameter():
     assert "threshold" not in names["pair_classification"]
     assert {"focal_gamma", "threshold"} <= names["multi_label_classification"]
     assert not {"focal_gamma", "threshold", "class_weights"} & names["sentence_regression"]
-
-
-def test_a_setting_at_the_defaults_is_the_one_of_before():
-    plain = complete({}, "fine_tuning", "linear")
-    assert not {"focal_gamma", "threshold", "class_weights"} & plain.keys()
-    asked = complete({"focal_gamma": 0.0, "class_weights": "none", "threshold": 0.5}, "fine_tuning", "linear")
-    assert asked == plain
-    assert complete({"focal_gamma": 2}, "fine_tuning", "linear")["focal_gamma"] == 2.0

@@ -124,14 +124,6 @@ def test_scores_are_those_of_the_equations_word_by_word(word: str, setting: dict
             torch.testing.assert_close(scores[member, row], alone(head, pair, member), atol=1e-5, rtol=1e-4)
 
 
-def test_alignment_and_enhancement_are_those_of_the_equations():
-    pairs = make_pairs(LENGTHS)
-    for number, found in enumerate(enhance(*as_sentences(pairs))):
-        for row, pair in enumerate(pairs):
-            expected = enhanced(pair[number], pair[1 - number])
-            torch.testing.assert_close(found.states[0, row][found.mask[0, row]], expected)
-
-
 def test_the_gradient_of_alignment_and_enhancement_is_that_of_finite_differences():
     (one, mask), (two, other) = as_sentences(make_pairs(LENGTHS[:2]))
     states = [own.double().requires_grad_() for own in (one, two)]
@@ -146,16 +138,6 @@ def test_the_gradient_of_alignment_and_enhancement_is_that_of_finite_differences
 def test_bi_attention_has_no_parameters_but_the_score_layers():
     sizes = {name: tuple(own.shape) for name, own in build("bi_attention").named_parameters()}
     assert sizes == {"scores.linear.weight": (1, 3, 16 * DIM), "scores.linear.bias": (1, 3)}
-
-
-def test_without_attention_nothing_of_one_sentence_meets_the_other():
-    head = build("bi_attention", **{"bi_attention.attend": False})
-    (a, b), (c, d) = make_pairs([(3, 2), (2, 4)])
-    one, two, three, four = head(*lay_out([(a, b), (c, b), (a, d), (c, d)]))[0]
-    torch.testing.assert_close(one - two, three - four, atol=1e-5, rtol=1e-4)
-    head = build("bi_attention")
-    one, two, three, four = head(*lay_out([(a, b), (c, b), (a, d), (c, d)]))[0]
-    assert (one - two - three + four).abs().max() > 1e-2
 
 
 def test_esim_has_the_sizes_of_the_paper_unless_asked_otherwise():
@@ -181,24 +163,6 @@ def test_special_tokens_padding_order_and_neighbours_change_no_score(
     found = head(*lay_out([pairs[row] for row in order], *around))[0]
     for place, row in enumerate(order):
         torch.testing.assert_close(found[place], alone[row], atol=1e-5, rtol=1e-4)
-
-
-def test_alignment_treats_both_sentences_alike():
-    one, two = as_sentences(make_pairs(LENGTHS))
-    for found, expected in zip(enhance(two, one), reversed(enhance(one, two)), strict=True):
-        assert torch.equal(found.mask, expected.mask)
-        torch.testing.assert_close(found.states, expected.states)
-
-
-@pytest.mark.parametrize(("word", "setting"), HEADS)
-def test_pairs_turned_around_score_alike_once_the_layer_above_both_is_turned_too(word: str, setting: dict[str, int]):
-    head, pairs = build(word, **setting), make_pairs(LENGTHS)
-    before = head(*lay_out(pairs))
-    layer = head.hidden if word == "esim" else head.scores.linear
-    layer.weight.data = torch.cat(layer.weight.data.chunk(2, -1)[::-1], -1)
-    after = head(*lay_out([(two, one) for one, two in pairs]))
-    torch.testing.assert_close(after, before, atol=1e-5, rtol=1e-4)
-    assert not torch.allclose(head(*lay_out(pairs)), before, atol=1e-3)
 
 
 @pytest.mark.parametrize("empty", [(0, 3), (3, 0), (0, 0)])
@@ -309,9 +273,3 @@ def test_pair_heads_serve_pairs_however_they_are_encoded_and_nothing_else(word: 
     assert heads.get(word).separate_pairs
     with pytest.raises(ValueError, match=f"Head '{word}' cannot serve sentence classification"):
         heads.get(word, "sentence_classification")
-
-
-def test_members_that_attend_and_members_that_do_not_are_no_stack():
-    settings = [{"bi_attention.attend": True}, {"bi_attention.attend": False}]
-    with pytest.raises(AssertionError, match=r"members of a bundle agree on bi_attention\.attend"):
-        heads.get("bi_attention")(HeadShape("pair_classification", DIM, 2), settings, MemberRng([0, 1]))

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from meltpoint.adapters import settings as catalogue
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import collate, evaluation_batches, inputs, training_batches
 from meltpoint.adapters.data.input_format import InputFormat
@@ -22,20 +21,13 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import Pieces, feature_key
 from meltpoint.adapters.features.reading import Features, open_features
-from meltpoint.adapters.hardware import Hardware
 from meltpoint.adapters.layers.pairs import sentences
-from meltpoint.adapters.model import Member, build
-from meltpoint.adapters.training.evaluation import FrozenStates
-from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.adapters.training.trial_state import EncodedData
-from meltpoint.tasks.core.task import Example, Task
+from meltpoint.tasks.core.task import Example
 
 Load = Callable[[str], Encoder]
 Folder = Callable[[str], Path]
 Texts = tuple[str, str]
 Pairing = Literal["joint", "separate"]
-
-CPU = Hardware("cpu", "the tests' processor", 1)
 SEPARATE = InputFormat(pairing="separate")
 PAIRINGS: list[Pairing] = ["joint", "separate"]
 PAIRS: list[Texts] = [
@@ -171,20 +163,6 @@ def test_a_pair_encoded_separately_has_the_states_of_its_sentences_alone(load_ti
     check_states(load_tiny(family).eval(), PAIRS)
 
 
-@settings(deadline=None, max_examples=25)
-@given(given=some_pairs(6))
-def test_any_pair_encoded_separately_has_the_states_of_its_sentences_alone(bert: Encoder, given: list[Texts]):
-    check_states(bert, given)
-
-
-def test_separately_a_sentence_does_not_know_of_the_other_and_jointly_it_does(bert: Encoder):
-    for pairing in PAIRINGS:
-        batch = batch_of(bert, encode(bert, [("London", "a film"), ("London", "the old ships")], pairing))
-        with torch.no_grad():
-            one, two = sentences(bert.read_top(batch)[None], batch)[0].states[0]
-        assert torch.allclose(one, two, atol=1e-6) is (pairing == "separate")
-
-
 def test_the_rows_of_several_lanes_are_encoded_as_each_lane_alone(bert: Encoder):
     split = encode(bert, PAIRS * 2, "separate")
 
@@ -213,21 +191,6 @@ def test_first_states_alone_are_those_of_both_sentences(bert: Encoder):
             torch.testing.assert_close(found[:, 0], whole[:, 0])
             torch.testing.assert_close(found[rows, batch.cuts], whole[rows, batch.cuts])
         assert torch.equal(bert.read_top(alone), bert.read(alone)[-1])
-
-
-def test_gradients_of_a_pair_encoded_separately_are_those_of_its_sentences_alone(bert: Encoder):
-    batch = batch_of(bert, encode(bert, PAIRS, "separate"))
-    weights = torch.randn(bert.dim, generator=torch.Generator().manual_seed(0))
-    one, two = (own.states[0].tanh() @ weights for own in sentences(bert.read_top(batch)[None], batch))
-    expected = torch.tensor(0.0)
-    for texts in PAIRS:
-        first, second = ((alone(bert, text)[-1, 1:-1].tanh() @ weights).sum() for text in texts)
-        expected = expected + first * second
-    own = list(bert.parameters())
-    found = torch.autograd.grad((one.sum(1) * two.sum(1)).sum(), own, allow_unused=True)
-    for gradient, wanted in zip(found, torch.autograd.grad(expected, own, allow_unused=True), strict=True):
-        torch.testing.assert_close(gradient, wanted, atol=1e-4, rtol=1e-4)
-    assert sum(gradient is not None for gradient in found) > len(own) // 2
 
 
 # --- cached ---
@@ -283,36 +246,20 @@ def test_states_are_never_taken_for_those_of_other_inputs_of_the_same_pieces(ber
 # --- trained ---
 
 
-def train(
-    encoder: Encoder, mode: str, head: str, task: Task, examples: list[Example], frozen_states: FrozenStates | None
-) -> list[float]:
-    """Losses of two epochs on pairs that are encoded separately."""
-    small = {"epochs": 2, "batch_size": 4, "precision": "fp32", "max_pieces": 32, "dropout": 0.0}
-    small |= {"esim.hidden_size": 8} if head == "esim" else {}
-    small |= {"encoder_dropout": 0.0} if mode == "fine_tuning" else {}
-    members = [Member(catalogue.complete(small, mode, head), 0)]
-    split = encode_split(task.kind, examples, encoder.tokenizer, 32, SEPARATE)
-    model = build(encoder, task, mode, head, members, "cpu")
-    trainer = Trainer(model, EncodedData(task, split, split, examples), mode, members, CPU, frozen_states)
-    return [result.train_loss for ((_, result),) in trainer.epochs()]
-
-
+@pytest.mark.parametrize("family", ["bert", "elmo"])
 @pytest.mark.parametrize("head", ["esim", "bi_attention"])
 def test_a_frozen_encoder_trains_a_head_on_separate_pairs_alike_from_the_cache_and_without(
-    load_tiny: Load, make_task: Any, make_examples: Any, kept_states: Any, head: str
+    make_trainer: Callable[..., Any], load_tiny: Load, elmo: Encoder, kept_states: Any, head: str, family: str
 ):
-    rows = (load_tiny("bert"), "feature_extraction", head, make_task("pair_classification"))
-    examples = make_examples("pair_classification", 10)
-    cached, plain = (train(*rows, examples, states) for states in (kept_states, None))
-    assert kept_states.opened == 1
-    assert cached == pytest.approx(plain, rel=2e-4)
-    assert plain[1] < plain[0]
-
-
-@pytest.mark.parametrize("head", ["esim", "bi_attention"])
-def test_an_encoder_trains_on_separate_pairs(load_tiny: Load, make_task: Any, make_examples: Any, head: str):
-    encoder = load_tiny("bert")
-    losses = train(
-        encoder, "fine_tuning", head, make_task("pair_regression"), make_examples("pair_regression", 10), None
-    )
-    assert losses[1] < losses[0]
+    encoder = elmo if family == "elmo" else load_tiny(family)
+    losses = []
+    for states in (kept_states, None):
+        trainer = make_trainer(
+            "feature_extraction", "pair_classification", head, encoder=encoder, frozen_states=states, dropout=0.0,
+            pairing="separate", learning_rate=1e-3,
+        )  # fmt: skip
+        assert all(row.cut for row in trainer.data.train.rows)
+        losses.append([result.train_loss for result in trainer.results()])
+    assert kept_states.opened == 2
+    assert losses[0] == pytest.approx(losses[1], rel=2e-4)
+    assert losses[1][1] < losses[1][0]

@@ -62,13 +62,6 @@ def test_the_mix_of_bf16_layers_is_float32_also_under_autocast():
     assert torch.equal(found, mix(states.float()))
 
 
-def test_kept_members_mix_as_before():
-    mix, states = random_mix(2, 3), torch.randn(2, 1, 2, 3, 4)
-    before = mix(states)
-    mix.keep([2, 0])
-    torch.testing.assert_close(mix(states), before[[2, 0]])
-
-
 def test_another_number_of_layers_or_lanes_is_noticed():
     with pytest.raises(RuntimeError, match="size"):
         ScalarMix(2)([torch.randn(1, 1, 2, 3)] * 3)

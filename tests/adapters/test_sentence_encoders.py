@@ -15,7 +15,6 @@ import transformers
 from torch import Tensor
 
 from meltpoint.adapters import encoders, heads
-from meltpoint.adapters.compatibility import check_own_pooling, check_possible
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.input_format import InputFormat, Prompts, SentencePooling, input_format_of
@@ -24,8 +23,8 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.encoders import e5_base_v2
 from meltpoint.adapters.families.huggingface.configuration import OLD_KEYS, read_pooling, read_prompts
 from meltpoint.adapters.head import HeadShape
-from meltpoint.adapters.layers.affine import mean, pool_rows
 from meltpoint.adapters.layers.bundle import MemberRng
+from meltpoint.adapters.settings import check_own_pooling
 from meltpoint.tasks.core.task import Example, Kind
 
 Folder = Callable[[str], Path]
@@ -143,25 +142,6 @@ def test_a_broken_file_is_named_with_the_remedy(name: str, copy: Path):
     with pytest.raises(ValueError, match="copy or download the encoder again") as error:
         encoders.resolve(f"hf:{copy}", "sentence_classification")
     assert str(copy / name) in str(error.value)
-
-
-def test_another_pooling_is_another_fingerprint(copy: Path):
-    def fingerprint() -> str:
-        return encoders.fingerprint(encoders.resolve(f"hf:{copy}", "sentence_classification"))
-
-    found = [fingerprint()]
-    for config in (old("mean"), old("cls")):
-        write_sentence_files(copy, config)
-        found.append(fingerprint())
-    assert len(set(found)) == 3
-
-
-def test_a_saved_encoder_keeps_its_pooling_and_its_prefixes(copy: Path, tmp_path: Path):
-    write_sentence_files(copy, old("mean"), True, {"prompts": E5, "default_prompt_name": "query"})
-    load(copy).save(tmp_path / "saved")
-    again = load(tmp_path / "saved")
-    assert again.pooling == MEAN
-    assert again.tokenizer.prompts == Prompts(tuple(E5.items()), "query")
 
 
 MADE: dict[str, tuple[str | tuple[str, ...], tuple[str, ...], bool]] = {
@@ -331,11 +311,12 @@ def vectors_of(encoder: Encoder, kind: Kind, **setting: str) -> Tensor:
     return seen[0][0]
 
 
-def check_against_makers(encoder: Encoder, folder: Path, normalise: bool, kind: str) -> None:
+def check_against_makers(encoder: Encoder, folder: Path, normalise: bool) -> None:
     one, two = (makers_mean(folder, [pair[side] for pair in TEXTS], normalise) for side in (0, 1))
-    found = vectors_of(encoder, "sentence_classification", **{"pooling.kind": kind})
+    own = {"pooling.kind": "encoder"}
+    found = vectors_of(encoder, "sentence_classification", **own)
     assert (found - one).abs().max() < 1e-6
-    pairs = vectors_of(encoder, "pair_regression", **{"pooling.kind": kind, "pairing": "separate"})
+    pairs = vectors_of(encoder, "pair_regression", **own, pairing="separate")
     u, v, *compared = pairs.split(encoder.dim, 1)
     assert (torch.cat([u, v]) - torch.cat([one, two])).abs().max() < 1e-6
     assert torch.equal(torch.cat(compared), torch.cat([(u - v).abs(), u * v]))
@@ -344,23 +325,11 @@ def check_against_makers(encoder: Encoder, folder: Path, normalise: bool, kind: 
 @pytest.mark.parametrize("normalise", [False, True])
 def test_the_own_pooling_of_a_tiny_sentence_encoder_is_its_makers_to_the_sixth_digit(normalise: bool, copy: Path):
     write_sentence_files(copy, old("mean"), normalise)
-    check_against_makers(load(copy), copy, normalise, "encoder")
+    check_against_makers(load(copy), copy, normalise)
 
 
 def test_the_vectors_of_the_embedded_encoder_are_its_makers_to_the_sixth_digit(minilm_encoder: Encoder):
-    folder = Path(encoders.resolve("minilm", "sentence_classification").source)
-    check_against_makers(minilm_encoder, folder, True, "encoder")
-
-
-def test_mean_pooling_of_transformers_own_padded_states_is_the_plain_loop_over_real_pieces(minilm_encoder: Encoder):
-    folder = Path(encoders.resolve("minilm", "sentence_classification").source)
-    model: Any = transformers.AutoModel.from_pretrained(folder).eval()
-    batch = batch_of(minilm_encoder, "sentence_classification", InputFormat())
-    with torch.no_grad():
-        states = model(input_ids=batch.pieces, attention_mask=batch.piece_mask.long()).last_hidden_state
-    found = pool_rows(mean, states[None], batch.piece_mask[None])[0]
-    assert batch.padded
-    assert (found - makers_mean(folder, [pair[0] for pair in TEXTS], False)).abs().max() < 1e-5  # of values up to 1
+    check_against_makers(minilm_encoder, Path(encoders.resolve("minilm", "sentence_classification").source), True)
 
 
 def test_the_own_pooling_reads_the_sentences_of_a_pair_separately_unless_it_is_told_otherwise(copy: Path):
@@ -380,8 +349,3 @@ def test_the_own_pooling_of_an_encoder_that_ships_none_is_refused_with_the_remed
     shape = HeadShape("sentence_classification", 8, 2)
     with pytest.raises(ValueError, match="ships no pooling"):
         heads.get("pooling")(shape, [{"pooling.kind": "encoder"}], MemberRng([0]))
-
-
-def test_pooling_serves_pairs_of_an_encoder_that_reads_one_sentence_at_a_time(elmo_folder: Path, elmo: Encoder):
-    check_possible(encoders.resolve(f"elmo:{elmo_folder}", "pair_regression"), "pooling", "pair_regression")
-    assert vectors_of(elmo, "pair_regression").shape == (len(TEXTS), 4 * elmo.dim)

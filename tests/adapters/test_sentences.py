@@ -63,27 +63,12 @@ def test_lanes_have_rows_of_their_own(rows: list[list[Layout]]):
     check(torch.randn(2, len(rows), batch.parts.shape[1], DIM), batch)
 
 
-def test_a_sentence_without_pieces_is_one_state_of_zeros():
-    batch = batch_of([(1, 0, 1, 2), (1, 0, 1, 1)])
-    (one, mask), (two, _) = sentences(torch.ones(1, 2, batch.parts.shape[1], DIM), batch)
-    assert one.tolist() == [[[[0.0] * DIM]] * 2]
-    assert mask.tolist() == [[[True], [True]]]
-    assert two.shape == (1, 2, 2, DIM)
-
-
 @pytest.mark.parametrize(("members", "lanes"), [(1, 1), (2, 1), (2, 2)])
 def test_the_gradient_is_that_of_finite_differences(members: int, lanes: int):
     batch = batch_of([(1, 2, 1, 3), (1, 0, 2, 1), (0, 3, 0, 2), (1, 1, 1, 1)], lanes)
     shape = (members, 4 // lanes, batch.parts.shape[1], 2)
     states = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda own: tuple(sentence.states for sentence in sentences(own, batch)), states)
-
-
-def test_special_tokens_and_padding_get_no_gradient():
-    batch = batch_of([(1, 2, 1, 3), (1, 1, 1, 1)])
-    states = torch.randn(1, 2, batch.parts.shape[1], DIM, requires_grad=True)
-    sum(sentence.states.sum() for sentence in sentences(states, batch)).backward()
-    assert torch.equal(states.grad[0, :, :, 0], (batch.parts > 0).float())
 
 
 def test_rows_that_are_no_pairs_are_refused():

@@ -83,16 +83,28 @@ def test_all_parameters_are_the_union_over_the_cells():
     assert sorted(names) == sorted(union)
 
 
-def test_a_head_brings_its_own_parameters_and_no_other_heads():
-    names = {own.name for own in settings.parameters("fine_tuning", "mlp")}
-    assert "mlp.hidden_size" in names
-    assert not any(name.startswith("bilstm.") for name in names)
-
-
 @pytest.mark.parametrize("key", ["encoder_dropout", "discriminative_rates", "gradual_unfreezing.epochs_per_group"])
 def test_feature_extraction_refuses_keys_for_an_encoder_that_trains(key: str):
     with pytest.raises(ValueError, match=f"{key} has no place in a setting of feature_extraction with head linear"):
         settings.complete({key: 0.1}, "feature_extraction", "linear")
+
+
+@pytest.mark.parametrize(
+    ("head", "name", "default", "other"),
+    [
+        ("linear", "optimiser", "adamw", "bert_adam"), ("linear", "patience", 0, 4),
+        ("linear", "focal_gamma", 0.0, 2.0), ("linear", "class_weights", "none", "balanced"),
+        ("linear", "threshold", 0.5, 0.25), ("bcn", "word_tokenizer", "whitespace", "moses"),
+        ("sentence_vectors", "sentence_vectors.feats", False, True),
+    ],
+)  # fmt: skip
+def test_what_older_settings_lack_is_named_only_where_it_is_not_the_default(
+    head: str, name: str, default: Value, other: Value
+):
+    """So settings of older versions keep their identity, and another value has another one."""
+    assert settings.complete({name: default}, "fine_tuning", head) == settings.complete({}, "fine_tuning", head)
+    assert name not in settings.complete({}, "fine_tuning", head)
+    assert settings.complete({name: other}, "fine_tuning", head)[name] == other
 
 
 def test_every_default_is_filled_in():
@@ -100,20 +112,6 @@ def test_every_default_is_filled_in():
     assert full["learning_rate"] == 1e-3
     assert full["schedule"] == "constant"
     assert full["discriminative_rates"] is False
-
-
-def test_the_optimiser_is_named_where_it_is_not_adamw():
-    """So settings of versions without a choice of it keep their identity, and bert_adam has another one."""
-    assert settings.complete({"optimiser": "adamw"}, "fine_tuning", "linear") == settings.complete(
-        {}, "fine_tuning", "linear"
-    )
-    assert settings.complete({"optimiser": "bert_adam"}, "fine_tuning", "linear")["optimiser"] == "bert_adam"
-
-
-@pytest.mark.parametrize("mode", [name for name in modes.names() if "optimiser" not in modes.get(name).unused])
-def test_trials_of_one_bundle_share_their_optimiser(mode: str):
-    keys = {settings.bundle_key({"optimiser": name}, mode, "linear") for name in ADAM_RULES}
-    assert len(keys) == len(ADAM_RULES)
 
 
 def test_every_optimiser_that_a_setting_may_name_has_a_rule():

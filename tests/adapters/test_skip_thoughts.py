@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.exported_model import load_folder, save_folder
 from meltpoint.tasks.core.task import Example
 
 TEXTS = ("the old ships came home.", "a film", "", "prices rose", "The harbour is n't quiet , zzz .")
@@ -84,26 +82,14 @@ def expected(folder: Path, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
 WORDS = ["the", "old", "ships", "never", "came", "home"]
 
 
-@pytest.mark.parametrize("variant", ["", "#combine", "#uni", "#bi"])
+@pytest.mark.parametrize("variant", ["", "#combine", "#uni", "#bi", "#uni+eos"])
 def test_vectors_are_those_of_the_authors_recurrence(skip_thoughts_folder: Path, variant: str):
-    uni, bi = expected(skip_thoughts_folder, WORDS)
-    wanted = {"#uni": uni, "#bi": bi}.get(variant, np.concatenate([uni, bi]))
+    uni, bi = expected(skip_thoughts_folder, [*WORDS, *["<eos>"] * variant.endswith("+eos")])
+    wanted = {"#uni": uni, "#uni+eos": uni, "#bi": bi}.get(variant, np.concatenate([uni, bi]))
     encoder = load(skip_thoughts_folder, variant)
     found = vectors(encoder, " ".join(WORDS))[0]
     assert encoder.dim == len(wanted)
     torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float32), atol=1e-6, rtol=1e-5)
-
-
-def test_the_end_token_is_read_only_where_it_is_asked_for(skip_thoughts_folder: Path):
-    for variant, words in (("#uni", WORDS), ("#uni+eos", [*WORDS, "<eos>"])):
-        found = vectors(load(skip_thoughts_folder, variant), " ".join(WORDS))[0]
-        wanted = torch.tensor(expected(skip_thoughts_folder, words)[0], dtype=torch.float32)
-        torch.testing.assert_close(found, wanted, atol=1e-6, rtol=1e-5)
-
-
-def test_each_models_vector_has_length_one(skip_thoughts_folder: Path):
-    for half in vectors(load(skip_thoughts_folder), *TEXTS).chunk(2, 1):
-        torch.testing.assert_close(half.norm(dim=1), torch.ones(len(TEXTS)))
 
 
 def test_unknown_words_are_read_as_unk_and_cases_are_told_apart(skip_thoughts_folder: Path):
@@ -197,36 +183,6 @@ def test_what_is_saved_is_read_back_as_it_was(skip_thoughts_folder: Path, tmp_pa
     assert (tmp_path / "saved" / "dictionary.txt").read_bytes() == (
         skip_thoughts_folder / "dictionary.txt"
     ).read_bytes()
-
-
-@pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning"])
-def test_pairs_are_learned_from_separate_vectors(
-    skip_thoughts_folder: Path, make_trainer: Callable[..., Any], kept_states: Any, mode: str
-):
-    encoder = load(skip_thoughts_folder)
-    before = [parameter.detach().clone() for parameter in encoder.parameters()]
-    trainer = make_trainer(
-        mode, "pair_classification", "sentence_vectors", encoder=encoder, train=16, dev=16, epochs=40,
-        learning_rate=5e-2, dropout=0.0, weight_decay=0.0,
-        frozen_states=kept_states if mode == "feature_extraction" else None,
-    )  # fmt: skip
-    assert trainer.data.train.rows[0].cut > 0
-    assert max(result.dev["accuracy"] for result in trainer.results()) == 1.0  # dev are the training examples
-    pairs = zip(before, trainer.model.encoder.parameters(), strict=True)
-    assert all(torch.equal(one, two) for one, two in pairs) == (mode == "feature_extraction")
-
-
-def test_an_exported_model_predicts_what_it_did(
-    skip_thoughts_folder: Path, make_trainer: Callable[..., Any], tmp_path: Path
-):
-    encoder = load(skip_thoughts_folder, "#bi+eos")
-    trainer = make_trainer("feature_extraction", "pair_classification", "sentence_vectors", encoder=encoder, dev=12)
-    words = ("feature_extraction", "sentence_vectors")
-    save_folder(tmp_path, trainer.model, trainer.data.task, *words, trainer.setting, "fp32", {})
-    wanted = trainer.score(trainer.data.dev, trainer.data.dev_examples).predictions
-    found = load_folder(tmp_path).predict([example.texts for example in trainer.data.dev_examples])
-    assert found == [trainer.data.task.labels[number] for number in wanted]
-    assert len(set(found)) == 2
 
 
 # --- the word on the command line, and the files ---

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.data.word_tokenizer import words_of
+from meltpoint.adapters.data.input_format import words_of
 from meltpoint.adapters.families.skip_thoughts.encoder import read_table, read_words
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "encoders.md"

@@ -156,11 +156,6 @@ def test_windows_and_words_that_lose_pieces_are_counted(load_tiny: Load):
     assert [len(row.word_starts) for row in split.rows] == [1, 10, 10, 10, 1, 1, 1]
 
 
-def test_a_hidden_label_stays_hidden(load_tiny: Load):
-    split = encode_split("sequence_labelling", [Example("0", words=("a", "the"))], load_tiny("bert").tokenizer, 12)
-    assert split.rows[0].label is None
-
-
 @given(st.integers(1, 400), st.integers(6, 60))
 def test_no_window_of_even_words_is_tiny(words: int, room: int):
     windows = split_windows([1] * words, room)

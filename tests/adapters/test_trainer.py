@@ -86,11 +86,6 @@ def test_the_same_seed_gives_the_same_epochs_and_weights_to_the_last_bit(make_tr
     )
 
 
-def test_another_seed_gives_another_course(make_trainer: Make):
-    losses = [[result.train_loss for result in train(make_trainer(seed=seed))] for seed in (0, 1)]
-    assert losses[0] != losses[1]
-
-
 def test_the_order_of_the_data_depends_on_the_seed_and_the_epoch(make_trainer: Make):
     def orders(seed: int) -> list[tuple[int, ...]]:
         trainer = make_trainer(seed=seed, train=16, epochs=2)
@@ -171,15 +166,6 @@ def test_adams_moments_survive_a_thaw(make_trainer: Make):
 
 
 # --- the optimisers ---
-
-
-def test_every_parameter_of_an_encoder_that_trains_is_in_its_optimiser_once_in_its_own_layer_group(make_trainer: Make):
-    trainer = make_trainer("fine_tuning", weight_decay=0.1)
-    placed = {id(p): group["layer_group"] for group in trainer.encoder_optimiser.param_groups for p in group["params"]}
-    wanted = {id(p): index for index, group in enumerate(trainer.groups[:-1]) for p in group.parameters}
-    assert placed == wanted
-    assert sum(len(group["params"]) for group in trainer.encoder_optimiser.param_groups) == len(wanted)
-    assert make_trainer("feature_extraction").encoder_optimiser is None
 
 
 def test_biases_and_layer_norms_do_not_decay_and_matrices_do(make_trainer: Make):
@@ -285,26 +271,27 @@ def test_the_best_epoch_has_the_highest_dev_score_and_is_the_earliest_where_equa
     assert any(not torch.equal(tensor, states[best[1] % 3][name]) for name, tensor in trainer.trial.best_state.items())
 
 
-def test_the_best_state_put_back_gives_the_best_score_again(make_trainer: Make):
-    trainer = make_trainer("feature_extraction", "pair_regression", epochs=4, learning_rate=0.1)
-    results = train(trainer)
-    trainer.model.load_trained([trainer.trial.best_state])
-    again = trainer.score(trainer.data.dev, trainer.data.dev_examples)
-    assert again.metrics == results[trainer.trial.best[1] - 1].dev
-    assert again.metrics["pearson"] == trainer.trial.best[0] == max(result.dev["pearson"] for result in results)
-
-
 # --- what goes wrong ---
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_loss_that_is_not_finite_ends_the_trial_with_a_remedy(
-    make_trainer: Make, monkeypatch: pytest.MonkeyPatch, value: float
+@pytest.mark.parametrize(
+    ("value", "mode", "setting", "message"),
+    [
+        (math.nan, "fine_tuning", {"learning_rate": 0.03}, r"\(train\).* lower learning rate than 0\.03 or a"),
+        (math.inf, "fine_tuning", {"learning_rate": 0.03}, r"\(train\).* lower learning rate than 0\.03 or a"),
+        (
+            math.nan, "stack_and_finetune", {"stack_and_finetune__stack_learning_rate": 0.7},
+            r"\(stack\).* lower learning rate than 0\.7",
+        ),
+    ],
+)  # fmt: skip
+def test_a_loss_that_is_not_finite_ends_the_trial_with_a_remedy_for_its_phase(
+    make_trainer: Make, monkeypatch: pytest.MonkeyPatch, value: float, mode: str, setting: Any, message: str
 ):
-    trainer = make_trainer(learning_rate=0.03)
+    trainer = make_trainer(mode, **setting)
     loss = trainer.model.head.loss
     monkeypatch.setattr(trainer.model.head, "loss", lambda scores, batch: loss(scores, batch) * value)
-    with pytest.raises(NotFiniteError, match=r"not finite in epoch 1 \(train\).* lower learning rate than 0\.03 or a"):
+    with pytest.raises(NotFiniteError, match=rf"not finite in epoch 1 {message}"):
         train(trainer)
 
 
@@ -319,13 +306,6 @@ def test_weights_that_the_last_step_broke_are_never_scored(make_trainer: Make):
     with pytest.raises(NotFiniteError, match="in epoch 1"):
         train(trainer)
     assert trainer.trial.best == (-math.inf, 0)
-
-
-def test_the_remedy_names_the_rate_of_the_phase_that_diverged(make_trainer: Make, monkeypatch: pytest.MonkeyPatch):
-    trainer = make_trainer("stack_and_finetune", stack_and_finetune__stack_learning_rate=0.7)
-    monkeypatch.setattr(trainer.model.head, "loss", lambda scores, batch: scores.sum() * math.nan)
-    with pytest.raises(NotFiniteError, match=r"\(stack\).* lower learning rate than 0\.7"):
-        train(trainer)
 
 
 # --- every kind learns, in both precisions ---

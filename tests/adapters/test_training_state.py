@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
 from meltpoint.adapters.training.training_state import (
     DamagedStateError,
     read_about,
@@ -20,8 +19,8 @@ from meltpoint.adapters.training.training_state import (
     state_of,
     write_state,
 )
-from meltpoint.tasks.core.task import Example
 from meltpoint.tests.adapters.devices import cpu_draws
+from meltpoint.tests.adapters.tiny_tasks import opposite_examples
 
 Make = Callable[..., Any]
 
@@ -92,13 +91,9 @@ def test_a_trial_that_goes_on_after_any_epoch_ends_with_the_same_bits(make_train
 
 @cpu_draws
 def test_the_gap_rule_goes_on_with_the_weights_that_it_keeps(make_trainer: Make, tmp_path):
-    texts = ["the old harbour", "a quiet film", "ships came home", "prices rose"]
-    train = [Example(str(n), texts=(text,), label=n % 2) for n, text in enumerate(texts)]
-    dev = [Example(str(n), texts=(text,), label=1 - n % 2) for n, text in enumerate(texts)]
-
     def make() -> Any:
         return make_trainer(
-            "stack_and_finetune", train=train, dev=dev, epochs=2, encoder_dropout=0.0, learning_rate=1e-6,
+            "stack_and_finetune", **opposite_examples(), epochs=2, encoder_dropout=0.0, learning_rate=1e-6,
             stack_and_finetune__stack_epochs=40, stack_and_finetune__stack_learning_rate=0.01,
             stack_and_finetune__largest_gap=0.6,
         )  # fmt: skip
@@ -111,22 +106,6 @@ def test_the_gap_rule_goes_on_with_the_weights_that_it_keeps(make_trainer: Make,
         second = gone_on(make, epochs, tmp_path / "state.safetensors")
         assert timeless(second.trial.results) == timeless(results)
         assert_same(everything(second), everything(whole))
-
-
-def test_the_rows_of_an_embedding_table_that_only_decay_go_on_from_the_same_product(make_trainer: Make, tmp_path):
-    def make() -> Any:
-        return make_trainer("fine_tuning", epochs=3, weight_decay=0.3)
-
-    trainer = make()
-    list(itertools.islice(trainer.results(), 1))
-    (table,) = [own for own in trainer.model.encoder.modules() if isinstance(own, CompactEmbedding)]
-    assert table.decay != 1.0
-    write_state(tmp_path / "s.safetensors", state_of(trainer), {})
-    again = make()
-    restore(again, read_state(tmp_path / "s.safetensors"))
-    (other,) = [own for own in again.model.encoder.modules() if isinstance(own, CompactEmbedding)]
-    assert other.decay == table.decay
-    assert torch.equal(other.rest, table.rest), "the product is applied once, to the pretrained rows"
 
 
 def test_weights_that_have_not_changed_are_not_written(make_trainer: Make):

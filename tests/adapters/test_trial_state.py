@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.multiplier_table import Phase, Plan
-from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trial_state import is_over, plateaus
-from meltpoint.tasks.core.task import Example
 from meltpoint.tests.adapters.devices import cpu_bits, cpu_draws
+from meltpoint.tests.adapters.tiny_tasks import opposite_examples
 
 Make = Callable[..., Any]
 
@@ -61,18 +60,11 @@ def test_a_trial_ends_where_counting_epochs_without_a_better_score_says(scores: 
     assert trained(scores, plan(len(scores)), wait) == by_counting(scores, wait)
 
 
-def test_an_equal_score_is_no_better_one_and_no_patience_trains_all() -> None:
-    assert trained([0.5, 0.5, 0.5, 0.9], plan(4), 2) == 3
+def test_no_patience_trains_all_a_nan_is_no_better_score_and_an_earlier_phase_does_not_count() -> None:
     assert trained([0.9, 0.1, 0.1, 0.1], plan(4), 0) == 4
-
-
-def test_epochs_of_an_earlier_phase_are_not_counted() -> None:
+    assert trained([0.5, math.nan, math.nan, 0.9], plan(4), 2) == 3
     assert trained([0.9, 0.1, 0.1, 0.3, 0.1, 0.1, 0.1], plan(3, 4), 2) == 6, "two after the best of the last phase"
     assert trained([0.9, 0.1, 0.1, 0.1, 0.1, 0.2, 0.1], plan(3, 4), 2) == 7, "0.2 is a better score than 0.1"
-
-
-def test_a_nan_is_no_better_score() -> None:
-    assert trained([0.5, float("nan"), float("nan"), 0.9], plan(4), 2) == 3
 
 
 def rates_of_torch(scores: Sequence[float], mode: Literal["min", "max"], wait: int) -> list[float]:
@@ -134,13 +126,8 @@ def test_the_rates_of_members_side_by_side_follow_each_ones_own_dev(make_stack: 
 
 
 def worse_on_dev(make_trainer: Make, **changes: Any) -> Any:
-    """A trial whose dev labels are the opposite of train's, so that learning lowers dev."""
-    texts = ["the old harbour", "a quiet film", "ships came home", "prices rose"]
-    train = [Example(str(n), texts=(text,), label=n % 2) for n, text in enumerate(texts)]
-    dev = [Example(str(n), texts=(text,), label=1 - n % 2) for n, text in enumerate(texts)]
-    return make_trainer(
-        "feature_extraction", "sentence_classification", train=train, dev=dev, learning_rate=0.01, **changes
-    )
+    """A trial whose dev gets worse as it learns."""
+    return make_trainer("feature_extraction", **opposite_examples(), learning_rate=0.01, **changes)
 
 
 def test_a_trial_trains_so_many_epochs_past_its_best_and_its_weights_are_the_bests(make_trainer: Make) -> None:
@@ -174,21 +161,10 @@ def test_members_leave_a_bundle_by_themselves(make_stack: Make) -> None:
         assert all(torch.equal(own, best[name]) for name, own in alone.trials[0].best_state.items())
 
 
-def test_no_patience_is_no_part_of_a_setting() -> None:
-    assert "patience" not in complete({"patience": 0}, "feature_extraction", "linear")
-    assert complete({"patience": 4}, "feature_extraction", "linear")["patience"] == 4
-
-
-Make = Callable[..., Any]
-
-
 def overfitting(make_trainer: Make, gap: float, **changes: Any) -> Any:
-    """A trial whose dev labels are the opposite of train's: the better it learns, the wider the gap."""
-    texts = ["the old harbour", "a quiet film", "ships came home", "prices rose"]
-    train = [Example(str(n), texts=(text,), label=n % 2) for n, text in enumerate(texts)]
-    dev = [Example(str(n), texts=(text,), label=1 - n % 2) for n, text in enumerate(texts)]
+    """The better this trial learns, the wider its gap."""
     return make_trainer(
-        "stack_and_finetune", "sentence_classification", train=train, dev=dev, epochs=2, encoder_dropout=0.0,
+        "stack_and_finetune", **opposite_examples(), epochs=2, encoder_dropout=0.0,
         stack_and_finetune__stack_epochs=40, stack_and_finetune__stack_learning_rate=0.01,
         stack_and_finetune__largest_gap=gap, learning_rate=1e-6, **changes,
     )  # fmt: skip
@@ -255,22 +231,13 @@ def wide(make_trainer: Make, seed: int) -> bool:
     return bool(first.train["accuracy"] > first.dev["accuracy"])
 
 
-@pytest.mark.parametrize("gap", [0.2, 0.6])
-def test_a_trial_ends_after_its_second_phase_whenever_the_first_ended(make_trainer: Make, gap: float):
-    trainer = overfitting(make_trainer, gap)
-    results = list(trainer.results())
-    assert trainer.trial.table.plan.epochs == len(results)
-    assert results[-1].step == trainer.step
-
-
 @pytest.mark.parametrize("gap", [0.05, 0.25, 0.0])
 def test_the_result_is_an_epoch_of_the_second_phase_also_where_dev_was_best_in_the_first(
     make_trainer: Make, gap: float
 ):
     """Dev is best when the gap becomes too wide; the second phase trains everything at a rate that ruins it."""
-    texts = ["the old harbour", "a quiet film", "ships came home", "prices rose"]
-    train = [Example(str(n), texts=(text,), label=n % 2) for n, text in enumerate(texts)]
-    dev = [*train, *(Example(f"not {n}", texts=(texts[n],), label=1 - n % 2) for n in range(2))]
+    train, opposite = opposite_examples().values()
+    dev = [*train, *(replace(example, id=f"not {example.id}") for example in opposite[:2])]
     trainer = make_trainer(
         "stack_and_finetune", "sentence_classification", train=train, dev=dev, epochs=2, encoder_dropout=0.0, seed=3,
         dropout=0.0, stack_and_finetune__stack_epochs=40, stack_and_finetune__stack_learning_rate=0.01,

@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, is_worthwhile, places_of, rounded
-from meltpoint.adapters.families.huggingface.attention import attend_first, attend_unpadded, attention_forward
+from meltpoint.adapters.data.batch import Unpadded, is_worthwhile, places_of, rounded
+from meltpoint.adapters.families.huggingface.architecture import attend_first, attend_unpadded
 
 
 def unpadded_of(lengths: list[int]) -> Unpadded:
@@ -122,14 +122,6 @@ def test_one_query_a_row_is_its_first_piece(lengths: list[int]):
     assert unpadded.places[first].tolist() == [row * max(lengths) for row in range(len(lengths))]
     found = attend_first(made[0][first], made[1], made[2], unpadded, 0.3, 0.0)
     assert_same(found, row_by_row(*made, lengths)[first], made)
-
-
-def test_transformers_own_call_reaches_it():
-    lengths = [4, 2, 7]
-    made, unpadded = queries_keys_values(13), unpadded_of(lengths)
-    given_over = [states.transpose(0, 1)[None] for states in made]
-    found, _ = attention_forward(nn.Module(), *given_over, None, scaling=0.3, **{UNPADDED: unpadded})
-    assert torch.equal(found[0], attend_unpadded(*made, unpadded, 0.3, 0.0))
 
 
 def test_attentions_dropout_acts_and_keeps_the_mean():

@@ -28,6 +28,15 @@ def tiny_task(kind: Kind) -> Task:
     return Task("tiny", kind, METRICS[target], "", {}, labels=LABELS[target], label_range=limits)
 
 
+def opposite_examples() -> dict[str, list[Example]]:
+    """Train, and a dev with the opposite labels: the better a trial learns, the lower its dev."""
+    texts = ("the old harbour", "a quiet film", "ships came home", "prices rose")
+    return {
+        split: [Example(str(n), texts=(text,), label=(n + moved) % 2) for n, text in enumerate(texts)]
+        for moved, split in enumerate(("train", "dev"))
+    }
+
+
 def tiny_examples(kind: Kind, count: int) -> list[Example]:
     """Sentences of three to seven words; what is to be learned is which places they name."""
     plain = ("the", "old", "ships", "came", "home", "and", "quiet", "film", "prices", "rose")

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from meltpoint.adapters import encoders
+from meltpoint.adapters.families import encoder_word, short_name
 from meltpoint.adapters.families.huggingface import files
-from meltpoint.adapters.families.reference import encoder_word, short_name
 from meltpoint.reports.notes import notes
 from meltpoint.sweeps.command_line.spec_from_options import encoder_name
 from meltpoint.sweeps.command_line.submission import is_elsewhere

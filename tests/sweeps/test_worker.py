@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from meltpoint.adapters.features.cache_entries import entries
+from meltpoint.adapters.features import entries
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.sweeps.ledger.attempt import ResourceUse
 from meltpoint.sweeps.ledger.records import Trial

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from meltpoint.adapters.families import EncoderReference
 from meltpoint.adapters.families.elmo import files
 from meltpoint.adapters.families.elmo.files import check_folder, digested, weights_file
 from meltpoint.adapters.families.huggingface.files import digest_of
-from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.tasks.core.files import expanded
 from meltpoint.tasks.core.task import Kind
 

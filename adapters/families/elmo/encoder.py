@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.data.unpadding import mapped
+from meltpoint.adapters.data.batch import Batch, mapped
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families.elmo import files, layers
 from meltpoint.adapters.families.elmo.files import ElmoOptions

@@ -81,7 +81,7 @@ class ElmoTokenizer:
     """Splits a text at white space (`str.split`), without lower-casing and special tokens.
 
     ELMo was trained on tokenised text: "good ." is two frequent words, "good." is one rare word. Raw text therefore
-    passes through a word tokenizer first (`data.word_tokenizer`).
+    passes through a word tokenizer first (`input_format.separate_words`).
     """
 
     pad_piece = 0

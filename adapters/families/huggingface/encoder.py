@@ -17,15 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from meltpoint.adapters.data.batch import Batch, Row
+from meltpoint.adapters.data.batch import UNPADDED, Batch, Row, Unpadded, is_worthwhile
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.input_format import Prompts, SentencePooling
 from meltpoint.adapters.data.tokenising import PieceTokenizer
-from meltpoint.adapters.data.unpadding import UNPADDED, Unpadded, is_worthwhile
 from meltpoint.adapters.encoder import Encoder, LayerGroup
-from meltpoint.adapters.families.huggingface import architecture, attention, configuration, files, pretrained
-from meltpoint.adapters.families.huggingface.native_head import TransformersHead
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
+from meltpoint.adapters.families.huggingface import architecture, configuration, files, pretrained
+from meltpoint.adapters.families.huggingface.pretrained import TransformersHead
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact
 
@@ -78,7 +77,7 @@ class HuggingFaceEncoder(Encoder):
         architecture.make_dropouts_real(model)
         self.eval()
         if model.is_backend_compatible():
-            model.set_attn_implementation(attention.register())
+            model.set_attn_implementation(architecture.register())
         self._choose_reading(rows, alone)
         with torch.enable_grad():
             states = self(self._batch("a b"))
@@ -353,12 +352,12 @@ class HuggingFaceEncoder(Encoder):
         """True if the top layer can be restricted to the first position (`cls_only`)."""
         expected = self.top(batch)[:, 0]
         top = architecture.layer_stack(self.model)[-1]
-        if not attention.adopt(top):
+        if not architecture.adopt(top):
             return False
         found = self._run_unpadded(batch, replace(unpadded, cls_only=True))[-1]
         is_same = torch.allclose(found, expected, atol=_ROUNDING)
         if not is_same:
-            attention.restore(top)
+            architecture.restore(top)
         return is_same
 
 

@@ -16,8 +16,8 @@ import yaml
 from pydantic import BaseModel, Field
 from safetensors import SafetensorError, safe_open
 
+from meltpoint.adapters.families import EncoderReference
 from meltpoint.adapters.families.huggingface import configuration
-from meltpoint.adapters.families.reference import EncoderReference
 from meltpoint.adapters.files import file_digest
 from meltpoint.tasks.core.files import is_folder, parse_json, read_bytes
 

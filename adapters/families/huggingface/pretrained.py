@@ -1,9 +1,16 @@
-"""Loading a Hugging Face model and its tokenizer with transformers, and checking that they belong together."""
+"""Models that transformers loads: an encoder and its tokenizer, checked to belong together, and its family's head.
+
+`AutoModelForSequenceClassification` and `AutoModelForTokenClassification` know each family's classification head:
+BERT's pooler, dropout and classifier, RoBERTa's dense layer and tanh, DistilBERT's dense layer and ReLU. Here the
+family's own class gets a stand-in for the encoder that returns given hidden states, so that the family's own `forward`
+computes the scores.
+"""
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -12,13 +19,18 @@ from typing import Any, Literal
 
 import torch
 import transformers
-from torch import nn
+from safetensors import safe_open
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from meltpoint.adapters.data.tokenising import PieceTokenizer
+from meltpoint.adapters.families import EncoderReference
 from meltpoint.adapters.families.huggingface import files
 from meltpoint.adapters.families.huggingface.configuration import read_prompts, supported_config
-from meltpoint.adapters.families.huggingface.files import check_sizes, first_line, locate
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families.huggingface.files import check_sizes, first_line, locate, weight_files
+from meltpoint.adapters.head import Reads
+from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.task import Kind
 
 AGAIN = "Copy or download the whole folder again."
 
@@ -152,3 +164,207 @@ def load_tokenizer(reference: EncoderReference) -> PieceTokenizer:
     positions = int(getattr(config, "max_position_embeddings", files.UNKNOWN_LENGTH))
     longest = positions if named is None else min(named, positions)
     return PieceTokenizer(tokenizer, longest, token_types=False, prompts=read_prompts(folder, reference.prompts))
+
+
+# The classification head, without the encoder below it.
+
+
+class GivenOutput(BaseModelOutputWithPooling):
+    """Hidden states; other outputs of some encoders (Longformer's global attention) are None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+
+class GivenStates(nn.Module):
+    """A stand-in for the encoder that returns given hidden states, and the encoder's pooler's output for them.
+
+    Args:
+        encoder: the encoder to replace; its pooler is reused.
+        has_pooler: whether the head reads the encoder's pooler.
+    """
+
+    def __init__(self, encoder: nn.Module, has_pooler: bool) -> None:
+        super().__init__()
+        self.states: Tensor | None = None
+        self.pooler: nn.Module | None = getattr(encoder, "pooler", None) if has_pooler else None
+        self.pooler_activation: nn.Module | None = getattr(encoder, "pooler_activation", None) if self.pooler else None
+
+    def forward(self, *_: Any, **__: Any) -> GivenOutput:
+        """The states, (batch, pieces, dim), and the pooled one, (batch, dim)."""
+        assert self.states is not None, "the states are given before the call"
+        return GivenOutput(last_hidden_state=self.states, pooler_output=self._pooled(self.states))
+
+    def _pooled(self, states: Tensor) -> Tensor:
+        """The first piece's state, passed through the pooler if there is one."""
+        if self.pooler is None:
+            return states[:, 0]
+        if not isinstance(self.pooler, nn.Linear):
+            pooled: Tensor = self.pooler(states)
+            return pooled
+        pooled = self.pooler(states[:, 0])  # ALBERT's pooler is only the dense layer; its tanh is another module
+        return pooled if self.pooler_activation is None else self.pooler_activation(pooled)
+
+
+class PlainHead(nn.Module):
+    """A family's head for one trial; its parameters have the names of the family's own class after `model.`.
+
+    Args:
+        model: the family's class, with `GivenStates` instead of its encoder.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """(batch, pieces, dim) and their mask, (batch, pieces) → (batch, outputs) or (batch, pieces, outputs)."""
+        given = getattr(self.model, self.model.base_model_prefix)
+        given.states = states
+        pieces = torch.zeros(mask.shape, dtype=torch.int64, device=states.device)  # some heads read their shape
+        logits: Tensor = self.model(input_ids=pieces, attention_mask=mask.long(), return_dict=True).logits
+        given.states = None
+        return logits
+
+
+class TransformersHead:
+    """The head of a checkpoint's family (`adapters.head.FamilyHead`).
+
+    Args:
+        config: the encoder's configuration.
+        folder: the folder of the checkpoint's weights; None for an encoder without one.
+    """
+
+    def __init__(self, config: Any, folder: Path | None) -> None:
+        self.config, self.folder = config, folder
+        self._blanks: dict[tuple[Kind, int, bool], Any] = {}
+        self._reads: dict[Kind, Reads] = {}
+
+    def build(
+        self, kind: Kind, outputs: int, pooler: str, generators: Sequence[torch.Generator]
+    ) -> list[nn.Module]:  # fmt: skip
+        """The initial head, one per generator; see `FamilyHead.build`."""
+        blank = self._blank(kind, outputs, pooler != "none")
+        given = self._shipped(blank) if pooler == "pretrained" else {}
+        return [PlainHead(_begun(blank, given, generator)) for generator in generators]
+
+    def reads(self, kind: Kind) -> Reads:
+        """ "all" if the scores of a sentence depend on more than the first piece's state (ModernBERT's mean)."""
+        if kinds.get(kind).labels_words:
+            return "first"
+        if kind not in self._reads:
+            self._reads[kind] = self._find_reads(kind)
+        return self._reads[kind]
+
+    def _find_reads(self, kind: Kind) -> Reads:
+        (head,) = self.build(kind, 2, "fresh", [torch.Generator().manual_seed(0)])
+        states = torch.randn(1, 3, int(self.config.hidden_size), generator=torch.Generator().manual_seed(0))
+        mask, first = torch.ones(1, 3, dtype=torch.bool), states[:, :1].repeat(1, 3, 1)
+        with torch.no_grad():
+            return "first" if torch.equal(head.eval()(states, mask), head(first, mask)) else "all"
+
+    def has_pooler(self, kind: Kind) -> bool:
+        """True if the family's head reads a pooler that is part of the encoder."""
+        return bool(self._pooler_names(kind))
+
+    def ships_pooler(self, kind: Kind) -> bool:
+        """True if the checkpoint's files hold the weights of that pooler."""
+        return self._pooler_names(kind) <= self._shipped(self._blank(kind, 2, True)).keys()
+
+    def names_pooler(self) -> bool:
+        """True if the checkpoint's files hold weights of any pooler; unlike the others, this imports no class."""
+        for path in self._files():
+            with safe_open(path, "pt") as file:
+                if any("pooler" in name.split(".") for name in file.keys()):  # noqa: SIM118 - not a mapping
+                    return True
+        return False
+
+    def _pooler_names(self, kind: Kind) -> set[str]:
+        blank = self._blank(kind, 2, True)
+        return {name for name, _ in blank.named_parameters() if name.startswith(f"{blank.base_model_prefix}.")}
+
+    def _blank(self, kind: Kind, outputs: int, has_pooler: bool) -> Any:
+        """The family's class without its encoder; its weights are not set."""
+        key = (kind, outputs, has_pooler)
+        if key not in self._blanks:
+            self._blanks[key] = self._make_blank(*key)
+        return self._blanks[key]
+
+    def _make_blank(self, kind: Kind, outputs: int, has_pooler: bool) -> Any:
+        config, family = copy.deepcopy(self.config), auto_class(kind)
+        mapping = "TOKEN" if kinds.get(kind).labels_words else "SEQUENCE"
+        if type(config) not in getattr(transformers, f"MODEL_FOR_{mapping}_CLASSIFICATION_MAPPING"):
+            name = type(config).__name__.removesuffix("Config")
+            raise ValueError(f"transformers has no {family.__name__} for {name}; use another head than native.")
+        config.num_labels = outputs
+        with quiet(), torch.device("meta"):
+            model = family.from_config(
+                config, dtype=torch.float32, attn_implementation="eager", trust_remote_code=False
+            )
+        stand_in = GivenStates(model.base_model, has_pooler and not kinds.get(kind).labels_words)
+        setattr(model, model.base_model_prefix, stand_in)
+        model.to_empty(device="cpu")
+        if stand_in.pooler is not None and not _reads_pooler(model, stand_in.pooler):
+            stand_in.pooler = stand_in.pooler_activation = None  # BigBird's head reads the states directly
+        return model
+
+    def _shipped(self, blank: Any) -> Mapping[str, Tensor]:
+        """The head's weights in the checkpoint, except its output layer's, which are for other labels."""
+        prefix, found = f"{blank.base_model_prefix}.", {}
+        output = output_layer(blank)
+        wanted = {name: own.shape for name, own in blank.named_parameters() if not name.startswith(f"{output}.")}
+        aliases = {name.removeprefix(prefix): name for name in wanted} | {name: name for name in wanted}
+        for path in self._files():
+            with safe_open(path, "pt") as file:
+                for name in aliases.keys() & set(file.keys()):
+                    tensor = file.get_tensor(name)
+                    if tensor.shape == wanted[aliases[name]]:
+                        found[aliases[name]] = tensor.float()
+        return found
+
+    def _files(self) -> list[Path]:
+        files = [] if self.folder is None else weight_files(self.folder)
+        if self.folder is not None and not files:
+            raise ValueError(f"{self.folder} is gone, with the weights of the encoder's pooler; restore it.")
+        return files
+
+
+def transformers_head(folder: Path, word: str) -> TransformersHead:
+    """The head of a folder's encoder, which is not loaded."""
+    return TransformersHead(supported_config(folder, word), folder)
+
+
+def auto_class(kind: Kind) -> Any:
+    """The Auto class of a kind of task."""
+    labels_words = kinds.get(kind).labels_words
+    return (
+        transformers.AutoModelForTokenClassification
+        if labels_words
+        else transformers.AutoModelForSequenceClassification
+    )
+
+
+def output_layer(model: nn.Module) -> str:
+    """The name of the layer that gives the scores: the last linear one."""
+    names: list[str] = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+    return names[-1]
+
+
+def _reads_pooler(model: Any, pooler: nn.Module) -> bool:
+    """True if the scores depend on a pooler."""
+    states, mask = torch.zeros(1, 1, int(model.config.hidden_size)), torch.ones(1, 1, dtype=torch.bool)
+    scores = PlainHead(model)(states, mask).sum()
+    found = torch.autograd.grad(scores, list(pooler.parameters()), allow_unused=True)
+    return all(gradient is not None for gradient in found)
+
+
+def _begun(blank: Any, given: Mapping[str, Tensor], generator: torch.Generator) -> Any:
+    """A copy with transformers' initial weights, overwritten by the given ones."""
+    seed = int(torch.randint(2**62, (), generator=generator))
+    model = copy.deepcopy(blank)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model.initialize_weights()
+    model.load_state_dict(dict(given), strict=False)
+    return model

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meltpoint.adapters.families.reference import EncoderReference
+from meltpoint.adapters.families import EncoderReference
 from meltpoint.adapters.families.skip_thoughts.files import FAMILY, Variant, check_folder, sizes, used_files
 from meltpoint.adapters.files import file_digest
 from meltpoint.tasks.core import kinds

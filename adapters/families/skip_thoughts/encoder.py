@@ -1,7 +1,7 @@
 """Skip-thoughts as an encoder: a text's words → GRUs → one vector per text; with its tokenizer and word tables.
 
 The authors split a text into sentences with NLTK's punkt, and sentences into words with NLTK's Treebank tokenizer; here
-both are `word_tokenizer.words_of`. Nothing is lower-cased, since the dictionary and the authors' look-up are
+both are `input_format.words_of`. Nothing is lower-cased, since the dictionary and the authors' look-up are
 case-sensitive.
 
 The published tables are pickled NumPy arrays of Python objects, one small array per word. Unpickling can run any code,
@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.data.input_format import Prompts, Span
-from meltpoint.adapters.data.word_tokenizer import words_of
+from meltpoint.adapters.data.input_format import Prompts, Span, words_of
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families.huggingface.files import first_line
 from meltpoint.adapters.families.skip_thoughts import files
