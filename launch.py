@@ -19,7 +19,7 @@ from meltpoint.reports.commands.jobs import logs, stop, submit
 from meltpoint.reports.commands.look_around import doctor, features, list_names, new_task, ui
 from meltpoint.reports.commands.results import analyse, ensemble, export, predict, report, status, train
 from meltpoint.reports.commands.search import demo, plan, sweep, tune
-from meltpoint.sweeps.command_line.errors import DONE, accept_any_character, forget_no_columns
+from meltpoint.sweeps.machine.terminal import DONE, accept_any_character, forget_no_columns
 
 COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Search": {"tune": tune, "sweep": sweep, "plan": plan, "demo": demo},

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from meltpoint.reports.commands.results import read_summary, read_view
-from meltpoint.sweeps.command_line.errors import FAILED, complain, exit_on_error, print_json
 from meltpoint.sweeps.command_line.typer_options import AsJson, CacheDir, NameArgument, Storage
-from meltpoint.sweeps.machine.terminal import Screen, tell
+from meltpoint.sweeps.machine.terminal import FAILED, Screen, complain, exit_on_error, print_json, tell
 from meltpoint.tasks.core.wording import printable, some
 
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from meltpoint.reports.commands.results import show_sweeps
-from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
 from meltpoint.sweeps.command_line.typer_options import (
     Address,
     AsJson,
@@ -18,7 +17,7 @@ from meltpoint.sweeps.command_line.typer_options import (
     Storage,
     TrackingUri,
 )
-from meltpoint.sweeps.machine.terminal import Screen, show, tell
+from meltpoint.sweeps.machine.terminal import FAILED, Screen, exit_on_error, print_json, show, tell
 
 ANY_ENCODER = "hf:ID"
 """An encoder without spaces of its own."""

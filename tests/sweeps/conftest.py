@@ -10,12 +10,11 @@ import pytest
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.opening import asked_sweep, differences
-from meltpoint.sweeps.ledger.attempt import HardwareRecord
-from meltpoint.sweeps.ledger.records import Trial, TrialRecord
+from meltpoint.sweeps.ledger.records import HardwareRecord, Trial, TrialRecord
 from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage import object_store
 from meltpoint.tests.object_stores import Faults, gs_server, s3_server

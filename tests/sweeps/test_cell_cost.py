@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.cell_endings import cost_figures
-from meltpoint.sweeps.ledger.attempt import HardwareRecord, ResourceUse
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.records import HardwareRecord, ResourceUse, TrialRecord
 from meltpoint.sweeps.results.cost import CellCost, CellWork, cell_cost, time_left, trials_at_a_time
 from meltpoint.sweeps.tracking.run_contents import ending
 

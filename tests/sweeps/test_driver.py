@@ -15,8 +15,8 @@ from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.running_trial import record_of
-from meltpoint.sweeps.ledger.attempt import Attempt
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import Attempt
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import (

@@ -15,7 +15,6 @@ from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.reports.status_view import RUNNING_SHOWN, running_lines, show_status
 from meltpoint.sweeps.driver.driver import NOTE_SECONDS, SweepDriver
 from meltpoint.sweeps.driver.opening import settle_specification
-from meltpoint.sweeps.ledger.attempt import Attempt
 from meltpoint.sweeps.ledger.driver_notes import (
     PART_ENDING,
     RUNNING_ENDING,
@@ -27,6 +26,7 @@ from meltpoint.sweeps.ledger.driver_notes import (
     noted_running,
 )
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import Attempt
 from meltpoint.sweeps.on_ray.room import LOOK_SECONDS
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.cell_progress import trial_name

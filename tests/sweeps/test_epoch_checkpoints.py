@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 
 from meltpoint.adapters.training.training_state import read_about
 from meltpoint.sweeps.ledger.ledger import STATES, Ledger
-from meltpoint.sweeps.ledger.records import TrialRecord, worker_seconds
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.cost import worker_seconds
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.storage import object_path

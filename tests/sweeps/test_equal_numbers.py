@@ -19,10 +19,10 @@ from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import asked_sweep, differences
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.provenance import recorded_dev
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
-from meltpoint.sweeps.worker.recorded import recorded_dev
 from meltpoint.sweeps.worker.work_order import Order
 
 RESOURCES: Mapping[str, tuple[object, set[str]]] = {

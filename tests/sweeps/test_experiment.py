@@ -14,7 +14,7 @@ from ray.tune.schedulers import TrialScheduler
 
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.search_spaces.space import EarlyStopping
-from meltpoint.sweeps.ledger.attempt import Attempt, HardwareRecord
+from meltpoint.sweeps.ledger.records import Attempt, HardwareRecord
 from meltpoint.sweeps.on_ray.experiment import (
     WORKER_SECONDS,
     AshaPerCell,

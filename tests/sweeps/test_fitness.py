@@ -1,4 +1,4 @@
-"""fitness: a worker with other code, or without the sweep's storage, refuses before it trains, and says why."""
+"""resources: a worker with other code, or without the sweep's storage, refuses before it trains, and says why."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.on_ray import trainable
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.worker import fitness
+from meltpoint.sweeps.specification.provenance import code_version
+from meltpoint.sweeps.worker import resources
 from meltpoint.sweeps.worker.finalist_scoring import score_finalists
-from meltpoint.sweeps.worker.fitness import input_notes, unfit
+from meltpoint.sweeps.worker.resources import input_notes, unfit
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks import get
 
@@ -99,7 +99,7 @@ def test_finalists_are_not_scored_by_other_code_and_need_no_new_training(order, 
 def test_a_note_that_comes_late_is_waited_for(order: Order, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     note = ledger.started / f"{order.id}.json"
     note.rename(ledger.folder / "late")
-    monkeypatch.setattr(fitness.time, "sleep", lambda seconds: (ledger.folder / "late").rename(note))
+    monkeypatch.setattr(resources.time, "sleep", lambda seconds: (ledger.folder / "late").rename(note))
     assert unfit(order) is None
 
 

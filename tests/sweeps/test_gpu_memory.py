@@ -17,10 +17,11 @@ from meltpoint.adapters.model import AdaptedModel
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.running_trial import MemoryCeilings
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.on_ray import placement
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.tracking.run_contents import ending
-from meltpoint.sweeps.worker import memory_probe, worker
+from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.outcome import OutOfMemory, memory_error_in_short
 from meltpoint.sweeps.worker.resources import halved, longest_input, micro_batch_of
 from meltpoint.sweeps.worker.work_order import Order
@@ -254,10 +255,10 @@ def test_a_probe_says_that_it_did_not_fit(monkeypatch):
     def fail(*words: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.\nmore")
 
-    monkeypatch.setattr(memory_probe, "claim_device", fail)
-    monkeypatch.setattr(memory_probe.ProbeOrder, "model_validate", lambda document: SimpleNamespace(
+    monkeypatch.setattr(placement, "claim_device", fail)
+    monkeypatch.setattr(placement.ProbeOrder, "model_validate", lambda document: SimpleNamespace(
         bundles=[[SimpleNamespace(cpus=1)]]
     ))  # fmt: skip
-    need = memory_probe.probe_gpu({})
+    need = placement.probe_gpu({})
     assert need.is_too_large
     assert "they train in micro-batches" in str(need.error)

@@ -14,8 +14,8 @@ from meltpoint.reports.matrix import matrix
 from meltpoint.reports.trial_view import trial_lines
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results import baselines
-from meltpoint.sweeps.results.baselines import baseline_of, settle_baselines
+from meltpoint.sweeps.results import ensembles_and_baselines
+from meltpoint.sweeps.results.ensembles_and_baselines import baseline_of, settle_baselines
 from meltpoint.sweeps.results.guards import cell_guards, guards
 from meltpoint.sweeps.results.kept_results import Baseline, read_baselines
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -212,7 +212,7 @@ def test_a_result_that_is_less_than_its_mode_says_is_noted_in_the_table_in_show_
 def test_a_linear_model_beats_the_constant_on_the_demo_tasks(task: str, constant: str) -> None:
     found = baseline_of(load_training_data(DataSpec(task)))
     assert found.scores.keys() == {constant, "a linear model on TF-IDF"}
-    assert found.chosen in baselines.STRENGTHS
+    assert found.chosen in ensembles_and_baselines.STRENGTHS
     assert found.best[1] == max(found.scores.values())
     assert found.scores["a linear model on TF-IDF"] > found.scores[constant]
 
@@ -226,7 +226,7 @@ def test_the_linear_model_is_scikit_learns_pipeline_with_the_best_c_on_dev() -> 
     texts = [[example.texts[0] for example in split] for split in (data.train, data.dev)]
     labels = [[example.label for example in split] for split in (data.train, data.dev)]
     scores = []
-    for strength in baselines.STRENGTHS:
+    for strength in ensembles_and_baselines.STRENGTHS:
         vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b|[^\w\s]")
         model = make_pipeline(vectors, LogisticRegression(C=strength, max_iter=200))
         scores.append(model.fit(texts[0], labels[0]).score(texts[1], labels[1]))
@@ -243,7 +243,7 @@ def test_words_get_their_most_frequent_tag_and_unknown_ones_the_most_frequent_of
     ]  # fmt: skip
     dev = [Example("d", words=("Rome", "new", "is"), label=(1, 0, 0))]
     found = baseline_of(TrainingData(task, train, dev, "f"))
-    assert found.scores == {baselines.LEXICON: 1.0}
+    assert found.scores == {ensembles_and_baselines.LEXICON: 1.0}
     assert found.chosen is None
 
 
@@ -263,8 +263,8 @@ def test_baselines_are_made_once_and_again_where_the_data_or_the_file_changed(tm
     ledger = Ledger(tmp_path / "n")
     ledger.create()
     made: list[str] = []
-    fit = baselines.baseline_of
-    monkeypatch.setattr(baselines, "baseline_of", lambda data: made.append(data.task.name) or fit(data))
+    fit = ensembles_and_baselines.baseline_of
+    monkeypatch.setattr(ensembles_and_baselines, "baseline_of", lambda data: made.append(data.task.name) or fit(data))
     first = settle_baselines(ledger, summary)
     assert settle_baselines(ledger, summary) == first == read_baselines(ledger)
     assert made == ["demo_sentiment"]

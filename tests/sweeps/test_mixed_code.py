@@ -28,11 +28,11 @@ from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep
 from meltpoint.sweeps.search import planner as planner_module
+from meltpoint.sweeps.specification.provenance import recorded_code
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.tracking.runs import Runs
 from meltpoint.sweeps.tracking.tracker import Tracker
-from meltpoint.sweeps.worker.recorded import recorded_code
 from meltpoint.tests.sweeps import whole_sweeps
 
 OLD, NEW, NEWEST = "1.0.0+aaaaaaaa", "1.0.0+bbbbbbbb", "1.0.0+cccccccc"
@@ -293,7 +293,7 @@ def test_what_is_filled_in_later_has_the_code_of_its_record(proposal, cells, mak
 # --- a whole sweep ---
 
 BY_CODE = (
-    "import sys; from meltpoint.sweeps.specification import code_version as own; code = sys.argv.pop(1); "
+    "import sys; from meltpoint.sweeps.specification import provenance as own; code = sys.argv.pop(1); "
     "own.code_version = lambda: code; from meltpoint.launch import main; main()"
 )
 

@@ -14,9 +14,8 @@ import ray.tune
 from meltpoint.adapters.hardware import Hardware
 from meltpoint.adapters.training.training_state import read_about
 from meltpoint.sweeps.driver.running_trial import record_of
-from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN, Attempt
 from meltpoint.sweeps.ledger.ledger import STATES
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.records import NOTHING_KNOWN, Attempt, TrialRecord
 from meltpoint.sweeps.machine.limits import ProcessPeak
 from meltpoint.sweeps.on_ray.trainable import EVENTS, train_on_ray
 from meltpoint.sweeps.search.planner import Planner, Trial

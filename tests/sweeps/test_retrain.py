@@ -17,16 +17,14 @@ from meltpoint.adapters.exported_model import load_folder
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.launch import app
 from meltpoint.sweeps.driver.opening import settle_specification
-from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import Trial, TrialRecord
+from meltpoint.sweeps.ledger.records import HardwareRecord, Trial, TrialRecord
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import Circumstances, code_version, reasons
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.worker.recorded import Circumstances, reasons
 from meltpoint.sweeps.worker.retrain import retrain
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.splits import load_training_data

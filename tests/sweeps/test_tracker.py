@@ -15,11 +15,11 @@ from mlflow.tracking import MlflowClient
 from meltpoint.sweeps.driver.run import note_runs
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking import tracker as tracking
+from meltpoint.sweeps.tracking.dashboard import mode_symbol
 from meltpoint.sweeps.tracking.tracker import Tracker
-from meltpoint.sweeps.tracking.views import mode_symbol
 from meltpoint.tests.sweeps.mlflow_server import until
 
 BEGAN = 1.7e9

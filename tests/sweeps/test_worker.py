@@ -16,8 +16,7 @@ from safetensors import SafetensorError
 
 from meltpoint.adapters.features.cache_entries import entries
 from meltpoint.adapters.model import AdaptedModel
-from meltpoint.sweeps.ledger.attempt import ResourceUse
-from meltpoint.sweeps.ledger.records import Trial
+from meltpoint.sweeps.ledger.records import ResourceUse, Trial
 from meltpoint.sweeps.machine.limits import Memory
 from meltpoint.sweeps.on_ray.trainable import result_of
 from meltpoint.sweeps.search.planner import Planner
