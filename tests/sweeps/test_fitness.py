@@ -20,6 +20,7 @@ from meltpoint.sweeps.worker.finalist_scoring import score_finalists
 from meltpoint.sweeps.worker.resources import input_notes, unfit
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks import get
+from meltpoint.tests.sweeps.one_process import order_of
 
 
 @pytest.fixture
@@ -33,12 +34,8 @@ def ledger(tmp_path: Path) -> Ledger:
 def order(proposal: Trial, cells: list[OpenCell], ledger: Ledger) -> Order:
     """An order of a sweep on a cluster, as the driver notes it before it hands it out."""
     cell = next(cell for cell in cells if cell.key == proposal.cell)
-    made = Order(
-        id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
-        head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint=cell.data_fingerprint,
-        encoder_fingerprint="", checkpoint=str(ledger.checkpoint(proposal.id)), cpus=1, gpus=0,
-        code_version=code_version(),
-    )  # fmt: skip
+    checkpoint, fingerprint = str(ledger.checkpoint(proposal.id)), {"encoder_fingerprint": ""}
+    made = order_of(cell, proposal, ledger.folder, checkpoint=checkpoint, code_version=code_version(), **fingerprint)
     ledger.start(made.as_json())
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +22,8 @@ from meltpoint.sweeps.on_ray.placement import Need, ProbeOrder, share_of
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.worker import worker
-from meltpoint.sweeps.worker.work_order import Order, to_config
+from meltpoint.sweeps.worker.work_order import to_config
+from meltpoint.tests.sweeps.one_process import order_of
 
 GIB = 2**30
 totals = st.integers(GIB, 200 * GIB)
@@ -75,15 +77,7 @@ def test_ray_which_rounds_to_ten_thousandths_runs_as_many_trials_as_were_counted
 def orders_from(cells: Sequence[OpenCell]) -> placement.MakeOrder:
     """What the driver makes of trials of these cells, without a ledger."""
     known = {cell.key: cell for cell in cells}
-
-    def order_of(trial: Trial, gpus: float) -> Order:
-        cell = known[trial.cell]
-        return Order(
-            **dict(Trial.of(trial)), head=cell.head, data=cell.data, data_fingerprint=cell.data_fingerprint,
-            encoder_fingerprint=cell.encoder_fingerprint, checkpoint="nowhere", cpus=1, gpus=gpus, cache="a-cache",
-        )  # fmt: skip
-
-    return order_of
+    return lambda trial, gpus: order_of(known[trial.cell], trial, Path("nowhere"), gpus=gpus)
 
 
 @pytest.fixture
@@ -234,6 +228,7 @@ def test_what_goes_wrong_in_a_probe_is_an_answer(probed, monkeypatch, failure, s
     assert need.error is not None
     assert said in need.error
     assert "\n" not in need.error
+    assert need.is_too_large == ("too small" in said)
 
 
 # --- where it goes ---

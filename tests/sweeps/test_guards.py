@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.reports.matrix import matrix
 from meltpoint.reports.trial_view import trial_lines
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -26,6 +25,7 @@ from meltpoint.sweeps.tracking.run_contents import ending
 from meltpoint.tasks import get
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example, Task, TrainingData
+from meltpoint.tests.sweeps.planning import epoch_of
 
 SPACE = """\
 parameters:
@@ -44,10 +44,7 @@ def cell(mode: str = "fine_tuning", steps: int = 500, dev: float = 0.8, warnings
         encoder="minilm", mode=mode, task="sst2", head="linear", kind="sentence_classification", metric="accuracy",
         planned=1, space=SPACE, data_fingerprint="d", train_examples=4000, dev_examples=800, warnings=warnings,
     )  # fmt: skip
-    epoch = EpochResult(
-        epoch=4, phase="train", step=steps, train_loss=0.1, dev={"accuracy": dev}, train_seconds=1.0,
-        dev_seconds=1.0, learning_rate=1e-5, finished_at=1.0,
-    )  # fmt: skip
+    epoch = epoch_of(4, dev, step=steps)
     best = TrialRecord(
         id="t", number=0, encoder="minilm", mode=mode, task="sst2", role="search", seed=0, setting={**SOUND, **setting},
         head="linear", status="finished", metric="accuracy", dev=dev, best_epoch=3,

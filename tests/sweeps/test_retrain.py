@@ -96,13 +96,6 @@ def test_a_score_of_the_first_phase_that_an_earlier_version_took_for_the_result_
     assert code == f"Meltpoint's code: 0.0.1+00000000 → {code_version()}"
 
 
-def test_other_files_of_the_encoder_are_refused(exported: Path):
-    change(exported, encoder_fingerprint="0" * 16)
-    said = CliRunner().invoke(app, ["train", str(exported)])
-    assert said.exit_code == 2
-    assert "was found with other files of hf:" in said.stderr
-
-
 def test_another_task_than_the_one_that_the_export_was_found_on_is_refused(exported: Path):
     document = yaml.safe_load(exported.read_text(encoding="utf-8"))
     exported.write_text(yaml.safe_dump({**document, "task": "sst2"}), encoding="utf-8")

@@ -29,6 +29,7 @@ from meltpoint.sweeps.tracking import store
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.runs import Runs
 from meltpoint.sweeps.tracking.tracker import Tracker
+from meltpoint.tests.sweeps.planning import note_of
 
 
 @pytest.mark.parametrize(("uri", "known"), [("foo://x", ""), ("sqllite:///a.db", "sqlite"), ("htps://a", "http")])
@@ -210,11 +211,7 @@ def test_a_trial_that_was_cut_off_in_the_original_goes_on_with_the_copys_own_pat
     ledger = Ledger(tmp_path / "copy" / "tiny")
     ledger.create()
     elsewhere = str(tmp_path / "original")
-    ledger.start({
-        "id": proposal.id, "role": "search", "number": 0, "seed": 0, "setting": proposal.setting,
-        "encoder": proposal.encoder, "mode": proposal.mode, "task": proposal.task,
-        "suggested_by": proposal.suggested_by, "checkpoint": elsewhere, "cache": elsewhere,
-    })  # fmt: skip
+    ledger.start({**note_of(proposal), "checkpoint": elsewhere, "cache": elsewhere})
     planner = Planner(spec, cells, [])
     planner.recall(ledger.unfinished())
     assert planner.cells[proposal.cell].again == [proposal]
