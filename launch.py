@@ -15,7 +15,7 @@ import typer
 
 from meltpoint.adapters import process
 from meltpoint.reports.commands import jobs, look_around, results, search
-from meltpoint.sweeps.command_line.errors import DONE, accept_any_character, forget_no_columns
+from meltpoint.sweeps.machine.terminal import DONE, accept_any_character, forget_no_columns
 
 COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     "Search": {"tune": search.tune, "sweep": search.sweep, "plan": search.plan, "demo": search.demo},

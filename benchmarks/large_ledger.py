@@ -20,12 +20,11 @@ import numpy as np
 from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.opening import settle_specification
-from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import storage_folder
 

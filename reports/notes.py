@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from meltpoint.reports.formats import duration, listed, symbol
-from meltpoint.sweeps.ledger.attempt import HardwareRecord
-from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, strays_in_words
+from meltpoint.sweeps.ledger.records import CellKey, HardwareRecord, TrialRecord, strays_in_words
 from meltpoint.sweeps.results.guards import FEW_STEPS, Guard, guard_lines, guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import mixture_in_words

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, get_origin
 
 from meltpoint.reports.loaded_sweep import LoadedSweep
-from meltpoint.sweeps.command_line.errors import BAD_INPUT, DONE
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.command_line.submission import PYTHON
 from meltpoint.sweeps.command_line.typer_options import HINTS, as_words
-from meltpoint.sweeps.machine.terminal import show
+from meltpoint.sweeps.machine.terminal import BAD_INPUT, DONE, show
 from meltpoint.sweeps.specification.sweep_options import Overflow, Searcher, SweepOptions, bare, checked_options
 
 if TYPE_CHECKING:  # torch, which takes seconds

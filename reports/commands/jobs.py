@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from meltpoint.sweeps.command_line.errors import DONE, FAILED, complain, exit_on_error, print_json
 from meltpoint.sweeps.command_line.typer_options import AsJson, JobAddress, NameArgument, with_sweep_options
-from meltpoint.sweeps.machine.terminal import Screen, show, tell
+from meltpoint.sweeps.machine.terminal import DONE, FAILED, Screen, complain, exit_on_error, print_json, show, tell
 from meltpoint.sweeps.specification.sweep_options import SweepOptions
 
 if TYPE_CHECKING:
-    from meltpoint.sweeps.jobs.client import Job, JobClient
+    from meltpoint.sweeps.on_ray.jobs import Job, JobClient
     from meltpoint.sweeps.results.summary import SweepSummary
 
 Environment = Annotated[
@@ -48,10 +47,9 @@ def submit(
     Example: meltpoint submit --address http://head:8265 --storage /mnt/sweeps --name first --encoder bert-base
     --mode fine_tuning --task sst2
     """
-    from meltpoint.sweeps.command_line.submission import submission
-    from meltpoint.sweeps.jobs.sweep_job import JobEnvironment
-    from meltpoint.sweeps.jobs.sweep_job import submit as send
-    from meltpoint.sweeps.specification.code_version import code_version
+    from meltpoint.sweeps.command_line.submission import JobEnvironment, submission
+    from meltpoint.sweeps.command_line.submission import submit as send
+    from meltpoint.sweeps.specification.provenance import code_version
 
     asked = submission(options)
     variables = _variables(env or [])
@@ -75,7 +73,7 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
 ) -> None:  # fmt: skip
     """Print the output of a submitted sweep. With -f, exit with status 1 if the job failed or was stopped."""
-    from meltpoint.sweeps.jobs.client import last_attempt
+    from meltpoint.sweeps.on_ray.jobs import last_attempt
 
     client = _client(address)
     job = last_attempt(name, client.jobs())
@@ -96,9 +94,9 @@ def logs(
 @exit_on_error()
 def stop(name: NameArgument, address: JobAddress = None) -> None:
     """Stop a submitted sweep's job and wait for its end. Finished trials are kept; `submit` again resumes it."""
-    from meltpoint.sweeps.jobs.client import last_attempt
-    from meltpoint.sweeps.jobs.sweep_job import STOP_WAIT_SECONDS
-    from meltpoint.sweeps.jobs.sweep_job import stop as end
+    from meltpoint.sweeps.command_line.submission import STOP_WAIT_SECONDS
+    from meltpoint.sweeps.command_line.submission import stop as end
+    from meltpoint.sweeps.on_ray.jobs import last_attempt
 
     client = _client(address)
     job = last_attempt(name, client.jobs())
@@ -118,7 +116,7 @@ def stop(name: NameArgument, address: JobAddress = None) -> None:
 
 
 def _client(address: str | None) -> JobClient:
-    from meltpoint.sweeps.jobs.client import JobClient, url_of
+    from meltpoint.sweeps.on_ray.jobs import JobClient, url_of
 
     return JobClient(url_of(address))
 
@@ -160,7 +158,7 @@ def status_of_job(
     Raises:
         ValueError: neither the storage nor the cluster knows the sweep.
     """
-    from meltpoint.sweeps.jobs.client import STORAGE, attempts, last_attempt
+    from meltpoint.sweeps.on_ray.jobs import STORAGE, attempts, last_attempt
 
     client = _client(address)
     jobs = client.jobs()
@@ -191,9 +189,8 @@ def is_here(name: str, storage: str) -> bool:
 
 def _ask_for_status(client: JobClient, name: str, job: Job, as_json: bool) -> None:
     """Show the status of a sweep whose storage only the cluster sees."""
-    from meltpoint.sweeps.command_line.submission import PYTHON
-    from meltpoint.sweeps.jobs.client import ENVIRONMENT, STORAGE
-    from meltpoint.sweeps.jobs.sweep_job import IMAGE, TREE, ask
+    from meltpoint.sweeps.command_line.submission import IMAGE, PYTHON, TREE, ask
+    from meltpoint.sweeps.on_ray.jobs import ENVIRONMENT, STORAGE
 
     words = [*PYTHON, "status", name, f"--storage={job.metadata.get(STORAGE, '')}", *(["--json"] if as_json else [])]
     width = {"COLUMNS": str(shutil.get_terminal_size().columns)}

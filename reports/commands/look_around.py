@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from meltpoint.reports.commands.results import read_summary, read_view, show_sweeps
-from meltpoint.sweeps.command_line.errors import FAILED, complain, exit_on_error, print_json
 from meltpoint.sweeps.command_line.typer_options import (
     Address,
     AsJson,
@@ -22,7 +21,7 @@ from meltpoint.sweeps.command_line.typer_options import (
     Storage,
     TrackingUri,
 )
-from meltpoint.sweeps.machine.terminal import Screen, tell
+from meltpoint.sweeps.machine.terminal import FAILED, Screen, complain, exit_on_error, print_json, tell
 from meltpoint.sweeps.machine.terminal import show as show_text
 from meltpoint.tasks.core.wording import printable, some
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meltpoint.reports.commands.jobs import is_here, status_of_job
-from meltpoint.sweeps.command_line.errors import FAILED, exit_on_error, print_json
 from meltpoint.sweeps.command_line.typer_options import (
     AnalysesArgument,
     AsJson,
@@ -25,8 +24,8 @@ from meltpoint.sweeps.command_line.typer_options import (
     TableFormat,
     Tasks,
 )
-from meltpoint.sweeps.jobs import ADDRESS
-from meltpoint.sweeps.machine.terminal import Screen, show, tell
+from meltpoint.sweeps.machine.terminal import FAILED, Screen, exit_on_error, print_json, show, tell
+from meltpoint.sweeps.on_ray.jobs import ADDRESS
 from meltpoint.tasks.core.files import exists, regular
 from meltpoint.tasks.core.wording import some
 
@@ -167,7 +166,7 @@ def ensemble(
     from meltpoint.reports.report import kept_files
     from meltpoint.reports.results import results_of
     from meltpoint.reports.screen import show_ensemble
-    from meltpoint.sweeps.results.ensemble import ensemble as combine
+    from meltpoint.sweeps.results.ensembles_and_baselines import ensemble as combine
     from meltpoint.sweeps.storage.files import readable_storage, write
 
     place = readable_storage(storage)
@@ -221,7 +220,7 @@ def predict(
 ) -> None:  # fmt: skip
     """Predict each row of a file with a finalist; its columns are kept, and the prediction is appended."""
     from meltpoint.sweeps.results.export import model_folder
-    from meltpoint.sweeps.results.prediction_files import format_of
+    from meltpoint.sweeps.results.predicting import format_of
 
     for named in (file, *([out] if out else [])):
         format_of(named)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meltpoint.reports.formats import symbol
-from meltpoint.sweeps.command_line.errors import DONE, again, exit_on_error, print_json
 from meltpoint.sweeps.command_line.typer_options import (
     AsJson,
     Group,
@@ -20,7 +19,7 @@ from meltpoint.sweeps.command_line.typer_options import (
     Verbose,
     with_sweep_options,
 )
-from meltpoint.sweeps.machine.terminal import Screen, tell
+from meltpoint.sweeps.machine.terminal import DONE, Screen, again, exit_on_error, print_json, tell
 from meltpoint.sweeps.specification.sweep_options import TIMES, SweepOptions, in_units
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.core.wording import some

@@ -13,7 +13,7 @@ from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.sweeps.tracking.views import ORDER, PLACE, CellEnding, mode_symbol, searched
+from meltpoint.sweeps.tracking.dashboard import ORDER, PLACE, CellEnding, mode_symbol, searched
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import unit_text
 from meltpoint.tasks.core.wording import some

@@ -17,7 +17,7 @@ from meltpoint.sweeps.ledger.records import FINAL_ROLES, CellKey, Trial
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.room import ClusterShare
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.storage.files import cache_folder
 from meltpoint.sweeps.tracking.tracker import Tracker

@@ -10,7 +10,7 @@ from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.results.sweep_file import CellHeader, Growth, SweepFile, kept_in_words, read_sweep, write_sweep
-from meltpoint.sweeps.search.cell_work import planned_trials, work_of
+from meltpoint.sweeps.search.cell_progress import planned_trials, work_of
 from meltpoint.sweeps.search.closing import (
     Closing,
     ClosingLogs,
@@ -25,7 +25,7 @@ from meltpoint.sweeps.search.closing import (
 )
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_options import Overflow, Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 

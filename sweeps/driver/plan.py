@@ -23,10 +23,10 @@ from meltpoint.sweeps.driver.opening import (
     round_in_words,
 )
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import strays_in_words, worker_seconds
+from meltpoint.sweeps.ledger.records import strays_in_words
+from meltpoint.sweeps.results.cost import worker_seconds
 from meltpoint.sweeps.results.sweep_file import kept_versions
-from meltpoint.sweeps.search.cell_progress import CellProgress
-from meltpoint.sweeps.search.cell_work import operations_of
+from meltpoint.sweeps.search.cell_progress import CellProgress, operations_of
 from meltpoint.sweeps.search.closing import Closing, TestRounds, opened_trials, read_rounds
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import (
@@ -37,7 +37,7 @@ from meltpoint.sweeps.specification.cells import (
     open_cells,
     test_lines,
 )
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.space_rules import CellLength
 from meltpoint.sweeps.specification.sweep_options import Resources, Searcher
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec

@@ -20,7 +20,7 @@ from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.lease import LeaseLostError
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, strays_in_words
-from meltpoint.sweeps.machine.ray_address import unused_variable
+from meltpoint.sweeps.machine.services import unused_variable
 from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_stop, say_now, status_of
 from meltpoint.sweeps.on_ray.cluster import Cluster, Lost, parts, watched
 from meltpoint.sweeps.on_ray.placement import place
@@ -275,7 +275,7 @@ def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
 
 def _settle_baselines(ledger: Ledger) -> list[str]:
     """Make the missing baselines of the sweep's tasks; a line if that fails."""
-    from meltpoint.sweeps.results.baselines import settle_baselines  # scikit-learn, which takes a second
+    from meltpoint.sweeps.results.ensembles_and_baselines import settle_baselines  # scikit-learn, which takes a second
 
     try:
         settle_baselines(ledger, summarise(ledger))

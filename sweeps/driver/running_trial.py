@@ -15,15 +15,14 @@ from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import common_value
 from meltpoint.adapters.training.epochs import best_epoch
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN
 from meltpoint.sweeps.ledger.driver_notes import RunningTrialNote
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import CellKey, Trial, TrialRecord
+from meltpoint.sweeps.ledger.records import NOTHING_KNOWN, CellKey, Trial, TrialRecord
 from meltpoint.sweeps.search.cell_progress import trial_name
 from meltpoint.sweeps.search.closing import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import declared_test_examples
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialEvent, TrialOutcome

@@ -12,8 +12,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from meltpoint.sweeps.machine import limits
-from meltpoint.sweeps.machine.ray_address import ray_cluster
-from meltpoint.sweeps.machine.services import STORE, Check, existing, tracking_store
+from meltpoint.sweeps.machine.services import STORE, Check, existing, ray_cluster, tracking_store
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import StoragePath, check_conditional_writes
 from meltpoint.sweeps.storage.object_path import ObjectPath

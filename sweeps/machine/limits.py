@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from meltpoint.sweeps.ledger.attempt import MemoryKind
+from meltpoint.sweeps.ledger.records import MemoryKind
 
 CGROUP = Path("/sys/fs/cgroup")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from meltpoint.sweeps.machine.ray_address import (
+from meltpoint.sweeps.machine.services import (
     SUBMIT,
     TOKEN_REMEDY,
     cluster_address,

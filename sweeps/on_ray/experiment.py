@@ -28,7 +28,6 @@ from meltpoint.adapters.process import freeze_heap, raise_gc_threshold
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.on_ray.room import may_grow, trials_on
 from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, Driver, Trainable, train_on_ray
-from meltpoint.sweeps.worker.fitness import elsewhere
 from meltpoint.sweeps.worker.outcome import (
     RESTARTED,
     STOPPED_BY_BUDGET,
@@ -39,6 +38,7 @@ from meltpoint.sweeps.worker.outcome import (
     lost_gpu,
     lost_worker,
 )
+from meltpoint.sweeps.worker.resources import elsewhere
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder, to_config
 
 FOREVER = 10**9

@@ -72,7 +72,7 @@ def train_on_ray(config: dict[str, Any]) -> None:
     began = time.monotonic()
     from ray import tune
 
-    from meltpoint.sweeps.worker.fitness import unfit
+    from meltpoint.sweeps.worker.resources import unfit
 
     work = from_config(config)
     fault = unfit(work[0])

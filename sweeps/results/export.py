@@ -14,9 +14,9 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, spreads_json
 from meltpoint.sweeps.specification.cells import data_spec, word_of
+from meltpoint.sweeps.specification.provenance import versions
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import StoragePath, cache_folder, storing_folder, write
-from meltpoint.sweeps.worker.recorded import versions
 from meltpoint.sweeps.worker.work_order import Order
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.sweeps.ledger.driver_notes import ClusterPart, RunningTrials, noted_part, noted_running
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import CELL, CellKey, Role, TrialRecord, by_cell, cell_key, worker_seconds
+from meltpoint.sweeps.ledger.records import CELL, CellKey, Role, TrialRecord, by_cell, cell_key
 from meltpoint.sweeps.results.cost import (
     CellCost,
     CellWork,
@@ -21,6 +21,7 @@ from meltpoint.sweeps.results.cost import (
     seconds_of,
     time_left,
     trials_at_a_time,
+    worker_seconds,
 )
 from meltpoint.sweeps.results.kept_results import Baseline, Ensemble, read_baselines, read_ensembles
 from meltpoint.sweeps.results.sweep_file import CellHeader, CodeUse, Growth, SweepFile, code_uses, read_sweep

@@ -36,7 +36,7 @@ class CellHeader(BaseModel):
         warnings: faults of the data that affect conclusions (`tasks.core.splits`).
         published: the space's complete published setting; None in files of older versions.
         encoder_size: the size of its encoder's hidden states; 0 in files of older versions.
-        work: floating-point operations of one of its trials (`cell_work.work_of`); None in files of older versions.
+        work: floating-point operations of one of its trials (`cell_progress.work_of`); None in files of older versions.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -20,12 +20,11 @@ from meltpoint.sweeps.ledger.records import (
     cell_key,
     identity,
 )
-from meltpoint.sweeps.search.cell_progress import CellProgress
-from meltpoint.sweeps.search.cell_work import can_bundle, default_seeds, planned_trials, work_of
+from meltpoint.sweeps.search.cell_progress import CellProgress, can_bundle, default_seeds, planned_trials, work_of
 from meltpoint.sweeps.search.closing import FIRST_ROUND, TestRounds, is_closed
 from meltpoint.sweeps.search.study import Identify, Study, Suggestion
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 LARGEST_BUNDLE = 8  # most trials in one bundle: beyond, a step's cost grows with each trial (docs/internals/log.md)

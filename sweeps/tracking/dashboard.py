@@ -1,24 +1,32 @@
-"""MLflow's dashboard for a storage's store: an MLflow server as a child process, until Ctrl-C.
+"""A sweep in MLflow's dashboard: the names, colours and pages of its runs, and the server that shows them.
 
-It listens on this machine alone."""
+The server is MLflow's, as a child process until Ctrl-C; it listens on this machine alone.
+"""
 
 from __future__ import annotations
 
+import colorsys
 import http.client
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
+from meltpoint.adapters import modes
+from meltpoint.search_spaces.ranges import Fixed, Range
+from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.machine.services import tracking_store
 from meltpoint.sweeps.machine.terminal import tell
-from meltpoint.sweeps.specification.tracking_uri import default_uri, sqlite_file, without_sign_in
+from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.specification.tracking_uri import default_uri, redacted, sqlite_file, without_sign_in
 from meltpoint.sweeps.storage.files import StoragePath, artifacts_folder
 
 HOST = "127.0.0.1"
@@ -80,12 +88,36 @@ def where(uri: str, server: str, name: str | None, end: str = "") -> list[str]:
     Raises:
         ValueError: the sweep does not exist, or the store does not answer.
     """
-    from meltpoint.sweeps.tracking.store import sweep_fragments  # slow: imports MLflow
-
     pages = {sweep: f"{server.rstrip('/')}/{part}" for sweep, part in sweep_fragments(uri, name).items()}
     if name is not None:
         return [f"Dashboard  {pages[name]}{end}"]
     return [f"Dashboard  {server}{end}", *(f"{sweep}  {page}" for sweep, page in list(pages.items())[:NEWEST])]
+
+
+def sweep_fragments(uri: str, name: str | None = None) -> dict[str, str]:
+    """Sweep → the URL of its cells, after the server's address; newest sweep first.
+
+    Args:
+        name: the sweep that has to be among them.
+
+    Raises:
+        ValueError: it does not exist, or MLflow does not answer; one line with the remedy.
+    """
+    from mlflow.exceptions import MlflowException  # slow
+
+    from meltpoint.sweeps.tracking.store import SPECIFICATION, configure_client, open_client
+
+    configure_client()
+    try:
+        found = list(open_client(uri).search_experiments(order_by=["creation_time DESC"], max_results=1000))
+    except (MlflowException, OSError) as error:
+        reason = redacted((str(error).strip() or type(error).__name__).splitlines()[0])
+        raise ValueError(f"MLflow at {redacted(uri)} does not answer ({reason}); see `meltpoint doctor`.") from None
+    sweeps = {one.name: one for one in found if SPECIFICATION in one.tags}
+    if name is not None and name not in sweeps:
+        known = ", ".join(list(sweeps)[:10]) or "none yet"
+        raise ValueError(f"MLflow at {without_sign_in(uri)} has no sweep '{name}'. Sweeps: {known}.")
+    return {sweep: cells_page(one.experiment_id) for sweep, one in sweeps.items()}
 
 
 def check_store(uri: str) -> None:
@@ -179,3 +211,128 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             os.killpg(child.pid, number)
         with suppress(subprocess.TimeoutExpired):
             child.wait(timeout=STOP_SECONDS)
+
+
+OTHER_HUE = 0.36
+GOLDEN = 0.618034
+"""Golden-ratio steps spread any number of trials evenly over the lightness range."""
+
+
+def mode_symbol(mode: str) -> str:
+    """A mode's symbol (❄, 🔥, ❄🔥), or its name if it has none."""
+    return modes.get(mode).symbol if mode in modes.names() else mode
+
+
+def cell_labels(cells: Iterable[OpenCell]) -> dict[str, str]:
+    """Cell name → `🔥 sst2`, with the encoder if the sweep has several, and the variant if the cell has one."""
+    opened = list(cells)
+    has_several = len({cell.encoder for cell in opened}) > 1
+    return {cell.name: _label(cell, has_several) for cell in opened}
+
+
+def _label(cell: OpenCell, with_encoder: bool) -> str:
+    words = [f"{mode_symbol(cell.mode)} {cell.task_name}", cell.variant]
+    words += [short_encoder(cell.encoder)] if with_encoder else []
+    return " · ".join(word for word in words if word)
+
+
+def short_encoder(encoder: str) -> str:
+    """An encoder's name without its prefix: `roberta-large` for `hf:FacebookAI/roberta-large`."""
+    return re.split(r"[:/\\]", encoder.rstrip("/\\"))[-1] or encoder
+
+
+def setting_label(label: str, role: str) -> str:
+    """The name of the row that groups a setting's seeds."""
+    return f"{label} · {'best' if role == 'final' else 'published'} setting"
+
+
+def former_label(label: str) -> str:
+    """The name of the row for a setting that was the best before more trials ran."""
+    return f"{label} · former best setting"
+
+
+def colour(mode: str, number: int | None = None) -> str:
+    """A run's colour as `#rrggbb`: the mode's hue, with a separate lightness for each trial.
+
+    Args:
+        number: the trial's number; None for a cell's run, which has the middle lightness.
+    """
+    lightness = 0.48 if number is None else 0.32 + 0.36 * (number * GOLDEN % 1.0)
+    hue = modes.get(mode).hue if mode in modes.names() else OTHER_HUE
+    parts = colorsys.hls_to_rgb(hue, lightness, 0.72)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
+
+
+def searched(space: Space) -> dict[str, Range]:
+    """The searched parameters of a space, in its order."""
+    return {name: range_ for name, range_ in space.parameters.items() if not _is_one_value(range_)}
+
+
+def _is_one_value(range_: Range) -> bool:
+    return isinstance(range_, Fixed) or range_.count == 1
+
+
+CELL, ROLE, FINAL_OF, IS_BEST, PLACE, ORDER = (
+    "meltpoint.cell", "meltpoint.role", "meltpoint.final_of", "meltpoint.is_best", "place", "meltpoint.order",
+)  # fmt: skip
+"""The tags by which pages filter, group and sort: the cell's name, a run's role, the row for a final's seeds, whether a
+trial is the best of its cell, a cell's rank within its task, and the order of cells by task and rank."""
+
+
+def curve(task: str) -> str:
+    """The metric of a task's learning curves: MLflow draws a chart for each metric, so each task has its own."""
+    return "curve/" + re.sub(r"[^\w.:/ -]", " ", task)  # MLflow refuses the `+` of `mnli:fiction+slate`
+
+
+# Pages of MLflow's dashboard, after the server's address.
+
+
+def cells_page(experiment: str) -> str:
+    """The URL of one row per cell, grouped by task, best on test first."""
+    return _runs_page(experiment, f"tags.`{ROLE}` = 'cell'", f"tags.`{ORDER}`")
+
+
+def finals_page(experiment: str) -> str:
+    """The URL of all finals, the seeds of a setting below each other."""
+    return _runs_page(experiment, f"tags.`{FINAL_OF}` LIKE '%'", f"tags.`{FINAL_OF}`")
+
+
+def trials_page(experiment: str, cell: str, charts: bool = False) -> str:
+    """The URL of a cell's search trials, best first.
+
+    Args:
+        cell: the cell's name.
+        charts: whether it opens with the curves instead of the table.
+    """
+    condition = f"tags.`{CELL}` = '{cell}' and tags.`{ROLE}` = 'search'"
+    return _runs_page(experiment, condition, "metrics.`best_dev`", ascending=False, charts=charts)
+
+
+def _runs_page(experiment: str, condition: str, order: str, ascending: bool = True, charts: bool = False) -> str:
+    words = {
+        "workflowType": "machine_learning", "compareRunsMode": "CHART" if charts else "TABLE",
+        "searchFilter": condition, "orderByKey": order, "orderByAsc": str(ascending).lower(),
+    }  # fmt: skip
+    return f"#/experiments/{experiment}/runs?{urlencode(words)}"
+
+
+def run_page(experiment: str, run: str, tab: str = "") -> str:
+    """The URL of a run's page, or of one of its tabs (`artifacts`, `model-metrics`)."""
+    return f"#/experiments/{experiment}/runs/{run}{f'/{tab}' if tab else ''}?workflowType=machine_learning"
+
+
+@dataclass(frozen=True)
+class CellEnding:
+    """The result of one cell, for its run.
+
+    Attributes:
+        note: its description in Markdown, without links.
+        best: the id of the best search trial; "" if there is none.
+        former: the ids of finals of a setting that was the best before more trials ran.
+        files: file name → the file to copy.
+    """
+
+    note: str = ""
+    best: str = ""
+    former: tuple[str, ...] = ()
+    files: Mapping[str, StoragePath] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from mlflow.tracking import MlflowClient
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.ledger.records import CELL, Trial, TrialRecord, cell_key
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.tracking.views import FINAL_OF, colour, curve, setting_label
+from meltpoint.sweeps.tracking.dashboard import FINAL_OF, colour, curve, setting_label
 
 Key = tuple[str, ...]
 """The identity of a run in MLflow: a cell's key, or (a trial's id, the version of the code that runs it)."""

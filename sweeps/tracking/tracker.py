@@ -22,8 +22,8 @@ from meltpoint.sweeps.machine.services import tracking_store
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import redacted, without_sign_in
 from meltpoint.sweeps.storage.files import StoragePath
+from meltpoint.sweeps.tracking.dashboard import CellEnding, cells_page
 from meltpoint.sweeps.tracking.unwritten import Job, Unwritten
-from meltpoint.sweeps.tracking.views import CellEnding, cells_page
 from meltpoint.tasks.core.wording import some
 
 if TYPE_CHECKING:

@@ -29,11 +29,10 @@ from meltpoint.adapters.training.training_state import (
     write_state,
 )
 from meltpoint.sweeps.ledger.ledger import STATES
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import COMPUTING, code_version, versions
 from meltpoint.sweeps.storage.files import StoragePath, local_copy, rename, scratch_of, storage_path, storing
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.sweeps.storage.object_store import OPTIONAL, StoreError
-from meltpoint.sweeps.worker.recorded import COMPUTING, versions
 from meltpoint.sweeps.worker.work_order import Order
 
 SPARE_BYTES = 50 * 2**20

@@ -26,8 +26,7 @@ from meltpoint.sweeps.ledger.predictions import finalist_name, predictions_path
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath, local_copy, storage_path, storing_folder, write
-from meltpoint.sweeps.worker.fitness import elsewhere, unfit
-from meltpoint.sweeps.worker.resources import release_memory
+from meltpoint.sweeps.worker.resources import elsewhere, release_memory, unfit
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import WEIGHTS, training, warm_encoder, warm_training_data
 from meltpoint.tasks.core import sources

@@ -21,8 +21,7 @@ from safetensors import SafetensorError
 from meltpoint.adapters.hardware import DETERMINISM, is_gpu_out_of_memory
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import OutOfTimeError
-from meltpoint.sweeps.ledger.attempt import Attempt
-from meltpoint.sweeps.ledger.records import Cause
+from meltpoint.sweeps.ledger.records import Attempt, Cause
 from meltpoint.sweeps.storage.object_store import StoreError
 
 RETRIES: Mapping[Cause, int] = {"setting": 0, "input": 0, "worker": 3, "memory": 2, "disk": 0}

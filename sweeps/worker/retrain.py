@@ -22,17 +22,17 @@ from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError, TrialState
 from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.specification.space_rules import with_word_tokenizer
-from meltpoint.sweeps.worker.finalist_scoring import predict_test, restore
-from meltpoint.sweeps.worker.recorded import (
+from meltpoint.sweeps.specification.provenance import (
     Circumstances,
     checked_provenance,
+    code_version,
     reasons,
     recorded_code,
     recorded_dev,
     versions,
 )
+from meltpoint.sweeps.specification.space_rules import with_word_tokenizer
+from meltpoint.sweeps.worker.finalist_scoring import predict_test, restore
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import hardware_record, save_weights, training
 from meltpoint.tasks import get

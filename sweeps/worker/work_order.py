@@ -37,7 +37,7 @@ class Order(Trial):
             there (`worker.resources`).
         ends_at: time at which the trial must stop, in seconds since 1970; None to train to its end.
         code_version: required version of the worker's code, on a cluster whose nodes may have another
-            (`worker.fitness`); "" takes any, on a local cluster.
+            (`resources.unfit`); "" takes any, on a local cluster.
     """
 
     head: str

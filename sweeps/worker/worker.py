@@ -27,11 +27,10 @@ from meltpoint.adapters.settings import bundle_key
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError
-from meltpoint.sweeps.ledger.attempt import Attempt, HardwareRecord
+from meltpoint.sweeps.ledger.records import Attempt, HardwareRecord
 from meltpoint.sweeps.storage.files import StoragePath, scratch_of, storage_path, storing
 from meltpoint.sweeps.worker import resources
 from meltpoint.sweeps.worker.epoch_checkpoints import EpochCheckpoints, Resumed
-from meltpoint.sweeps.worker.fitness import FeatureCache, input_notes
 from meltpoint.sweeps.worker.outcome import (
     ChangedInputError,
     TrialEvent,
@@ -42,7 +41,7 @@ from meltpoint.sweeps.worker.outcome import (
     lost_gpu,
     outcome_of_error,
 )
-from meltpoint.sweeps.worker.resources import ResourceMeter, micro_batch_of, release_memory
+from meltpoint.sweeps.worker.resources import FeatureCache, ResourceMeter, input_notes, micro_batch_of, release_memory
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.splits import load_training_data

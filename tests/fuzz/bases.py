@@ -11,7 +11,7 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.exported_model import save_folder
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import complete
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.tasks import get
 from meltpoint.tests.adapters.conftest import save_tiny, save_tiny_elmo
 from meltpoint.tests.adapters.published_skip_thoughts import save_tiny_skip_thoughts

@@ -248,7 +248,7 @@ def read_spec(folder: Path) -> None:
 def read_point(folder: Path) -> None:
     """Read an exported setting as `train` does, up to the training."""
     from meltpoint.sweeps.specification.early_checks import check_point
-    from meltpoint.sweeps.worker.recorded import Circumstances, reasons, recorded_code, recorded_dev
+    from meltpoint.sweeps.specification.provenance import Circumstances, reasons, recorded_code, recorded_dev
     from meltpoint.sweeps.worker.retrain import prepared
 
     check_point(str(folder / "point.yaml"))

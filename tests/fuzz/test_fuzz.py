@@ -16,16 +16,16 @@ import pytest
 import yaml
 
 from meltpoint.search_spaces import documents
-from meltpoint.sweeps.command_line.errors import LONGEST_MESSAGE, shortened
 from meltpoint.sweeps.ledger import driver_notes
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import read_predictions
 from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.machine.terminal import LONGEST_MESSAGE, shortened
 from meltpoint.sweeps.results.kept_results import read_ensembles
-from meltpoint.sweeps.results.prediction_files import read_pieces
+from meltpoint.sweeps.results.predicting import read_pieces
 from meltpoint.sweeps.search.closing import ClosingLogs, closing_of, opened_trials
+from meltpoint.sweeps.specification.provenance import checked_provenance
 from meltpoint.sweeps.storage.files import sweep_folder
-from meltpoint.sweeps.worker.recorded import checked_provenance
 from meltpoint.tasks.core import files
 from meltpoint.tasks.core.parquet_files import parquet_rows
 from meltpoint.tasks.core.readers import data_bytes, read_lines, read_table

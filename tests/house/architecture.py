@@ -23,7 +23,7 @@ SUB_ROOMS: Mapping[str, tuple[str, ...]] = {
         "training", "exported_model", "exported_transformers",
     ),
     "sweeps": (
-        "storage", "ledger", "specification", "search", "machine", "tracking", "worker", "on_ray", "jobs", "results",
+        "storage", "ledger", "specification", "search", "machine", "tracking", "worker", "on_ray", "results",
         "driver", "command_line",
     ),
 }  # fmt: skip

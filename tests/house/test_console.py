@@ -17,8 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from meltpoint.sweeps.command_line.errors import complain, print_json
-from meltpoint.sweeps.machine.terminal import Screen, tell
+from meltpoint.sweeps.machine.terminal import Screen, complain, print_json, tell
 from meltpoint.tests.house.architecture import modules
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,9 +10,8 @@ import pytest
 
 from meltpoint.adapters import settings
 from meltpoint.adapters.training.epochs import EpochResult, best_epoch
-from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, State, SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, write_sweep
 from meltpoint.sweeps.search.selection import best_of, finals_of, spread

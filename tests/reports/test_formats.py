@@ -30,7 +30,7 @@ from meltpoint.sweeps.results.guards import _against
 from meltpoint.sweeps.results.kept_results import Baseline
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import best_final, best_of, spread
-from meltpoint.sweeps.tracking.views import PLACE
+from meltpoint.sweeps.tracking.dashboard import PLACE
 
 UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 

@@ -8,17 +8,16 @@ from pathlib import Path
 import pytest
 
 from meltpoint.adapters.hyperparameters import Setting
-from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.opening import asked_sweep, differences
-from meltpoint.sweeps.ledger.attempt import HardwareRecord
-from meltpoint.sweeps.ledger.records import Trial, TrialRecord
+from meltpoint.sweeps.ledger.records import HardwareRecord, Trial, TrialRecord
 from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage import object_store
 from meltpoint.tests.object_stores import Faults, gs_server, s3_server
+from meltpoint.tests.sweeps.planning import epoch_of
 from meltpoint.tests.sweeps.whole_sweeps import SEEDS, TRIALS, command, run
 
 
@@ -64,12 +63,11 @@ def make_record(cells: list[OpenCell], monkeypatch: pytest.MonkeyPatch) -> MakeR
     def make(proposal: Trial, dev: tuple[float, ...] = (0.5, 0.75), **changes: object) -> TrialRecord:
         cell = known[proposal.cell]
         epochs = [
-            EpochResult(
-                epoch=number, phase="train", step=4 * number, train_loss=1.0 / number, dev={cell.task.metric: score},
-                train_seconds=1.0, dev_seconds=0.5, learning_rate=1e-3, finished_at=1_700_000_000.0 + number,
+            epoch_of(
+                number, score, cell.task.metric, step=4 * number, train_loss=1 / number, finished_at=1.7e9 + number
             )
             for number, score in enumerate(dev, 1)
-        ]  # fmt: skip
+        ]
         best = max(epochs, key=lambda epoch: (epoch.dev[cell.task.metric], -epoch.epoch), default=None)
         facts = {
             **dict(Trial.of(proposal)), "head": cell.head, "status": "finished", "metric": cell.task.metric,

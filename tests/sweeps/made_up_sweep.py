@@ -18,9 +18,8 @@ from meltpoint.adapters import settings
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.search_spaces import files
 from meltpoint.sweeps.driver.cell_endings import cell_endings, cell_figures, place_tags
-from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import Trial, TrialRecord, cell_key, identity
+from meltpoint.sweeps.ledger.records import HardwareRecord, Trial, TrialRecord, cell_key, identity
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, write_sweep
 from meltpoint.sweeps.search.selection import best_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +10,9 @@ from typing import Any
 
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord
 from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.work_order import Order
@@ -28,6 +30,25 @@ class Screen:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
+
+
+def order_of(cell: OpenCell, trial: Trial, folder: Path, **changes: object) -> Order:
+    """A worker's order for a trial, on one CPU; its weights and its cache go to a folder."""
+    facts: dict[str, Any] = {
+        **dict(Trial.of(trial)), "head": cell.head, "data": cell.data, "metric": cell.metric,
+        "data_fingerprint": cell.data_fingerprint, "encoder_fingerprint": cell.encoder_fingerprint,
+        "checkpoint": str(folder / trial.id), "cpus": 1, "gpus": 0, "cache": str(folder / "cache"),
+    }  # fmt: skip
+    return Order(**(facts | changes))
+
+
+def quiet_driver(
+    planner: Planner, ledger: Ledger, scorer: Any = None, clock: Callable[[], float] = time.monotonic, **options: Any
+) -> SweepDriver:  # fmt: skip
+    """A driver whose screen, tracker and (by default) scorer do nothing."""
+    silent: Any = Screen()
+    resources = Resources(**{"storage": str(ledger.folder.parent), "gpus_per_trial": 0.0, **options})
+    return SweepDriver(planner, ledger, silent, silent, scorer or silent, resources, clock)
 
 
 def driver_of(spec, cells, folder: Path, gpus: float = 0.0) -> tuple[SweepDriver, Screen]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -32,3 +33,12 @@ def planned(spec: SweepSpec, cells: list[OpenCell], **changes: object) -> Planne
 def note_of(proposal: Trial) -> dict[str, object]:
     """What the ledger keeps of a trial that has begun."""
     return Trial.of(proposal).model_dump(mode="json")
+
+
+def epoch_of(number: int = 1, dev: float = 0.5, metric: str = "accuracy", **changes: object) -> EpochResult:
+    """An epoch with this score on dev."""
+    facts = {
+        "epoch": number, "phase": "train", "step": number, "train_loss": 1.0, "dev": {metric: dev},
+        "train_seconds": 1.0, "dev_seconds": 0.5, "learning_rate": 1e-3, "finished_at": float(number),
+    }  # fmt: skip
+    return EpochResult.model_validate(facts | changes)

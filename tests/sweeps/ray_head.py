@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from meltpoint.sweeps.jobs.client import JobClient
+from meltpoint.sweeps.on_ray.jobs import JobClient
 from meltpoint.tests.local_servers import free_ports
 
 START_SECONDS, END_SECONDS = 180.0, 15.0

@@ -22,11 +22,12 @@ from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import SweepFile, read_sweep
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import cell_name, open_cells
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
 from meltpoint.sweeps.worker.retrain import load_point
 from meltpoint.tests.reports.rendered import render
+from meltpoint.tests.sweeps.planning import note_of
 
 FAST = ("epochs=1", "batch_size=8", "learning_rate={choice: [0.001, 0.01]}", "dropout=0.1")
 
@@ -79,17 +80,10 @@ def test_each_block_opens_with_its_own_head_space_and_counts(blocks):
     assert opened[3].space.size() is None
 
 
-def test_the_identity_of_a_trial_takes_in_the_variant(blocks):
-    opened = open_cells(blocks)
-    planner = Planner(blocks, opened, [])
-    setting = dict(opened[0].space.first())
-    one, two = (planner.trial_id(cell, setting, 0, "search") for cell in opened[:2])
-    assert one != two
-
-
 def test_variants_stay_apart_from_the_ledger_to_the_tables_and_the_exports(blocks, tmp_path, make_record):
     ledger = Ledger(tmp_path / "tiny")
     drive(blocks, ledger, make_record)
+    assert Planner(blocks, open_cells(blocks), ledger.records()).is_complete()
     kept = [json.loads(path.read_text(encoding="utf-8")) for path in ledger.trials.glob("*.json")]
     assert sorted(record["variant"] for record in kept) == ["", *[""] * 4, *["mlp"] * 3, *["one"] * 3, *["two"] * 3]
 
@@ -125,21 +119,11 @@ def test_variants_stay_apart_from_the_ledger_to_the_tables_and_the_exports(block
     assert one.name == written[1].name
 
 
-def test_a_planner_on_the_ledger_of_a_sweep_of_blocks_has_nothing_left_to_do(blocks, tmp_path, make_record):
-    ledger = Ledger(tmp_path / "tiny")
-    drive(blocks, ledger, make_record)
-    again = Planner(blocks, open_cells(blocks), ledger.records())
-    assert again.is_complete()
-
-
 def test_a_trial_that_was_cut_off_goes_on_in_the_cell_of_its_variant(blocks):
     frozen = blocks.model_copy(update={"blocks": blocks.blocks[:3]})
     opened = open_cells(frozen)
     first = Planner(frozen, opened, []).next()
-    order = {
-        "id": first.id, "encoder": first.encoder, "mode": first.mode, "task": first.task,
-        "variant": first.variant, "setting": first.setting, "seed": 0, "role": "search", "number": 0,
-    }  # fmt: skip
+    order = note_of(first)
     planner = Planner(frozen, opened, [])
 
     def again() -> list[Trial]:

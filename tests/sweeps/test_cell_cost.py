@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.cell_endings import cost_figures
-from meltpoint.sweeps.ledger.attempt import HardwareRecord, ResourceUse
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.records import HardwareRecord, ResourceUse, TrialRecord
 from meltpoint.sweeps.results.cost import CellCost, CellWork, cell_cost, time_left, trials_at_a_time
 from meltpoint.sweeps.tracking.run_contents import ending
+from meltpoint.tests.sweeps.planning import epoch_of
 
 
 def hardware(share: float) -> HardwareRecord:
@@ -21,18 +21,12 @@ def hardware(share: float) -> HardwareRecord:
 
 def record(number: int, share: float = 0.0, epochs: int = 2, **fields: object) -> TrialRecord:
     """A trial of one minute, whose epochs take 2 s each."""
-    each = [
-        EpochResult(
-            epoch=n, phase="train", step=n, train_loss=1.0, dev={"accuracy": 0.5}, train_seconds=1.5, dev_seconds=0.5,
-            learning_rate=1e-3, finished_at=1.0,
-        )
-        for n in range(1, epochs + 1)
-    ]  # fmt: skip
     facts: dict[str, object] = {
         "id": f"t{number}", "number": number, "encoder": "e", "mode": "fine_tuning", "task": "t", "role": "search",
         "seed": 0, "head": "linear", "setting": {}, "metric": "accuracy", "status": "finished", "dev": 0.5,
-        "epochs": each, "best_epoch": 1, "data_fingerprint": "d", "code_version": "c", "started_at": 100.0 * number,
-        "seconds": 60.0, "hardware": hardware(share),
+        "epochs": [epoch_of(n, train_seconds=1.5) for n in range(1, epochs + 1)], "best_epoch": 1,
+        "data_fingerprint": "d", "code_version": "c", "started_at": 100.0 * number, "seconds": 60.0,
+        "hardware": hardware(share),
     }  # fmt: skip
     return TrialRecord.model_validate(facts | fields)
 
@@ -93,12 +87,7 @@ def test_mlflow_gets_what_is_known_of_a_trial_and_of_a_cell() -> None:
 
 
 def timed_record(number: int, started_at: float, seconds: float, answered_by: str | None = None) -> TrialRecord:
-    return TrialRecord(
-        id=f"{number:016x}", number=number, encoder="e", mode="fine_tuning", task="t", head="linear", role="search",
-        seed=0, setting={}, metric="accuracy", status="finished", dev=0.5, started_at=started_at, seconds=seconds,
-        answered_by=answered_by, data_fingerprint="d", code_version="c",
-        hardware=HardwareRecord(device="cpu", name="", threads=1, gpu_share=0.0, precision="fp32", host="here"),
-    )  # fmt: skip
+    return record(number, started_at=started_at, seconds=seconds, answered_by=answered_by)
 
 
 @given(st.integers(1, 50), st.floats(0.1, 1e4), st.integers(1, 50), st.integers(1, 8))

@@ -12,8 +12,8 @@ from meltpoint.adapters import heads
 from meltpoint.adapters.settings import complete
 from meltpoint.sweeps.driver.opening import header
 from meltpoint.sweeps.driver.progress import RemainingTime, left
-from meltpoint.sweeps.search import cell_work
-from meltpoint.sweeps.search.cell_work import head_weights, operations_of, planned_trials, work_of
+from meltpoint.sweeps.search import cell_progress
+from meltpoint.sweeps.search.cell_progress import head_weights, operations_of, planned_trials, work_of
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
@@ -27,7 +27,7 @@ TASKS = {
 
 @pytest.fixture(autouse=True)
 def forget_counted_heads():
-    cell_work._head_weights.cache_clear()
+    cell_progress._head_weights.cache_clear()
 
 
 def cell_of(head: str, mode: str, task: str) -> OpenCell:
@@ -44,8 +44,8 @@ def test_a_head_that_is_built_without_memory_has_the_weights_of_a_real_one(head:
     setting = complete(cell.space.first(), cell.mode, cell.head)
     counted = head_weights(cell, setting)
     monkeypatch.setattr(nn.init, "orthogonal_", lambda tensor, **options: tensor)  # it takes seconds
-    monkeypatch.setattr(cell_work.torch, "device", lambda name: nullcontext())
-    cell_work._head_weights.cache_clear()
+    monkeypatch.setattr(cell_progress.torch, "device", lambda name: nullcontext())
+    cell_progress._head_weights.cache_clear()
     assert counted == head_weights(cell, setting) > 0
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from meltpoint.sweeps.ledger.records import Trial
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.tracking.dashboard import CellEnding, sweep_fragments
 from meltpoint.sweeps.tracking.runs import Runs
-from meltpoint.sweeps.tracking.store import sweep_fragments
-from meltpoint.sweeps.tracking.views import CellEnding
 
 BEGAN = 1.7e9
 

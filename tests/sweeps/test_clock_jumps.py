@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,11 +17,10 @@ from meltpoint.sweeps.driver.running_trial import record_of
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialEvent, TrialOutcome, failed, lost_worker
+from meltpoint.tests.sweeps.one_process import quiet_driver
 
 HOUR = 3600.0
-CALLS = ("begin", "on_start", "prepare", "run_of", "end", "ended", "abandon", "lost", "epoch", "say")
 
 Jump = Callable[[], None]
 
@@ -41,13 +39,7 @@ def jump(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Jum
 
 @pytest.fixture
 def make_driver(spec, cells, tmp_path: Path) -> Callable[..., SweepDriver]:
-    def make(**options: object) -> SweepDriver:
-        silent = SimpleNamespace(**dict.fromkeys(CALLS, lambda *_: None), refresh=lambda: None)
-        resources = Resources(storage=str(tmp_path), gpus_per_trial=0.0, **options)  # type: ignore[arg-type]
-        ledger = Ledger(tmp_path / "sweep")
-        return SweepDriver(Planner(spec, cells, []), ledger, silent, silent, silent, resources)  # type: ignore[arg-type]
-
-    return make
+    return lambda **options: quiet_driver(Planner(spec, cells, []), Ledger(tmp_path / "sweep"), **options)
 
 
 def test_a_trials_seconds_are_those_that_passed(make_driver, jump):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import meltpoint
-from meltpoint.sweeps.specification.code_version import code_version, digest, read_sources
+from meltpoint.sweeps.specification.provenance import code_version, digest, read_sources
 
 SOURCES = read_sources(Path(meltpoint.__path__[0]))
 OF_TODAY = digest(SOURCES)

@@ -16,7 +16,6 @@ from meltpoint.sweeps.search.cell_progress import trial_label
 from meltpoint.sweeps.search.closing import ClosingLogs, closing_of, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.sweeps.worker.work_order import Order
@@ -31,6 +30,7 @@ from meltpoint.tests.sweeps.default_finals import (
     taken,
     with_default_finals,
 )
+from meltpoint.tests.sweeps.one_process import quiet_driver
 
 
 @pytest.fixture
@@ -172,16 +172,13 @@ class FakeScorer:
 
 
 @pytest.fixture
-def make_driver(wanted, tmp_path):
+def make_driver(tmp_path):
     """Makes a driver of a planner, with a scorer that only notes, and folders in place of weights."""
 
     def make(planner: Planner, name: str = "sweep") -> SweepDriver:
-        calls = ("begin", "end", "epoch", "run_of", "scored", "say", "ended", "lost", "refresh")
-        silent = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
         ledger = Ledger(tmp_path / name)
         ledger.create()
-        resources = Resources(storage=str(tmp_path), gpus_per_trial=0.0)
-        return SweepDriver(planner, ledger, silent, silent, FakeScorer(), resources)
+        return quiet_driver(planner, ledger, FakeScorer())
 
     return make
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from meltpoint.sweeps.machine import doctor, ray_address, services
+from meltpoint.sweeps.machine import doctor, services
 from meltpoint.sweeps.machine.doctor import Check
 
 
@@ -175,21 +175,16 @@ def test_a_store_that_mlflow_refuses_or_that_nobody_else_could_read_is_refused(u
     assert not services.tracking_store(uri).ok
 
 
-@pytest.mark.parametrize(
-    ("address", "ok"), [(None, True), ("local", True), ("127.0.0.1:x", False), ("127.0.0.1:9", False)]
-)
-def test_a_ray_address_must_answer_where_one_is_given(address: str | None, ok: bool) -> None:
-    assert ray_address.ray_cluster(address).ok is ok
-
-
-def test_auto_finds_what_ray_start_wrote_down_or_says_that_nothing_runs(tmp_path: Path) -> None:
+def test_a_ray_address_must_answer_where_one_is_given_and_auto_finds_what_ray_start_wrote_down(tmp_path: Path) -> None:
     environment = {"RAY_TMPDIR": str(tmp_path)}
-    nothing = ray_address.ray_cluster("auto", environment)
-    assert "ray start --head" in nothing.remedy
+    wanted = {None: True, "local": True, "127.0.0.1:x": False, "127.0.0.1:9": False, "auto": False}
+    checks = {address: services.ray_cluster(address, environment) for address in wanted}
+    assert {address: check.ok for address, check in checks.items()} == wanted
+    assert "ray start --head" in checks["auto"].remedy
     note = tmp_path / "ray" / "ray_current_cluster"
     note.parent.mkdir()
     note.write_text("127.0.0.1:9")
-    assert "127.0.0.1:9 does not answer" in ray_address.ray_cluster("auto", environment).detail
+    assert "127.0.0.1:9 does not answer" in services.ray_cluster("auto", environment).detail
 
 
 def test_the_folder_of_the_data_is_looked_at(tmp_path: Path) -> None:

@@ -6,19 +6,16 @@ import errno
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from optuna.trial import TrialState
 
 from meltpoint.adapters.settings import complete
-from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.running_trial import record_of
-from meltpoint.sweeps.ledger.attempt import Attempt
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import Attempt
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import (
     INTERRUPTED,
     RESTARTED,
@@ -32,26 +29,13 @@ from meltpoint.sweeps.worker.outcome import (
     lost_worker,
 )
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
+from meltpoint.tests.sweeps.one_process import order_of, quiet_driver
+from meltpoint.tests.sweeps.planning import epoch_of
 
 
 @pytest.fixture
 def driver(spec, cells, tmp_path: Path) -> SweepDriver:
-    calls = (
-        "begin",
-        "on_start",
-        "prepare",
-        "run_of",
-        "end",
-        "ended",
-        "abandon",
-        "lost",
-        "epoch",
-        "say",
-        "resumed",
-    )
-    silent = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
-    resources = Resources(storage=str(tmp_path), gpus_per_trial=0.0)
-    made = SweepDriver(Planner(spec, cells, []), Ledger(tmp_path / "sweep"), silent, silent, silent, resources)
+    made = quiet_driver(Planner(spec, cells, []), Ledger(tmp_path / "sweep"))
     made.slots = 3
     return made
 
@@ -212,11 +196,9 @@ def test_the_end_of_a_lost_order_says_nothing_of_its_trials_next_attempt(driver)
 def attempt_of(*scores: float, phases: Sequence[str] = ()) -> Attempt:
     """An attempt that has trained epochs with these dev scores."""
     epochs = [
-        EpochResult(
-            epoch=number, phase=phases[number - 1] if phases else "train", step=number, train_loss=1.0,
-            dev={"accuracy": score}, train_seconds=0.0, dev_seconds=0.0, learning_rate=1e-3,
-        ) for number, score in enumerate(scores, 1)
-    ]  # fmt: skip
+        epoch_of(number, score, phase=phases[number - 1] if phases else "train")
+        for number, score in enumerate(scores, 1)
+    ]
     return Attempt(epochs=epochs, storage_notes=["features: cached"])
 
 
@@ -279,12 +261,7 @@ def test_a_record_has_the_best_epoch_of_the_last_phase_and_none_where_that_was_n
     cells, phases, outcome, best
 ):
     cell = replace(cells[0], mode="stack_and_finetune", head="bilstm")
-    setting = complete({}, cell.mode, cell.head)
-    order = Order(
-        id="t", number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head,
-        seed=0, setting=setting, data=cell.data, data_fingerprint="d", encoder_fingerprint="",
-        checkpoint="c", cpus=1, gpus=0, metric="accuracy",
-    )  # fmt: skip
+    order = order_of(cell, cell.trial("t", 0, "search", complete({}, cell.mode, cell.head), 0), Path("nowhere"))
     attempt = attempt_of(0.9, 0.8, 0.6, 0.7, phases=phases)
     record = record_of(order, (0.0, 0.0), TrialEvent(trial=order.id, attempt=attempt), outcome)
     assert (record.best_epoch, record.dev) == best
@@ -340,19 +317,3 @@ def test_a_full_disk_ends_the_sweep_and_its_trials_run_again_with_the_same_comma
     driver.interrupted()
     assert records(driver) == driver.running == {}
     assert {order["id"] for order in driver.ledger.unfinished()} == set(ids(work))
-
-
-def test_a_final_whose_weights_are_damaged_is_trained_again_once(driver, make_record):
-    cell = next(iter(driver.planner.cells.values()))
-    while (work := driver.next_order()) != "wait" and isinstance(work, tuple):
-        driver.on_start(work)
-    for proposal in [*driver.planner.cells[cell.cell.key].running.values()]:
-        driver.planner.end(make_record(proposal))
-    final = make_record(driver.planner.missing_finals(cell)[1])
-    driver.planner.end(final)
-    driver.finals.scorer = SimpleNamespace(damaged=[], troubles={}, submitted=set())
-    driver.finals.train_again(final, "weights.safetensors is damaged")
-    assert [proposal.id for proposal in cell.due_again] == [final.id]
-    assert driver.planner.has_work_again()
-    driver.finals.train_again(final, "weights.safetensors is damaged")
-    assert "after it was retrained" in driver.finals.scorer.troubles[final.id]

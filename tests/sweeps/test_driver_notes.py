@@ -6,16 +6,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.reports.status_view import RUNNING_SHOWN, running_lines, show_status
 from meltpoint.sweeps.driver.driver import NOTE_SECONDS, SweepDriver
 from meltpoint.sweeps.driver.opening import settle_specification
-from meltpoint.sweeps.ledger.attempt import Attempt
 from meltpoint.sweeps.ledger.driver_notes import (
     PART_ENDING,
     RUNNING_ENDING,
@@ -27,12 +24,14 @@ from meltpoint.sweeps.ledger.driver_notes import (
     noted_running,
 )
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import Attempt
 from meltpoint.sweeps.on_ray.room import LOOK_SECONDS
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.cell_progress import trial_name
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import TrialEvent
+from meltpoint.tests.sweeps.one_process import quiet_driver
+from meltpoint.tests.sweeps.planning import epoch_of
 from meltpoint.tests.sweeps.test_room import Cluster
 
 
@@ -60,9 +59,7 @@ def test_a_part_is_one_line(part, words):
 @contextmanager
 def running(ledger: Ledger, planner: Planner, cluster: Cluster, most: int | None = None) -> Iterator[SweepDriver]:
     """A sweep's driver on a cluster."""
-    silent = SimpleNamespace(say=lambda line: None)
-    resources = Resources(storage=str(ledger.folder.parent), gpus=0.0, max_workers=most)
-    driver = SweepDriver(planner, ledger, silent, silent, silent, resources)  # type: ignore[arg-type]
+    driver = quiet_driver(planner, ledger, max_workers=most)
     with ledger.driving():
         driver.share = cluster.share(most)
         driver.note_part()
@@ -73,7 +70,7 @@ def shown(ledger: Ledger) -> str:
     console = Console(width=120, force_terminal=False)
     with console.capture() as captured:
         show_status(summarise(Ledger(ledger.folder)), console)
-    return captured.get()
+    return " ".join(captured.get().split())
 
 
 @pytest.fixture
@@ -99,12 +96,15 @@ def test_status_shows_the_part_of_a_sweep_that_runs_and_follows_it(begun):
     assert summarise(ledger).as_json()["cluster"] is None
 
 
-def test_a_later_driver_has_a_part_of_its_own_and_none_before_it_says_so(begun):
+def test_a_later_driver_shows_nothing_of_an_earlier_ones_notes(begun):
     ledger, planner = begun
+    one = RunningTrialNote(id="a", name="cell trial 1", began=0.0, metric="accuracy")
     with running(ledger, planner, Cluster(places=2)):
+        note(ledger.drivers, ledger.attempt, RUNNING_ENDING, RunningTrials(noted_at=1.0, trials=(one,)))
         assert noted_part(ledger.drivers) == ClusterPart(places=2, whole=2, cpus=1.0)
+        assert noted_running(ledger.drivers).trials == (one,)
     with ledger.driving():
-        assert noted_part(ledger.drivers) is None
+        assert noted_part(ledger.drivers) is noted_running(ledger.drivers) is None
         assert "It may use" not in shown(ledger)
 
 
@@ -136,42 +136,20 @@ def seconds() -> list[float]:
 
 
 @pytest.fixture
-def driver(spec, cells, tmp_path: Path, seconds) -> SweepDriver:
+def driver(begun, seconds) -> SweepDriver:
     """A sweep's driver with a ledger, whose clock is `seconds`."""
-    ledger = Ledger(tmp_path / spec.name)
-    settle_specification(ledger, spec, cells)
-    calls = ("begin", "on_start", "prepare", "epoch", "say", "abandon", "lost")
-    silent = SimpleNamespace(**dict.fromkeys(calls, lambda *_: None))
-    resources = Resources(storage=str(tmp_path), gpus_per_trial=0.0)
-    made = SweepDriver(
-        Planner(spec, cells, []),
-        ledger,
-        silent,
-        silent,
-        silent,
-        resources,
-        clock=lambda: seconds[0],  # type: ignore[arg-type]
-    )
+    ledger, planner = begun
+    made = quiet_driver(planner, ledger, clock=lambda: seconds[0])
     made.slots = 2
     return made
 
 
 def end_epoch(driver: SweepDriver, trial: str, number: int, dev: float, percent: float) -> None:
-    epoch = EpochResult(
-        epoch=number, phase="train", step=number, train_loss=1.0, dev={"accuracy": dev}, train_seconds=1.0,
-        dev_seconds=1.0, learning_rate=1e-3, finished_at=float(number),
-    )  # fmt: skip
-    driver.on_event(TrialEvent(trial=trial, attempt=Attempt(epochs=[epoch]), score=dev, percent=percent))
+    attempt = Attempt(epochs=[epoch_of(number, dev)])
+    driver.on_event(TrialEvent(trial=trial, attempt=attempt, score=dev, percent=percent))
 
 
-def shown_trials(ledger: Ledger) -> str:
-    console = Console(width=120, force_terminal=False)
-    with console.capture() as captured:
-        show_status(summarise(Ledger(ledger.folder)), console)
-    return " ".join(captured.get().split())
-
-
-def test_status_and_its_json_say_which_epoch_each_running_trial_is_in(driver, seconds):
+def test_status_and_its_json_say_which_epoch_each_running_trial_is_in(driver):
     with driver.ledger.driving():
         works = [driver.next_order(), driver.next_order()]
         assert all(isinstance(work, tuple) for work in works)
@@ -180,7 +158,7 @@ def test_status_and_its_json_say_which_epoch_each_running_trial_is_in(driver, se
         end_epoch(driver, works[0][0].id, 3, 0.75, percent=25.0)
         driver._note_running()
         name = trial_name(works[0][0])
-        text = shown_trials(driver.ledger)
+        text = shown(driver.ledger)
         assert f"{name}: 0 s, epoch 3 of at most 12, dev accuracy 75.0." in text
         others = len(driver.running) - 1
         assert text.count("0 s, no epoch finished yet.") == others > 0
@@ -191,7 +169,7 @@ def test_status_and_its_json_say_which_epoch_each_running_trial_is_in(driver, se
         }  # fmt: skip
         assert document[1]["epoch"] is None
         assert document[1]["dev"] is None
-    assert name not in shown_trials(driver.ledger), "what no process drives does not run"
+    assert name not in shown(driver.ledger), "what no process drives does not run"
     assert summarise(Ledger(driver.ledger.folder)).as_json()["running"] is None
 
 
@@ -202,7 +180,7 @@ def test_a_score_that_is_no_number_ends_no_sweep(driver, dev):
         driver.on_start(work)
         end_epoch(driver, work[0].id, 1, dev, percent=50.0)
         driver._note_running()
-        assert "epoch 1 of at most 2, dev accuracy no number." in shown_trials(driver.ledger)
+        assert "epoch 1 of at most 2, dev accuracy no number." in shown(driver.ledger)
 
 
 def test_the_note_is_made_now_and_then(driver, seconds):
@@ -217,16 +195,6 @@ def test_the_note_is_made_now_and_then(driver, seconds):
         seconds[0] += 1
         driver._note_running()
         assert [trial.epoch for trial in noted_running(driver.ledger.drivers).trials] == [1]
-
-
-def test_a_later_drivers_sweep_shows_nothing_of_an_earlier_ones(driver):
-    ledger = driver.ledger
-    one = RunningTrialNote(id="a", name="cell trial 1", began=0.0, metric="accuracy")
-    with ledger.driving():
-        note(ledger.drivers, ledger.attempt, RUNNING_ENDING, RunningTrials(noted_at=1.0, trials=(one,)))
-        assert noted_running(ledger.drivers).trials == (one,)
-    with ledger.driving():
-        assert noted_running(ledger.drivers) is None
 
 
 @pytest.fixture

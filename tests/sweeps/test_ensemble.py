@@ -21,7 +21,7 @@ from meltpoint.reports.results import results_of
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import Predictions, averaged, read_predictions
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.ensemble import ensemble
+from meltpoint.sweeps.results.ensembles_and_baselines import ensemble
 from meltpoint.sweeps.results.kept_results import read_ensembles
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, read_sweep, write_sweep

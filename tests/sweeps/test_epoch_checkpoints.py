@@ -14,16 +14,18 @@ from safetensors.torch import load_file
 
 from meltpoint.adapters.training.training_state import read_about
 from meltpoint.sweeps.ledger.ledger import STATES, Ledger
-from meltpoint.sweeps.ledger.records import TrialRecord, worker_seconds
+from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.results.cost import worker_seconds
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.storage import object_path
-from meltpoint.sweeps.storage.files import local_copy
+from meltpoint.sweeps.storage.files import StoragePath, local_copy, write
 from meltpoint.sweeps.storage.object_path import ObjectPath
 from meltpoint.sweeps.storage.object_store import OPTIONAL, StoreError
 from meltpoint.sweeps.worker import epoch_checkpoints, worker
 from meltpoint.sweeps.worker.outcome import TrialEvent
 from meltpoint.sweeps.worker.work_order import Order
+from meltpoint.tests.sweeps.one_process import order_of
 
 TIMED = {"train_seconds", "dev_seconds", "finished_at"}
 EPOCHS = 4
@@ -34,7 +36,7 @@ def every_epoch_is_long_enough(monkeypatch):
     monkeypatch.setattr("meltpoint.adapters.training.epochs.FIRST_SECONDS", 0.0)
 
 
-def order_of(spec, mode: str, folder: Path, **changes: Any) -> Order:
+def saving_order(spec, mode: str, folder: Path, **changes: Any) -> Order:
     """A trial of four epochs whose saving may take any time."""
     own = spec.model_copy(update={"modes": (mode,), "space": None, "overrides": ("batch_size=8",)})
     (cell,) = open_cells(own)
@@ -42,13 +44,9 @@ def order_of(spec, mode: str, folder: Path, **changes: Any) -> Order:
     setting = {**proposal.setting, "epochs": EPOCHS, "learning_rate": 1e-3}
     if mode == "stack_and_finetune":
         setting |= {"epochs": 2, "stack_and_finetune.stack_epochs": 2}
-    order = Order(
-        id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=mode, task=cell.task_name, head=cell.head,
-        seed=0, setting=setting, data=cell.data, data_fingerprint=cell.data_fingerprint,
-        encoder_fingerprint=cell.encoder_fingerprint, checkpoint=str(folder / "checkpoints" / proposal.id), cpus=1,
-        gpus=0, cache=str(folder / "cache"), saving_share=1e9, driver_attempt=1,
-    )  # fmt: skip
-    return order.model_copy(update=changes)
+    checkpoint = str(folder / "checkpoints" / proposal.id)
+    saving = {"setting": setting, "checkpoint": checkpoint, "saving_share": 1e9, "driver_attempt": 1}
+    return order_of(cell, proposal, folder, **(saving | changes))
 
 
 def events_of(order: Order, epochs: int | None = None) -> list[TrialEvent]:
@@ -80,9 +78,9 @@ def next_attempt(order: Order, **changes: Any) -> Order:
 @pytest.mark.parametrize("mode", ["feature_extraction", "fine_tuning", "stack_and_finetune"])
 @pytest.mark.parametrize("killed_after", [1, 3])
 def test_the_next_attempt_goes_on_and_reports_what_the_undisturbed_one_does(spec, tmp_path, mode, killed_after):
-    whole = order_of(spec, mode, tmp_path / "whole")
+    whole = saving_order(spec, mode, tmp_path / "whole")
     undisturbed = events_of(whole)
-    order = order_of(spec, mode, tmp_path / "cut")
+    order = saving_order(spec, mode, tmp_path / "cut")
     first = events_of(order, killed_after)
     again = next_attempt(order)
     second = events_of(again)
@@ -99,7 +97,7 @@ def test_the_next_attempt_goes_on_and_reports_what_the_undisturbed_one_does(spec
 
 
 def test_a_state_lies_beside_the_weights_and_says_whose_it_is(spec, tmp_path):
-    order = order_of(spec, "fine_tuning", tmp_path, handed_out=2)
+    order = saving_order(spec, "fine_tuning", tmp_path, handed_out=2)
     events_of(order, 2)
     assert states(order) == ["state.000001-0002.safetensors"]
     about = read_about(Path(order.checkpoint) / states(order)[0])
@@ -113,7 +111,7 @@ def test_a_state_lies_beside_the_weights_and_says_whose_it_is(spec, tmp_path):
     {"threads": 64}, {"versions": {"torch": "1.0"}}, {"device": "cuda"},
 ])  # fmt: skip
 def test_a_state_of_other_circumstances_is_not_used(spec, tmp_path, monkeypatch, other):
-    order = order_of(spec, "feature_extraction", tmp_path)
+    order = saving_order(spec, "feature_extraction", tmp_path)
     real = epoch_checkpoints.belongs_to
     with monkeypatch.context() as patch:
         patch.setattr(epoch_checkpoints, "belongs_to", lambda *given: {**real(*given), **other})
@@ -125,7 +123,7 @@ def test_a_state_of_other_circumstances_is_not_used(spec, tmp_path, monkeypatch,
 
 
 def test_a_damaged_state_is_set_aside_with_one_line_and_the_trial_begins_from_the_start(spec, tmp_path):
-    order = order_of(spec, "feature_extraction", tmp_path)
+    order = saving_order(spec, "feature_extraction", tmp_path)
     undisturbed = epochs_in(events_of(order.model_copy(update={"checkpoint": str(tmp_path / "other" / "whole")})))
     events_of(order, 2)
     path = Path(order.checkpoint) / states(order)[0]
@@ -144,7 +142,7 @@ def test_a_damaged_state_is_set_aside_with_one_line_and_the_trial_begins_from_th
 
 
 def test_an_older_state_serves_where_the_newest_is_damaged(spec, tmp_path):
-    order = order_of(spec, "feature_extraction", tmp_path)
+    order = saving_order(spec, "feature_extraction", tmp_path)
     events_of(order, 1)
     old = Path(order.checkpoint) / states(order)[0]
     kept = old.read_bytes()
@@ -156,7 +154,7 @@ def test_an_older_state_serves_where_the_newest_is_damaged(spec, tmp_path):
 
 
 def test_a_stale_worker_overwrites_nothing_of_a_newer_ones_and_stops_saving(spec, tmp_path):
-    stale = order_of(spec, "feature_extraction", tmp_path)
+    stale = saving_order(spec, "feature_extraction", tmp_path)
     running = worker.run((stale,))
     list(itertools.islice(running, 3))  # it began, and reported two epochs; one is saved
     newer = stale.model_copy(update={"driver_attempt": 2})
@@ -168,7 +166,7 @@ def test_a_stale_worker_overwrites_nothing_of_a_newer_ones_and_stops_saving(spec
 
 
 def test_a_disk_without_room_or_with_errors_costs_the_trial_nothing(spec, tmp_path, monkeypatch):
-    order = order_of(spec, "feature_extraction", tmp_path / "small")
+    order = saving_order(spec, "feature_extraction", tmp_path / "small")
     monkeypatch.setattr(epoch_checkpoints, "free_bytes", lambda folder: epoch_checkpoints.SPARE_BYTES)
     assert events_of(order)[-1].outcome.status == "finished"
     assert states(order) == []
@@ -183,7 +181,7 @@ def test_a_disk_without_room_or_with_errors_costs_the_trial_nothing(spec, tmp_pa
 
         monkeypatch.setattr(epoch_checkpoints, "write_state", broken)
         monkeypatch.setattr("meltpoint.adapters.training.epochs.FIRST_SECONDS", 0.0)
-        last = events_of(order_of(spec, "feature_extraction", folder))[-1]
+        last = events_of(saving_order(spec, "feature_extraction", folder))[-1]
         assert last.outcome.status == "finished"
         notes = last.attempt.storage_notes
         assert [note for note in notes if "could not be saved (" in note and "Input/output error" in note]
@@ -193,14 +191,14 @@ def test_a_disk_without_room_or_with_errors_costs_the_trial_nothing(spec, tmp_pa
 def test_nothing_is_saved_where_it_is_turned_off_side_by_side_or_not_worth_it(spec, tmp_path, monkeypatch, off):
     monkeypatch.setattr("meltpoint.adapters.training.epochs.FIRST_SECONDS", 0.05)
     share = {"share": 0.0, "bundle": 1e9, "short": 1e-6}[off]
-    order = order_of(spec, "feature_extraction", tmp_path, saving_share=share)
+    order = saving_order(spec, "feature_extraction", tmp_path, saving_share=share)
     orders = [order, order.model_copy(update={"id": "f" * 16})] if off == "bundle" else [order]
     list(worker.run(tuple(orders)))
     assert states(order) == []
 
 
 def test_a_save_that_is_not_reached_leaves_the_trial_as_it_was(spec, tmp_path):
-    on, off = (order_of(spec, "fine_tuning", tmp_path / str(share), saving_share=share) for share in (1e9, 0.0))
+    on, off = (saving_order(spec, "fine_tuning", tmp_path / str(share), saving_share=share) for share in (1e9, 0.0))
     assert epochs_in(events_of(on)) == epochs_in(events_of(off))
 
 
@@ -208,17 +206,24 @@ def test_a_save_that_is_not_reached_leaves_the_trial_as_it_was(spec, tmp_path):
 
 
 @pytest.fixture
-def ledger(tmp_path) -> Ledger:
-    made = Ledger(tmp_path / "sweep")
+def bucket(monkeypatch: pytest.MonkeyPatch) -> ObjectPath:
+    """An object store in memory."""
+    store = pytest.importorskip("obstore.store", reason="the extra 's3' is not installed").MemoryStore()
+    monkeypatch.setattr(object_path, "client", lambda root, patience: store)
+    return ObjectPath.of("s3://sweeps/lab")
+
+
+@pytest.fixture(params=["folder", "object store"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Ledger:
+    made = Ledger(tmp_path / "sweep" if request.param == "folder" else request.getfixturevalue("bucket"))
     made.create()
     return made
 
 
-def with_states(ledger: Ledger, trial: str, *names: str) -> Path:
+def with_states(ledger: Ledger, trial: str, *names: str) -> StoragePath:
     folder = ledger.checkpoint(trial)
-    folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        (folder / name).write_bytes(b"x")
+        write(folder / name, "x")
     return folder
 
 
@@ -262,14 +267,6 @@ def test_a_record_says_what_it_went_on_from_and_older_records_say_nothing(propos
 # --- in an object store ---
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> ObjectPath:
-    """An object store in memory."""
-    store = pytest.importorskip("obstore.store", reason="the extra 's3' is not installed").MemoryStore()
-    monkeypatch.setattr(object_path, "client", lambda root, patience: store)
-    return ObjectPath.of("s3://sweeps/lab")
-
-
 def in_store(order: Order, bucket: ObjectPath) -> Order:
     return order.model_copy(update={"checkpoint": str(bucket / "checkpoints" / order.id)})
 
@@ -280,9 +277,9 @@ def names_in(order: Order) -> list[str]:
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_in_an_object_store_the_next_attempt_goes_on_too(spec, tmp_path, bucket, is_damaged):
-    whole = order_of(spec, "fine_tuning", tmp_path / "whole")
+    whole = saving_order(spec, "fine_tuning", tmp_path / "whole")
     undisturbed = events_of(whole)
-    order = in_store(order_of(spec, "fine_tuning", tmp_path / "cut"), bucket)
+    order = in_store(saving_order(spec, "fine_tuning", tmp_path / "cut"), bucket)
     events_of(order, 2)
     assert names_in(order) == ["state.000001-0000.safetensors"]
     if is_damaged:
@@ -305,7 +302,7 @@ def test_in_an_object_store_the_next_attempt_goes_on_too(spec, tmp_path, bucket,
 def test_an_object_store_that_is_away_while_epochs_are_saved_costs_the_trial_nothing(
     spec, tmp_path, bucket, monkeypatch
 ):
-    order = in_store(order_of(spec, "feature_extraction", tmp_path), bucket)
+    order = in_store(saving_order(spec, "feature_extraction", tmp_path), bucket)
     put, refused = ObjectPath.put, []
 
     def away_at_first(path: ObjectPath, contents: Any) -> None:
@@ -322,17 +319,3 @@ def test_an_object_store_that_is_away_while_epochs_are_saved_costs_the_trial_not
     found += [event for events in running for event in events]
     assert found[-1].outcome.status == "finished"
     assert len([note for note in found[-1].attempt.storage_notes if "its epochs could not be saved" in note]) == 1
-
-
-def test_in_an_object_store_the_record_of_a_trial_ends_its_saved_epochs_too(bucket, proposal, make_record):
-    ledger = Ledger(bucket)
-    record, folder = make_record(proposal), ledger.checkpoint(proposal.id)
-    other = ledger.checkpoint("0" * 16) / "state.000001-0000.safetensors"
-    for path in (folder / "state.000001-0000.safetensors", folder / worker.WEIGHTS, other):
-        path.put(b"x")
-    ledger.write(record)
-    assert [path.name for path in folder.iterdir()] == [worker.WEIGHTS]
-    (folder / "state.000001-0000.safetensors").put(b"of a worker that was given up")
-    ledger.clean_states([record])
-    assert [path.name for path in folder.iterdir()] == [worker.WEIGHTS]
-    assert other.is_file()

@@ -8,20 +8,18 @@ import subprocess
 import time
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.training.epochs import SHARE, best_epoch
 from meltpoint.adapters.training.training_state import DamagedStateError, read_about
-from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.ledger import STATES, Ledger
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
-from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
+from meltpoint.tests.sweeps.one_process import quiet_driver
 from meltpoint.tests.sweeps.test_sweep_failures import workers_of
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, command, mlflow_runs, records, started
 
@@ -50,9 +48,8 @@ def wait_until_saved(storage: Path, count: int, process: subprocess.Popen) -> No
 
 def undisturbed(spec: SweepSpec, folder: Path) -> dict[str, object]:
     """The numbers of a specification's first trial, as a worker reports them that nobody disturbs."""
-    planner, nobody = Planner(spec, open_cells(spec), []), SimpleNamespace(say=print)
-    resources = Resources(storage=str(folder), gpus_per_trial=0.0, no_epoch_checkpoints=True)
-    driver = SweepDriver(planner, Ledger(folder / spec.name), nobody, nobody, nobody, resources)  # type: ignore[arg-type]
+    planner = Planner(spec, open_cells(spec), [])
+    driver = quiet_driver(planner, Ledger(folder / spec.name), no_epoch_checkpoints=True)
     order = driver.order(planner.next(), 0.0)  # type: ignore[arg-type]
     events = [event for events in worker.run((order,)) for event in events]
     epochs = [event.epoch for event in events if event.epoch is not None]

@@ -10,20 +10,19 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from meltpoint.reports.commands import search
-from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.opening import asked_sweep, differences
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.provenance import recorded_dev
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
-from meltpoint.sweeps.worker.recorded import recorded_dev
 from meltpoint.sweeps.worker.work_order import Order
+from meltpoint.tests.sweeps.one_process import quiet_driver
 
 RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "storage": ("elsewhere", {"checkpoint", "cache"}),
@@ -89,13 +88,10 @@ def test_the_tables_have_every_option_every_resource_and_every_field_of_an_order
 
 def order_under(resources: Resources, spec: SweepSpec, cells: list, folder: Path) -> Order:
     """What a worker is told of the first trial of a cell."""
-    planner = Planner(spec, cells, [])
-    nobody = SimpleNamespace(say=print)
-    ledger = Ledger(folder / resources.storage / spec.name)
-    driver = SweepDriver(planner, ledger, nobody, nobody, nobody, resources)  # type: ignore[arg-type]
-    gpus = resources.gpus_per_trial
-    assert not isinstance(gpus, str), "a number here; auto measures one"
-    return driver.order(planner.next(), gpus)  # type: ignore[arg-type]
+    planner, ledger = Planner(spec, cells, []), Ledger(folder / resources.storage / spec.name)
+    driver = quiet_driver(planner, ledger, **vars(resources))
+    assert not isinstance(resources.gpus_per_trial, str), "a number here; auto measures one"
+    return driver.order(planner.next(), resources.gpus_per_trial)  # type: ignore[arg-type]
 
 
 def test_a_resource_changes_only_those_fields_of_an_order_that_the_table_says(spec, cells, tmp_path):

@@ -12,9 +12,8 @@ from ray.tune import PlacementGroupFactory, TuneError
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 
-from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.search_spaces.space import EarlyStopping
-from meltpoint.sweeps.ledger.attempt import Attempt, HardwareRecord
+from meltpoint.sweeps.ledger.records import Attempt, HardwareRecord
 from meltpoint.sweeps.on_ray.experiment import (
     WORKER_SECONDS,
     AshaPerCell,
@@ -28,6 +27,7 @@ from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, result_of
 from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, STOPPED_EARLY, TrialEvent, TrialOutcome, failed
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks.core.task import DataSpec
+from meltpoint.tests.sweeps.planning import epoch_of
 
 ORDER = Order(
     id="a", number=0, role="search", encoder="minilm", mode="fine_tuning", task="t", head="linear", seed=0, setting={},
@@ -36,12 +36,9 @@ ORDER = Order(
 HARDWARE = HardwareRecord(device="cpu", name="AVX2", threads=1, gpu_share=0.0, precision="fp32", host="here")
 
 
-def epoch_of(trial: str, epoch: int = 1, epochs: int = 2, score: float = 0.5) -> TrialEvent:
-    record = EpochResult(
-        epoch=epoch, phase="train", step=epoch, train_loss=1.0, dev={"accuracy": score}, train_seconds=0.0,
-        dev_seconds=0.0, learning_rate=1e-3, finished_at=0.0,
-    )  # fmt: skip
-    return TrialEvent(trial=trial, attempt=Attempt(epochs=[record]), score=score, percent=100 * epoch / epochs)
+def epoch_event(trial: str, epoch: int = 1, epochs: int = 2, score: float = 0.5) -> TrialEvent:
+    attempt = Attempt(epochs=[epoch_of(epoch, score)])
+    return TrialEvent(trial=trial, attempt=attempt, score=score, percent=100 * epoch / epochs)
 
 
 def started(trial: str) -> TrialEvent:
@@ -54,7 +51,7 @@ def test_the_time_budget_stops_trials_that_share_a_worker_at_their_next_epoch():
     outcomes: dict[str, TrialOutcome] = {}
     scheduler = AshaPerCell(driver, {"t": order}, outcomes)
     trial = SimpleNamespace(trial_id="t")
-    at_start, at_epoch = (result_of([event(name) for name in "ab"]) for event in (started, epoch_of))
+    at_start, at_epoch = (result_of([event(name) for name in "ab"]) for event in (started, epoch_event))
     assert scheduler.on_trial_result(None, trial, at_start) == TrialScheduler.CONTINUE
     assert outcomes == {}
     assert scheduler.on_trial_result(None, trial, at_epoch) == TrialScheduler.STOP
@@ -70,7 +67,7 @@ def test_rungs_can_be_shares_of_each_trials_own_schedule():
     scheduler = AshaPerCell(driver, orders, outcomes)
 
     def tell(name: str, epoch: int, epochs: int, score: float) -> str:
-        result = result_of([epoch_of(name, epoch, epochs, score)])
+        result = result_of([epoch_event(name, epoch, epochs, score)])
         return scheduler.on_trial_result(None, Trial("train", trial_id=name, stub=True), result)
 
     for name in orders:

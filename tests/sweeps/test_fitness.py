@@ -1,4 +1,4 @@
-"""fitness: a worker with other code, or without the sweep's storage, refuses before it trains, and says why."""
+"""resources: a worker with other code, or without the sweep's storage, refuses before it trains, and says why."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.on_ray import trainable
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.code_version import code_version
-from meltpoint.sweeps.worker import fitness
+from meltpoint.sweeps.specification.provenance import code_version
+from meltpoint.sweeps.worker import resources
 from meltpoint.sweeps.worker.finalist_scoring import score_finalists
-from meltpoint.sweeps.worker.fitness import input_notes, unfit
+from meltpoint.sweeps.worker.resources import input_notes, unfit
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks import get
+from meltpoint.tests.sweeps.one_process import order_of
 
 
 @pytest.fixture
@@ -33,12 +34,8 @@ def ledger(tmp_path: Path) -> Ledger:
 def order(proposal: Trial, cells: list[OpenCell], ledger: Ledger) -> Order:
     """An order of a sweep on a cluster, as the driver notes it before it hands it out."""
     cell = next(cell for cell in cells if cell.key == proposal.cell)
-    made = Order(
-        id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
-        head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint=cell.data_fingerprint,
-        encoder_fingerprint="", checkpoint=str(ledger.checkpoint(proposal.id)), cpus=1, gpus=0,
-        code_version=code_version(),
-    )  # fmt: skip
+    checkpoint, fingerprint = str(ledger.checkpoint(proposal.id)), {"encoder_fingerprint": ""}
+    made = order_of(cell, proposal, ledger.folder, checkpoint=checkpoint, code_version=code_version(), **fingerprint)
     ledger.start(made.as_json())
     return made
 
@@ -99,7 +96,7 @@ def test_finalists_are_not_scored_by_other_code_and_need_no_new_training(order, 
 def test_a_note_that_comes_late_is_waited_for(order: Order, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     note = ledger.started / f"{order.id}.json"
     note.rename(ledger.folder / "late")
-    monkeypatch.setattr(fitness.time, "sleep", lambda seconds: (ledger.folder / "late").rename(note))
+    monkeypatch.setattr(resources.time, "sleep", lambda seconds: (ledger.folder / "late").rename(note))
     assert unfit(order) is None
 
 

@@ -7,24 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from meltpoint.adapters.model import AdaptedModel
-from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.running_trial import MemoryCeilings
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.tracking.run_contents import ending
-from meltpoint.sweeps.worker import memory_probe, worker
+from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.outcome import OutOfMemory, memory_error_in_short
-from meltpoint.sweeps.worker.resources import halved, longest_input, micro_batch_of
+from meltpoint.sweeps.worker.resources import longest_input, micro_batch_of
 from meltpoint.sweeps.worker.work_order import Order
-from meltpoint.tests.sweeps.one_process import Screen, drive, driver_of, only
+from meltpoint.tests.sweeps.one_process import drive, driver_of, only, quiet_driver
 
 BATCH = 8
 
@@ -65,9 +62,7 @@ def longest(spec, cells) -> int:
 
 def _orders(spec, cells) -> list[Order]:
     planner = Planner(spec, cells, [])
-    nobody: Any = Screen()
-    driver = SweepDriver(planner, Ledger(Path("nowhere")), nobody, nobody, nobody, Resources(gpus_per_trial=0.0))
-    return [driver.order(planner.next(), 0.0)]
+    return [quiet_driver(planner, Ledger(Path("nowhere"))).order(planner.next(), 0.0)]
 
 
 def test_a_trial_is_tried_with_half_the_rows_until_it_fits_and_its_record_says_so(spec, fine_tuned, tmp_path, limit):
@@ -232,15 +227,6 @@ def test_the_rows_at_a_time_are_the_batch_halved_until_the_ceiling_allows_it(ord
     assert micro_batch_of(told.model_copy(update={"micro_batch_size": 3}), hardware, train) == 3
 
 
-@pytest.mark.parametrize("rows", range(2, 70))
-def test_halving_ends_at_one(rows):
-    steps = 0
-    while rows > 1:
-        assert halved(rows) < rows
-        rows, steps = halved(rows), steps + 1
-    assert steps <= 7
-
-
 def test_the_error_names_the_gpu_and_not_every_process_on_it():
     said = (
         "CUDA out of memory. Tried to allocate 16.00 MiB. GPU 0 has a total capacity of 79.18 GiB of which 7.00 MiB is "
@@ -248,16 +234,3 @@ def test_the_error_names_the_gpu_and_not_every_process_on_it():
     )
     assert memory_error_in_short(torch.OutOfMemoryError(said)) == said.partition(" Process")[0]
     assert memory_error_in_short(RuntimeError("CUBLAS_STATUS_ALLOC_FAILED\nmore")) == "CUBLAS_STATUS_ALLOC_FAILED"
-
-
-def test_a_probe_says_that_it_did_not_fit(monkeypatch):
-    def fail(*words: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory.\nmore")
-
-    monkeypatch.setattr(memory_probe, "claim_device", fail)
-    monkeypatch.setattr(memory_probe.ProbeOrder, "model_validate", lambda document: SimpleNamespace(
-        bundles=[[SimpleNamespace(cpus=1)]]
-    ))  # fmt: skip
-    need = memory_probe.probe_gpu({})
-    assert need.is_too_large
-    assert "they train in micro-batches" in str(need.error)

@@ -9,10 +9,10 @@ import pytest
 
 from meltpoint.reports.statistics.finals_scores import Problem, check_score
 from meltpoint.sweeps.ledger.records import GPU_TOLERANCE, TrialRecord
+from meltpoint.sweeps.specification.provenance import BESIDE_OTHERS, Circumstances, reasons
 from meltpoint.sweeps.worker import finalist_scoring
 from meltpoint.sweeps.worker.finalist_scoring import score_finalists
 from meltpoint.sweeps.worker.outcome import outcome_of_error
-from meltpoint.sweeps.worker.recorded import BESIDE_OTHERS, Circumstances, reasons
 from meltpoint.tasks.core.locked import TestData
 from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tests.sweeps.one_process import drive, driver_of, only

@@ -1,9 +1,10 @@
-"""placement and memory_probe: the share of a GPU that a trial gets. A fake meter stands in for a GPU's memory."""
+"""placement: the share of a GPU that a trial gets. A fake meter stands in for a GPU's memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,12 +18,12 @@ from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.machine.limits import GPU_MARGIN
 from meltpoint.sweeps.on_ray import placement
 from meltpoint.sweeps.on_ray.experiment import resources_of
-from meltpoint.sweeps.on_ray.placement import share_of
+from meltpoint.sweeps.on_ray.placement import Need, ProbeOrder, share_of
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.worker import memory_probe, worker
-from meltpoint.sweeps.worker.memory_probe import Need, ProbeOrder
-from meltpoint.sweeps.worker.work_order import Order, to_config
+from meltpoint.sweeps.worker import worker
+from meltpoint.sweeps.worker.work_order import to_config
+from meltpoint.tests.sweeps.one_process import order_of
 
 GIB = 2**30
 totals = st.integers(GIB, 200 * GIB)
@@ -76,15 +77,7 @@ def test_ray_which_rounds_to_ten_thousandths_runs_as_many_trials_as_were_counted
 def orders_from(cells: Sequence[OpenCell]) -> placement.MakeOrder:
     """What the driver makes of trials of these cells, without a ledger."""
     known = {cell.key: cell for cell in cells}
-
-    def order_of(trial: Trial, gpus: float) -> Order:
-        cell = known[trial.cell]
-        return Order(
-            **dict(Trial.of(trial)), head=cell.head, data=cell.data, data_fingerprint=cell.data_fingerprint,
-            encoder_fingerprint=cell.encoder_fingerprint, checkpoint="nowhere", cpus=1, gpus=gpus, cache="a-cache",
-        )  # fmt: skip
-
-    return order_of
+    return lambda trial, gpus: order_of(known[trial.cell], trial, Path("nowhere"), gpus=gpus)
 
 
 @pytest.fixture
@@ -147,7 +140,7 @@ def test_the_longest_rows_are_taken_with_all_windows_of_their_examples(windows, 
         for place, length in enumerate(lengths)
     ]
     split = EncodedSplit(rows, len(windows), word_counts=[2 * len(lengths) for lengths in windows])
-    longest, chosen = memory_probe._longest(split, wanted)
+    longest, chosen = placement._longest(split, wanted)
     assert [windows[example] for example in chosen] == [
         [len(row.pieces) for row in longest.rows if row.example == place] for place in range(longest.examples)
     ]
@@ -191,7 +184,7 @@ def test_a_probe_runs_two_steps_on_the_longest_rows_with_all_layers_open_and_an_
     monkeypatch.setattr(Trainer, "_set_encoder_rates", begin_step)
     monkeypatch.setattr(Trainer, "evaluate", score)
     meter = FakeMeter(Need(3 * GIB, 80 * GIB))
-    need = memory_probe.probe(probed[mode], claim_device(1), meter)
+    need = placement.probe(probed[mode], claim_device(1), meter)
     assert need == Need(3 * GIB, 80 * GIB)
     assert meter.calls == ["begin", "read"]
     bundles = probed[mode].bundles
@@ -207,7 +200,7 @@ def test_a_probe_leaves_the_encoder_as_it_was(probed):
     order = probed["fine_tuning"].bundles[0][0]
     encoder = worker.warm_encoder(order.encoder, "sentence_classification")
     before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
-    memory_probe.probe(probed["fine_tuning"], claim_device(1), FakeMeter(Need(1, 2)))
+    placement.probe(probed["fine_tuning"], claim_device(1), FakeMeter(Need(1, 2)))
     assert all(torch.equal(before[name], weight) for name, weight in encoder.state_dict().items())
 
 
@@ -215,7 +208,7 @@ def test_what_lies_on_the_gpu_outside_torchs_memory_counts_as_needed(monkeypatch
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (70 * GIB, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 9 * GIB)
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda: 12 * GIB)
-    assert memory_probe.GpuMeter().read() == Need(13 * GIB, 80 * GIB)
+    assert placement.GpuMeter().read() == Need(13 * GIB, 80 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -230,11 +223,12 @@ def test_what_goes_wrong_in_a_probe_is_an_answer(probed, monkeypatch, failure, s
     def fail(*words: object) -> None:
         raise failure
 
-    monkeypatch.setattr(memory_probe, "claim_device", fail)
-    need = memory_probe.probe_gpu(probed["fine_tuning"].model_dump(mode="json"))
+    monkeypatch.setattr(placement, "claim_device", fail)
+    need = placement.probe_gpu(probed["fine_tuning"].model_dump(mode="json"))
     assert need.error is not None
     assert said in need.error
     assert "\n" not in need.error
+    assert need.is_too_large == ("too small" in said)
 
 
 # --- where it goes ---

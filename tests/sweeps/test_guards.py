@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.reports.matrix import matrix
 from meltpoint.reports.trial_view import trial_lines
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results import baselines
-from meltpoint.sweeps.results.baselines import baseline_of, settle_baselines
+from meltpoint.sweeps.results import ensembles_and_baselines
+from meltpoint.sweeps.results.ensembles_and_baselines import baseline_of, settle_baselines
 from meltpoint.sweeps.results.guards import cell_guards, guards
 from meltpoint.sweeps.results.kept_results import Baseline, read_baselines
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -26,6 +25,7 @@ from meltpoint.sweeps.tracking.run_contents import ending
 from meltpoint.tasks import get
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example, Task, TrainingData
+from meltpoint.tests.sweeps.planning import epoch_of
 
 SPACE = """\
 parameters:
@@ -44,10 +44,7 @@ def cell(mode: str = "fine_tuning", steps: int = 500, dev: float = 0.8, warnings
         encoder="minilm", mode=mode, task="sst2", head="linear", kind="sentence_classification", metric="accuracy",
         planned=1, space=SPACE, data_fingerprint="d", train_examples=4000, dev_examples=800, warnings=warnings,
     )  # fmt: skip
-    epoch = EpochResult(
-        epoch=4, phase="train", step=steps, train_loss=0.1, dev={"accuracy": dev}, train_seconds=1.0,
-        dev_seconds=1.0, learning_rate=1e-5, finished_at=1.0,
-    )  # fmt: skip
+    epoch = epoch_of(4, dev, step=steps)
     best = TrialRecord(
         id="t", number=0, encoder="minilm", mode=mode, task="sst2", role="search", seed=0, setting={**SOUND, **setting},
         head="linear", status="finished", metric="accuracy", dev=dev, best_epoch=3,
@@ -212,7 +209,7 @@ def test_a_result_that_is_less_than_its_mode_says_is_noted_in_the_table_in_show_
 def test_a_linear_model_beats_the_constant_on_the_demo_tasks(task: str, constant: str) -> None:
     found = baseline_of(load_training_data(DataSpec(task)))
     assert found.scores.keys() == {constant, "a linear model on TF-IDF"}
-    assert found.chosen in baselines.STRENGTHS
+    assert found.chosen in ensembles_and_baselines.STRENGTHS
     assert found.best[1] == max(found.scores.values())
     assert found.scores["a linear model on TF-IDF"] > found.scores[constant]
 
@@ -226,7 +223,7 @@ def test_the_linear_model_is_scikit_learns_pipeline_with_the_best_c_on_dev() -> 
     texts = [[example.texts[0] for example in split] for split in (data.train, data.dev)]
     labels = [[example.label for example in split] for split in (data.train, data.dev)]
     scores = []
-    for strength in baselines.STRENGTHS:
+    for strength in ensembles_and_baselines.STRENGTHS:
         vectors = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b|[^\w\s]")
         model = make_pipeline(vectors, LogisticRegression(C=strength, max_iter=200))
         scores.append(model.fit(texts[0], labels[0]).score(texts[1], labels[1]))
@@ -243,7 +240,7 @@ def test_words_get_their_most_frequent_tag_and_unknown_ones_the_most_frequent_of
     ]  # fmt: skip
     dev = [Example("d", words=("Rome", "new", "is"), label=(1, 0, 0))]
     found = baseline_of(TrainingData(task, train, dev, "f"))
-    assert found.scores == {baselines.LEXICON: 1.0}
+    assert found.scores == {ensembles_and_baselines.LEXICON: 1.0}
     assert found.chosen is None
 
 
@@ -263,8 +260,8 @@ def test_baselines_are_made_once_and_again_where_the_data_or_the_file_changed(tm
     ledger = Ledger(tmp_path / "n")
     ledger.create()
     made: list[str] = []
-    fit = baselines.baseline_of
-    monkeypatch.setattr(baselines, "baseline_of", lambda data: made.append(data.task.name) or fit(data))
+    fit = ensembles_and_baselines.baseline_of
+    monkeypatch.setattr(ensembles_and_baselines, "baseline_of", lambda data: made.append(data.task.name) or fit(data))
     first = settle_baselines(ledger, summary)
     assert settle_baselines(ledger, summary) == first == read_baselines(ledger)
     assert made == ["demo_sentiment"]

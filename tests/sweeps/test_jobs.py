@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.sweeps.jobs.client import (
+from meltpoint.sweeps.command_line.submission import JobEnvironment, copy_tree
+from meltpoint.sweeps.on_ray.jobs import (
     STORAGE,
     SWEEP,
     Job,
@@ -27,7 +28,6 @@ from meltpoint.sweeps.jobs.client import (
     token_of,
     url_of,
 )
-from meltpoint.sweeps.jobs.sweep_job import JobEnvironment, copy_tree
 from meltpoint.tests.local_servers import QuietHandler, free_ports, served_by
 
 SWEEPS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,6}", fullmatch=True)
@@ -121,7 +121,7 @@ def test_a_job_gets_the_whole_package_and_the_files_of_its_command(tmp_path):
     with JobEnvironment("tree", {"submitted/space/space.yaml": space}).packed() as runtime_env:
         sent = files_of(Path(runtime_env["working_dir"]))
     assert sent["submitted/space/space.yaml"] == b"2"
-    names = {"launch.py", "sweeps/jobs/sweep_job.py", "search_spaces/fine_tuning.yaml", "tasks/sst2.py"}
+    names = {"launch.py", "sweeps/on_ray/jobs.py", "search_spaces/fine_tuning.yaml", "tasks/sst2.py"}
     assert {f"meltpoint/{name}" for name in names} <= set(sent)
     assert not [name for name in sent if name.startswith(("meltpoint/.", "meltpoint/runs/"))]
 
@@ -180,7 +180,7 @@ def test_a_token_is_sent_only_to_a_server_that_asks_for_one(monkeypatch):
 
 def test_it_is_sent_unasked_neither_where_ray_is_in_token_mode():
     """Ray reads its mode once in a process, and a `ray.init` turns it on; so in a process of its own."""
-    client = "import sys; from meltpoint.sweeps.jobs.client import JobClient; JobClient(sys.argv[1])"
+    client = "import sys; from meltpoint.sweeps.on_ray.jobs import JobClient; JobClient(sys.argv[1])"
     mode = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
     with serving(lambda header: (200, VERSION)) as (url, sent):
         subprocess.run([sys.executable, "-c", client, url], env={**os.environ, **mode}, check=True)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from meltpoint.launch import app
 from meltpoint.reports.commands import jobs as commands
-from meltpoint.sweeps.jobs.client import JobClient
+from meltpoint.sweeps.on_ray.jobs import JobClient
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.sweeps.ray_head import ray_head
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, command, records, roles

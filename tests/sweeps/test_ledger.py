@@ -17,9 +17,6 @@ import pytest
 from meltpoint.adapters.files import write_atomically
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
-from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import storage_folder
 from meltpoint.tasks.core.metrics import limits
 
@@ -29,13 +26,6 @@ def ledger(tmp_path: Path) -> Ledger:
     made = Ledger(tmp_path / "tiny")
     made.create()
     return made
-
-
-@pytest.fixture
-def proposal(spec: SweepSpec, cells: list[OpenCell]) -> Trial:
-    found = Planner(spec, cells, []).next()
-    assert isinstance(found, Trial)
-    return found
 
 
 def test_a_record_comes_back_as_it_was_written(ledger, proposal, make_record):
@@ -76,16 +66,11 @@ DAMAGED = ["", '{"id": "abc"', "{}", "[]", "\x00" * 40, '{"id": "abc", "role": "
 
 
 @pytest.mark.parametrize("text", DAMAGED)
-def test_a_damaged_started_note_is_named_with_its_remedy(ledger, text):
+def test_a_damaged_started_note_is_named_and_a_sweep_that_goes_on_deletes_it_alone(ledger, proposal, text):
+    ledger.start(order(proposal))
     (ledger.started / "abc.json").write_text(text)
     with pytest.raises(ValueError, match=r"started/abc\.json is not a started trial's note; delete it"):
         ledger.unfinished()
-
-
-@pytest.mark.parametrize("text", DAMAGED)
-def test_a_sweep_that_goes_on_deletes_a_damaged_started_note_in_one_line_and_keeps_the_others(ledger, proposal, text):
-    ledger.start(order(proposal))
-    (ledger.started / "abc.json").write_text(text)
     (line,) = ledger.clean_started()
     assert str(ledger.started / "abc.json") in line
     assert "has been deleted" in line
@@ -143,14 +128,18 @@ def test_every_score_within_its_metrics_range_is_read(ledger, proposal, make_rec
     assert len(ledger.records()) == len(values)
 
 
-def test_a_file_system_without_locks_has_one_driver_at_a_time_too(ledger, monkeypatch):
+@pytest.mark.parametrize("has_locks", [True, False], ids=["locks", "no locks"])
+def test_a_second_driver_is_refused_while_the_first_one_drives(ledger, monkeypatch, has_locks):
     def fail(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(fcntl, "flock", fail)
+    if not has_locks:
+        monkeypatch.setattr(fcntl, "flock", fail)
     with ledger.driving():
         assert Ledger(ledger.folder).is_driven()
-        with pytest.raises(ValueError, match="Another process drives"), Ledger(ledger.folder).driving():
+        assert not ledger.is_driven(), "by another one, that is"
+        message = f"Another process drives this sweep .process {os.getpid()}"
+        with pytest.raises(ValueError, match=message), Ledger(ledger.folder).driving():
             pass
     assert not ledger.is_driven()
 
@@ -277,18 +266,6 @@ def test_what_is_no_file_is_written_to_or_refused_and_never_replaced(tmp_path):
     assert (link.is_symlink(), file.read_text(encoding="utf-8")) == (True, "new")
     with pytest.raises(IsADirectoryError, match="is a folder; name a file"):
         write_atomically(tmp_path, "text")
-
-
-def test_a_second_driver_is_refused_while_the_first_one_drives(ledger):
-    with ledger.driving():
-        assert Ledger(ledger.folder).is_driven()
-        assert not ledger.is_driven(), "by another one, that is"
-        with (
-            pytest.raises(ValueError, match=f"Another process drives this sweep .process {os.getpid()}"),
-            Ledger(ledger.folder).driving(),
-        ):
-            pass
-    assert not ledger.is_driven()
 
 
 def test_a_storage_that_cannot_be_written_is_refused_with_the_remedy(tmp_path):

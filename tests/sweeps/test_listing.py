@@ -12,8 +12,8 @@ import typer
 from meltpoint import tasks
 from meltpoint.adapters import heads, modes, tricks
 from meltpoint.search_spaces import documents
-from meltpoint.sweeps.command_line.errors import exit_on_error
 from meltpoint.sweeps.command_line.listing import ROWS, inventory, parameters_of_cell
+from meltpoint.sweeps.machine.terminal import exit_on_error
 from meltpoint.sweeps.specification.cells import cell_space
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 

@@ -8,12 +8,7 @@ import pytest
 
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.search.planner import Planner
-
-
-def planned(spec, cells, **changes: object) -> Planner:
-    """A planner of cells with the counts of the changed specification."""
-    spec = spec.model_copy(update=changes)
-    return Planner(spec, [replace(cell, trials=spec.trials, seeds=spec.seeds) for cell in cells], [])
+from meltpoint.tests.sweeps.planning import planned
 
 
 def ended(make_record, proposal: Trial, **changes: object):

@@ -12,7 +12,7 @@ from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 
 
 @pytest.fixture

@@ -28,12 +28,13 @@ from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep
 from meltpoint.sweeps.search import planner as planner_module
+from meltpoint.sweeps.specification.provenance import recorded_code
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.tracking.runs import Runs
 from meltpoint.sweeps.tracking.tracker import Tracker
-from meltpoint.sweeps.worker.recorded import recorded_code
 from meltpoint.tests.sweeps import whole_sweeps
+from meltpoint.tests.sweeps.planning import note_of
 
 OLD, NEW, NEWEST = "1.0.0+aaaaaaaa", "1.0.0+bbbbbbbb", "1.0.0+cccccccc"
 BOTH_WAYS = r"ran on Meltpoint's code 1\.0\.0\+aaaaaaaa, .*Use another --name.*or add --mix-code-versions"
@@ -181,9 +182,7 @@ def test_a_trial_that_was_cut_off_comes_first_by_the_new_code(begun, one_cell, c
     use_code(NEW)
     settled = opening.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
     planner = planner_module.Planner(one_cell, own(cells), begun.records(), codes=settled.codes)
-    note = {"id": cut.id, "number": cut.number, "encoder": cut.encoder, "mode": cut.mode, "role": "search"}
-    note |= {"task": cut.task, "seed": cut.seed, "suggested_by": cut.suggested_by}
-    planner.recall([{**note, "setting": cut.setting}])
+    planner.recall([note_of(cut)])
     assert planner.next() == cut
 
 
@@ -224,15 +223,12 @@ def test_every_table_says_which_trials_of_a_mixed_cell_are_of_which_version(mixe
     assert SPREAD in text
 
 
-def test_status_json_has_the_versions_of_each_cell(mixed):
+def test_status_json_and_the_csv_have_the_versions_of_each_cell(mixed):
     (cell,) = summarise(mixed).as_json()["cells"]
     assert cell["code_versions"] == [
         {"version": OLD, "search_trials": 2, "final_seeds": [0]},
         {"version": NEW, "search_trials": 1, "final_seeds": [1]},
     ]
-
-
-def test_the_csv_has_every_version_in_its_column(mixed):
     (row,) = csv.DictReader(io.StringIO(comma_separated(results_of(summarise(mixed)))))
     assert row["code_version"] == f"{OLD}; {NEW}"
 
@@ -293,7 +289,7 @@ def test_what_is_filled_in_later_has_the_code_of_its_record(proposal, cells, mak
 # --- a whole sweep ---
 
 BY_CODE = (
-    "import sys; from meltpoint.sweeps.specification import code_version as own; code = sys.argv.pop(1); "
+    "import sys; from meltpoint.sweeps.specification import provenance as own; code = sys.argv.pop(1); "
     "own.code_version = lambda: code; from meltpoint.launch import main; main()"
 )
 

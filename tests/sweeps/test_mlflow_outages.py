@@ -13,7 +13,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.ledger.records import Trial, TrialRecord
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.tests.short_connections import short_connections

@@ -18,10 +18,10 @@ from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.files import acquire
 from meltpoint.sweeps.ledger.records import Trial
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.tracking import store
+from meltpoint.sweeps.tracking.dashboard import CellEnding
 from meltpoint.sweeps.tracking.runs import Runs
-from meltpoint.sweeps.tracking.views import CellEnding
 
 BEGAN = 1.7e9
 """When the records of `make_record` began."""

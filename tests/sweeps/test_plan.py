@@ -12,7 +12,7 @@ from meltpoint.adapters.settings import complete
 from meltpoint.reports.screen import data_lines
 from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, plan_sweep, price_of
-from meltpoint.sweeps.search.cell_work import expected_epochs, head_weights
+from meltpoint.sweeps.search.cell_progress import expected_epochs, head_weights
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec

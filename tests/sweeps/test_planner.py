@@ -110,33 +110,6 @@ def test_the_best_dev_is_the_finalist_and_its_settings_are_the_same_for_every_se
         assert [p.setting for p in own if p.role == "final"] == [own[1].setting] * 2
 
 
-def test_planning_goes_on_from_the_records_of_a_sweep_that_was_cut_off(spec, cells, make_record):
-    planner, records = Planner(spec, cells, []), []
-    for _ in range(4):
-        proposal = planner.next()
-        planner.begin(proposal)
-        records.append(make_record(proposal))
-        planner.end(records[-1])
-    rest = drive(Planner(spec, cells, records), make_record)
-    assert len(rest) == 10 - 4
-    assert not {p.id for p in rest} & {record.id for record in records}
-
-
-def test_a_trial_that_was_cut_off_comes_first_again_with_the_same_identity(spec, cells, make_record):
-    planner = Planner(spec, cells, [])
-    proposal = planner.next()
-    order = {
-        "id": proposal.id, "role": "search", "number": 0, "seed": 0, "setting": proposal.setting,
-        "encoder": proposal.encoder, "mode": proposal.mode, "task": proposal.task,
-    }  # fmt: skip
-    again = Planner(spec, cells, [])
-    again.recall([order])
-    taken = drive(again, make_record)
-    assert taken[0].id == proposal.id
-    assert len(taken) == 10
-    assert len({p.id for p in taken}) == 10
-
-
 def test_an_identity_depends_on_setting_seed_role_and_data(spec, cells):
     planner, cell = Planner(spec, cells, []), cells[0]
     setting = {"learning_rate": 1e-3, "epochs": 2}
@@ -192,16 +165,6 @@ def test_a_spent_time_budget_ends_the_search_and_sends_cells_to_their_finals(spe
     planner.close_search()
     rest = drive(planner, make_record)
     assert [(p.cell, p.role) for p in rest] == [(first.cell, "final")] * 2
-
-
-def test_a_cell_whose_test_was_opened_is_closed_for_search(spec, cells, make_record):
-    planner = Planner(spec, cells, [])
-    search = planner.next()
-    final = search.model_copy(update={"id": "f" * 16, "role": "final"})
-    records = [make_record(search), make_record(final, test={"accuracy": 0.5})]
-    again = Planner(spec, cells, records)
-    assert again.cells[search.cell].searched
-    assert all(p.role == "final" for p in drive(again, make_record) if p.cell == search.cell)
 
 
 def test_the_best_that_is_kept_is_the_best_of_all_however_they_end_and_change(spec, cells, make_record):
@@ -302,13 +265,6 @@ def test_a_cell_with_early_stopping_trains_its_trials_one_by_one(spec, cells):
 def test_trials_that_were_cut_off_together_come_together_again(spec, cells, make_record):
     planner = planned(spec, frozen_only(cells), trials=4)
     begun = planner.next_together(1)
-    orders = [
-        {"id": p.id, "encoder": p.encoder, "mode": p.mode, "task": p.task, "setting": p.setting,
-         "seed": p.seed, "role": p.role, "number": p.number} for p in begun
-    ]  # fmt: skip
     again = planned(spec, frozen_only(cells), trials=4)
-    again.recall(orders)
+    again.recall([note_of(proposal) for proposal in begun])
     assert [proposal.id for proposal in again.next_together(1)] == [proposal.id for proposal in begun]
-
-
-# --- what one task teaches another ---

@@ -8,13 +8,13 @@ import re
 import pytest
 from rich.console import Console
 
-from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.reports.screen import show_plan
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.driver.progress import QUIET_SECONDS, STEPS, Progress, RemainingTime, left
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.tests.sweeps.planning import epoch_of
 
 
 def text_of(console: Console) -> str:
@@ -81,13 +81,6 @@ def test_a_terminal_has_a_bar_and_the_leader_of_each_task(spec, cells, make_reco
     assert "75.0 best on dev so far" in text_of(console)
 
 
-def epoch_of(metric: str, number: int, dev: float) -> EpochResult:
-    return EpochResult(
-        epoch=number, phase="train", step=number, train_loss=1.0, dev={metric: dev}, train_seconds=1.0,
-        dev_seconds=1.0, learning_rate=1e-3, finished_at=float(number),
-    )  # fmt: skip
-
-
 def test_a_piped_sweep_that_said_nothing_for_long_says_what_runs_and_how_far_it_is(spec, cells):
     planner, console, seconds = Planner(spec, cells, []), Console(file=io.StringIO(), width=300), [0.0]
     progress = Progress(lambda: list(planner.cells.values()), console, clock=lambda: seconds[0])
@@ -95,7 +88,7 @@ def test_a_piped_sweep_that_said_nothing_for_long_says_what_runs_and_how_far_it_
     progress.on_start(trial)
     cell = planner.cells[trial.cell].cell
     metric = cell.task.metric
-    progress.epoch(trial, metric, epoch_of(metric, 4, 0.75))
+    progress.epoch(trial, metric, epoch_of(4, 0.75, metric))
     seconds[0] = QUIET_SECONDS
     progress.refresh()
     assert text_of(console) == ""

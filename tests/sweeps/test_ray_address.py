@@ -1,4 +1,4 @@
-"""ray_address: what `--address` and RAY_ADDRESS name, and what answers there, over real sockets."""
+"""services: what `--address` and RAY_ADDRESS name, and what answers there, over real sockets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from meltpoint.sweeps.machine import ray_address
-from meltpoint.sweeps.machine.ray_address import (
+from meltpoint.sweeps.machine import services
+from meltpoint.sweeps.machine.services import (
     cluster_address,
     join_fault,
     ray_cluster,
@@ -110,7 +110,7 @@ def test_what_answers_something_else_is_no_cluster(answer: bytes) -> None:
 
 
 def test_a_port_that_takes_connections_and_says_nothing_is_given_up_in_seconds(monkeypatch) -> None:
-    monkeypatch.setattr(ray_address, "TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(services, "TIMEOUT_SECONDS", 0.3)
     with answering(None) as address:
         assert join_fault(address, {}) == "no answer in 0.3 s"
 

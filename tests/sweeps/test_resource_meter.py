@@ -14,17 +14,17 @@ import ray.tune
 from meltpoint.adapters.hardware import Hardware
 from meltpoint.adapters.training.training_state import read_about
 from meltpoint.sweeps.driver.running_trial import record_of
-from meltpoint.sweeps.ledger.attempt import NOTHING_KNOWN, Attempt
 from meltpoint.sweeps.ledger.ledger import STATES
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.records import NOTHING_KNOWN, Attempt, TrialRecord
 from meltpoint.sweeps.machine.limits import ProcessPeak
 from meltpoint.sweeps.on_ray.trainable import EVENTS, train_on_ray
-from meltpoint.sweeps.search.planner import Planner, Trial
+from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.worker import worker
 from meltpoint.sweeps.worker.outcome import STOPPED_EARLY, TrialEvent, TrialOutcome, lost_worker
 from meltpoint.sweeps.worker.resources import ResourceMeter
 from meltpoint.sweeps.worker.work_order import Order, to_config
+from meltpoint.tests.sweeps.one_process import order_of
 
 CPU = Hardware("cpu", "AVX512", 1)
 
@@ -61,15 +61,6 @@ def test_where_it_cannot_be_set_back_it_says_so(tmp_path: Path) -> None:
 
 
 # --- real trials ---
-
-
-def order_of(cell: OpenCell, proposal: Trial, folder: Path) -> Order:
-    return Order(
-        id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
-        head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint=cell.data_fingerprint,
-        encoder_fingerprint=cell.encoder_fingerprint, checkpoint=str(folder / proposal.id), cpus=1, gpus=0,
-        metric=cell.metric,
-    )  # fmt: skip
 
 
 @pytest.fixture

@@ -17,16 +17,14 @@ from meltpoint.adapters.exported_model import load_folder
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.launch import app
 from meltpoint.sweeps.driver.opening import settle_specification
-from meltpoint.sweeps.ledger.attempt import HardwareRecord
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import Trial, TrialRecord
+from meltpoint.sweeps.ledger.records import HardwareRecord, Trial, TrialRecord
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import Circumstances, code_version, reasons
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.worker.recorded import Circumstances, reasons
 from meltpoint.sweeps.worker.retrain import retrain
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.splits import load_training_data
@@ -96,13 +94,6 @@ def test_a_score_of_the_first_phase_that_an_earlier_version_took_for_the_result_
     first, code, *_ = json.loads(said.stdout)["reasons"]
     assert first.startswith("the epoch of the result: 1, in the first phase, as earlier versions chose → ")
     assert code == f"Meltpoint's code: 0.0.1+00000000 → {code_version()}"
-
-
-def test_other_files_of_the_encoder_are_refused(exported: Path):
-    change(exported, encoder_fingerprint="0" * 16)
-    said = CliRunner().invoke(app, ["train", str(exported)])
-    assert said.exit_code == 2
-    assert "was found with other files of hf:" in said.stderr
 
 
 def test_another_task_than_the_one_that_the_export_was_found_on_is_refused(exported: Path):

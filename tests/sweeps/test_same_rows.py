@@ -16,8 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from meltpoint.sweeps.results.predicting import _text, _text_columns
-from meltpoint.sweeps.results.prediction_files import read_pieces
+from meltpoint.sweeps.results.predicting import _text, _text_columns, read_pieces
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec

@@ -24,7 +24,7 @@ from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec, check
 from meltpoint.sweeps.worker.retrain import prepared
 

@@ -25,8 +25,7 @@ def test_a_setting_that_won_in_a_sibling_cell_is_tried_early(spec, cells, make_r
         planner.end(make_record(proposal, dev=(0.9 if number == 2 else 0.1,)))
     assert proposal.cell == one.key
     later = planner.next()
-    assert later.cell == two.key
-    assert later.setting == proposal.setting
+    assert (later.cell, later.setting, later.suggested_by) == (two.key, proposal.setting, "sibling")
 
 
 def test_the_same_task_on_another_encoder_comes_before_another_task(spec, cells, make_record):

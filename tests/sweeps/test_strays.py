@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import yaml
 
@@ -21,6 +19,7 @@ from meltpoint.sweeps.worker.finalist_scoring import Scorer, score_finalists
 from meltpoint.sweeps.worker.retrain import retrain
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import run
+from meltpoint.tests.sweeps.one_process import quiet_driver
 
 OTHERS = {**dict.fromkeys(FACTS, "other"), "code_version": "0"}
 
@@ -108,11 +107,9 @@ def finals(spec, cells, tmp_path, make_record) -> tuple[SweepDriver, list]:
     trials = [{"id": str(seed) * 16, "number": seed, "role": "final", "seed": seed} for seed in (1, 2)]
     made = [make_record(search.model_copy(update=changes)) for changes in trials]
     planner = Planner(spec, cells, [best, *made])
-    silent = SimpleNamespace(**dict.fromkeys(("end", "scored", "run_of", "say"), lambda *_: None))
     ledger = Ledger(tmp_path / "sweep")
     ledger.create()
-    resources = Resources(storage=str(tmp_path), gpus_per_trial=0.0)
-    return SweepDriver(planner, ledger, silent, silent, Scorer(ledger.folder), resources), made  # type: ignore[arg-type]
+    return quiet_driver(planner, ledger, Scorer(ledger.folder)), made
 
 
 def test_finals_that_were_scored_on_two_test_splits_are_not_mixed(finals):
@@ -127,12 +124,7 @@ def test_finals_that_were_scored_on_two_test_splits_are_not_mixed(finals):
 
 def test_a_scored_final_says_which_test_it_was_and_another_test_is_refused(spec, cells, tmp_path, make_record):
     cells = [cell for cell in cells if cell.mode == "feature_extraction"]
-    driver = SweepDriver(
-        Planner(spec, cells, []),
-        Ledger(tmp_path / "sweep"),
-        *[SimpleNamespace(say=print)] * 3,
-        Resources(storage=str(tmp_path)),
-    )  # type: ignore[misc]
+    driver = quiet_driver(Planner(spec, cells, []), Ledger(tmp_path / "sweep"))
     proposal = driver.planner.next()
     order: Order = driver.order(proposal, 0.0)
     events = [event for events in run((order,)) for event in events]

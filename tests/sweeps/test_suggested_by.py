@@ -12,11 +12,11 @@ from scipy import stats
 
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import Trial
-from meltpoint.sweeps.search.cell_progress import trial_label
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.study import STARTUP_TRIALS, Study
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.tests.sweeps import planning
 
 
 def planned(spec: SweepSpec, cell: OpenCell, searcher: str, trials: int = 12, records=(), **fields: object) -> Planner:
@@ -108,16 +108,6 @@ def test_random_is_said_exactly_also_by_a_study_that_was_built_again(spec, cells
     ]  # fmt: skip
 
 
-def test_a_borrowed_setting_is_a_siblings(spec, cells, make_record):
-    one, two = (replace(cells[1], trials=8, task_name=name) for name in ("one", "two"))
-    planner = Planner(spec, [one, two], [])
-    for number in range(3):  # both cells' published setting, and the first cell's second trial, which is good
-        planner.begin(proposal := planner.next())
-        planner.end(make_record(proposal, (0.9 if number == 2 else 0.1,)))
-    later = planner.next()
-    assert (later.suggested_by, later.setting) == ("sibling", proposal.setting)
-
-
 @pytest.mark.parametrize("searcher", ["random", "grid"])
 def test_points_that_are_enumerated_once_draws_repeat_are_of_the_grid(cells, monkeypatch, searcher):
     space = cells[0].space.with_overrides(
@@ -165,8 +155,6 @@ def test_finals_have_none(spec, cells, make_record):
     (progress,) = planner.cells.values()
     finals = [*planner.missing_finals(progress), *planner.missing_defaults(progress)]
     assert {(proposal.role, proposal.suggested_by) for proposal in finals} == {("final", None), ("default", None)}
-    words = [f"{role}, seed {seed}" for role in ("final", "default") for seed in (0, 1)]
-    assert [trial_label(proposal) for proposal in finals] == words
 
 
 def test_random_trials_are_a_sample_of_the_space_whatever_siblings_find(spec, cells, make_record):
@@ -189,9 +177,4 @@ def test_random_trials_are_a_sample_of_the_space_whatever_siblings_find(spec, ce
 
 def drive_all(planner: Planner, make_record, score) -> list[Trial]:
     """All search trials of several cells."""
-    found = []
-    while isinstance(proposal := planner.next(), Trial):
-        planner.begin(proposal)
-        planner.end(make_record(proposal, (score(proposal),)))
-        found += [proposal] if proposal.role == "search" else []
-    return found
+    return [trial for trial in planning.drive(planner, make_record, score) if trial.role == "search"]

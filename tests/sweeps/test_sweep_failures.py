@@ -14,10 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from mlflow.tracking import MlflowClient
 
 from meltpoint.tests.marked_processes import titled
-from meltpoint.tests.sweeps.mlflow_server import mlflow_server
 from meltpoint.tests.sweeps.whole_sweeps import (
     PATIENCE_SECONDS,
     SEEDS,
@@ -203,32 +201,3 @@ def test_a_password_in_the_tracking_uri_is_printed_and_kept_nowhere(spec, tmp_pa
     assert "the same command updates MLflow" in " ".join(again.stderr.split())
     assert "secret" not in "".join(one.stdout + one.stderr for one in (new, again))
     assert [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()] == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_a_sweep_whose_server_is_killed_and_started_again_ends_with_everything_there_once(spec, tmp_path):
-    with mlflow_server(tmp_path) as server:
-        words = command(spec, tmp_path / "runs", "--tracking-uri", server.uri, "--set", "epochs=20")
-        process = started(words, tmp_path / "log")
-        wait_for(tmp_path / "runs", 1, process)
-        server.kill()
-        wait_for(tmp_path / "runs", 3, process)
-        server.start()
-        assert process.wait(timeout=PATIENCE_SECONDS) == 0, (tmp_path / "log").read_text(encoding="utf-8")
-        assert run(words).returncode == 0  # it writes what is missing, if the sweep ended before the server was back
-        client = MlflowClient(server.uri)
-        found = client.search_runs([client.get_experiment_by_name("tiny").experiment_id], max_results=1000)
-    said = (tmp_path / "log").read_text(encoding="utf-8")
-    assert said.count("the sweep continues, and MLflow is updated once it answers") == 1
-    assert "View run" not in said
-    assert {run.info.status for run in found} == {"FINISHED"}
-    ended = {run.data.tags["meltpoint.trial"]: run for run in found if "meltpoint.trial" in run.data.tags}
-    assert len(found) == len(ended) + 2, "one run a trial, and one a cell"
-    kept = {record["id"]: record for record in records(tmp_path / "runs")}
-    assert {trial: run.info.run_id for trial, run in ended.items()} == {
-        trial: record["mlflow_run_id"] for trial, record in kept.items()
-    }
-    for trial, record in kept.items():
-        assert ended[trial].info.start_time == int(record["started_at"] * 1000)
-        assert ended[trial].info.end_time == int((record["started_at"] + record["seconds"]) * 1000)

@@ -15,11 +15,11 @@ from mlflow.tracking import MlflowClient
 from meltpoint.sweeps.driver.run import note_runs
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking import tracker as tracking
+from meltpoint.sweeps.tracking.dashboard import mode_symbol
 from meltpoint.sweeps.tracking.tracker import Tracker
-from meltpoint.sweeps.tracking.views import mode_symbol
 from meltpoint.tests.sweeps.mlflow_server import until
 
 BEGAN = 1.7e9
@@ -108,18 +108,27 @@ def test_a_trial_that_begins_again_takes_up_its_run_and_logs_no_epoch_twice(
 
 
 def test_whatever_the_ledger_has_and_mlflow_has_not_is_written_and_no_run_is_left_running(
-    tracker, spec, cells, proposal, make_record
+    tracker, store, cells, proposal, make_record
 ):
-    orphan = cells[0].trial("0" * 16, 7, "search", proposal.setting, 0)
-    tracker.begin(orphan, code_version(), BEGAN)
-    record = make_record(proposal)
-    tracker.reconcile([record])
-    assert tracker.trouble is None
-    assert [run.info.status for run in of_trial(tracker, proposal.id)] == ["FINISHED"]
-    assert [run.info.status for run in of_trial(tracker, orphan.id)] == ["KILLED"]
-    before = len(runs(tracker))
-    tracker.reconcile([record])
-    assert len(runs(tracker)) == before
+    orphan, other = (cells[0].trial(word * 16, 7, "search", proposal.setting, 0) for word in "0b")
+    for trial in (orphan, other):
+        tracker.begin(trial, code_version(), BEGAN)  # and then the driver is killed
+    tracker.flush()
+    records = [make_record(trial) for trial in (proposal, other)]
+    later = Tracker(tracker.sweep, default_uri(store), store)
+    later.open(cells, "{}")
+    later.reconcile(records)
+    assert later.trouble is None
+    assert [run.info.status for run in of_trial(later, orphan.id)] == ["KILLED"]
+    for record in records:
+        (run,) = of_trial(later, record.id)
+        times = run.info.start_time, run.info.end_time
+        assert (run.info.status, times) == ("FINISHED", (1_700_000_000_000, 1_700_000_003_000))
+        history = MlflowClient(later.uri).get_metric_history(run.info.run_id, "dev/accuracy")
+        assert [metric.timestamp for metric in history] == [1_700_000_001_000, 1_700_000_002_000]
+    before = len(runs(later))
+    later.reconcile(records)
+    assert len(runs(later)) == before
 
 
 @pytest.fixture
@@ -167,23 +176,6 @@ def test_a_run_that_a_person_deleted_holds_nobody_up_and_is_written_again_at_the
 def _searched(tracker: Tracker, trial: str) -> list:
     """A trial's runs, without waiting for the tracker."""
     return MlflowClient(tracker.uri).search_runs([tracker.runs.experiment], f"tags.`meltpoint.trial` = '{trial}'")
-
-
-def test_what_a_killed_driver_did_not_write_is_written_from_the_ledger(tracker, store, cells, proposal, make_record):
-    other = cells[0].trial("b" * 16, 1, "search", proposal.setting, 0)
-    records = [make_record(trial) for trial in (proposal, other)]
-    tracker.begin(proposal, code_version(), BEGAN)  # and then it is killed
-    tracker.flush()
-    later = Tracker(tracker.sweep, default_uri(store), store)
-    later.open(cells, "{}")
-    later.reconcile(records)
-    for record in records:
-        (run,) = of_trial(later, record.id)
-        assert (run.info.status, run.info.start_time, run.info.end_time) == (
-            "FINISHED", 1_700_000_000_000, 1_700_000_003_000,
-        )  # fmt: skip
-        history = MlflowClient(later.uri).get_metric_history(run.info.run_id, "dev/accuracy")
-        assert [metric.timestamp for metric in history] == [1_700_000_001_000, 1_700_000_002_000]
 
 
 class SlowRuns:

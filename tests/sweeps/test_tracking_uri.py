@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from meltpoint.sweeps.command_line import errors
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
+from meltpoint.sweeps.machine import terminal
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
-from meltpoint.sweeps.specification.code_version import code_version
+from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.tracking_uri import (
     check_scheme,
     check_sign_in,
@@ -25,10 +25,11 @@ from meltpoint.sweeps.specification.tracking_uri import (
     sqlite_file,
     without_sign_in,
 )
-from meltpoint.sweeps.tracking import run_files
+from meltpoint.sweeps.tracking import store
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.runs import Runs
 from meltpoint.sweeps.tracking.tracker import Tracker
+from meltpoint.tests.sweeps.planning import note_of
 
 
 @pytest.mark.parametrize(("uri", "known"), [("foo://x", ""), ("sqllite:///a.db", "sqlite"), ("htps://a", "http")])
@@ -125,8 +126,8 @@ def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_path, ce
 def test_the_command_to_type_again_and_the_complaints_hide_the_password(monkeypatch, capsys):
     uri = "http://user:secret@127.0.0.1:1/"
     monkeypatch.setattr(sys, "argv", ["meltpoint", "sweep", f"--tracking-uri={uri}", "--tracking-uri", uri])
-    errors.complain(f"{uri} does not answer")
-    shown = errors.again() + capsys.readouterr().err
+    terminal.complain(f"{uri} does not answer")
+    shown = terminal.again() + capsys.readouterr().err
     assert shown.count("user:***@127.0.0.1:1") == 3
     assert "secret" not in shown
 
@@ -196,13 +197,13 @@ def test_mlflows_store_holds_no_path_of_the_storage(original):
 
 @pytest.mark.parametrize("uri", ["postgresql+psycopg2://u:pw@db/mlflow", "mysql://db/mlflow", "sqlite:////x/mlflow.db"])
 def test_files_of_a_database_without_a_server_lie_in_the_storage(tmp_path, uri):
-    address = f"{run_files.location(uri, 'first')}/run/artifacts"
-    run_files.RunFiles(uri, tmp_path, None).write("run", address, "report.md", "| a |")
+    address = f"{store.artifact_location(uri, 'first')}/run/artifacts"
+    store.RunFiles(uri, tmp_path, None).write("run", address, "report.md", "| a |")
     assert files_of(tmp_path) == {"report.md": "| a |"}
 
 
 def test_a_server_chooses_where_its_files_lie():
-    assert run_files.location("http://127.0.0.1:5000", "first") is None
+    assert store.artifact_location("http://127.0.0.1:5000", "first") is None
 
 
 def test_a_trial_that_was_cut_off_in_the_original_goes_on_with_the_copys_own_paths(tmp_path, spec, cells, proposal):
@@ -210,11 +211,7 @@ def test_a_trial_that_was_cut_off_in_the_original_goes_on_with_the_copys_own_pat
     ledger = Ledger(tmp_path / "copy" / "tiny")
     ledger.create()
     elsewhere = str(tmp_path / "original")
-    ledger.start({
-        "id": proposal.id, "role": "search", "number": 0, "seed": 0, "setting": proposal.setting,
-        "encoder": proposal.encoder, "mode": proposal.mode, "task": proposal.task,
-        "suggested_by": proposal.suggested_by, "checkpoint": elsewhere, "cache": elsewhere,
-    })  # fmt: skip
+    ledger.start({**note_of(proposal), "checkpoint": elsewhere, "cache": elsewhere})
     planner = Planner(spec, cells, [])
     planner.recall(ledger.unfinished())
     assert planner.cells[proposal.cell].again == [proposal]

@@ -16,17 +16,16 @@ from safetensors import SafetensorError
 
 from meltpoint.adapters.features import entries
 from meltpoint.adapters.model import AdaptedModel
-from meltpoint.sweeps.ledger.attempt import ResourceUse
-from meltpoint.sweeps.ledger.records import Trial
+from meltpoint.sweeps.ledger.records import ResourceUse
 from meltpoint.sweeps.machine.limits import Memory
 from meltpoint.sweeps.on_ray.trainable import result_of
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import features_folder
 from meltpoint.sweeps.worker import resources, worker
 from meltpoint.sweeps.worker.outcome import TrialEvent, TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order
+from meltpoint.tests.sweeps.one_process import order_of
 
 NO_HANDLE = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
 
@@ -41,16 +40,6 @@ locked = [name for name in sys.modules if name == "meltpoint.tasks.core.locked"]
 outcome = events[-1].outcome
 print(json.dumps({"opened": opened, "locked": locked, "status": outcome.status, "error": outcome.error}))
 """
-
-
-def order_of(cell: OpenCell, proposal: Trial, folder: Path, **changes: object) -> Order:
-    order = Order(
-        id=proposal.id, number=0, role="search", encoder=cell.encoder, mode=cell.mode, task=cell.task_name,
-        head=cell.head, seed=0, setting=proposal.setting, data=cell.data, data_fingerprint=cell.data_fingerprint,
-        encoder_fingerprint=cell.encoder_fingerprint, checkpoint=str(folder / proposal.id), cpus=1, gpus=0,
-        cache=str(folder / "cache"),
-    )  # fmt: skip
-    return order.model_copy(update=changes)
 
 
 @pytest.fixture
@@ -166,22 +155,19 @@ def test_out_of_memory_is_an_outcome_in_one_line_and_the_worker_lives(order, err
     assert outcome_of(order).status == "finished"
 
 
-def test_data_that_changed_under_the_sweep_fails_the_trial(order):
-    outcome = outcome_of(order.model_copy(update={"data_fingerprint": "0" * 16}))
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"data_fingerprint": "0" * 16}, "the data of tiny_reviews changed since the sweep was opened"),
+        ({"encoder_fingerprint": "0" * 16}, "changed since the sweep was opened; restore the old ones"),
+        ({"metric": "macro_f1"}, "the metric of tiny_reviews was macro_f1 and is now accuracy"),
+    ],
+    ids=["data", "encoder", "metric"],
+)
+def test_input_that_changed_under_the_sweep_fails_the_trial(order, change, said):
+    outcome = outcome_of(order.model_copy(update=change))
     assert (outcome.status, outcome.cause) == ("failed", "input")
-    assert "changed since the sweep was opened" in outcome.error
-
-
-def test_an_encoder_whose_files_changed_under_the_sweep_fails_the_trial(order):
-    outcome = outcome_of(order.model_copy(update={"encoder_fingerprint": "0" * 16}))
-    assert (outcome.status, outcome.cause) == ("failed", "input")
-    assert "changed since the sweep was opened" in outcome.error
-
-
-def test_a_metric_that_changed_in_the_task_file_under_the_sweep_fails_the_trial(order):
-    outcome = outcome_of(order.model_copy(update={"metric": "macro_f1"}))
-    assert outcome.status == "failed"
-    assert "the metric of tiny_reviews was macro_f1 and is now accuracy" in outcome.error
+    assert said in outcome.error
 
 
 def test_a_gpu_that_is_not_there_fails_the_trial_with_a_pointer_to_doctor(order):

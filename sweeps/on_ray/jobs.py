@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from meltpoint.sweeps.jobs import ADDRESS
 from meltpoint.sweeps.machine.services import connection_fault
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient
 
+
+ADDRESS = "RAY_API_SERVER_ADDRESS"
+"""Ray's environment variable for a cluster's job server."""
 
 SWEEP, STORAGE, ENVIRONMENT, CODE = "meltpoint_sweep", "meltpoint_storage", "meltpoint_environment", "meltpoint_code"
 """Keys of a job's metadata. Everyone with access to the dashboard sees it, so it holds no secrets."""
