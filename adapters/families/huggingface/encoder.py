@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
-import re
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +21,7 @@ from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families import EncoderReference
 from meltpoint.adapters.families.huggingface import architecture, configuration, files, pretrained
+from meltpoint.adapters.families.huggingface.lora import LoraMatrices, name_without
 from meltpoint.adapters.families.huggingface.pretrained import TransformersHead
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact
@@ -69,7 +67,7 @@ class HuggingFaceEncoder(Encoder):
         self._window = architecture.window_of(model.config)
         self.static = self.separate_above >= architecture.UNBOUNDED
         self._dropout: float | None = None
-        self._lora: tuple[Any] | None = None  # in a tuple, so that its weights do not count twice
+        self._lora: LoraMatrices | None = None
         self._frozen_below: int | None = None
         self.padding_free = self._leaves_out = self._always_masks = False
         rows = architecture.rows_to_check(model, self.tokenizer, tokenizer)
@@ -148,20 +146,14 @@ class HuggingFaceEncoder(Encoder):
 
     def add_lora(self, rank: int, alpha: int) -> None:
         """See `Encoder.add_lora`; by the package `peft`, with its target "all-linear"."""
-        from peft import LoraConfig, get_peft_model
-
         groups = self._group_of
-        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an older name
-            self._lora = (get_peft_model(self.model, config),)
-        self._group_of = {name: groups[_without_lora(name)] for name, _ in self.model.named_parameters()}
+        self._lora = LoraMatrices(self.model, rank, alpha)
+        self._group_of = {name: groups[name_without(name)] for name, _ in self.model.named_parameters()}
 
     def save_lora(self, folder: Path) -> None:
         """See `Encoder.save_lora`."""
         if self._lora is not None:
-            with pretrained.quiet():
-                self._lora[0].save_pretrained(folder)
+            self._lora.save(folder)
 
     def _unpadded(self, batch: Batch) -> Unpadded | None:
         """The layout of a batch without its padding; None if it has no padding, or must be read with it."""
@@ -228,7 +220,7 @@ class HuggingFaceEncoder(Encoder):
         on it (`leave_without_labels`).
         """
         with pretrained.quiet():
-            model = self.model if self._lora is None else copy.deepcopy(self._lora[0]).merge_and_unload()
+            model = self.model if self._lora is None else self._lora.merged()
             model.save_pretrained(folder)
             self.tokenizer.save(folder)
         configuration.leave_without_labels(folder)
@@ -390,11 +382,6 @@ def load(reference: EncoderReference) -> HuggingFaceEncoder:
 
 def _collated(rows: Sequence[Row], tokenizer: PieceTokenizer) -> Batch:
     return collate(rows, range(len(rows)), tokenizer.pad_piece, "sentence_classification")
-
-
-def _without_lora(name: str) -> str:
-    """The name of a parameter before LoRA's matrices were added: that of the layer's own weight."""
-    return re.sub(r"\.lora_[AB]\.default\.weight$", ".weight", name).replace(".base_layer.", ".")
 
 
 def _takes_segments(model: Any) -> bool:
