@@ -18,8 +18,7 @@ from typing import Any, Literal
 
 from meltpoint.adapters import modes
 from meltpoint.reports.formats import bounds_text, symbol
-from meltpoint.reports.statistics.comparison import ALPHA, MARGIN, Comparison
-from meltpoint.reports.statistics.resampling import holm
+from meltpoint.reports.statistics.comparison import ALPHA, MARGIN, Comparison, holm
 from meltpoint.reports.table_values import Delta, Split, over_seeds, place_of
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary

@@ -28,7 +28,6 @@ from meltpoint.reports.statistics.hierarchical_bootstrap import (
     probability_better,
     unpaired,
 )
-from meltpoint.reports.statistics.resampling import holm
 from meltpoint.reports.statistics.sample_sizes import Design, Needs
 from meltpoint.reports.statistics.seed_variance import Prior, failed, prior_of, welch
 from meltpoint.sweeps.ledger.records import CellKey
@@ -326,6 +325,19 @@ def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     for place, p_holm in by_holm.items():
         own = p_holm / (comparisons[place].p or 1.0) if p_holm < ALPHA else factor
         found[place] = _with_needs(replace(comparisons[place], p_holm=p_holm), own)
+    return found
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The adjusted p-values, in the same order; claims below α have a chance of at most α that any of them is false.
+
+    The k-th smallest of m, from 0, is multiplied by m − k; none is adjusted below a smaller one, or above 1.
+    """
+    count, highest = len(p_values), 0.0
+    found = [0.0] * count
+    for step, place in enumerate(sorted(range(count), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, (count - step) * p_values[place]))
+        found[place] = highest
     return found
 
 

@@ -1,4 +1,4 @@
-"""Holm's adjustment, resamples of examples, and scores of resamples by metrics that rank.
+"""Resamples of examples, and scores of resamples by metrics that rank.
 
 If examples come in groups (documents, authors), whole groups are drawn: the cluster bootstrap (Davison & Hinkley 1997,
 section 3.8). Examples of a group may depend on each other; groups do not. Metrics that rank follow from the counts in
@@ -16,20 +16,6 @@ from numpy.typing import NDArray
 
 from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.tasks.core.metrics import Floats
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """The adjusted p-values, in the same order; claims below α have a chance of at most α that any of them is false.
-
-    The k-th smallest of m, from 0, is multiplied by m − k; none is adjusted below a smaller one, or above 1.
-    """
-    count, highest = len(p_values), 0.0
-    found = [0.0] * count
-    for step, place in enumerate(sorted(range(count), key=p_values.__getitem__)):
-        highest = max(highest, min(1.0, (count - step) * p_values[place]))
-        found[place] = highest
-    return found
-
 
 Groups = NDArray[np.int64] | None
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from meltpoint.reports.statistics.comparison import sign_flip
+from meltpoint.reports.statistics.comparison import holm, sign_flip
 from meltpoint.reports.statistics.hierarchical_bootstrap import (
     Replicates,
     Side,
@@ -18,7 +18,6 @@ from meltpoint.reports.statistics.hierarchical_bootstrap import (
     probability_better,
     unpaired,
 )
-from meltpoint.reports.statistics.resampling import holm
 from meltpoint.reports.statistics.sample_sizes import Design
 from meltpoint.reports.statistics.seed_variance import (
     LEAST_FREEDOM,
