@@ -29,6 +29,7 @@ class Encoder(nn.Module, ABC):
 
     Attributes:
         dim: size of a hidden state.
+        layers: number of layers that `forward` returns, including the embeddings.
         max_pieces: the longest input, special tokens included.
         tokenizer: the tokenizer that it was pretrained with.
         fingerprint: sha256 (first 16 hex digits) of the files that it was loaded from.
@@ -48,6 +49,7 @@ class Encoder(nn.Module, ABC):
     native: FamilyHead | None = None
     pooling: SentencePooling | None = None
     dim: int
+    layers: int
     max_pieces: int
     tokenizer: Tokenizer
     fingerprint: str
@@ -74,11 +76,6 @@ class Encoder(nn.Module, ABC):
     def read_top(self, batch: Batch) -> Tensor:
         """Like `top`, but also for batches whose encoder inputs differ from their rows (`Batch.source`)."""
         return self.top(batch) if batch.source is None else _picked(self.top(_source(batch)), batch)
-
-    @property
-    @abstractmethod
-    def layers(self) -> int:
-        """The number of layers that `forward` returns, including the embeddings."""
 
     @abstractmethod
     def layer_groups(self) -> list[LayerGroup]:

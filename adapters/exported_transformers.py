@@ -36,7 +36,6 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import FACTS
 from meltpoint.adapters.families.huggingface.files import first_line, weight_files
 from meltpoint.adapters.families.huggingface.pretrained import (
-    PlainHead,
     TransformersHead,
     auto_class,
     output_layer,
@@ -52,13 +51,6 @@ PROBLEMS = {"score": "regression", "label": "single_label_classification", "labe
 """Target of a kind → `problem_type` of transformers; tags have none."""
 SCORE = "score"
 """The name of a regression's single output in `id2label`."""
-
-
-def family_class(native: TransformersHead, task: Task) -> tuple[str, list[str]]:
-    """The name of the family's own class for a task, and the names of its head's weights."""
-    (head,) = native.build(task.kind, task.outputs, "fresh", [torch.Generator().manual_seed(0)])
-    assert isinstance(head, PlainHead)
-    return type(head.model).__name__, [name for name, _ in head.model.named_parameters()]
 
 
 def save_plain(folder: Path, encoder: Encoder, task: Task, weights: Mapping[str, Tensor], max_pieces: int) -> None:
@@ -259,7 +251,8 @@ def head_weights(model: AdaptedModel, task: Task, head: str, setting: Setting) -
         name = f"the {native.config.model_type} class of transformers lets the first piece attend to all others"
         raise ValueError(f"{name}, which the finalist's encoder did not; export it with --model.")
     own = {name: parameter.detach()[0].cpu() for name, parameter in model.own_parameters().items()}
-    name, wanted = family_class(native, task)
+    (plain,) = native.build(task.kind, task.outputs, "fresh", [torch.Generator().manual_seed(0)])
+    name, wanted = type(plain.model).__name__, [name for name, _ in plain.model.named_parameters()]
     return _of_linear(own, name, wanted) if head == LINEAR else _of_native(own, name, wanted, setting)
 
 

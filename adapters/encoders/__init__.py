@@ -107,11 +107,9 @@ def load(reference: EncoderReference) -> Encoder:
     """
     if reference.family in FAMILIES:
         return cast("Encoder", _family(reference.family).load(reference))
-    from meltpoint.adapters.families.huggingface import (
-        encoder as huggingface,  # imported here because transformers takes seconds to import
-    )
+    from meltpoint.adapters.families.huggingface import encoder  # transformers takes seconds to import
 
-    return huggingface.load(reference)
+    return encoder.load(reference)
 
 
 def fingerprint(reference: EncoderReference) -> str:
@@ -156,11 +154,9 @@ def load_tokenizer(reference: EncoderReference) -> Tokenizer:
     """
     if reference.family in FAMILIES:
         return cast("Tokenizer", _family(reference.family).load_tokenizer(reference))
-    from meltpoint.adapters.families.huggingface.pretrained import (
-        load_tokenizer as load,  # transformers takes seconds to import
-    )
+    from meltpoint.adapters.families.huggingface import pretrained  # transformers takes seconds to import
 
-    return load(reference)
+    return pretrained.load_tokenizer(reference)
 
 
 def native_head(reference: EncoderReference) -> TransformersHead | None:
@@ -171,9 +167,10 @@ def native_head(reference: EncoderReference) -> TransformersHead | None:
     """
     if reference.family in FAMILIES:
         return None
-    from meltpoint.adapters.families.huggingface.pretrained import transformers_head  # transformers takes seconds
+    from meltpoint.adapters.families.huggingface.pretrained import TransformersHead  # transformers takes seconds
 
-    return transformers_head(locate(reference)[0], reference.word)
+    folder = locate(reference)[0]
+    return TransformersHead(configuration.supported_config(folder, reference.word), folder)
 
 
 def pooling(reference: EncoderReference) -> SentencePooling | None:

@@ -118,7 +118,9 @@ class SentenceVectors(Head):
         if self.shape.of_kind.is_pair:
             vectors = compared(vectors, _second(states, batch).float(), self.pair)
         if self.feats:
-            vectors = torch.cat([vectors, _statistics(vectors, batch)], -1)
+            assert batch.statistics is not None, "the pairs were tokenised without statistics"
+            statistics = lanes_of(batch.statistics, batch.lanes).expand(len(vectors), -1, -1)
+            vectors = torch.cat([vectors, statistics], -1)
         return vectors.contiguous()
 
     def loss(self, scores: Tensor, batch: Batch) -> Tensor:
@@ -141,12 +143,6 @@ def _second(states: Tensor, batch: Batch) -> Tensor:
     assert batch.cuts is not None, "sentence_vectors compares sentences that were encoded separately"
     places = lanes_of(batch.cuts, batch.lanes)[:, :, None, None]
     return states.gather(2, places.expand(len(states), -1, 1, states.shape[3])).squeeze(2)
-
-
-def _statistics(vectors: Tensor, batch: Batch) -> Tensor:
-    """The statistics of the pairs' words, for as many members as have vectors: (T or 1, batch, `STATISTICS`)."""
-    assert batch.statistics is not None, "the pairs were tokenised without statistics"
-    return lanes_of(batch.statistics, batch.lanes).expand(len(vectors), -1, -1)
 
 
 HEAD = SentenceVectors

@@ -167,7 +167,7 @@ class LayerNorm(nn.Module):
     def __init__(self, dim: int, bundle: Bundle) -> None:
         super().__init__()
         self.weight = bundle.parameter(dim, fill=lambda own, _: nn.init.ones_(own))
-        self.bias = bundle.parameter(dim, fill=lambda own, _: nn.init.zeros_(own))
+        self.bias = bundle.parameter(dim)
 
     def forward(self, states: Tensor) -> Tensor:
         """(T, batch, positions, dim) of any float type → the same shape."""

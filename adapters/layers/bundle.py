@@ -228,11 +228,12 @@ class Bundle:
         ratios = [share * float(value(setting, _DROPOUT)) for setting in self.settings]
         return Dropout([min(ratio, _DROPOUT.maximum) for ratio in ratios], self.rng)
 
-    def parameter(self, *shape: int, fill: Callable[[Tensor, torch.Generator], object]) -> nn.Parameter:
-        """A parameter of (T, *shape); `fill(tensor, generator)` sets each member's share in place."""
+    def parameter(self, *shape: int, fill: Callable[[Tensor, torch.Generator], object] | None = None) -> nn.Parameter:
+        """A parameter of (T, *shape): zeros, in which `fill(tensor, generator)` sets each member's share in place."""
         tensor = torch.zeros(len(self), *shape)
         for own, generator in zip(tensor, self.generators, strict=True):
-            fill(own, generator)
+            if fill is not None:
+                fill(own, generator)
         return nn.Parameter(tensor)
 
 

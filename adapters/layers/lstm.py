@@ -205,7 +205,7 @@ class BiLSTM(nn.Module):
             }
             for direction in DIRECTIONS:
                 for name, shape in shapes.items():
-                    parameter = bundle.parameter(*shape, fill=_FILLS.get(name, _zeros))
+                    parameter = bundle.parameter(*shape, fill=_FILLS.get(name))
                     self.register_parameter(f"{name}_l{layer}{direction}", parameter)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
@@ -253,10 +253,6 @@ def _kaiming(weight: Tensor, generator: torch.Generator) -> None:
 def _open_forget_gate(bias: Tensor, _: torch.Generator) -> None:
     """Set the forget gate's bias to 1; the recurrent bias, which is added to it, stays 0."""
     bias.chunk(4)[1].fill_(1.0)
-
-
-def _zeros(bias: Tensor, _: torch.Generator) -> None:
-    bias.zero_()
 
 
 _FILLS = {"weight_ih": _kaiming, "weight_hh": _orthogonal, "bias_ih": _open_forget_gate}

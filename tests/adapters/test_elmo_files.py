@@ -20,7 +20,7 @@ from torch import Tensor
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.families.elmo.layers import Clips, ElmoTokenizer, ProjectedLSTM, piece_of, spelling_of
+from meltpoint.adapters.families.elmo.layers import Clips, ElmoTokenizer, ProjectedLSTM, piece_of, rows_at, spelling_of
 from meltpoint.sweeps.command_line.spec_from_options import encoder_names
 
 CELL = "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell"
@@ -297,3 +297,8 @@ def test_without_gradients_it_gives_the_same_and_keeps_less():
     with torch.no_grad():
         light = ProjectedLSTM.apply(*parts, LENGTHS, Clips(0.5, 0.5), False)
     assert torch.equal(kept, light)
+
+
+@pytest.mark.parametrize(("lengths", "wanted"), [([3], [1, 1, 1]), ([4, 2, 2, 1], [4, 3, 1, 1]), ([2, 2], [2, 2])])
+def test_rows_that_are_still_read_are_counted_step_by_step(lengths: list[int], wanted: list[int]):
+    assert rows_at(lengths) == wanted

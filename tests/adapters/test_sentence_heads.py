@@ -18,6 +18,7 @@ from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.layers import attention
 from meltpoint.adapters.layers.affine import (
     Maxout,
+    elementwise,
     first_and_last,
     highest,
     lowest,
@@ -294,3 +295,10 @@ def test_two_lstm_layers_read_all_pieces_and_a_word_is_labelled_from_its_first_o
 
 
 # --- bits ---
+
+
+@given(numbers=st.integers(1, 70))
+def test_an_elementwise_function_gives_a_member_the_bits_that_it_has_alone(numbers: int):
+    states = random_states(TRIALS, numbers)
+    together = elementwise(torch.sigmoid, states)
+    assert all(torch.equal(together[member], torch.sigmoid(states[member].clone())) for member in range(TRIALS))

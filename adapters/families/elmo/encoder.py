@@ -45,6 +45,7 @@ class ElmoEncoder(Encoder):
         self.dim = 2 * options.lstm.projection_dim
         self.words = CharacterCNN(options.char_cnn, options.lstm.projection_dim)
         self.language_model = LanguageModel(options.lstm)
+        self.layers = 1 + options.lstm.n_layers
         self.eval()
 
     def forward(self, batch: Batch) -> tuple[Tensor, ...]:
@@ -61,11 +62,6 @@ class ElmoEncoder(Encoder):
             inputs = functional.embedding(order.steps(place), vectors)
             read = self.language_model(inputs, order.lengths)
             return torch.cat([lowest, lowest], -1), *(order.states(layer) for layer in read)
-
-    @property
-    def layers(self) -> int:
-        """The number of layers that `forward` returns, including the character CNN."""
-        return 1 + len(self.language_model.layers)
 
     def layer_groups(self) -> list[LayerGroup]:
         """The layer groups: the character CNN, then each LSTM layer with both directions."""

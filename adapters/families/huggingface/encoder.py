@@ -85,7 +85,7 @@ class HuggingFaceEncoder(Encoder):
             self.padding_free = self._leaves_out = False
         self._choose_attention(architecture.UNBOUNDED)
         sizes = {states.shape[-1] for states in alone[0]}
-        self.dim, self._layers = min(sizes), len(alone[0])
+        self.dim, self.layers = min(sizes), len(alone[0])
         if len(sizes) > 1:
             raise ValueError(
                 f"{revision} has layers of several sizes ({type(model).__name__}); such encoders are not supported."
@@ -227,11 +227,6 @@ class HuggingFaceEncoder(Encoder):
         configuration.write_files(folder, self._sentence_files)
         for path in files.weight_files(folder):
             give_usual_mode(path)
-
-    @property
-    def layers(self) -> int:
-        """Number of layers that `forward` returns, embeddings included."""
-        return self._layers
 
     def layer_groups(self) -> list[LayerGroup]:
         """The embeddings and each transformer layer, bottom → top; parameters above the last layer belong to it.

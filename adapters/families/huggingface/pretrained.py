@@ -330,19 +330,10 @@ class TransformersHead:
         return files
 
 
-def transformers_head(folder: Path, word: str) -> TransformersHead:
-    """The head of a folder's encoder, which is not loaded."""
-    return TransformersHead(supported_config(folder, word), folder)
-
-
 def auto_class(kind: Kind) -> Any:
     """The Auto class of a kind of task."""
-    labels_words = kinds.get(kind).labels_words
-    return (
-        transformers.AutoModelForTokenClassification
-        if labels_words
-        else transformers.AutoModelForSequenceClassification
-    )
+    unit = "Token" if kinds.get(kind).labels_words else "Sequence"
+    return getattr(transformers, f"AutoModelFor{unit}Classification")
 
 
 def output_layer(model: nn.Module) -> str:

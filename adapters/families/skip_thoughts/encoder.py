@@ -235,6 +235,7 @@ class SkipThoughtsEncoder(Encoder):
     """
 
     family = FAMILY
+    layers = 1
     tokenizer: SkipThoughtsTokenizer
 
     def __init__(
@@ -254,11 +255,6 @@ class SkipThoughtsEncoder(Encoder):
         with torch.autocast(batch.pieces.device.type, enabled=False):
             vectors = torch.cat([model(batch.pieces, batch.piece_mask) for model in self.models.values()], 1)
         return (functional.pad(vectors[:, None], (0, 0, 0, batch.pieces.shape[1] - 1)),)
-
-    @property
-    def layers(self) -> int:
-        """The number of layers, 1."""
-        return 1
 
     def layer_groups(self) -> list[LayerGroup]:
         """One group of all GRUs' weights, since the models are not stacked; the word vectors are never trained."""
