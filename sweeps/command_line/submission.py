@@ -159,6 +159,8 @@ def _not_there(option: str, path: str) -> ValueError:
     )
 
 
+# The job.
+
 IMAGE, TREE = "image", "tree"
 
 LEFT_OUT = {"build", "dist", "runs", "mlruns", "mlflow.db", "shared"}

@@ -250,6 +250,8 @@ def _get(url: str, headers: Mapping[str, str]) -> str:
         return str(response.read(10_000).decode("utf-8", "replace"))
 
 
+# Ray's cluster.
+
 RAY = "Ray"
 
 VARIABLE = "RAY_ADDRESS"

@@ -261,6 +261,9 @@ def _residents(cell: OpenCell, cells: list[OpenCell]) -> tuple[tuple[str, Kind],
     return tuple([own] * (own in sizes) + [entry for _, entry in others[-1:]])
 
 
+# The probe, in a separate process: the heaviest steps of a trial, two of training and an evaluation, all layers thawed.
+
+
 @dataclass(frozen=True)
 class Need:
     """The result of a memory probe.

@@ -1,4 +1,4 @@
-"""What a sweep's trials are compared with: baselines without an encoder, and ensembles of finalists.
+"""Results to compare trials with: baselines without an encoder, and ensembles of finalists.
 
 Baselines of a task (majority or mean, and a linear model on TF-IDF) are fitted with scikit-learn in seconds, to at most
 `MOST_EXAMPLES` training examples, tuned on dev, never on test, and stored as `baselines/TASK.json`.

@@ -179,6 +179,8 @@ def _text(model: ExportedModel, cells: Sequence[Any], where: str) -> Any:
     return bare[0] if len(bare) == 1 else tuple(bare)
 
 
+# The files, in chunks.
+
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "txt")
 CONLL = "conll"
 """The format of column files. Each sentence is one row with a list of cells per column, named by its number."""

@@ -122,6 +122,9 @@ def default_seeds(cell: OpenCell, spec: SweepSpec) -> int:
     return cell.seeds if spec.default_finals and planned_trials(cell) > 1 else 0
 
 
+# The progress.
+
+
 def trial_label(trial: Trial) -> str:
     """A trial's name within its cell: `trial 3` (from 1, as `show` counts), `final, seed 1`, `default, seed 1`."""
     return f"trial {trial.number + 1}" if trial.role == "search" else f"{trial.role}, seed {trial.seed}"

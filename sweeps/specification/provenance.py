@@ -61,6 +61,8 @@ def _does_nothing(statement: ast.stmt) -> bool:
     return is_constant or isinstance(statement, ast.Pass)
 
 
+# The record in an export, compared with a new training.
+
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """The seeds that torch accepts."""
 

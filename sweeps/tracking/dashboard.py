@@ -213,6 +213,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             child.wait(timeout=STOP_SECONDS)
 
 
+# Names and colours of runs, and the result of a cell for its run.
+
 OTHER_HUE = 0.36
 GOLDEN = 0.618034
 """Golden-ratio steps spread any number of trials evenly over the lightness range."""

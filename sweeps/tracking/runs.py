@@ -274,6 +274,9 @@ class Runs:
         self.client.set_experiment_tag(self.experiment, NOTE, note)
 
 
+# The runs of a sweep's cells: opened before the first trial, ended with the cell's results.
+
+
 class CellRuns:
     """The runs of a sweep's cells.
 

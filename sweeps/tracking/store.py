@@ -95,6 +95,8 @@ def _make_store(uri: str, path: Path) -> None:
     temporary.rename(path)
 
 
+# Artifacts.
+
 SERVED = "mlflow-artifacts"
 
 

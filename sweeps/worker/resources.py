@@ -164,6 +164,8 @@ class ResourceMeter:
         return ResourceUse(peak_memory_bytes=peak, peak_memory_kind=None if peak is None else self.memory.kind)
 
 
+# Whether the machine is fit, and what is noted of its work.
+
 NODE_ID = "ray.io/node-id"
 """The label with a Ray node's id."""
 

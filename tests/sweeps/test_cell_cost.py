@@ -1,16 +1,36 @@
-"""The cost of a cell, with unknown parts said as unknown, and the estimate of the remaining time."""
+"""A cell's cost: what its trials took, what its operations say, the price in `plan`, and the time that is left."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
+from meltpoint.adapters import encoders, heads
+from meltpoint.adapters.multiplier_table import Phase
+from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.epochs import EpochResult
+from meltpoint.reports.screen import data_lines
+from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.driver.cell_endings import cost_figures
+from meltpoint.sweeps.driver.opening import header
+from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, plan_sweep, price_of
+from meltpoint.sweeps.driver.progress import RemainingTime, left
 from meltpoint.sweeps.ledger.records import HardwareRecord, ResourceUse, TrialRecord
 from meltpoint.sweeps.results.cost import CellCost, CellWork, cell_cost, time_left, trials_at_a_time
+from meltpoint.sweeps.search import cell_progress
+from meltpoint.sweeps.search.cell_progress import expected_epochs, head_weights, operations_of, planned_trials, work_of
+from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.specification.cells import OpenCell, open_cells
+from meltpoint.sweeps.specification.sweep_options import Resources
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.tracking.run_contents import ending
+from meltpoint.tasks.core import sources
 from meltpoint.tests.sweeps.planning import epoch_of
 
 
@@ -120,3 +140,187 @@ def test_trials_at_a_time_are_counted_while_any_ran() -> None:
     ]
     assert trials_at_a_time([*side_by_side, *after_a_night]) == pytest.approx(1.95)
     assert trials_at_a_time([]) == 1.0
+
+
+TASKS = {
+    "sentence_classification": "demo_sentiment",
+    "pair_classification": "demo_entailment",
+    "sequence_labelling": "demo_entities",
+}
+
+
+@pytest.fixture(autouse=True)
+def forget_counted_heads():
+    cell_progress._head_weights.cache_clear()
+
+
+def cell_of(head: str, mode: str, task: str) -> OpenCell:
+    [cell] = open_cells(SweepSpec(name="x", encoders=("minilm",), modes=(mode,), tasks=(task,), head=head))
+    return cell
+
+
+@pytest.mark.parametrize(
+    ("head", "task"),
+    [(head, task) for head in heads.names() for kind, task in TASKS.items() if kind in heads.get(head).kinds],
+)
+def test_a_head_that_is_built_without_memory_has_the_weights_of_a_real_one(head: str, task: str, minilm, monkeypatch):
+    cell = cell_of(head, "fine_tuning" if head == "native" else "stack_and_finetune", task)
+    setting = complete(cell.space.first(), cell.mode, cell.head)
+    counted = head_weights(cell, setting)
+    monkeypatch.setattr(nn.init, "orthogonal_", lambda tensor, **options: tensor)  # it takes seconds
+    monkeypatch.setattr(cell_progress.torch, "device", lambda name: nullcontext())
+    cell_progress._head_weights.cache_clear()
+    assert counted == head_weights(cell, setting) > 0
+
+
+def test_building_a_head_to_count_its_weights_computes_nothing(minilm, monkeypatch):
+    devices: list[str] = []
+    decompose = torch.linalg.qr
+
+    def noted(tensor: torch.Tensor) -> object:
+        devices.append(tensor.device.type)
+        return decompose(tensor)
+
+    cell = cell_of("bilstm", "feature_extraction", "demo_entities")
+    monkeypatch.setattr(torch.linalg, "qr", noted)
+    assert head_weights(cell, complete(cell.space.first(), cell.mode, cell.head)) > 100_000
+    assert not devices, "a decomposition of first weights was computed"
+
+
+def test_a_head_is_built_once_to_count_its_weights_however_often_they_are_asked_for(minilm, monkeypatch):
+    cell = cell_of("native", "fine_tuning", "demo_sentiment")
+    setting = complete(cell.space.first(), cell.mode, cell.head)
+    counted = head_weights(cell, setting)
+    monkeypatch.setattr(heads, "get", lambda name: pytest.fail("built again"))
+    assert head_weights(cell, dict(reversed(setting.items()))) == counted
+
+
+def test_what_a_frozen_encoder_computes_once_is_shared_among_a_cells_runs(minilm):
+    cell = cell_of("linear", "feature_extraction", "demo_sentiment")
+    operations, runs = operations_of(cell), planned_trials(cell) + cell.seeds
+    assert work_of(cell) * runs == pytest.approx(operations.once + runs * operations.trial)
+
+
+def test_a_frozen_cell_is_as_long_as_its_head_is_dear(minilm):
+    cheap, dear = (cell_of(head, "feature_extraction", "demo_entailment") for head in ("linear", "esim"))
+    assert work_of(dear) > 10 * work_of(cheap)
+
+
+def test_the_time_left_counts_the_head_of_a_frozen_cell_before_one_of_its_trials_has_ended(minilm):
+    spec = SweepSpec(
+        name="x", encoders=("minilm",), modes=("fine_tuning",), tasks=("demo_entailment",), trials=4, seeds=2
+    )
+    frozen, tuned = (
+        cell_of("esim", "feature_extraction", spec.tasks[0]),
+        cell_of("native", "fine_tuning", spec.tasks[0]),
+    )
+    planner = Planner(spec, [frozen, tuned], [])
+    cells = list(planner.cells.values())
+    remaining = RemainingTime(measured={tuned.key: (1, 60.0)})
+    found = remaining.estimate(cells)
+    assert found is not None
+    assert found.seconds == pytest.approx(60.0 * sum(left(one) * one.work / work_of(tuned) for one in cells))
+    assert found.seconds > 1.1 * 60.0 * left(planner.cells[tuned.key]), "the frozen cell is no trifle"
+
+
+def test_the_sweeps_file_names_the_work_of_a_cell_as_the_driver_counts_it(minilm):
+    spec = SweepSpec(
+        name="x", encoders=("minilm",), modes=("feature_extraction",), tasks=("demo_entailment",), trials=4, seeds=2
+    )
+    [cell] = open_cells(spec)
+    [progress] = Planner(spec, [cell], []).cells.values()
+    assert header(spec, cell).work == progress.work > 0
+
+
+RATE = 1e9 / SHARE_OF_PEAK
+MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
+
+
+def spec_of(head: str, trials: int = 4, modes: tuple[str, ...] = MODES) -> SweepSpec:
+    return SweepSpec(
+        name="priced", encoders=("minilm",), modes=modes, tasks=("demo_sentiment",), head=head, trials=trials, seeds=2
+    )
+
+
+def opened(head: str) -> dict[str, OpenCell]:
+    return {cell.mode: cell for cell in open_cells(spec_of(head))}
+
+
+@pytest.fixture
+def linear(minilm) -> dict[str, OpenCell]:
+    return opened("linear")
+
+
+def encoding_seconds(cell: OpenCell, examples: int) -> float:
+    """Of one pass of the encoder over so many examples."""
+    return 2.0 * encoders.weights_without_embeddings(cell.reference) * cell.length.mean * examples / 1e9
+
+
+def test_a_frozen_encoder_is_paid_for_once_and_its_linear_head_next_to_nothing(linear: dict[str, OpenCell]):
+    cell = linear["feature_extraction"]
+    price = price_of(cell, RATE)
+    assert price.once == pytest.approx(encoding_seconds(cell, cell.train_examples + cell.dev_examples))
+    assert 0 < price.trial < 0.01 * price.once
+
+
+def test_an_encoder_that_trains_costs_three_passes_an_epoch_and_one_for_dev(linear: dict[str, OpenCell]):
+    cell = linear["fine_tuning"]
+    epochs = int(complete(cell.space.first(), cell.mode, cell.head)["epochs"])
+    price = price_of(cell, RATE)
+    assert price.once == 0.0
+    passes = epochs * (3 * cell.train_examples + cell.dev_examples)
+    assert price.trial == pytest.approx(encoding_seconds(cell, passes), rel=0.01), "the head's 768 weights are nothing"
+
+
+@pytest.mark.parametrize(("epochs", "patience", "expected"), [(75, 5, 15), (75, 0, 75), (8, 5, 8)])
+def test_a_trial_with_patience_is_expected_to_end_before_its_cap(epochs: int, patience: int, expected: int):
+    phase = Phase("train", epochs, 1e-3, encoder_trains=False)
+    assert expected_epochs(phase, {"patience": patience}) == expected
+
+
+def test_stacking_first_pays_for_both(linear: dict[str, OpenCell]):
+    both, frozen = price_of(linear["stack_and_finetune"], RATE), price_of(linear["feature_extraction"], RATE)
+    assert both.once == pytest.approx(frozen.once)
+    assert both.trial > 10 * frozen.trial
+
+
+def test_a_head_that_reads_every_piece_costs_what_its_weights_do(minilm, linear: dict[str, OpenCell]):
+    large = opened("bilstm")["feature_extraction"]
+    setting = complete(large.space.first(), large.mode, large.head)
+    few, many = head_weights(linear["feature_extraction"], setting), head_weights(large, setting)
+    assert few == 384 * large.task.outputs + large.task.outputs
+    assert many > 100 * few
+    assert price_of(large, RATE).trial > 1000 * price_of(linear["feature_extraction"], RATE).trial
+
+
+@pytest.mark.parametrize(
+    ("state", "said"), [("absent", "there is no test split"), ("hidden", "the test labels are hidden")]
+)
+def test_a_plan_says_that_nothing_will_be_scored_on_test_and_what_follows(
+    frozen_spec: SweepSpec, without_test: Path, tmp_path: Path, monkeypatch, state: str, said: str
+):
+    monkeypatch.setattr(plan, "multiply_rate", lambda threads, gpus: RATE)
+    if state == "hidden":
+        monkeypatch.setattr(sources, "check", lambda data: state)
+    planned = plan_sweep(frozen_spec.model_copy(update={"tasks": (str(without_test),)}), Resources(str(tmp_path)))
+    (line,) = [note for note in planned.notes if said in note]
+    assert "scored only on dev" in line
+    assert "--test-from" in line
+    assert {cell["test_state"] for cell in planned.as_json()["cells"]} == {state}
+    sizes = list(data_lines(planned.cells))
+    assert [line.endswith("no test split") for line in sizes] == [state == "absent"]
+
+
+def test_a_plan_with_a_test_split_says_nothing_of_it(frozen_spec: SweepSpec, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(plan, "multiply_rate", lambda threads, gpus: RATE)
+    assert not any("only on dev" in note for note in plan_sweep(frozen_spec, Resources(str(tmp_path))).notes)
+
+
+def test_more_trials_of_a_frozen_cell_cost_their_heads_only(minilm, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(plan, "multiply_rate", lambda threads, gpus: RATE)  # it is measured, and machines are busy
+
+    def seconds(trials: int) -> float:
+        planned = plan_sweep(spec_of("linear", trials, MODES[:1]), Resources(storage=str(tmp_path)))
+        return planned.cells[0].estimated_seconds
+
+    assert seconds(16) < 1.5 * seconds(1)

@@ -19,7 +19,8 @@ from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.sweeps.worker.work_order import Order
-from meltpoint.tests.sweeps.default_finals import (
+from meltpoint.tests.sweeps.one_process import quiet_driver
+from meltpoint.tests.sweeps.planning import (
     SEEDS,
     TRIALS,
     Score,
@@ -30,7 +31,6 @@ from meltpoint.tests.sweeps.default_finals import (
     taken,
     with_default_finals,
 )
-from meltpoint.tests.sweeps.one_process import quiet_driver
 
 
 @pytest.fixture

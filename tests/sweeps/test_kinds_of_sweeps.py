@@ -1,4 +1,4 @@
-"""Whole sweeps of scores, of several labels, of ordered classes and of classes of words, by a task file alone."""
+"""Whole sweeps of each kind of task, of published data sets, and of all modes, from their files to exported models."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import random
 import sys
 from pathlib import Path
 
+import peft
 import pytest
+import transformers
+from huggingface_hub import ModelCard
 
+from meltpoint.adapters import modes
 from meltpoint.adapters.exported_model import load_folder
 from meltpoint.reports.statistics.comparison import Comparer
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -17,6 +21,7 @@ from meltpoint.sweeps.results.predicting import predict_file
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.sweeps.whole_sweeps import command, run
+from meltpoint.tests.tasks.layouts import LAYOUTS
 from meltpoint.tests.tiny_parts import BAD, GOOD, THINGS
 
 MODES = ("feature_extraction", "fine_tuning")
@@ -225,3 +230,110 @@ def test_class_weights_and_focal_loss_are_searched_chosen_and_exported(tiny_enco
     assert done.returncode == 0, done.stderr
     (best,) = json.loads(done.stdout)
     assert best["setting"] == cell.best.setting
+
+
+MELTPOINT = [sys.executable, "-m", "meltpoint.launch"]
+
+
+@pytest.mark.slow
+def test_the_ladder_runs_from_its_files_to_models_and_every_setting_trains_again(
+    tiny_encoder, tiny_task: Path, tmp_path: Path
+):
+    storage = ["--storage", str(tmp_path / "runs")]
+    short = {"epochs": 2, "batch_size": 8, "learning_rate": {"choice": [0.001, 0.003]}}
+    sections = {name: {"parameters": short} for name in modes.names()}
+    sections["probe"] = {"parameters": {"probe.c": {"choice": [0.1, 1.0]}}}
+    space = tmp_path / "space.yaml"
+    space.write_text(json.dumps({"modes": sections}), encoding="utf-8")
+    done = run([
+        *MELTPOINT, "sweep", "--name", "rungs", "--encoder", tiny_encoder, "--mode", "ladder", "--task", str(tiny_task),
+        "--trials", "2", "--seeds", "2", "--space", str(space), *storage,
+    ])  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    summary = summarise(Ledger(tmp_path / "runs" / "rungs"))
+    assert [cell.header.mode for cell in summary.cells] == list(modes.expanded(["ladder"]))
+    trained = {cell.header.mode: cell.cost.trained_parameters or 0 for cell in summary.cells}
+    whole = {cell.header.mode: cell.cost.model_parameters or 0 for cell in summary.cells}
+    assert all(cell.test is not None for cell in summary.cells)
+    assert {cell.header.mode: len(cell.finals) for cell in summary.cells} == {
+        name: 1 if name == "probe" else 2 for name in modes.names()
+    }
+    assert trained["norm_bias"] < trained["lora"] < trained["fine_tuning"] == whole["fine_tuning"]
+    assert run([*MELTPOINT, "export", "rungs", "--model", *storage]).returncode == 0
+    exports = tmp_path / "runs" / "rungs" / "exports"
+    (adapter,) = exports.glob("*lora*.model/adapter")
+    base = transformers.AutoModel.from_pretrained(tiny_encoder.removeprefix("hf:"))
+    assert peft.PeftModel.from_pretrained(base, adapter).peft_config["default"].r in (8, 16, 32)
+    for setting in sorted(exports.glob("*.yaml")):
+        again = run([*MELTPOINT, "train", str(setting), "--json"])
+        assert again.returncode == 0, f"{setting.name}: {again.stderr}"
+        assert json.loads(again.stdout)["same"] is True
+
+
+STATED = {
+    "imdb": "dev = 34 % of train, stratified, seed 0", "snli": "dev: 2 rows with the label '-' left out",
+    "trec": "dev = train[-2:]",
+}  # fmt: skip
+"""What a table has to state of a data set, beside its scores."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_sweep_on_files_as_they_are_published_ends_with_a_table(name, tiny_encoder, quick_space, tmp_path):
+    task = LAYOUTS[name].write(tmp_path)
+    spec = SweepSpec(
+        name=name, encoders=(tiny_encoder,), modes=("feature_extraction",), tasks=(task,), head="linear", trials=2,
+        seeds=1, space=str(quick_space),
+    )  # fmt: skip
+    done = run(command(spec, tmp_path / "runs"))
+    assert done.returncode == 0, done.stderr
+    summary = summarise(Ledger(tmp_path / "runs" / name))
+    (cell,) = summary.cells
+    assert summary.state == "done"
+    assert cell.counts["finished"] == 2
+    assert STATED.get(name, cell.header.task) in " ".join(done.stdout.split())
+
+
+def export(name: str, storage: Path, out: Path, *forms: str) -> tuple[int, str, str]:
+    words = [sys.executable, "-m", "meltpoint.launch", "export", name, "--transformers", *forms, "--out", str(out)]
+    done = run([*words, "--storage", str(storage)])
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_a_finalist_of_the_native_head_is_loaded_by_plain_transformers(spec, tmp_path: Path):
+    import transformers
+
+    pytest.importorskip("onnxscript", reason="the extra onnx is not installed")
+
+    words = command(spec, tmp_path, modes=("fine_tuning",), trials=1, seeds=1)
+    words[words.index("linear")] = "native"
+    finished = run(words)
+    assert finished.returncode == 0, finished.stderr
+    status, said, error = export("tiny", tmp_path, tmp_path / "out", "--model", "--onnx")
+    assert status == 0, error
+    for form in ("model", "transformers", "onnx"):
+        (place,) = (tmp_path / "out").glob(f"*.{form}")
+        card = ModelCard.load(place / "README.md")
+        assert {one.dataset_split for one in card.data.eval_results} == {"validation", "test"}, form
+        assert "The interval covers examples alone: one seed" in card.text
+        assert str(tmp_path) not in card.content
+    checked = json.loads(next((tmp_path / "out").glob("*.onnx/meltpoint.json")).read_text(encoding="utf-8"))["onnx"]
+    assert checked["rows"] == 16
+    assert checked["difference"] < 1e-4
+    (folder,) = (tmp_path / "out").glob("*.transformers")
+    assert str(folder) in said
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    assert type(loaded).__name__ == "BertForSequenceClassification"
+    assert set(loaded.config.id2label.values()) == {"good", "bad"}
+
+
+@pytest.mark.slow
+def test_every_cell_that_transformers_cannot_express_is_named_with_its_reason(done, tmp_path: Path):
+    _, storage = done
+    status, _, error = export("tiny", storage, tmp_path)
+    assert status == 2
+    assert error.count("cannot be exported with --transformers") == 2
+    assert "learned mix of all layers" in error
+    assert "train with --head native" in error
+    assert not list(tmp_path.glob("*.transformers"))
