@@ -73,6 +73,8 @@ def test_every_sweep_of_a_storage_is_listed_also_a_damaged_one(storage: Path, wo
     assert "sweep.json is damaged" in rows["unreadable"]["fault"]
     text = run(*words, "--storage", str(storage))
     assert all(name in text for name in rows)
+    (storage / "empty").mkdir()
+    assert "meltpoint sweep" in run("status", "--storage", str(storage / "empty")), "how to begin"
 
 
 @pytest.mark.parametrize("dev", ["NaN", "3.5"])
@@ -112,10 +114,6 @@ def test_names_with_control_characters_and_markup_are_shown_as_they_are_and_forg
         assert result.exit_code == 0, result.output
 
 
-def test_a_storage_without_sweeps_says_how_to_begin(tmp_path: Path) -> None:
-    assert "meltpoint sweep" in run("status", "--storage", str(tmp_path))
-
-
 def test_show_prints_a_trial_by_the_first_characters_of_its_id(storage: Path) -> None:
     text = run("show", "second", "fine_tuning.sst2.0", "--storage", str(storage))
     shown = yaml.safe_load(text)
@@ -124,49 +122,36 @@ def test_show_prints_a_trial_by_the_first_characters_of_its_id(storage: Path) ->
     assert [line.startswith("epoch ") for line in shown["epochs"]] == [True] * 3
     record = json.loads(run("show", "second", "fine_tuning.sst2.0", "--storage", str(storage), "--json"))
     assert record["setting"]["epochs"] == 4
-
-
-def test_show_prints_a_failed_trials_error_and_cause(storage: Path) -> None:
     ledger = Ledger(storage / "first")
-    failed = ledger.records()[0].model_copy(
-        update={"id": "lost-trial", "status": "failed", "dev": None, "error": "killed\nfor memory", "cause": "memory"}
-    )
-    ledger.write(failed)
+    lost = {"id": "lost-trial", "status": "failed", "dev": None, "error": "killed\nfor memory", "cause": "memory"}
+    ledger.write(ledger.records()[0].model_copy(update=lost))
     shown = yaml.safe_load(run("show", "first", "lost", "--storage", str(storage)))
     assert (shown["error"], shown["cause"]) == ("killed\nfor memory", "memory")
+    for word in ("nothing", "fine", "fi"):
+        with pytest.raises(ValueError, match="No cell or trial"):
+            find_trial(ledger.records(), "first", word)
 
 
-@pytest.mark.parametrize("word", ["nothing", "fine", "fi"])
-def test_a_word_that_names_no_single_trial_is_refused(storage: Path, word: str) -> None:
-    with pytest.raises(ValueError, match="No cell or trial"):
-        find_trial(Ledger(storage / "first").records(), "first", word)
-
-
-def test_best_gives_programs_every_value_of_a_cells_setting(storage: Path) -> None:
-    (cell,) = json.loads(run("best", "first", "--cell", "minilm.fine_tuning.sst2", "--storage", str(storage), "--json"))
-    assert cell["setting"] == SETTING
-    assert cell["seeds"] == [0, 1]
-    assert cell["test_mean"] == pytest.approx(0.79)
-    assert (cell["rank"], cell["recommended"]) == (1, True)
-
-
-def test_best_ranks_the_cells_of_each_task_and_marks_the_recommended_one(tmp_path: Path, make_cell, make_sweep) -> None:
+def test_best_ranks_the_cells_of_each_task_and_gives_programs_every_value(
+    tmp_path: Path, make_cell, make_sweep
+) -> None:
     scores = {("feature_extraction", "sst2"): 0.7, ("fine_tuning", "sst2"): 0.8, ("feature_extraction", "mrpc"): 0.9}
     cells = [make_cell(mode, task, finals=[(0.5, score)]) for (mode, task), score in scores.items()]
     cells.append(make_cell("fine_tuning", "mrpc", search=()))
     stored(tmp_path, make_sweep(*cells), *cells)
+    (cell,) = json.loads(
+        run("best", "first", "--cell", "minilm.fine_tuning.sst2", "--storage", str(tmp_path), "--json")
+    )
+    assert (cell["setting"], cell["seeds"], cell["test_mean"]) == (SETTING, [0], 0.8)
+    assert (cell["rank"], cell["recommended"]) == (1, True)
+    refused = CliRunner().invoke(app, ["best", "first", "--cell", "x.y.z", "--storage", str(tmp_path)])
+    assert (refused.exit_code, "minilm.fine_tuning.sst2" in refused.stderr) == (2, True)
     lines = run("best", "first", "--storage", str(tmp_path)).splitlines()
     found = [line.partition("rank")[2].strip() or line for line in lines if line.startswith(("minilm.", "  rank"))]
     assert found == [
         "minilm.fine_tuning.sst2", "1/2 ★", "minilm.feature_extraction.sst2", "2/2", "minilm.feature_extraction.mrpc",
         "1/2 ★", "minilm.fine_tuning.mrpc", "2/2",
     ]  # fmt: skip
-
-
-def test_best_refuses_a_cell_that_is_not_there_with_those_that_are(storage: Path) -> None:
-    result = CliRunner().invoke(app, ["best", "first", "--cell", "x.y.z", "--storage", str(storage)])
-    assert result.exit_code == 2
-    assert "minilm.fine_tuning.sst2" in result.stderr
 
 
 def test_compare_says_what_differs_and_that_other_data_lie_under_the_scores(storage: Path) -> None:
@@ -179,9 +164,17 @@ def test_compare_says_what_differs_and_that_other_data_lie_under_the_scores(stor
     found = json.loads(run("compare", "first", "second", "--storage", str(storage), "--json"))
     assert found["cells"][0]["setting"] == {"epochs": [3, 4]}
     assert found["cells"][0]["delta"] == pytest.approx(0.11)
+    summary = summarise(Ledger(storage / "first"))
+    same = compare_sweeps(summary, summary)
+    assert same.specification == same.only_a == same.only_b == []
+    assert all(not cell.conditions and not cell.setting and cell.delta == 0 for cell in same.cells)
+    assert "Specification: the same." in list(lines(same))
 
 
 def test_rm_asks_and_then_removes_a_sweep_and_nothing_beside_it(storage: Path) -> None:
+    (storage / "cache").mkdir()
+    (storage / "cache" / "notes.txt").write_text("mine")
+    assert CliRunner().invoke(app, ["rm", "cache", "--yes", "--storage", str(storage)]).exit_code == 2
     words = ["rm", "first", "--storage", str(storage)]
     refused = CliRunner().invoke(app, words)
     assert refused.exit_code == 2
@@ -190,6 +183,7 @@ def test_rm_asks_and_then_removes_a_sweep_and_nothing_beside_it(storage: Path) -
     assert CliRunner().invoke(app, [*words, "--yes"]).exit_code == 0
     assert not (storage / "first").exists()
     assert (storage / "second" / "sweep.json").exists()
+    assert (storage / "cache" / "notes.txt").exists(), "that was never a sweep"
     assert "No sweep 'first'" in CliRunner().invoke(app, [*words, "--yes"]).stderr
 
 
@@ -200,17 +194,6 @@ def test_rm_removes_a_sweep_whose_specification_is_damaged(storage: Path) -> Non
     assert "remove it with `rm`" in result.stderr
     assert CliRunner().invoke(app, ["rm", "first", "--yes", "--storage", str(storage)]).exit_code == 0
     assert not (storage / "first").exists()
-
-
-def test_rm_takes_the_weights_alone_of_a_finished_sweep(storage: Path) -> None:
-    weights = storage / "first" / "checkpoints" / "a" / "model.safetensors"
-    weights.parent.mkdir(parents=True)
-    weights.write_bytes(b"0" * 1000)
-    result = CliRunner().invoke(app, ["rm", "first", "--checkpoints", "--yes", "--storage", str(storage)])
-    assert result.exit_code == 0, result.stderr
-    assert "1 file, 0.0 MB" in result.stderr
-    assert not weights.exists()
-    assert len(Ledger(storage / "first").records()) == 6
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -291,28 +274,21 @@ def test_what_a_removal_that_went_wrong_in_its_midst_has_left_is_said_and_remove
     assert not (storage / "first").exists()
 
 
-def test_rm_takes_no_folder_that_was_never_a_sweep(storage: Path) -> None:
-    (storage / "cache").mkdir()
-    (storage / "cache" / "notes.txt").write_text("mine")
-    assert CliRunner().invoke(app, ["rm", "cache", "--yes", "--storage", str(storage)]).exit_code == 2
-    assert (storage / "cache" / "notes.txt").exists()
-
-
-def test_rm_refuses_a_sweep_that_is_driven_and_weights_that_are_needed(storage: Path, make_cell, make_sweep) -> None:
+def test_rm_takes_the_weights_alone_where_they_are_not_needed_and_refuses_a_sweep_that_is_driven(
+    storage: Path, make_cell, make_sweep
+) -> None:
     open_cell = make_cell("fine_tuning", search=(0.8,), planned=2)
     stored(storage, make_sweep(open_cell, name="open"), open_cell)
     needed = CliRunner().invoke(app, ["rm", "open", "--checkpoints", "--yes", "--storage", str(storage)])
     assert needed.exit_code == 2
     assert "train again" in needed.stderr
+    weights = storage / "first" / "checkpoints" / "a" / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"0" * 1000)
+    done = CliRunner().invoke(app, ["rm", "first", "--checkpoints", "--yes", "--storage", str(storage)])
+    assert (done.exit_code, "1 file, 0.0 MB" in done.stderr, weights.exists()) == (0, True, False), done.stderr
+    assert len(Ledger(storage / "first").records()) == 6
     with Ledger(storage / "first").driving():
         driven = CliRunner().invoke(app, ["rm", "first", "--yes", "--storage", str(storage)])
     assert driven.exit_code == 2, driven.output
     assert (storage / "first" / "sweep.json").exists()
-
-
-def test_a_sweep_compared_with_itself_has_no_difference(storage: Path) -> None:
-    summary = summarise(Ledger(storage / "first"))
-    found = compare_sweeps(summary, summary)
-    assert found.specification == found.only_a == found.only_b == []
-    assert all(not cell.conditions and not cell.setting and cell.delta == 0 for cell in found.cells)
-    assert "Specification: the same." in list(lines(found))

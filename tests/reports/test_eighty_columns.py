@@ -26,7 +26,7 @@ from meltpoint.reports.trial_view import best_rows, ranked_cells, trial_lines
 from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tests.reports.stored_sweeps import store_sweep
-from meltpoint.tests.reports.test_screen import MODES, Plan, Planned
+from meltpoint.tests.reports.test_screen import MODES, plan_of, planned
 
 ENCODERS = ("minilm", "sentence-transformers/paraphrase-multilingual-mpnet-base-v2")
 TASKS = ("demo_sentiment", "sst2_subtrees", "mnli:government", "customer_support_conversations")
@@ -80,10 +80,10 @@ def test_the_tables_of_a_sweep_fit_and_break_no_name(show: Any, sweep: SweepSumm
 @pytest.mark.parametrize("tasks", [TASKS, ("sst2", "mrpc", "cola")], ids=["long tasks", "short tasks"])
 def test_a_plan_fits_and_breaks_no_name(variants: tuple[str, ...], head: str, tasks: tuple[str, ...]) -> None:
     cells = [
-        Planned(encoder, mode, task, head, variant=variant, trials=310, finals=10, defaults=10, searched=RANGES)
+        planned(mode, task, head, encoder, variant=variant, trials=310, finals=10, defaults=10, searched=RANGES)
         for encoder in ENCODERS for mode in MODES for task in tasks for variant in variants
     ]  # fmt: skip
-    text = at_eighty(lambda console: show_plan(Plan(cells, defaults=480), console))  # type: ignore[arg-type]
+    text = at_eighty(lambda console: show_plan(plan_of(*cells), console))
     assert max(cell_len(line.rstrip()) for line in text.splitlines()) <= 80
     table, _, below = text.rpartition(" cells:")
     assert broken(table, (*ENCODERS, *MODES, *tasks, *variants, head)) == []

@@ -142,8 +142,3 @@ def test_a_column_takes_the_tasks_that_stand_for_it_and_no_others():
     assert (table.column("mnli"), table.column("mnli:slate"), table.column("qqp")) == ("MNLI", None, None)
     assert second.column("yahoo:sports+health") == "Yahoo"
     assert papers.read("table_6").column("mnli:slate") == "slate"
-
-
-def test_an_unknown_table_is_refused_with_its_near_miss():
-    with pytest.raises(ValueError, match="Did you mean to_tune_or_not"):
-        papers.read("to_tune_or_no")

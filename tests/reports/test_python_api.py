@@ -111,12 +111,6 @@ def test_data_of_another_form_are_refused_with_those_that_are_taken() -> None:
         meltpoint.tune({"train": FRAME, "test": FRAME}, test=FRAME)
 
 
-def test_overrides_are_a_dict_or_words() -> None:
-    values = {"epochs": 3, "learning_rate": 1e-5, "dropout": {"uniform": [0.0, 0.3]}, "gradual_unfreezing": True}
-    words = ["epochs=3", "learning_rate=1.0e-05", "dropout={uniform: [0.0, 0.3]}", "gradual_unfreezing=true"]
-    assert options_of({"overrides": values}).overrides == words == options_of({"overrides": words}).overrides
-
-
 def test_words_lists_paths_and_numbers_become_the_words_of_the_command(tmp_path: Path) -> None:
     options = options_of({
         "name": "n", "encoder": "minilm", "mode": ("fine_tuning", "feature_extraction"), "task": ["sst2"],
@@ -127,11 +121,17 @@ def test_words_lists_paths_and_numbers_become_the_words_of_the_command(tmp_path:
         "--name=n", "--encoder=minilm", "--mode=fine_tuning", "--mode=feature_extraction", "--task=sst2", "--trials=3",
         "--searcher=random", f"--data-dir={tmp_path.as_posix()}", "--gpus-per-trial=0.5",
     ]  # fmt: skip
+    options = options_of({"task": Path("a.yaml"), "trials": numpy.int64(3), "grow": True})
+    assert as_words(options) == ["--task=a.yaml", "--trials=3", "--grow"]
+    values = {"epochs": 3, "learning_rate": 1e-5, "dropout": {"uniform": [0.0, 0.3]}, "gradual_unfreezing": True}
+    words = ["epochs=3", "learning_rate=1.0e-05", "dropout={uniform: [0.0, 0.3]}", "gradual_unfreezing=true"]
+    assert options_of({"overrides": values}).overrides == words == options_of({"overrides": words}).overrides
 
 
-def test_an_unknown_argument_is_refused_with_its_near_miss() -> None:
-    with pytest.raises(ValueError, match="Did you mean encoder"):
-        options_of({"encoders": "minilm"})
+@pytest.mark.parametrize(("name", "value", "near"), [("encoders", "minilm", "encoder"), ("searcher", "grids", "grid")])
+def test_an_unknown_argument_or_word_is_refused_with_its_near_miss(name: str, value: str, near: str) -> None:
+    with pytest.raises(ValueError, match=f"Did you mean {near}"):
+        options_of({name: value})
 
 
 @pytest.mark.parametrize(
@@ -153,16 +153,6 @@ def test_tables_and_mappings_are_no_words_and_the_line_says_what_is(value: objec
         assert ("new-task" in str(refused.value)) == (name == "task")
 
 
-def test_paths_and_numpys_numbers_are_taken() -> None:
-    options = options_of({"task": Path("a.yaml"), "trials": numpy.int64(3), "grow": True})
-    assert as_words(options) == ["--task=a.yaml", "--trials=3", "--grow"]
-
-
-def test_a_wrong_searcher_is_refused() -> None:
-    with pytest.raises(ValueError, match="Did you mean grid"):
-        options_of({"searcher": "grids"})
-
-
 def test_bad_input_raises_what_the_command_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="Did you mean demo_sentiment"):
         meltpoint.sweep(
@@ -170,6 +160,8 @@ def test_bad_input_raises_what_the_command_says(tmp_path: Path, capsys: pytest.C
         )  # fmt: skip
     assert "demo_sentimnt" in capsys.readouterr().err
     assert not (tmp_path / "runs" / "n").exists()
+    with pytest.raises(ValueError, match="No sweep 'none'"):
+        meltpoint.load_sweep(tmp_path / "none")
 
 
 def test_a_sweep_that_fails_raises_with_what_finished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,13 +174,15 @@ def test_a_sweep_that_fails_raises_with_what_finished(folder: Path, monkeypatch:
     assert caught.value.sweep.name == "first"
 
 
-def test_an_interrupt_stops_the_sweep_and_waits_for_its_end(tmp_path: Path) -> None:
+def test_an_interrupt_stops_the_sweep_and_waits_for_its_end_also_where_a_pipe_does_not_hold_its_last_lines(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     done = tmp_path / "stopped"
     script = (
         "import pathlib, signal, sys, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background job ignores it
         "try:\n    print('ready', flush=True); time.sleep(600)\n"
-        f"except KeyboardInterrupt:\n    pathlib.Path({str(done)!r}).touch()"
+        f"except KeyboardInterrupt:\n    print('a table\\n' * 100_000, end=''); pathlib.Path({str(done)!r}).touch()"
     )
     with pytest.raises(KeyboardInterrupt), python_api._process([sys.executable, "-c", script]) as process:  # noqa: PT012
         assert process.stdout is not None
@@ -196,19 +190,6 @@ def test_an_interrupt_stops_the_sweep_and_waits_for_its_end(tmp_path: Path) -> N
         raise KeyboardInterrupt
     assert done.exists()
     assert process.returncode is not None
-
-
-def test_an_interrupted_sweep_may_end_with_more_lines_than_a_pipe_holds(capfd: pytest.CaptureFixture[str]) -> None:
-    script = (
-        "import signal, time\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "try:\n    print('ready', flush=True); time.sleep(600)\n"
-        "except KeyboardInterrupt:\n    print('a table\\n' * 100_000, end='')"
-    )
-    with pytest.raises(KeyboardInterrupt), python_api._process([sys.executable, "-c", script]) as process:  # noqa: PT012
-        assert process.stdout is not None
-        process.stdout.readline()
-        raise KeyboardInterrupt
     assert capfd.readouterr().err.count("a table\n") == 100_000
 
 
@@ -284,11 +265,6 @@ def test_what_is_shown_at_the_end_of_a_cell_is_under_twenty_lines(folder: Path, 
         assert len(repr(shown).splitlines()) < 20
         assert len(repr(shown)) < 2500
     assert loaded.recommendation.sentence in repr(loaded)
-
-
-def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="No sweep 'none'"):
-        meltpoint.load_sweep(tmp_path / "none")
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,68 +18,39 @@ from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_checks, show_outcome, show_plan, show_summary
 from meltpoint.reports.status_view import show_status
 from meltpoint.sweeps.command_line.listing import ROWS, inventory
+from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
 from meltpoint.sweeps.driver.run import Outcome
 from meltpoint.sweeps.ledger.driver_notes import ClusterPart
 from meltpoint.sweeps.machine.services import Check
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.search.closing import Closing, SplitOpening
+from meltpoint.sweeps.specification.space_rules import CellLength
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.tests.fixed_comparer import FixedComparer
 from meltpoint.tests.reports.rendered import render
+from meltpoint.tests.reports.stored_sweeps import MakeCell, MakeSweep
 
-MakeCell = Callable[..., CellSummary]
-MakeSweep = Callable[..., SweepSummary]
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
 TASKS = ("demo_sentiment", "demo_entailment", "demo_similarity", "demo_entities")
 
 
-@dataclass
-class Planned:
-    """A cell of a plan, as `sweeps.driver.plan` returns it."""
-
-    encoder: str
-    mode: str
-    task: str
-    head: str = "bilstm_crf"
-    variant: str = ""
-    trials: int = 21
-    finals: int = 5
-    defaults: int = 0
-    answered: int = 3
-    estimated_seconds: float = 4800.0
-    train_examples: int = 6920
-    dev_examples: int = 872
-    test_examples: int | None = None
-    test_state: str = "labelled"
-    searched: dict[str, str] = field(
-        default_factory=lambda: {"learning_rate": "log_uniform [1e-05, 0.0001]", "bilstm.hidden_size": "choice [9, 99]"}
-    )
-    notes: tuple[str, ...] = ()
-
-    @property
-    def search_trials(self) -> int:
-        return self.trials - self.finals - self.defaults
+LENGTHS = ("yahoo, minilm: max_pieces = 512 (the 99.5th percentile of 2 000 training examples): 7 are cut",)
+LENGTH = CellLength(32, 32, "measured", 9, 0.0, 0.0, 32, 8.0, ())
+RANGES = {"learning_rate": "log_uniform [1e-05, 0.0001]", "bilstm.hidden_size": "choice [9, 99]"}
 
 
-@dataclass
-class Plan:
-    """A plan, as `sweeps.driver.plan` returns it."""
+def planned(mode: str, task: str, head: str = "bilstm_crf", encoder: str = "minilm", **changes: Any) -> PlannedCell:
+    """A cell of a plan."""
+    values = {
+        "head_source": "a paper", "variant": "", "trials": 21, "finals": 5, "defaults": 0, "answered": 3,
+        "estimated_seconds": 4800.0, "length": LENGTH, "metric": "accuracy", "searcher": "tpe", "dev_examples": 872,
+        "test_examples": None, "train_examples": 6920, "searched": RANGES,
+    }  # fmt: skip
+    return PlannedCell(encoder, mode, task, head, **(values | changes))
 
-    cells: list[Planned]
-    trials: int = 252
-    finals: int = 60
-    defaults: int = 0
-    answered: int = 36
-    estimated_seconds: float = 4800.0
-    workers: int = 2
-    notes: list[str] = field(default_factory=lambda: ["expect a factor of two either way"])
-    lengths: tuple[str, ...] = (
-        "yahoo, minilm: max_pieces = 512 (the 99.5th percentile of 2 000 training examples): 7 are cut",
-    )
 
-    @property
-    def search_trials(self) -> int:
-        return self.trials - self.finals - self.defaults
+def plan_of(*cells: PlannedCell) -> SweepPlan:
+    return SweepPlan(list(cells), 2, 4800.0, ["expect a factor of two either way"], LENGTHS)
 
 
 def shown(show: Callable[[Any, Console], None], what: object, width: int = 80) -> str:
@@ -113,6 +84,11 @@ def test_every_score_is_shown_at_every_width(width: int, wide: SweepSummary) -> 
     assert text.count("85.0 ± 7.1¹") == 3
 
 
+def test_what_was_done_to_a_tasks_data_stands_under_the_table(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cells = [make_cell(mode, finals=[(0.8, 0.8)], notes=("test = train[-1000:]",)) for mode in MODES]
+    assert shown(show_summary, make_sweep(*cells)).count("sst2: test = train[-1000:]") == 1
+
+
 @pytest.mark.parametrize(("count", "most"), [(1, 25), (4, 40)])
 def test_a_sweep_ends_in_few_lines_whatever_it_has_to_say(
     count: int, most: int, make_cell: MakeCell, make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
@@ -133,11 +109,6 @@ def test_a_sweep_ends_in_few_lines_whatever_it_has_to_say(
     assert len(said.splitlines()) <= most, said
 
 
-def test_what_was_done_to_a_tasks_data_stands_under_the_table(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    cells = [make_cell(mode, finals=[(0.8, 0.8)], notes=("test = train[-1000:]",)) for mode in MODES]
-    assert shown(show_summary, make_sweep(*cells)).count("sst2: test = train[-1000:]") == 1
-
-
 def test_status_gives_every_error_one_line_and_takes_no_text_for_markup(
     make_cell: MakeCell, make_sweep: MakeSweep
 ) -> None:
@@ -147,12 +118,8 @@ def test_status_gives_every_error_one_line_and_takes_no_text_for_markup(
     assert len(errors) == 2
     assert errors[0].endswith("ValueError: [red]no[/red] [/x] at line 3")
     assert errors[1].endswith("x" * 200)
-
-
-def test_status_names_the_first_of_many_errors(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    cell = make_cell(failed=["the loss is not finite"] * 700)
-    lines = shown(show_status, make_sweep(cell, state="failed")).splitlines()
-    errors = [line for line in lines if line.startswith("✗")]
+    many = make_sweep(make_cell(failed=["the loss is not finite"] * 700), state="failed")
+    errors = [line for line in shown(show_status, many).splitlines() if line.startswith("✗")]
     assert len(errors) == 21
     assert errors[-1].endswith("680 more errors")
 
@@ -226,52 +193,35 @@ def test_a_cell_that_was_closed_early_is_not_called_done_without_a_word(
 
 
 def test_a_plan_has_a_line_a_cell_and_its_total_time_in_words() -> None:
-    plan = Plan([Planned("minilm", mode, task) for mode in MODES for task in TASKS])
-    text = shown(show_plan, plan)
-    assert widest(text) <= 80
-    assert "…" not in text
+    text = shown(show_plan, plan_of(*(planned(mode, task) for mode in MODES for task in TASKS)))
     joined = " ".join(text.split())
     assert joined.count("1 h 20 min") == 13
-    assert (
-        "12 cells: 192 search trials + 60 finals, 12 answered by their search trials; the ledger answers 36;" in joined
-    )
-    assert "about 1 h 20 min on 2 workers." in joined
-    assert "expect a factor of two either way" in joined
-    assert plan.lengths[0] in joined
-
-
-def test_a_plan_says_the_sizes_of_the_data_and_what_is_searched_where() -> None:
-    cells = [Planned("minilm", mode, task) for mode in MODES[:2] for task in TASKS[:2]]
-    other = Planned("minilm", MODES[0], "sst2", searched={}, test_examples=1821)
-    joined = " ".join(shown(show_plan, Plan([*cells, other])).split())
-    assert "demo_sentiment: 6 920 training examples, 872 dev, test is not opened" in joined
-    assert "sst2: 6 920 training examples, 872 dev, 1 821 test" in joined
-    ranges = "learning_rate log_uniform [1e-05, 0.0001], bilstm.hidden_size choice [9, 99]"
-    assert f"searched in ❄ feature_extraction, bilstm_crf on demo_sentiment, demo_entailment: {ranges}" in joined
-    assert "searched in ❄ feature_extraction, bilstm_crf on sst2: nothing" in joined
-    assert f"searched in 🔥 fine_tuning, bilstm_crf: {ranges}" in joined
-
-
-def test_a_plan_has_the_notes_of_the_tables_with_the_modes_that_they_hold_for() -> None:
-    sample, epochs = "1 000 of 6 920 training examples, seed 0", "epochs 7, 9, 12 instead of 3, 4, 5"
-    cells = [
-        Planned("minilm", MODES[0], "sst2", notes=(sample,)),
-        Planned("minilm", MODES[1], "sst2", notes=(sample, epochs)),
-    ]
-    joined = " ".join(shown(show_plan, Plan(cells)).split())
-    assert joined.count(f"sst2: {sample}") == 1
-    assert f"sst2, 🔥 fine_tuning: {epochs}" in joined
-
-
-def test_a_plan_has_a_column_of_default_finals_where_there_are_any() -> None:
-    cells = [Planned("minilm", mode, task, trials=26, defaults=5) for mode in MODES for task in TASKS]
-    text = shown(show_plan, Plan(cells, trials=312, defaults=60))
-    assert widest(text) <= 80
-    assert "…" not in text
-    joined = " ".join(text.split())
+    counts = "12 cells: 192 search trials + 60 finals, 12 answered by their search trials; the ledger answers 36;"
+    for said in (counts, "about 1 h 20 min on 2 workers.", "expect a factor of two either way", LENGTHS[0]):
+        assert said in joined, said
+    assert "defaults" not in text
+    cells = [planned(mode, task, trials=26, defaults=5) for mode in MODES for task in TASKS]
+    joined = " ".join(shown(show_plan, plan_of(*cells)).split())
     assert "192 search trials + 60 finals + up to 60 default finals, 12 of each answered by their" in joined
     assert "finals defaults done" in joined
-    assert "defaults" not in shown(show_plan, Plan([Planned("minilm", "fine_tuning", "sst2")]))
+
+
+def test_a_plan_says_the_sizes_of_the_data_what_is_searched_where_and_the_notes_of_the_tables() -> None:
+    sample, epochs = "1 000 of 6 920 training examples, seed 0", "epochs 7, 9, 12 instead of 3, 4, 5"
+    cells = [planned(mode, task) for mode in MODES[:2] for task in TASKS[:2]]
+    cells += [planned(MODES[0], "sst2", searched={}, test_examples=1821, notes=(sample,)),
+              planned(MODES[1], "sst2", test_examples=1821, notes=(sample, epochs))]  # fmt: skip
+    joined = " ".join(shown(show_plan, plan_of(*cells)).split())
+    ranges = "learning_rate log_uniform [1e-05, 0.0001], bilstm.hidden_size choice [9, 99]"
+    for said in (
+        "demo_sentiment: 6 920 training examples, 872 dev, test is not opened",
+        "sst2: 6 920 training examples, 872 dev, 1 821 test",
+        f"searched in ❄ feature_extraction, bilstm_crf on demo_sentiment, demo_entailment: {ranges}",
+        "searched in ❄ feature_extraction, bilstm_crf on sst2: nothing",
+        f"searched in 🔥 fine_tuning, bilstm_crf: {ranges}", f"sst2, 🔥 fine_tuning: {epochs}",
+    ):  # fmt: skip
+        assert said in joined, said
+    assert joined.count(f"sst2: {sample}") == 1
 
 
 @pytest.mark.parametrize("what", ROWS)
