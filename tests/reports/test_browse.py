@@ -19,21 +19,10 @@ from meltpoint.launch import app
 from meltpoint.reports.sweep_comparison import compare_sweeps, lines
 from meltpoint.reports.trial_view import find_trial
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
-from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
+from meltpoint.sweeps.results.summary import summarise
+from meltpoint.tests.reports.stored_sweeps import stored
 
 SETTING = {"learning_rate": 4.25e-5, "dropout": 0.1, "weight_decay": 0.01, "epochs": 3, "batch_size": 32}
-
-
-def stored(storage: Path, summary: SweepSummary, *cells: CellSummary) -> Ledger:
-    """A sweep's folder with the records of hand-made cells."""
-    ledger = Ledger(storage / summary.name)
-    ledger.create()
-    for cell in cells:
-        for record in [*([cell.best] if cell.best else []), *cell.finals]:
-            ledger.write(record)
-    write_sweep(ledger, SweepFile(spec=summary.spec, code=summary.code, cells=tuple(c.header for c in cells)))
-    return ledger
 
 
 @pytest.fixture
@@ -41,14 +30,14 @@ def storage(tmp_path: Path, make_cell, make_sweep) -> Path:
     """Two sweeps: `first` with two cells, `second` with one of them, another setting and other data."""
     tuned = make_cell("fine_tuning", search=(0.8,), finals=[(0.79, 0.78), (0.81, 0.8)])
     frozen = make_cell("feature_extraction", search=(0.7,), finals=[(0.7, 0.69), (0.7, 0.71)])
-    stored(tmp_path, make_sweep(tuned, frozen), tuned, frozen)
+    stored(tmp_path, make_sweep(tuned, frozen))
     other = make_cell("fine_tuning", search=(0.9,), finals=[(0.9, 0.9)], setting={**SETTING, "epochs": 4})
     facts = {"data_fingerprint": "e" * 16}
     header = other.header.model_copy(update=facts)
     assert other.best is not None
     best = other.best.model_copy(update={**facts, "suggested_by": "tpe"})
     moved = replace(other, header=header, best=best, finals=[f.model_copy(update=facts) for f in other.finals])
-    stored(tmp_path, make_sweep(moved, name="second", trials=8), moved)
+    stored(tmp_path, make_sweep(moved, name="second", trials=8))
     return tmp_path
 
 
@@ -101,7 +90,7 @@ def test_names_with_control_characters_and_markup_are_shown_as_they_are_and_forg
     tmp_path: Path, make_cell, make_sweep
 ) -> None:
     cell = make_cell(encoder=f"hf:/{EVIL}", notes=(EVIL,), input_notes=(EVIL,), failed=(EVIL,), planned=3)
-    stored(tmp_path, make_sweep(cell), replace(cell, finals=cell.search))
+    stored(tmp_path, make_sweep(replace(cell, finals=cell.search)))
     for words in (
         ("status",), ("status", "first"), ("report", "first"), ("report", "first", "--format", "csv"),
         ("best", "first"), ("compare", "first", "first"), ("show", "first", cell.best.id), ("export", "first"),
@@ -138,7 +127,7 @@ def test_best_ranks_the_cells_of_each_task_and_gives_programs_every_value(
     scores = {("feature_extraction", "sst2"): 0.7, ("fine_tuning", "sst2"): 0.8, ("feature_extraction", "mrpc"): 0.9}
     cells = [make_cell(mode, task, finals=[(0.5, score)]) for (mode, task), score in scores.items()]
     cells.append(make_cell("fine_tuning", "mrpc", search=()))
-    stored(tmp_path, make_sweep(*cells), *cells)
+    stored(tmp_path, make_sweep(*cells))
     (cell,) = json.loads(
         run("best", "first", "--cell", "minilm.fine_tuning.sst2", "--storage", str(tmp_path), "--json")
     )
@@ -278,7 +267,7 @@ def test_rm_takes_the_weights_alone_where_they_are_not_needed_and_refuses_a_swee
     storage: Path, make_cell, make_sweep
 ) -> None:
     open_cell = make_cell("fine_tuning", search=(0.8,), planned=2)
-    stored(storage, make_sweep(open_cell, name="open"), open_cell)
+    stored(storage, make_sweep(open_cell, name="open"))
     needed = CliRunner().invoke(app, ["rm", "open", "--checkpoints", "--yes", "--storage", str(storage)])
     assert needed.exit_code == 2
     assert "train again" in needed.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,10 @@ from meltpoint.reports.loaded_sweep import LoadedSweep
 from meltpoint.reports.python_api import SweepFailedError, options_of
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.command_line.typer_options import DEFAULTS, as_words
-from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
-from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
-from meltpoint.sweeps.specification.space_rules import CellLength
+from meltpoint.sweeps.driver.plan import SweepPlan
 from meltpoint.sweeps.specification.sweep_options import SweepOptions
+from meltpoint.tests.reports.stored_sweeps import stored
+from meltpoint.tests.reports.test_screen import planned
 
 
 @pytest.fixture
@@ -33,14 +33,7 @@ def folder(tmp_path: Path, make_cell, make_sweep) -> Path:
         make_cell("fine_tuning", search=(0.8, 0.75), finals=[(0.79, 0.78), (0.81, 0.8)]),
         make_cell("feature_extraction", search=(0.7,), finals=[(0.7, 0.69), (0.7, 0.71)]),
     ]
-    summary = make_sweep(*cells)
-    ledger = Ledger(tmp_path / "runs" / "first")
-    ledger.create()
-    for cell in cells:
-        for record in (cell.best, *cell.finals):
-            ledger.write(record)
-    write_sweep(ledger, SweepFile(spec=summary.spec, code=summary.code, cells=tuple(c.header for c in cells)))
-    return ledger.folder
+    return stored(tmp_path / "runs", make_sweep(*cells)).folder
 
 
 def test_importing_meltpoint_imports_nothing_else() -> None:
@@ -250,17 +243,13 @@ def test_a_sweep_of_several_tasks_asks_which_recommendation(make_cell, make_swee
 
 def test_what_is_shown_at_the_end_of_a_cell_is_under_twenty_lines(folder: Path, make_cell, make_sweep) -> None:
     loaded = meltpoint.load_sweep(folder)
-    cell = PlannedCell(
-        "minilm", "fine_tuning", "sst2", "linear", "a paper", "", 9, 2, 0, 1, 12.4,
-        CellLength(32, 32, "measured", 9, 0.0, 0.0, 32, 8.0, ("a note",) * 30), "accuracy", "tpe", 872, 1821,
-        searched={f"parameter_{n}": "uniform [0.0, 0.3]" for n in range(30)},
-    )  # fmt: skip
-    planned = SweepPlan([cell] * 30, 2, 12.4)
+    cell = planned("fine_tuning", "sst2", searched={f"parameter_{n}": "uniform [0.0, 0.3]" for n in range(30)})
+    cell = replace(cell, length=replace(cell.length, notes=("a note",) * 30))
     many = LoadedSweep("r", make_sweep(*(make_cell(task=f"t{n}", finals=[(0.8, 0.8)]) for n in range(30))))
     paper = asked_spec(SweepOptions(name="first", spec="to_tune_or_not"))
     for shown in (
-        loaded, loaded.recommendation, loaded.recommendation.winner, planned, cell, many, many.summary,
-        many.summary.cells[0], many.summary.spec, paper,
+        loaded, loaded.recommendation, loaded.recommendation.winner, SweepPlan([cell] * 30, 2, 12.4), cell, many,
+        many.summary, many.summary.cells[0], many.summary.spec, paper,
     ):  # fmt: skip
         assert len(repr(shown).splitlines()) < 20
         assert len(repr(shown)) < 2500

@@ -63,6 +63,10 @@ def test_the_lead_changes_between_the_sizes_where_it_is_sure(cells, claimed: dic
 
 
 def test_the_analysis_has_a_row_for_each_mode_and_size_and_a_figure(cells, make_sweep, tmp_path) -> None:
+    one = make_sweep(*(cell for cell in cells if cell.header.train_examples == 64))
+    assert "Over sizes of train" not in report(one, "md")
+    with pytest.raises(ValueError, match="scores at one size only; sweep with --train-sizes"):
+        ANALYSIS.run(AnalysisOptions(one, None, tmp_path))
     options = AnalysisOptions(make_sweep(*cells), None, tmp_path)
     written = {path.name for path in ANALYSIS.run(options)}
     assert written == {f"sizes.{form}" for form in ("md", "csv", "tex", "svg", "png")}
@@ -72,10 +76,3 @@ def test_the_analysis_has_a_row_for_each_mode_and_size_and_a_figure(cells, make_
         ("64", "🔥 fine_tuning"),
     ]
     assert [float(row["score"]) for row in rows] == pytest.approx([0.71, 0.61, 0.75, 0.76, 0.77, 0.91])
-
-
-def test_a_sweep_of_one_size_has_no_sentence_and_no_analysis(make_cell, make_sweep, tmp_path) -> None:
-    summary = make_sweep(make_cell(ICE, finals=[(0.8, 0.8)]), make_cell(FIRE, finals=[(0.8, 0.8)]))
-    assert "Over sizes of train" not in report(summary, "md")
-    with pytest.raises(ValueError, match="scores at one size only; sweep with --train-sizes"):
-        ANALYSIS.run(AnalysisOptions(summary, None, tmp_path))

@@ -74,11 +74,29 @@ def test_a_task_file_of_an_earlier_version_keeps_its_fingerprint(form, tmp_path)
     assert data.notes == (("tags are iob1 in the files, converted to IOB2",) if form == "conll" else ())
 
 
-def test_labels_map_raw_values_to_names_in_the_order_of_ids_and_may_join_classes(tmp_path):
-    text = CSV.replace("[bad, good]", "{5: good, 4: good, 1: bad}")
-    data = load(tmp_path, text, train__csv="text,label\na,1\nb,4\nc,5\n")
-    assert data.task.labels == ("good", "bad")
-    assert [example.label for example in data.train] == [1, 0, 0]
+def test_labels_may_join_raw_values_and_texts_several_columns(tmp_path):
+    data = load(
+        tmp_path, CSV.replace("[bad, good]", "{5: good, 4: good, 1: bad}"), train__csv="text,label\na,1\nb,4\nc,5\n"
+    )
+    assert (data.task.labels, [example.label for example in data.train]) == (("good", "bad"), [1, 0, 0])
+    text = CSV.replace("text: text", "text: [title, body]") + 'joiner: " — "\nempty: skip\n'
+    data = load(tmp_path, text, train__csv="title,body,label\na,b,bad\n,c,good\n,,bad\nd, ,bad\n")
+    assert pairs(data) == [("a — b", "bad"), ("c", "good"), ("d", "bad")], "empty only together"
+    assert data.notes == ("train: 1 row with an empty text left out", "dev: 1 row with an empty text left out")
+
+
+def test_empty_texts_are_refused_skipped_or_kept_as_the_task_file_says(tmp_path):
+    contents = "text,label\na,bad\n,good\n"
+    with pytest.raises(ValueError, match="the text is empty"):
+        load(tmp_path, CSV, train__csv=contents)
+    kept = load(tmp_path, CSV + "empty: keep\n", train__csv=contents)
+    assert pairs(kept) == [("a", "bad"), ("", "good")]
+    assert kept.notes[0] == "train: 1 row with an empty text kept"
+    texts = (("NaN", '"bad"'), ("null", '"bad"'), ('"a"', "null"), ('"b"', '"good"'))
+    rows = "".join(f'{{"text": {text}, "label": {label}}}\n' for text, label in texts)
+    skipped = load(tmp_path, CSV.replace("csv", "jsonl") + "empty: skip\nskip_labels: ['']\n", train__jsonl=rows)
+    assert pairs(skipped) == [("b", "good")], "a missing value is an empty text, or a label that may be skipped"
+    assert skipped.notes[0] == "train: 2 rows with an empty text left out"
 
 
 def test_a_column_is_found_by_number_under_a_header_too_unless_one_has_that_name(tmp_path):
@@ -102,27 +120,6 @@ def test_a_column_is_found_by_number_under_a_header_too_unless_one_has_that_name
 )
 def test_the_shape_of_a_table_is_what_the_task_file_says(keys, contents, tmp_path):
     assert pairs(load(tmp_path, CSV + keys, train__csv=contents)) == [('a, "b"', "bad")]
-
-
-def test_texts_of_several_columns_leave_out_empty_ones_and_are_empty_only_together(tmp_path):
-    text = CSV.replace("text: text", "text: [title, body]") + 'joiner: " — "\nempty: skip\n'
-    data = load(tmp_path, text, train__csv="title,body,label\na,b,bad\n,c,good\n,,bad\nd, ,bad\n")
-    assert pairs(data) == [("a — b", "bad"), ("c", "good"), ("d", "bad")]
-    assert data.notes == ("train: 1 row with an empty text left out", "dev: 1 row with an empty text left out")
-
-
-def test_empty_texts_are_refused_skipped_or_kept_as_the_task_file_says(tmp_path):
-    contents = "text,label\na,bad\n,good\n"
-    with pytest.raises(ValueError, match="the text is empty"):
-        load(tmp_path, CSV, train__csv=contents)
-    kept = load(tmp_path, CSV + "empty: keep\n", train__csv=contents)
-    assert pairs(kept) == [("a", "bad"), ("", "good")]
-    assert kept.notes[0] == "train: 1 row with an empty text kept"
-    texts = (("NaN", '"bad"'), ("null", '"bad"'), ('"a"', "null"), ('"b"', '"good"'))
-    rows = "".join(f'{{"text": {text}, "label": {label}}}\n' for text, label in texts)
-    skipped = load(tmp_path, CSV.replace("csv", "jsonl") + "empty: skip\nskip_labels: ['']\n", train__jsonl=rows)
-    assert pairs(skipped) == [("b", "good")], "a missing value is an empty text, or a label that may be skipped"
-    assert skipped.notes[0] == "train: 2 rows with an empty text left out"
 
 
 def test_several_files_and_patterns_of_names_are_one_split(tmp_path):
