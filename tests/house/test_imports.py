@@ -77,12 +77,8 @@ def test_the_rule_sees_each_way_to_break_it(module: str, source: str) -> None:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    assert architecture.circle(architecture.module_arrows()) == []
-
-
-def test_a_circle_is_found() -> None:
     assert architecture.circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
-    assert architecture.circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+    assert architecture.circle(architecture.module_arrows()) == []
 
 
 @pytest.mark.parametrize("room", architecture.SUB_ROOMS)

@@ -156,7 +156,6 @@ FILES = {
         "parameters: {epochs: 3}\nearly_stopping: {grace_epochs: 0}",
         "early_stopping.grace_epochs is 0; it takes a whole number from 1",
     ),
-    "a hundred thousand levels": ("parameters: " + "[" * 100_000, "lists or mappings are nested too deeply"),
     "early stopping of nobody": (
         "parameters: {epochs: 3}\nearly_stopping: {reduction_factor: 1}",
         "early_stopping.reduction_factor is 1; it takes a whole number from 2",
@@ -168,11 +167,6 @@ FILES = {
 def test_a_wrong_file_is_refused(mistake, space_file, allowed):
     text, expected = FILES[mistake]
     assert expected in message(space_file(text), allowed, mode="fine_tuning")
-
-
-def test_a_missing_file_and_a_folder_are_refused(tmp_path, allowed):
-    assert "cannot be read (No such file or directory)" in message(tmp_path / "absent.yaml", allowed)
-    assert "is a folder, not a regular file. Name a file." in message(tmp_path, allowed)
 
 
 def test_an_impossible_key_is_refused_with_its_reason(space_file, allowed):

@@ -1,8 +1,9 @@
-"""`new-task`: what is guessed of files loads as it is, and says what a person should look at."""
+"""Public data sets are read by a task file alone; `new-task` writes one that loads as it is."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pandas
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from meltpoint.launch import app
 from meltpoint.tasks.core.locked import open_test
+from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tasks.inspection.new_task import keep, new_task, split_sizes, tuned_draft
@@ -21,6 +23,40 @@ from meltpoint.tasks.inspection.roles import GUESS, Asked
 from meltpoint.tasks.inspection.splits import split_word
 from meltpoint.tasks.inspection.text_shape import encoding_of, table_shape
 from meltpoint.tests.tasks.layouts import LAYOUTS
+
+
+def shown(task, examples):
+    """The examples as a layout states them: texts or words, with the label's name, the score, or the tags."""
+    return [(example.texts or example.words, in_words(task, example.label)) for example in examples]
+
+
+def in_words(task, label):
+    if task.of_kind.has_labels:
+        return tuple(name for name, has in zip(task.labels, label, strict=True) if has)
+    if isinstance(label, tuple):
+        return tuple(task.labels[tag] for tag in label)
+    return task.labels[label] if task.labels else label
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_task_file_alone_reads_a_data_set_as_it_is_published(name, tmp_path):
+    layout = LAYOUTS[name]
+    spec = DataSpec(layout.write(tmp_path))
+    has_test = "test:" in layout.yaml
+    assert check(spec) == ("labelled" if has_test else "absent")
+    data = load_training_data(spec)
+    assert data.notes == layout.notes
+    train, dev = shown(data.task, data.train), shown(data.task, data.dev)
+    if layout.dev is not None:
+        assert (train, dev) == (layout.train, layout.dev)
+    else:
+        assert Counter(map(str, train + dev)) == Counter(map(str, layout.train))
+        assert len({label for _, label in dev}) == 2, "stratified: each class is in dev"
+    assert data.train[0].id != data.train[-1].id
+    if has_test:
+        opened = open_test(spec)
+        assert opened.labelled
+        assert not {example.texts for example in opened.examples} & {example.texts for example in data.train}
 
 
 @pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if layout.asked])
