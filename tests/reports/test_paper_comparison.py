@@ -221,5 +221,5 @@ def test_every_table_marks_the_papers_rows_and_names_the_source(table_2, make_ce
     assert "the specification leaves test closed; dev is shown" in with_paper_numbers(without).table.footnotes
     assert with_paper_numbers(without).notes == ()
     assert "paper" not in render(without)["report.md"]
-    with pytest.raises(ValueError, match=r"'table_7'.*Choose from"):
-        render(without, "table_7")
+    with pytest.raises(ValueError, match=r"'to_tune_or_no'.*Did you mean to_tune_or_not"):
+        render(without, "to_tune_or_no")

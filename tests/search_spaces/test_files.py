@@ -272,6 +272,8 @@ def test_rungs_by_shares_of_the_schedule_let_epochs_be_searched_and_come_back_fr
     assert space.early_stopping == EarlyStopping(reduction_factor=4, grace_fraction=0.25)
     (tmp_path / "dumped.yaml").write_text(space.dump())
     assert load(str(tmp_path / "dumped.yaml"), allowed) == space
+    long = make({"epochs": {"choice": [2, 3], "source": "x" * 300}, "dropout": 0.1})
+    assert len(long.dump().splitlines()) == 1 + 2, "a line a parameter"
 
 
 def test_a_key_of_another_head_is_passed_over_in_shipped_files_but_a_typo_is_not(tmp_path, allowed, every):
