@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.adapters.training.epochs import EpochResult, best_epoch
+from meltpoint.adapters.training.epochs import best_epoch
 from meltpoint.reports.formats import (
     booktabs,
     duration,
@@ -29,6 +29,7 @@ from meltpoint.sweeps.results.kept_results import Baseline
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import best_final, best_of, spread
 from meltpoint.sweeps.tracking.views import PLACE
+from meltpoint.tests.reports.conftest import epoch
 
 
 @pytest.mark.parametrize(
@@ -112,16 +113,9 @@ def test_the_words_of_a_difference_below_0_are_for_the_side_with_the_lower_error
     assert gain_in_words(compared("mae", 0.3)).startswith("tuning cost +0.300")
 
 
-def epoch(number: int, value: float) -> EpochResult:
-    return EpochResult(
-        epoch=number, phase="train", step=number, train_loss=1.0, dev={"mse": value, "pearson": value},
-        train_seconds=1.0, dev_seconds=1.0, learning_rate=0.1,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(("metric", "best"), [("mse", 2), ("pearson", 1)])
 def test_the_best_epoch_has_the_lowest_error_the_earliest_among_equals_and_is_never_nan(metric, best):
-    epochs = [epoch(1, 0.5), epoch(2, 0.2), epoch(3, 0.2), epoch(4, float("nan"))]
+    epochs = [epoch(number, metric, score) for number, score in enumerate((0.5, 0.2, 0.2, float("nan")), 1)]
     found = best_epoch(epochs, metric)
     assert found is not None
     assert found.epoch == best
