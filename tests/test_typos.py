@@ -117,6 +117,9 @@ def test_a_typo_is_answered_before_anything_slow_is_imported(typo: str, folder: 
     answered, seconds, heavy = answer(words, folder)
     assert answered.returncode == 2, answered.stderr
     assert said in answered.stderr
+    is_one_line = answered.stderr.startswith("meltpoint: ") and answered.stderr.count("\n") == 1
+    assert is_one_line or "Usage: " in answered.stderr, "a word that the parser itself refuses is shown with the usage"
+    assert answered.stdout.count("\n") == 1, "nothing but what this test's process prints"
     computes = words[0] in {"report", "ensemble"}  # these need NumPy to say what there is
     assert heavy in ([], ["numpy"]) if computes else heavy == []
     if seconds >= TIMES * imports:  # another process may have slowed this one's processor: the least of three counts

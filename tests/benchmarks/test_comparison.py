@@ -32,12 +32,10 @@ def test_the_space_that_meltpoint_searches_holds_exactly_the_job_s_settings(mode
     space = files.load(
         str(path), allowed, mode=mode, every={parameter.name: parameter for parameter in settings.all_parameters()}
     )
-    completed = sorted((settings.complete(point, mode, "linear") for point in space.points()), key=rate)
+    completed = sorted(
+        (settings.complete(point, mode, "linear") for point in space.points()), key=lambda one: one["learning_rate"]
+    )
     assert completed == [settings.complete(job.setting(each), mode, "linear") for each in sorted(job.learning_rates)]
-
-
-def rate(setting):
-    return setting["learning_rate"]
 
 
 def test_the_side_that_begins_changes_with_each_round():
@@ -53,17 +51,16 @@ def test_the_side_that_begins_changes_with_each_round():
     compared = alternate("claim", "them", side("ours", 2.0), side("theirs", 6.0), repeats=3)
     assert turns == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
     assert (compared.ratio.median, compared.ratio.low, compared.ratio.high) == (3.0, 3.0, 3.0)
+    runs = [iter(Measurement(seconds, {}) for seconds in side) for side in ((1.0, 2.0, 4.0), (8.0, 4.0, 4.0))]
+    compared = alternate("claim", "them", *(lambda side=side: next(side) for side in runs), repeats=3)
+    assert (compared.ratio.low, compared.ratio.median, compared.ratio.high) == (1.0, 2.0, 8.0), "of neighbouring runs"
 
 
-def test_a_ratio_is_of_neighbouring_runs_and_not_of_the_medians():
-    ours, theirs = iter([1.0, 2.0, 4.0]), iter([8.0, 4.0, 4.0])
-    compared = alternate(
-        "claim", "them", lambda: Measurement(next(ours), {}), lambda: Measurement(next(theirs), {}), repeats=3
-    )
-    assert (compared.ratio.low, compared.ratio.median, compared.ratio.high) == (1.0, 2.0, 8.0)
-
-
-def test_a_side_that_fails_stops_the_comparison_with_its_last_words():
+def test_a_side_that_fails_or_lacks_trials_stops_the_comparison_with_its_last_words(toy_job, tmp_path):
+    ledger = Ledger(tmp_path)
+    ledger.create()
+    with pytest.raises(RuntimeError, match="0 of 2 trials finished: some are missing"):
+        ledger_answer(toy_job, ledger.trials)
     with pytest.raises(RuntimeError, match="status 3:\nno such thing"):
         run_timed([sys.executable, "-c", "import sys; print('no such thing', file=sys.stderr); sys.exit(3)"])
 
@@ -76,13 +73,6 @@ def test_the_figures_of_a_run_are_its_phases_and_the_mean_of_its_settings():
     assert sum(phases) == run.seconds
     assert run.details["dev, mean over the settings"] == pytest.approx(0.7)
     assert run.details["dev, standard error"] == pytest.approx(0.1)  # s = 0.1414, n = 2
-
-
-def test_a_sweep_with_missing_trials_is_no_measurement(toy_job, tmp_path):
-    ledger = Ledger(tmp_path)
-    ledger.create()
-    with pytest.raises(RuntimeError, match="0 of 2 trials finished: some are missing"):
-        ledger_answer(toy_job, ledger.trials)
 
 
 def test_the_sweep_is_asked_for_the_job_s_data_and_all_its_settings(toy_job, tmp_path):

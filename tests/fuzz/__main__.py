@@ -6,6 +6,7 @@ Repeats exactly with the same seed. `--target NAME --number N` reads one input a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import math
@@ -20,15 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from meltpoint.tests.fuzz import batch, watch
-from meltpoint.tests.fuzz.bases import make_bases, targets
+from meltpoint.tests.fuzz.batch import make_bases, targets
 
 HUNG_SECONDS = 6 * watch.LIMIT_SECONDS
 """After so long without a word a process hangs where its own timer does not reach: in C code."""
 
 START_SECONDS = 600.0
 """How long a process may take to its first word: it imports torch and reads every whole file once."""
-
-PROGRESS_SECONDS = 60.0
 
 
 @dataclass
@@ -84,67 +83,40 @@ def one_process(base: Path, seed: int, inputs: list[batch.Input], findings: Find
         )
         assert child.stdin is not None
         assert child.stdout is not None
-        threading.Thread(target=_feed, args=(child, inputs), daemon=True).start()
-        timer = _Timer(child)
+        silence = _killed_after(START_SECONDS, child)
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.write(json.dumps(inputs))
+            child.stdin.close()
         under_way: Any = None
         for text in child.stdout:
-            timer.touch()
+            silence.cancel()
+            if time.monotonic() > until:
+                child.kill()
+                break
+            silence = _killed_after(HUNG_SECONDS, child)
             line = json.loads(text)
-            if "begins" in line:
-                under_way = line["begins"]
-            else:
+            under_way = line.get("begins")
+            if under_way is None:
                 findings.add(line)
-                under_way = None
                 inputs = inputs[1:]
-                if time.monotonic() > until:
-                    child.kill()
-                    break
-        status = child.wait()
-        timer.stop()
-        if time.monotonic() > until:
-            return
-        if under_way is not None:
-            fault = {
-                "kind": "Hung" if timer.fired else "Crashed",
-                "where": f"status {status}",
-                "message": "",
-                "trace": "",
-            }
+        status, is_hung = child.wait(), silence.finished.is_set()
+        silence.cancel()
+        if under_way is not None and time.monotonic() < until:
+            kind = "Hung" if is_hung else "Crashed"
+            fault = {"kind": kind, "where": f"status {status}", "message": "", "trace": ""}
             findings.add({"input": under_way, "accepted": False, "fault": fault})
             inputs = inputs[1:]
-        elif status:
+        elif status and time.monotonic() < until:
             findings.broken = f"a process of the fuzzer itself ended with status {status}; try --jobs 1 --child"
             return
 
 
-def _feed(child: subprocess.Popen[str], inputs: list[batch.Input]) -> None:
-    assert child.stdin is not None
-    child.stdin.write(json.dumps(inputs))
-    child.stdin.close()
-
-
-class _Timer:
-    """Kills a child that says nothing for long."""
-
-    def __init__(self, child: subprocess.Popen[str]) -> None:
-        self.child, self.fired, self.spoke, self.last = child, False, False, time.monotonic()
-        self._over = threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def touch(self) -> None:
-        """Note a word from it."""
-        self.last, self.spoke = time.monotonic(), True
-
-    def stop(self) -> None:
-        """End the watch."""
-        self._over.set()
-
-    def _watch(self) -> None:
-        while not self._over.wait(1.0):
-            if time.monotonic() - self.last > (HUNG_SECONDS if self.spoke else START_SECONDS):
-                self.fired = True
-                self.child.kill()
-                return
+def _killed_after(seconds: float, child: subprocess.Popen[str]) -> threading.Timer:
+    """A running timer that kills a child; its event `finished` is set once it has."""
+    timer = threading.Timer(seconds, child.kill)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def show_one(base: Path, seed: int, one: batch.Input) -> None:
@@ -189,7 +161,7 @@ def main() -> None:
             thread.start()
         for thread in threads:
             while thread.is_alive():
-                thread.join(PROGRESS_SECONDS)
+                thread.join(60.0)
                 print(findings.line(), file=sys.stderr, flush=True)
     findings.show()
     raise SystemExit(findings.broken or bool(findings.faults))

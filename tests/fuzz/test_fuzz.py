@@ -10,6 +10,7 @@ import os
 import random
 import re
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -103,14 +104,6 @@ def test_yaml_beyond_the_bounds_is_refused_in_one_line(text: str, reason: str) -
         files.parse_yaml(text if "!!" not in text and "999" not in text else bomb(), yaml.BaseLoader)
 
 
-def test_a_whole_pair_of_utf_16_codes_is_read() -> None:
-    assert files.parse_json(r'"\ud83d\ude00"') == "\U0001f600"
-
-
-def test_an_alias_that_stands_for_little_is_read() -> None:
-    assert documents.parse("a: &a {x: 1}\nb: *a\n", "file") == {"a": {"x": 1}, "b": {"x": 1}}
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -125,9 +118,12 @@ def test_json_beyond_the_bounds_is_refused_with_a_reason(text: str | bytes, reas
     assert type(refused.value) is ValueError
 
 
-def test_a_file_beyond_its_limit_is_refused_before_it_is_read_and_an_endless_one_after_the_limit(
-    tmp_path: Path,
-) -> None:
+def test_what_looks_like_more_than_it_is_is_read() -> None:
+    assert files.parse_json(r'"\ud83d\ude00"') == "\U0001f600", "a whole pair of UTF-16 codes"
+    assert documents.parse("a: &a {x: 1}\nb: *a\n", "file") == {"a": {"x": 1}, "b": {"x": 1}}
+
+
+def test_a_file_beyond_its_limit_is_refused_before_it_is_read(tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     with large.open("wb") as file:
         file.truncate(2**40)  # takes no room
@@ -219,57 +215,38 @@ def test_an_index_of_weights_names_files_beside_itself(index: dict, tmp_path: Pa
 
 # What ended with a traceback.
 
-
-@pytest.mark.parametrize("text", ['["a"', "\xff", "{}", "[1]", "7"])
-def test_a_damaged_list_of_inherited_records_is_named(text: str, tmp_path: Path) -> None:
-    (tmp_path / "000002.inherited").write_text(text, encoding="latin-1")
-    with pytest.raises(ValueError, match=r"000002\.inherited is damaged .* delete it"):
-        driver_notes.inherited(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "line", ["{}", '{"trial": {}, "opened_at": 1}', '{"trial": "a", "opened_at": 1e300}', "\xff", "[]"]
-)
-def test_a_damaged_line_of_the_log_of_openings_is_named(line: str, tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
-    ledger.openings.write_text(line, encoding="latin-1")
-    with pytest.raises(ValueError, match=r"test_openings\.jsonl has a damaged line"):
-        opened_trials(ledger)
-
-
-def test_a_damaged_line_of_the_log_of_budgets_is_named(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
-    ledger.openings.write_text('{"trial": "0123456789abcdef", "opened_at": 1.0}')
-    ledger.budgets.write_text('{"spent": 1}')
-    with pytest.raises(ValueError, match=r"time_budgets\.jsonl has a damaged line"):
-        closing_of(ClosingLogs.read(ledger), [RECORD.model_copy(update={"role": "final"})], 4)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "\xff", "true", '{"id": "0", "gold": "a", "prediction": "a", "probabilities": true}',
-        '{"id": "0", "gold": "a", "prediction": "a", "probabilities": {"a": NaN}}',
-        '{"id": "0", "gold": [], "prediction": "a", "probabilities": {"a": 1}}',
-    ],
+FINAL = RECORD.model_copy(update={"role": "final"})
+ROW = '{"id": "0", "gold": "a", "prediction": "a", "probabilities": %s}'
+NO_MEMBERS = {
+    "id": "a", "task": "t", "kind": "k", "metric": "m", "members": [], "dev": [], "test": [], "made_at": 1.0,
+    "data_fingerprint": "d",
+}  # fmt: skip
+DAMAGED = (
+    # a file of a ledger, its contents, its reader, the message
+    *(("000002.inherited", text, lambda ledger: driver_notes.inherited(ledger.folder),
+       r"000002\.inherited is damaged .* delete it") for text in ('["a"', "\xff", "{}", "[1]", "7")),
+    *(("test_openings.jsonl", text, opened_trials, r"test_openings\.jsonl has a damaged line")
+      for text in ("{}", '{"trial": {}, "opened_at": 1}', '{"trial": "a", "opened_at": 1e300}', "\xff", "[]")),
+    ("time_budgets.jsonl", '{"spent": 1}', lambda ledger: closing_of(ClosingLogs.read(ledger), [FINAL], 4),
+     r"time_budgets\.jsonl has a damaged line"),
+    *(("a.jsonl", text, lambda ledger: read_predictions(ledger.folder / "a.jsonl"), r"a\.jsonl.* restore")
+      for text in ("\xff", "true", ROW % "true", ROW % '{"a": NaN}', ROW.replace('"a"', "[]", 1) % '{"a": 1}')),
+    ("ensembles/a.json", json.dumps(NO_MEMBERS), read_ensembles, r"a\.json is not an ensemble"),
 )  # fmt: skip
-def test_a_damaged_line_of_predictions_is_named(line: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text(line, encoding="latin-1")
-    with pytest.raises(ValueError, match=r"a\.jsonl.* restore") as refused:
-        read_predictions(path)
-    assert type(refused.value) is ValueError
 
 
-def test_an_ensemble_without_members_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "text", "read", "message"), DAMAGED, ids=[f"{one[0]} {one[1]}" for one in DAMAGED])
+def test_a_damaged_file_of_a_ledger_is_named(
+    name: str, text: str, read: Callable[[Ledger], object], message: str, tmp_path: Path
+) -> None:
     ledger = Ledger(tmp_path)
     ledger.ensembles.mkdir()
-    (ledger.ensembles / "a.json").write_text(json.dumps({
-        "id": "a", "task": "t", "kind": "k", "metric": "m", "members": [], "dev": [], "test": [], "made_at": 1.0,
-        "data_fingerprint": "d",
-    }))  # fmt: skip
-    with pytest.raises(ValueError, match=r"a\.json is not an ensemble"):
-        read_ensembles(ledger)
+    if name == "time_budgets.jsonl":
+        ledger.openings.write_text('{"trial": "0123456789abcdef", "opened_at": 1.0}')
+    (tmp_path / name).write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=message) as refused:
+        read(ledger)
+    assert type(refused.value) is ValueError
 
 
 @pytest.mark.parametrize(

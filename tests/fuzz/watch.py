@@ -22,14 +22,8 @@ CHANGES = {
 }  # fmt: skip
 """Audit events that change a path → which of their arguments it is."""
 FORBIDDEN = (
-    "subprocess.Popen",
-    "os.system",
-    "os.exec",
-    "os.fork",
-    "os.posix_spawn",
-    "socket.connect",
-    "pickle.find_class",
-)
+    "subprocess.Popen", "os.system", "os.exec", "os.fork", "os.posix_spawn", "socket.connect", "pickle.find_class",
+)  # fmt: skip
 
 
 class TooLongError(BaseException):
@@ -51,11 +45,6 @@ class Fault:
     where: str
     message: str
     trace: str = ""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """What tells kinds of faults apart."""
-        return self.kind, self.where
 
 
 @dataclass

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +20,76 @@ from meltpoint.adapters import modes
 from meltpoint.launch import app
 from meltpoint.reports import analyses
 from meltpoint.sweeps.specification import spec_files
-from meltpoint.tests.house.documented_commands import Line, commands, inline_commands, lines, snippets
-from meltpoint.tests.house.test_docs import ROOT
+from meltpoint.tests.house.test_docs import GUIDES, ROOT
+
+BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+ENDS = {"||", "&&", "|", ";", ">"}
+SHELL = {"sh", "bash", ""}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command line of a document (its path), continued lines joined: the words up to a pipe, without comments."""
+
+    document: str
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.document}: {' '.join(self.words)}"
+
+
+def documents() -> Iterator[tuple[str, str]]:
+    """(path, text) of each document but the log, whose commands are those of their day."""
+    for guide in GUIDES:
+        name = guide.relative_to(ROOT).as_posix()
+        if name not in {"docs/internals/log.md", "CHANGELOG.md"}:
+            yield name, guide.read_text(encoding="utf-8")
+
+
+def blocks(text: str, languages: set[str]) -> Iterator[str]:
+    """The code blocks of some languages."""
+    for _, language, code in BLOCK.findall(text):
+        if language in languages:
+            yield code
+
+
+def lines(program: str) -> list[Line]:
+    """The command lines of a program in all documents."""
+    return [
+        Line(name, words)
+        for name, text in documents()
+        for code in blocks(text, SHELL)
+        for words in commands(code, program)
+    ]
+
+
+def commands(code: str, program: str) -> Iterator[tuple[str, ...]]:
+    """The words of each call of a program in a block of shell."""
+    for line in code.replace("\\\n", " ").splitlines():
+        if not re.search(rf"(^|[/\s]){program}\s", line):
+            continue
+        words = shlex.split(line, comments=True)
+        named = [at for at, word in enumerate(words) if Path(word).name == program]
+        start = next((at for at in named if not words[at - 1].startswith("-") or at == 0), None)  # an option's value
+        if start is not None:
+            rest = words[start + 1 :]
+            end = next((at for at, word in enumerate(rest) if word in ENDS), len(rest))
+            yield (program, *rest[:end])
+
+
+def inline_commands() -> list[Line]:
+    """The `meltpoint …` in running text."""
+    return [
+        Line(name, tuple(shlex.split(" ".join(code.split()))))
+        for name, text in documents()
+        for code in re.findall(r"`(meltpoint [^`]+)`", BLOCK.sub("", text))
+    ]
+
+
+def snippets() -> list[tuple[str, str]]:
+    """(document, code) of each block of Python."""
+    return [(name, code) for name, text in documents() for code in blocks(text, {"python"})]
+
 
 KNOWN = {
     "task": lambda: tasks.names(), "mode": lambda: [*modes.names(), modes.LADDER], "analysis": lambda: analyses.names(),

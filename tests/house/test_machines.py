@@ -46,40 +46,36 @@ def asked(out: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=machines.ROOT, capture_output=True, encoding="utf-8", timeout=120, check=False)
 
 
-def test_a_failure_under_one_kind_stands_in_its_row_and_in_the_exit_status(tmp_path: Path) -> None:
+def test_a_failure_under_one_kind_or_a_run_that_counts_nothing_is_in_its_row_and_in_the_exit_status(
+    tmp_path: Path,
+) -> None:
     test = tmp_path / "test_umask.py"
     test.write_text("import os\n\ndef test_umask():\n    assert os.umask(0) != 0o077\n\ndef test_other():\n    pass\n")
-    done = asked(tmp_path, "umask", "--tests", str(test))
-    assert done.stdout.splitlines()[-1].split()[:4] == ["umask", "1", "1", "0"], done.stdout + done.stderr
-    assert done.returncode == 1
+    for kind, path, row in (("umask", test, ["1", "1", "0"]), ("hash-seed", tmp_path / "nowhere.py", ["0", "1", "0"])):
+        done = asked(tmp_path, kind, "--tests", str(path))
+        assert done.stdout.splitlines()[-1].split()[:4] == [kind, *row], done.stdout + done.stderr
+        assert done.returncode == 1
     assert "test_umask" in (tmp_path / "umask.log").read_text(encoding="utf-8")
 
 
-def test_a_run_of_pytest_that_counts_nothing_is_a_failure(tmp_path: Path) -> None:
-    done = asked(tmp_path, "hash-seed", "--tests", str(tmp_path / "nowhere.py"))
-    assert done.returncode == 1
-    assert done.stdout.splitlines()[-1].split()[:4] == ["hash-seed", "0", "1", "0"], done.stdout + done.stderr
-
-
-def test_two_kinds_that_both_bring_a_checkout_are_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kinds_that_are_not_here_or_cannot_be_joined_fail_nothing_and_say_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for kind in ("path", "umask"):
-        (tmp_path / kind / "meltpoint").mkdir(parents=True)
-        run = machines.Run(checkout=tmp_path / kind / "meltpoint")
+        (tmp_path / "copies" / kind / "meltpoint").mkdir(parents=True)
+        run = machines.Run(checkout=tmp_path / "copies" / kind / "meltpoint")
         monkeypatch.setitem(machines.KINDS, kind, lambda out, run=run: run)
-    result = machines.suite("path+umask", [], tmp_path)
-    assert not list(tmp_path.iterdir()), "the copies are removed"
-    assert (result.failed, result.note) == (0, "two of them bring a checkout of their own")
+    both = machines.suite("path+umask", [], tmp_path)
+    assert not list((tmp_path / "copies").iterdir()), "the copies are removed"
+    assert (both.failed, both.note) == (0, "two of them bring a checkout of their own")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    other = machines.suite("python3.12", [], tmp_path)
+    assert (other.failed, other.note) == (0, "there is no Python 3.12")
+    assert "not run" in str(other)
 
 
 def test_an_unknown_kind_is_bad_usage_and_the_kinds_are_named(tmp_path: Path) -> None:
     done = asked(tmp_path, "avx3")
     assert done.returncode == 2
     assert "unknown kind of machine 'avx3'; there is: haswell, skylakex" in done.stderr
-
-
-def test_a_kind_that_is_not_here_fails_nothing_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
-    result = machines.suite("python3.12", [], tmp_path)
-    assert (result.failed, result.note) == (0, "there is no Python 3.12")
-    assert "not run" in str(result)

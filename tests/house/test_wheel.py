@@ -48,35 +48,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return zipfile.ZipFile(built).namelist()
 
 
-def test_the_only_top_level_is_meltpoint(wheel: list[str]) -> None:
+def test_the_only_top_level_is_meltpoint_and_no_tests_or_benchmarks_are_in_it(wheel: list[str]) -> None:
     tops = {PurePosixPath(name).parts[0] for name in wheel}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"meltpoint"}
+    assert [name for name in wheel if "tests/" in name or "conftest" in name or "benchmarks/" in name] == []
 
 
-def test_the_wheel_holds_the_parts_of_the_html_page_and_their_licences(wheel: list[str]) -> None:
-    folder = ROOT / "reports" / "html"
-    parts = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
-    assert {f"meltpoint/{path.relative_to(ROOT).as_posix()}" for path in parts} - set(wheel) == set()
+def test_the_wheel_holds_every_module_every_other_file_and_the_licences(wheel: list[str]) -> None:
+    modules = [path for package in packages() for path in (ROOT / package).glob("*.py")]
+    every = [path for package in packages() for path in (ROOT / package).rglob("*")]
+    data = [path for path in every if path.suffix in {".yaml", ".json", ".typed"}]
+    page = [path for path in (ROOT / "reports" / "html").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    files = [ROOT / "launch.py", *modules, *data, *page]
+    assert {f"meltpoint/{path.relative_to(ROOT).as_posix()}" for path in files} - set(wheel) == set()
     licences = {PurePosixPath(name).name for name in wheel if "/licenses/" in name}
     assert {"LICENSE", "LICENSE-echarts.txt", "LICENSE-zrender.txt", "LICENSE-d3.txt", "NOTICE-echarts.txt"} <= licences
-
-
-def test_the_wheel_holds_every_module_of_every_package(wheel: list[str]) -> None:
-    modules = [path for package in packages() for path in (ROOT / package).glob("*.py")]
-    expected = {f"meltpoint/{path.relative_to(ROOT).as_posix()}" for path in [*modules, ROOT / "launch.py"]}
-    assert expected - set(wheel) == set()
-
-
-def test_the_wheel_holds_every_file_that_is_no_module(wheel: list[str]) -> None:
-    data = [
-        path
-        for package in packages()
-        for path in (ROOT / package).rglob("*")
-        if path.suffix in {".yaml", ".json", ".typed"}
-    ]
-    assert {f"meltpoint/{path.relative_to(ROOT).as_posix()}" for path in data} - set(wheel) == set()
-
-
-def test_the_wheel_holds_no_tests_no_benchmarks_and_the_licence(wheel: list[str]) -> None:
-    assert [name for name in wheel if "tests/" in name or "conftest" in name or "benchmarks/" in name] == []
-    assert [name for name in wheel if name.endswith("LICENSE")]

@@ -50,6 +50,18 @@ def store_sweep(
     return ledger
 
 
+def stored(storage: Path, summary: SweepSummary) -> Ledger:
+    """Write a sweep of hand-made cells, with the records of their best trials and finals."""
+    ledger = Ledger(storage / summary.name)
+    ledger.create()
+    for cell in summary.cells:
+        for record in [*([cell.best] if cell.best else []), *cell.finals]:
+            ledger.write(record)
+    cells = tuple(cell.header for cell in summary.cells)
+    write_sweep(ledger, SweepFile(spec=summary.spec, code=summary.code, cells=cells))
+    return ledger
+
+
 def _header(mode: str, task: str) -> CellHeader:
     return CellHeader(
         encoder="minilm", mode=mode, task=task, head="linear", kind=get(task).kind, metric=get(task).metric, planned=1,

@@ -19,21 +19,10 @@ from meltpoint.launch import app
 from meltpoint.reports.sweep_comparison import compare_sweeps, lines
 from meltpoint.reports.trial_view import find_trial
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
-from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
+from meltpoint.sweeps.results.summary import summarise
+from meltpoint.tests.reports.stored_sweeps import stored
 
 SETTING = {"learning_rate": 4.25e-5, "dropout": 0.1, "weight_decay": 0.01, "epochs": 3, "batch_size": 32}
-
-
-def stored(storage: Path, summary: SweepSummary, *cells: CellSummary) -> Ledger:
-    """A sweep's folder with the records of hand-made cells."""
-    ledger = Ledger(storage / summary.name)
-    ledger.create()
-    for cell in cells:
-        for record in [*([cell.best] if cell.best else []), *cell.finals]:
-            ledger.write(record)
-    write_sweep(ledger, SweepFile(spec=summary.spec, code=summary.code, cells=tuple(c.header for c in cells)))
-    return ledger
 
 
 @pytest.fixture
@@ -41,14 +30,14 @@ def storage(tmp_path: Path, make_cell, make_sweep) -> Path:
     """Two sweeps: `first` with two cells, `second` with one of them, another setting and other data."""
     tuned = make_cell("fine_tuning", search=(0.8,), finals=[(0.79, 0.78), (0.81, 0.8)])
     frozen = make_cell("feature_extraction", search=(0.7,), finals=[(0.7, 0.69), (0.7, 0.71)])
-    stored(tmp_path, make_sweep(tuned, frozen), tuned, frozen)
+    stored(tmp_path, make_sweep(tuned, frozen))
     other = make_cell("fine_tuning", search=(0.9,), finals=[(0.9, 0.9)], setting={**SETTING, "epochs": 4})
     facts = {"data_fingerprint": "e" * 16}
     header = other.header.model_copy(update=facts)
     assert other.best is not None
     best = other.best.model_copy(update={**facts, "suggested_by": "tpe"})
     moved = replace(other, header=header, best=best, finals=[f.model_copy(update=facts) for f in other.finals])
-    stored(tmp_path, make_sweep(moved, name="second", trials=8), moved)
+    stored(tmp_path, make_sweep(moved, name="second", trials=8))
     return tmp_path
 
 
@@ -73,6 +62,8 @@ def test_every_sweep_of_a_storage_is_listed_also_a_damaged_one(storage: Path, wo
     assert "sweep.json is damaged" in rows["unreadable"]["fault"]
     text = run(*words, "--storage", str(storage))
     assert all(name in text for name in rows)
+    (storage / "empty").mkdir()
+    assert "meltpoint sweep" in run("status", "--storage", str(storage / "empty")), "how to begin"
 
 
 @pytest.mark.parametrize("dev", ["NaN", "3.5"])
@@ -99,7 +90,7 @@ def test_names_with_control_characters_and_markup_are_shown_as_they_are_and_forg
     tmp_path: Path, make_cell, make_sweep
 ) -> None:
     cell = make_cell(encoder=f"hf:/{EVIL}", notes=(EVIL,), input_notes=(EVIL,), failed=(EVIL,), planned=3)
-    stored(tmp_path, make_sweep(cell), replace(cell, finals=cell.search))
+    stored(tmp_path, make_sweep(replace(cell, finals=cell.search)))
     for words in (
         ("status",), ("status", "first"), ("report", "first"), ("report", "first", "--format", "csv"),
         ("best", "first"), ("compare", "first", "first"), ("show", "first", cell.best.id), ("export", "first"),
@@ -112,10 +103,6 @@ def test_names_with_control_characters_and_markup_are_shown_as_they_are_and_forg
         assert result.exit_code == 0, result.output
 
 
-def test_a_storage_without_sweeps_says_how_to_begin(tmp_path: Path) -> None:
-    assert "meltpoint sweep" in run("status", "--storage", str(tmp_path))
-
-
 def test_show_prints_a_trial_by_the_first_characters_of_its_id(storage: Path) -> None:
     text = run("show", "second", "fine_tuning.sst2.0", "--storage", str(storage))
     shown = yaml.safe_load(text)
@@ -124,49 +111,36 @@ def test_show_prints_a_trial_by_the_first_characters_of_its_id(storage: Path) ->
     assert [line.startswith("epoch ") for line in shown["epochs"]] == [True] * 3
     record = json.loads(run("show", "second", "fine_tuning.sst2.0", "--storage", str(storage), "--json"))
     assert record["setting"]["epochs"] == 4
-
-
-def test_show_prints_a_failed_trials_error_and_cause(storage: Path) -> None:
     ledger = Ledger(storage / "first")
-    failed = ledger.records()[0].model_copy(
-        update={"id": "lost-trial", "status": "failed", "dev": None, "error": "killed\nfor memory", "cause": "memory"}
-    )
-    ledger.write(failed)
+    lost = {"id": "lost-trial", "status": "failed", "dev": None, "error": "killed\nfor memory", "cause": "memory"}
+    ledger.write(ledger.records()[0].model_copy(update=lost))
     shown = yaml.safe_load(run("show", "first", "lost", "--storage", str(storage)))
     assert (shown["error"], shown["cause"]) == ("killed\nfor memory", "memory")
+    for word in ("nothing", "fine", "fi"):
+        with pytest.raises(ValueError, match="No cell or trial"):
+            find_trial(ledger.records(), "first", word)
 
 
-@pytest.mark.parametrize("word", ["nothing", "fine", "fi"])
-def test_a_word_that_names_no_single_trial_is_refused(storage: Path, word: str) -> None:
-    with pytest.raises(ValueError, match="No cell or trial"):
-        find_trial(Ledger(storage / "first").records(), "first", word)
-
-
-def test_best_gives_programs_every_value_of_a_cells_setting(storage: Path) -> None:
-    (cell,) = json.loads(run("best", "first", "--cell", "minilm.fine_tuning.sst2", "--storage", str(storage), "--json"))
-    assert cell["setting"] == SETTING
-    assert cell["seeds"] == [0, 1]
-    assert cell["test_mean"] == pytest.approx(0.79)
-    assert (cell["rank"], cell["recommended"]) == (1, True)
-
-
-def test_best_ranks_the_cells_of_each_task_and_marks_the_recommended_one(tmp_path: Path, make_cell, make_sweep) -> None:
+def test_best_ranks_the_cells_of_each_task_and_gives_programs_every_value(
+    tmp_path: Path, make_cell, make_sweep
+) -> None:
     scores = {("feature_extraction", "sst2"): 0.7, ("fine_tuning", "sst2"): 0.8, ("feature_extraction", "mrpc"): 0.9}
     cells = [make_cell(mode, task, finals=[(0.5, score)]) for (mode, task), score in scores.items()]
     cells.append(make_cell("fine_tuning", "mrpc", search=()))
-    stored(tmp_path, make_sweep(*cells), *cells)
+    stored(tmp_path, make_sweep(*cells))
+    (cell,) = json.loads(
+        run("best", "first", "--cell", "minilm.fine_tuning.sst2", "--storage", str(tmp_path), "--json")
+    )
+    assert (cell["setting"], cell["seeds"], cell["test_mean"]) == (SETTING, [0], 0.8)
+    assert (cell["rank"], cell["recommended"]) == (1, True)
+    refused = CliRunner().invoke(app, ["best", "first", "--cell", "x.y.z", "--storage", str(tmp_path)])
+    assert (refused.exit_code, "minilm.fine_tuning.sst2" in refused.stderr) == (2, True)
     lines = run("best", "first", "--storage", str(tmp_path)).splitlines()
     found = [line.partition("rank")[2].strip() or line for line in lines if line.startswith(("minilm.", "  rank"))]
     assert found == [
         "minilm.fine_tuning.sst2", "1/2 ★", "minilm.feature_extraction.sst2", "2/2", "minilm.feature_extraction.mrpc",
         "1/2 ★", "minilm.fine_tuning.mrpc", "2/2",
     ]  # fmt: skip
-
-
-def test_best_refuses_a_cell_that_is_not_there_with_those_that_are(storage: Path) -> None:
-    result = CliRunner().invoke(app, ["best", "first", "--cell", "x.y.z", "--storage", str(storage)])
-    assert result.exit_code == 2
-    assert "minilm.fine_tuning.sst2" in result.stderr
 
 
 def test_compare_says_what_differs_and_that_other_data_lie_under_the_scores(storage: Path) -> None:
@@ -179,9 +153,17 @@ def test_compare_says_what_differs_and_that_other_data_lie_under_the_scores(stor
     found = json.loads(run("compare", "first", "second", "--storage", str(storage), "--json"))
     assert found["cells"][0]["setting"] == {"epochs": [3, 4]}
     assert found["cells"][0]["delta"] == pytest.approx(0.11)
+    summary = summarise(Ledger(storage / "first"))
+    same = compare_sweeps(summary, summary)
+    assert same.specification == same.only_a == same.only_b == []
+    assert all(not cell.conditions and not cell.setting and cell.delta == 0 for cell in same.cells)
+    assert "Specification: the same." in list(lines(same))
 
 
 def test_rm_asks_and_then_removes_a_sweep_and_nothing_beside_it(storage: Path) -> None:
+    (storage / "cache").mkdir()
+    (storage / "cache" / "notes.txt").write_text("mine")
+    assert CliRunner().invoke(app, ["rm", "cache", "--yes", "--storage", str(storage)]).exit_code == 2
     words = ["rm", "first", "--storage", str(storage)]
     refused = CliRunner().invoke(app, words)
     assert refused.exit_code == 2
@@ -190,6 +172,7 @@ def test_rm_asks_and_then_removes_a_sweep_and_nothing_beside_it(storage: Path) -
     assert CliRunner().invoke(app, [*words, "--yes"]).exit_code == 0
     assert not (storage / "first").exists()
     assert (storage / "second" / "sweep.json").exists()
+    assert (storage / "cache" / "notes.txt").exists(), "that was never a sweep"
     assert "No sweep 'first'" in CliRunner().invoke(app, [*words, "--yes"]).stderr
 
 
@@ -200,17 +183,6 @@ def test_rm_removes_a_sweep_whose_specification_is_damaged(storage: Path) -> Non
     assert "remove it with `rm`" in result.stderr
     assert CliRunner().invoke(app, ["rm", "first", "--yes", "--storage", str(storage)]).exit_code == 0
     assert not (storage / "first").exists()
-
-
-def test_rm_takes_the_weights_alone_of_a_finished_sweep(storage: Path) -> None:
-    weights = storage / "first" / "checkpoints" / "a" / "model.safetensors"
-    weights.parent.mkdir(parents=True)
-    weights.write_bytes(b"0" * 1000)
-    result = CliRunner().invoke(app, ["rm", "first", "--checkpoints", "--yes", "--storage", str(storage)])
-    assert result.exit_code == 0, result.stderr
-    assert "1 file, 0.0 MB" in result.stderr
-    assert not weights.exists()
-    assert len(Ledger(storage / "first").records()) == 6
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -291,28 +263,21 @@ def test_what_a_removal_that_went_wrong_in_its_midst_has_left_is_said_and_remove
     assert not (storage / "first").exists()
 
 
-def test_rm_takes_no_folder_that_was_never_a_sweep(storage: Path) -> None:
-    (storage / "cache").mkdir()
-    (storage / "cache" / "notes.txt").write_text("mine")
-    assert CliRunner().invoke(app, ["rm", "cache", "--yes", "--storage", str(storage)]).exit_code == 2
-    assert (storage / "cache" / "notes.txt").exists()
-
-
-def test_rm_refuses_a_sweep_that_is_driven_and_weights_that_are_needed(storage: Path, make_cell, make_sweep) -> None:
+def test_rm_takes_the_weights_alone_where_they_are_not_needed_and_refuses_a_sweep_that_is_driven(
+    storage: Path, make_cell, make_sweep
+) -> None:
     open_cell = make_cell("fine_tuning", search=(0.8,), planned=2)
-    stored(storage, make_sweep(open_cell, name="open"), open_cell)
+    stored(storage, make_sweep(open_cell, name="open"))
     needed = CliRunner().invoke(app, ["rm", "open", "--checkpoints", "--yes", "--storage", str(storage)])
     assert needed.exit_code == 2
     assert "train again" in needed.stderr
+    weights = storage / "first" / "checkpoints" / "a" / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"0" * 1000)
+    done = CliRunner().invoke(app, ["rm", "first", "--checkpoints", "--yes", "--storage", str(storage)])
+    assert (done.exit_code, "1 file, 0.0 MB" in done.stderr, weights.exists()) == (0, True, False), done.stderr
+    assert len(Ledger(storage / "first").records()) == 6
     with Ledger(storage / "first").driving():
         driven = CliRunner().invoke(app, ["rm", "first", "--yes", "--storage", str(storage)])
     assert driven.exit_code == 2, driven.output
     assert (storage / "first" / "sweep.json").exists()
-
-
-def test_a_sweep_compared_with_itself_has_no_difference(storage: Path) -> None:
-    summary = summarise(Ledger(storage / "first"))
-    found = compare_sweeps(summary, summary)
-    assert found.specification == found.only_a == found.only_b == []
-    assert all(not cell.conditions and not cell.setting and cell.delta == 0 for cell in found.cells)
-    assert "Specification: the same." in list(lines(found))

@@ -77,13 +77,9 @@ def test_a_large_difference_is_claimed_with_its_interval_in_the_modes_names(stor
     assert one.p_sign_flip == pytest.approx(0.0625)
     (other,) = adjusted([comparer.compare(stored.cell(ICE, 0.6), stored.cell(FIRE, 0.9))])
     assert other.words == one.words, "whichever is named first"
-
-
-def test_a_small_difference_cannot_be_told_and_says_what_would_tell_it(stored):
-    found = Comparer(stored.folder, 500).compare(stored.cell(FIRE, 0.71), stored.cell(ICE, 0.7))
-    (one,) = adjusted([found])
-    assert not one.is_claimed
-    assert one.words.startswith("cannot be told with 5 seeds and 200 examples; ")
+    (small,) = adjusted([Comparer(stored.folder, 500).compare(stored.cell(FIRE, 0.71), stored.cell(ICE, 0.7))])
+    assert not small.is_claimed
+    assert small.words.startswith("cannot be told with 5 seeds and 200 examples; ")
 
 
 def test_the_numbers_are_the_same_each_time_and_do_not_depend_on_what_else_is_compared(stored):
@@ -109,10 +105,14 @@ def test_each_file_is_read_once(stored, monkeypatch):
     assert len(paths) == len(set(paths)) == 15
 
 
-def test_the_seeds_of_two_cells_need_not_be_the_same(stored):
+def test_the_seeds_of_two_cells_need_not_be_the_same_but_the_examples_need_to_be(stored):
     found = Comparer(stored.folder, 50).compare(stored.cell(FIRE, 0.8, seeds=4), stored.cell(ICE, 0.7, first=7))
     assert (found.seeds, found.reason) == (4, "")
     assert found.p_sign_flip is None, "that test is of pairs"
+    assert Comparer(None).compare(stored.cell(FIRE, 0.8), stored.cell(ICE, 0.7)).reason == "no stored predictions"
+    other = Comparer(stored.folder, 50).compare(stored.cell(FIRE, 0.8), stored.cell(ICE, 0.7, examples=150))
+    assert (other.reason, other.low, other.p) == ("they are scored on different examples", None, None)
+    assert other.words == "cannot be told: they are scored on different examples"
 
 
 def test_one_seed_tells_of_these_models_and_not_of_another_run(stored):
@@ -123,13 +123,6 @@ def test_one_seed_tells_of_these_models_and_not_of_another_run(stored):
     assert 0 < found.model.low < found.model.delta == pytest.approx(found.delta)
     assert found.model.p < 0.05
     assert found.needed_seeds == 2
-
-
-def test_other_examples_cannot_be_paired(stored):
-    cells = stored.cell(FIRE, 0.8), stored.cell(ICE, 0.7, examples=150)
-    found = Comparer(stored.folder, 50).compare(*cells)
-    assert (found.reason, found.low, found.p) == ("they are scored on different examples", None, None)
-    assert found.words == "cannot be told: they are scored on different examples"
 
 
 def test_other_cells_of_the_sweep_narrow_an_interval_of_two_seeds_and_a_failed_run_widens_it(stored):
@@ -181,11 +174,6 @@ def test_missing_or_other_predictions_end_no_report(stored, content, reason):
     assert found.p_sign_flip is not None, "the records have the scores"
 
 
-def test_an_older_sweep_without_a_folder_of_predictions_is_compared_without_intervals(stored):
-    found = Comparer(None).compare(stored.cell(FIRE, 0.8), stored.cell(ICE, 0.7))
-    assert found.reason == "no stored predictions"
-
-
 def test_hidden_test_labels_lead_to_dev(stored):
     lower = stored.cell(ICE, 0.7)
     hidden = replace(lower, test=None, finals=[one.model_copy(update={"test": {}}) for one in lower.finals])
@@ -214,28 +202,19 @@ def comparison(p: float | None, **more: Any) -> Comparison:
     return Comparison(*KEYS, "test", "accuracy", 0.02, p=p, **(values | more))
 
 
-def test_a_comparison_without_a_p_value_does_not_count_in_the_adjustment():
-    found = adjusted([comparison(0.02), comparison(None), comparison(0.03)])
-    assert [one.p_holm for one in found] == [0.04, None, 0.04]
-
-
-def test_a_comparison_whose_predictions_cannot_be_read_counts_so_that_damage_makes_no_claim():
+def test_the_adjustment_counts_what_has_a_p_value_and_what_cannot_be_read_so_that_damage_makes_no_claim():
     sound = adjusted([comparison(0.02), comparison(0.04), comparison(0.03)])
     damaged = adjusted([comparison(0.02), comparison(None, is_unreadable=True), comparison(0.03)])
     assert [one.p_holm for one in damaged] == [0.06, None, 0.06]
-    assert all(one.p_holm >= other.p_holm for one, other in zip(damaged, sound, strict=True) if one.p_holm is not None)
-
-
-def test_the_words_before_the_adjustment_claim_nothing():
+    assert [one.p_holm for one in adjusted([comparison(0.02), comparison(None), comparison(0.03)])] == [
+        0.04,
+        None,
+        0.04,
+    ]
     assert comparison(0.001).words == "cannot be told: not adjusted for the other comparisons of its table"
-
-
-def test_more_comparisons_of_a_table_need_more_seeds():
-    alone = adjusted([comparison(0.2)])[0].needed_seeds
-    among = adjusted([comparison(0.2)] * 20)[0].needed_seeds
-    assert alone is not None
-    assert among is not None
-    assert 5 < alone < among
+    alone, among = (adjusted([comparison(0.2)] * count)[0].needed_seeds for count in (1, 20))
+    assert 5 < (alone or 0) < (among or 0), "more comparisons need more seeds"
+    assert all(one.p_holm >= other.p_holm for one, other in zip(damaged, sound, strict=True) if one.p_holm is not None)
 
 
 @pytest.mark.parametrize(
@@ -283,10 +262,6 @@ def test_predictions_of_regression_and_labelling_are_read(tmp_path, kind, metric
     read = read_scored(path, kind)
     expected = {"pearson": np.corrcoef(np.array(lines).T)[0, 1] if kind == "pair_regression" else 0, "span_f1": 2 / 3}
     assert (read.count, read.score(metric)) == (len(lines), pytest.approx(expected[metric]))
-
-
-def test_a_sentence_with_other_numbers_of_tags_is_refused_with_its_line(tmp_path):
-    path = tmp_path / "one.jsonl"
     path.write_text('{"id": "0", "gold": ["O"], "prediction": ["O", "O"]}\n', encoding="utf-8")
     with pytest.raises(ValueError, match=r"line 1: not an example with gold and prediction, one tag per word"):
         read_scored(path, "sequence_labelling")

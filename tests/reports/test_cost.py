@@ -76,17 +76,12 @@ def cells(make_cell) -> list[CellSummary]:
     ]
 
 
-def test_cells_are_compared_within_an_encoder_and_a_task_on_a_split_that_all_have(cells) -> None:
-    found = trade_offs(cells)
+def test_cells_are_compared_within_an_encoder_and_a_task_on_a_split_that_all_have(cells, make_cell) -> None:
+    found = trade_offs([*cells, make_cell(FIRE, "cola", search=()), make_cell(FIRE, variant="none", search=())])
     assert [key[1::2] for key in found] == [("sst2", "test"), ("mnli", "dev")]
     first, second = found.values()
     assert [(point.cell[1], point.cost) for point in pareto(first)] == [(ICE, 2.0), (FIRE, 40.0)]
     assert [point.cell[1] for point in pareto(second)] == [ICE], "by dev, where 0.7 beats 0.6"
-
-
-def test_cells_without_finals_have_no_point(make_cell) -> None:
-    cells = [make_cell(ICE, finals=[(0.8, 0.8)]), make_cell(FIRE, search=())]
-    assert [len(group) for group in trade_offs(cells).values()] == [1]
 
 
 def test_the_report_has_a_row_a_cell_with_what_hardware_told(cells, make_sweep) -> None:
@@ -100,6 +95,14 @@ def test_the_report_has_a_row_a_cell_with_what_hardware_told(cells, make_sweep) 
     assert both[6:8] == ["0", "3.21 GB"]
     section = report(summary, "md").partition("## Score and cost\n")[2].partition("\n## ")[0]
     assert "Peak memory is of tensors on the GPU." in section
+    _, plain, *_ = csv.DictReader(io.StringIO(report(summary, "csv")))
+    assert (plain["peak_memory_bytes"], plain["trained_parameters"]) == ("3210000000", "109483778")
+    assert (float(plain["gpu_hours"]), float(plain["seconds_of_a_final"])) == (0.0, 40.0)
+    told = with_use(summary.cells[0], 1.0, peak_memory_bytes=5, peak_memory_kind="process_lifetime")
+    assert "since the worker began, including earlier trials" in " ".join(cost_notes(make_sweep(told)))
+    share = CellCost(trained_parameters=664_322, model_parameters=22_600_000)
+    assert cost_texts(share)[4:6] == ["664 322 (2.94 %)", "2.66 MB"]
+    assert (seconds_text(0.4321), seconds_text(9.94), seconds_text(75)) == ("0.43 s", "9.9 s", "1 min 15 s")
 
 
 def test_a_cell_has_its_difference_to_fine_tuning_whichever_side_of_the_comparison_it_is_on(cells, make_sweep) -> None:
@@ -112,25 +115,3 @@ def test_a_cell_has_its_difference_to_fine_tuning_whichever_side_of_the_comparis
     heads, *rows = cost_rows(summary, deltas)
     column = heads.index("Δ to 🔥")
     assert [row[column] for row in rows[:3]] == ["−10.0 [−20.0, −5.0]", NOTHING, "+2.0 [+1.0, +3.0]"]
-
-
-def test_the_share_of_the_weights_that_train_is_told_where_the_whole_is_known() -> None:
-    assert cost_texts(CellCost(trained_parameters=664_322, model_parameters=22_600_000))[4:6] == [
-        "664 322 (2.94 %)", "2.66 MB",
-    ]  # fmt: skip
-
-
-def test_a_short_time_has_a_decimal() -> None:
-    assert (seconds_text(0.4321), seconds_text(9.94), seconds_text(75)) == ("0.43 s", "9.9 s", "1 min 15 s")
-
-
-def test_peaks_that_count_earlier_trials_are_said(make_cell, make_sweep) -> None:
-    told = with_use(make_cell(ICE), 1.0, peak_memory_bytes=5, peak_memory_kind="process_lifetime")
-    text = " ".join(cost_notes(make_sweep(told)))
-    assert "since the worker began, including earlier trials" in text
-
-
-def test_the_csv_has_the_cost_in_plain_numbers(cells, make_sweep) -> None:
-    _, fire, *_ = csv.DictReader(io.StringIO(report(make_sweep(*cells), "csv")))
-    assert (fire["peak_memory_bytes"], fire["trained_parameters"]) == ("3210000000", "109483778")
-    assert (float(fire["gpu_hours"]), float(fire["seconds_of_a_final"])) == (0.0, 40.0)

@@ -14,11 +14,10 @@ from rich.console import Console
 from meltpoint.reports.matrix import SEVERAL, STALE, matrix
 from meltpoint.reports.screen import show_ensemble, show_summary
 from meltpoint.sweeps.results.kept_results import Ensemble, EnsembleMember
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.tests.reports.rendered import render
+from meltpoint.tests.reports.stored_sweeps import MakeCell, MakeSweep
 
-MakeCell = Callable[..., CellSummary]
-MakeSweep = Callable[..., SweepSummary]
 MODES = ("feature_extraction", "fine_tuning")
 
 
@@ -51,12 +50,9 @@ def markdown(summary: SweepSummary, *ensembles: Ensemble) -> str:
     return render(replace(summary, ensembles=list(ensembles)))["report.md"]
 
 
-def test_a_sweep_without_ensembles_says_nothing_of_them(summary: SweepSummary) -> None:
-    files = render(summary)
-    assert "ensemble" not in files["report.md"] + files["report.csv"]
-
-
 def test_the_row_stands_under_the_modes_and_its_members_in_a_note(summary: SweepSummary) -> None:
+    files = render(summary)
+    assert "ensemble" not in files["report.md"] + files["report.csv"], "where there is none"
     text = markdown(summary, made())
     lines = text.partition("## Cells")[0].splitlines()
     titles = [line.split(" |")[0] for line in lines if line.startswith("| ") and "±" in line]
@@ -64,26 +60,20 @@ def test_the_row_stands_under_the_modes_and_its_members_in_a_note(summary: Sweep
     assert "| ensemble |  | 85.0 ± 1.4¹ | – |" in lines
     assert "¹ ensemble of minilm ❄ (linear), minilm 🔥 (linear)." in text
     assert "none was chosen by test" in text
-
-
-def test_notes_of_an_ensemble_are_footnotes_too_and_dev_is_marked_where_test_is_not_scored(
-    summary: SweepSummary,
-) -> None:
+    assert STALE not in text
     text = markdown(summary, made(test=(), notes=("no test score: nothing stored to score",)))
     assert "| ensemble |  | dev 90.0 ± 0.0¹,² | – |" in text
     assert "² no test score: nothing stored to score." in text
 
 
 @pytest.mark.parametrize(("sweep", "is_said"), [("first", True), ("other", False)])
-def test_members_with_other_finalists_by_now_are_said(sweep: str, is_said: bool, summary: SweepSummary) -> None:
+def test_members_with_other_finalists_by_now_are_said_and_those_of_other_sweeps_named(
+    sweep: str, is_said: bool, summary: SweepSummary
+) -> None:
     gone = member(MODES[1], sweep=sweep, trials=("fine_tuning.sst2.100", "fine_tuning.sst2.177"))
-    assert STALE not in markdown(summary, made())
-    assert (STALE in markdown(summary, made(member(), gone))) == is_said
-
-
-def test_members_of_other_sweeps_carry_their_sweeps_name(summary: SweepSummary) -> None:
-    text = markdown(summary, made(member(), member(sweep="other")))
-    assert "ensemble of minilm ❄ (linear), other/minilm ❄ (linear)" in text
+    text = markdown(summary, made(member(), gone))
+    assert (STALE in text) == is_said
+    assert ("ensemble of minilm ❄ (linear), other/minilm 🔥 (linear)" in text) != is_said
 
 
 def test_ensembles_of_several_encoders_have_a_table_of_their_own_and_a_second_one_a_second_row(
@@ -95,15 +85,11 @@ def test_ensembles_of_several_encoders_have_a_table_of_their_own_and_a_second_on
     assert [single.count("| ensemble |"), single.count("| ensemble 2 |"), several.count("| ensemble |")] == [1, 1, 1]
     assert "| mode | head | sst2 (accuracy) |\n" in several
     assert "mrpc" not in several
-
-
-def test_an_encoder_that_is_only_another_sweeps_has_a_table_too(summary: SweepSummary) -> None:
     others = (member(mode, sweep="other", encoder="bert-base") for mode in MODES)
     blocks = matrix(replace(summary, ensembles=[made(*others)])).blocks
     assert [(block.encoder, len(block.modes), len(block.ensembles)) for block in blocks] == [
-        ("minilm", 2, 0),
-        ("bert-base", 0, 1),
-    ]
+        ("minilm", 2, 0), ("bert-base", 0, 1),
+    ]  # fmt: skip
 
 
 def test_the_csv_has_a_line_an_ensemble_behind_the_cells(summary: SweepSummary) -> None:
@@ -117,22 +103,19 @@ def test_the_csv_has_a_line_an_ensemble_behind_the_cells(summary: SweepSummary) 
     assert row["notes"] == "ensemble of minilm ❄ (linear), minilm 🔥 (linear); a note"
 
 
-def test_the_terminals_table_has_the_row_and_tells_how_it_came_about(summary: SweepSummary) -> None:
+def told(show: Callable[[Console], None]) -> str:
     console = Console(file=io.StringIO(), width=80)
-    show_summary(replace(summary, ensembles=[made()]), console, explain=True)
+    show(console)
     assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
+    return console.file.getvalue()
+
+
+def test_a_terminal_shows_the_row_and_the_command_members_scores_and_notes(summary: SweepSummary) -> None:
+    text = told(lambda console: show_summary(replace(summary, ensembles=[made()]), console, explain=True))
     assert any(line.split() == ["ensemble", "85.0", "±", "1.4¹", "–"] for line in text.splitlines())
     assert "An ensemble averages the probabilities" in text
-
-
-def test_the_command_tells_members_scores_and_notes() -> None:
-    console = Console(file=io.StringIO(), width=80)
-    show_ensemble(made(notes=("left out, not finished: [x]",)), "first", console)
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().splitlines() == [
-        "sst2: ensemble of minilm ❄ (linear), minilm 🔥 (linear)",
-        "test accuracy 85.0 ± 1.4 over 2 seeds",
-        "dev accuracy 90.0 ± 0.0 over 2 seeds",
-        "left out, not finished: [x]",
-    ]
+    one = made(notes=("left out, not finished: [x]",))
+    assert told(lambda console: show_ensemble(one, "first", console)).splitlines() == [
+        "sst2: ensemble of minilm ❄ (linear), minilm 🔥 (linear)", "test accuracy 85.0 ± 1.4 over 2 seeds",
+        "dev accuracy 90.0 ± 0.0 over 2 seeds", "left out, not finished: [x]",
+    ]  # fmt: skip

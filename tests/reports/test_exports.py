@@ -69,23 +69,23 @@ def test_the_setting_is_there_exactly(make_cell: Any, make_sweep: Any) -> None:
     assert "| test | 79.0 | 79.0 |" in text
 
 
-def test_a_card_names_the_further_tests_that_were_scored(make_cell: Any, make_sweep: Any) -> None:
-    cell = make_cell(finals=[(0.8, 0.79)], beside={"far/accuracy": 0.61})
-    cell = replace(cell, header=cell.header.model_copy(update={"also_test": ("far/accuracy",)}))
-    text = cell_card(make_sweep(cell), cell, "model")
-    assert text is not None
+def test_a_card_says_what_else_was_scored_and_what_was_not(make_cell: Any, make_sweep: Any) -> None:
+    def card(cell: Any) -> str:
+        return cell_card(make_sweep(cell), cell, "model") or ""
+
+    far = make_cell(finals=[(0.8, 0.79)], beside={"far/accuracy": 0.61})
+    text = card(replace(far, header=far.header.model_copy(update={"also_test": ("far/accuracy",)})))
     assert "Other metrics of this model on test: far/accuracy 61.0." in text
     assert "Texts of another kind were scored: far/accuracy" in text
     assert "no such split was scored" not in text
-
-
-def test_a_probe_that_was_tuned_further_has_its_calibration_before_and_after(make_cell: Any, make_sweep: Any) -> None:
-    cell = make_cell("lp_ft", finals=[(0.8, 0.79)])
-    first, best, _ = cell.kept.epochs
+    probe = make_cell("lp_ft", finals=[(0.8, 0.79)])
+    first, best, _ = probe.kept.epochs
     first.dev["calibration_error"], best.dev["calibration_error"] = 0.041, 0.0734
-    text = cell_card(make_sweep(cell), cell, "model")
-    assert text is not None
-    assert "Expected calibration error on dev: 0.041 after the first epoch, 0.073 at the kept one." in text
+    assert "calibration error on dev: 0.041 after the first epoch, 0.073 at the kept one." in card(probe)
+    hidden = card(make_cell(finals=[(0.8, "hidden")]))
+    assert "It has no score on test" in hidden
+    assert [one.dataset_split for one in ModelCard(hidden).data.eval_results] == ["validation"]
+    assert card(make_cell()) == "", "without a finalist"
 
 
 @pytest.mark.parametrize(
@@ -102,14 +102,6 @@ def test_no_name_or_note_forges_a_section_or_html(make_cell: Any, make_sweep: An
         assert not any(line.startswith("# Licence") for line in text.splitlines())
 
 
-def test_a_hidden_test_is_said_and_gives_no_score(make_cell: Any, make_sweep: Any) -> None:
-    cell = make_cell(finals=[(0.8, "hidden")])
-    text = cell_card(make_sweep(cell), cell, "model")
-    assert text is not None
-    assert "It has no score on test" in text
-    assert [one.dataset_split for one in ModelCard(text).data.eval_results] == ["validation"]
-
-
 def test_an_encoder_whose_files_state_no_licence_is_said_to_have_none(
     make_cell: Any, make_sweep: Any, tiny_encoder: str
 ) -> None:
@@ -120,11 +112,6 @@ def test_an_encoder_whose_files_state_no_licence_is_said_to_have_none(
     assert (data.license, getattr(data, "base_model", None)) == ("unknown", None)
     assert "not stated by the encoder's files" in text
     assert tiny_encoder.removeprefix("hf:") not in text, "where a folder lies on this machine is nobody's business"
-
-
-def test_a_cell_without_a_finalist_has_no_card(make_cell: Any, make_sweep: Any) -> None:
-    cell = make_cell()
-    assert cell_card(make_sweep(cell), cell, "model") is None
 
 
 @pytest.mark.parametrize("kind", kinds.names())

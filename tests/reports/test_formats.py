@@ -6,15 +6,13 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import get_args
 
 import pytest
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.adapters.training.epochs import EpochResult, best_epoch
+from meltpoint.adapters.training.epochs import best_epoch
 from meltpoint.reports.formats import (
     booktabs,
-    difference_over_seeds,
     duration,
     latex_text,
     percent,
@@ -31,8 +29,7 @@ from meltpoint.sweeps.results.kept_results import Baseline
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import best_final, best_of, spread
 from meltpoint.sweeps.tracking.dashboard import PLACE
-
-UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+from meltpoint.tests.reports.conftest import epoch
 
 
 @pytest.mark.parametrize(
@@ -40,14 +37,6 @@ UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 )
 def test_a_fraction_is_shown_in_percent_points(fraction: float, text: str) -> None:
     assert percent(fraction) == text
-
-
-@pytest.mark.parametrize(
-    ("mean", "error", "text"),
-    [(0.012, 0.005, "+1.2 ± 0.5"), (-0.012, None, "−1.2"), (0.0001, 0.02, "0.0 ± 2.0"), (-0.0001, None, "0.0")],
-)
-def test_a_difference_has_a_sign_unless_it_rounds_to_zero(mean: float, error: float | None, text: str) -> None:
-    assert difference_over_seeds(mean, error, "accuracy") == text
 
 
 @pytest.mark.parametrize(
@@ -61,22 +50,12 @@ def test_a_time_is_told_in_at_most_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_only_what_has_more_than_one_value_counts_as_searched(make_cell: Callable[..., CellSummary]) -> None:
-    names = searched_names(make_cell().header)
-    assert names == ["learning_rate", "dropout", "epochs", "slanted_triangular.ratio"]
-
-
-def test_a_setting_is_short_and_leaves_out_what_is_not_active() -> None:
-    setting: dict[str, Value] = {
-        "learning_rate": 4.251e-5,
-        "discriminative_rates": False,
-        "epochs": 3,
-        "schedule": "constant",
-    }
-    names = ["learning_rate", "epochs", "gradual_unfreezing", "discriminative_rates", "schedule"]
-    assert (
-        setting_text(setting, names) == "learning_rate 4.25e-5, epochs 3, discriminative_rates false, schedule constant"
-    )
+def test_a_setting_is_short_and_shows_what_is_searched_and_active(make_cell: Callable[..., CellSummary]) -> None:
+    searched = searched_names(make_cell().header)
+    assert searched == ["learning_rate", "dropout", "epochs", "slanted_triangular.ratio"], "more than one value"
+    setting: dict[str, Value] = {"learning_rate": 4.251e-5, "epochs": 3, "discriminative_rates": False}
+    names = ["learning_rate", "epochs", "gradual_unfreezing", "discriminative_rates"]
+    assert setting_text(setting, names) == "learning_rate 4.25e-5, epochs 3, discriminative_rates false"
 
 
 ICE, FIRE, BOTH = "feature_extraction", "fine_tuning", "stack_and_finetune"
@@ -118,12 +97,6 @@ def test_nothing_is_left_in_latex_that_it_would_read_otherwise():
     assert booktabs("l", ["a"], [[["b"]], []], "50 %", "x", ["a\nnote"]).endswith("% a note\n")
 
 
-def test_every_format_of_the_command_line_is_made(summary):
-    from meltpoint.sweeps.command_line.typer_options import TableFormat
-
-    assert all(report(summary, form) for form in get_args(TableFormat))
-
-
 TUNED, FROZEN = ("minilm", "fine_tuning", "reviews"), ("minilm", "feature_extraction", "reviews")
 
 
@@ -136,24 +109,13 @@ def compared(metric: str, delta: float) -> Comparison:
 def test_the_words_of_a_difference_below_0_are_for_the_side_with_the_lower_error(metric, winner):
     assert compared(metric, -0.3).words.startswith(f"{winner} is better than")
     assert not compared(metric, 0.3).words.startswith(f"{winner} is better than")
-
-
-def test_tuning_that_lowers_an_error_bought_something():
     assert gain_in_words(compared("mae", -0.3)).startswith("tuning bought −0.300")
     assert gain_in_words(compared("mae", 0.3)).startswith("tuning cost +0.300")
-    assert gain_in_words(compared("accuracy", 0.3)).startswith("tuning bought +30.0")
-
-
-def epoch(number: int, value: float) -> EpochResult:
-    return EpochResult(
-        epoch=number, phase="train", step=number, train_loss=1.0, dev={"mse": value, "pearson": value},
-        train_seconds=1.0, dev_seconds=1.0, learning_rate=0.1,
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("metric", "best"), [("mse", 2), ("pearson", 1)])
 def test_the_best_epoch_has_the_lowest_error_the_earliest_among_equals_and_is_never_nan(metric, best):
-    epochs = [epoch(1, 0.5), epoch(2, 0.2), epoch(3, 0.2), epoch(4, float("nan"))]
+    epochs = [epoch(number, metric, score) for number, score in enumerate((0.5, 0.2, 0.2, float("nan")), 1)]
     found = best_epoch(epochs, metric)
     assert found is not None
     assert found.epoch == best
@@ -161,14 +123,9 @@ def test_the_best_epoch_has_the_lowest_error_the_earliest_among_equals_and_is_ne
 
 @pytest.mark.parametrize(("metric", "best"), [("mse", 1), ("pearson", 0)])
 def test_the_best_trial_and_the_final_that_is_kept_have_the_lowest_error(metric, best):
-    trials = [
-        SimpleNamespace(
-            metric=metric, dev=dev, status="finished", epoch_count=2, number=number, seed=number, id=str(number)
-        )
-        for number, dev in enumerate((0.5, 0.2, 0.3))
-    ]
-    assert best_of(trials).number == best  # type: ignore[arg-type, union-attr]
-    assert best_final(trials).number == best  # type: ignore[arg-type, union-attr]
+    common = {"metric": metric, "status": "finished", "epoch_count": 2}
+    trials = [SimpleNamespace(dev=dev, number=n, seed=n, id=str(n), **common) for n, dev in enumerate((0.5, 0.2, 0.3))]
+    assert best_of(trials).number == best_final(trials).number == best  # type: ignore[arg-type, union-attr]
 
 
 @pytest.mark.parametrize(("metric", "places"), [("mse", ("2", "1")), ("pearson", ("1", "2"))])

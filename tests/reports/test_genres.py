@@ -19,7 +19,6 @@ from meltpoint.reports.analyses import analyse
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.genres import (
     ANALYSIS,
-    count_file,
     count_terms,
     divergence,
     terms,
@@ -94,8 +93,12 @@ def test_cells_of_a_genre_give_their_own_dev_scores_and_a_correlation(make_cell,
 def test_mistakes_are_refused_in_one_line(make_cell, make_sweep, data, corpus, tmp_path):
     with pytest.raises(ValueError, match=r"needs a reference corpus \(--corpus FILE\.txt\), a sweep"):
         analyse("-", ["genres"], tmp_path, data_dir=str(data))
-    with pytest.raises(ValueError, match=r"nothing\.txt cannot be read"):
-        analyse("-", ["genres"], tmp_path, corpus=tmp_path / "nothing.txt", data_dir=str(data))
+    for content, part in ((None, "cannot be read"), (b"\n \n", "has no words in it"), (b"caf\xe9", "not UTF-8")):
+        if content is not None:
+            (tmp_path / "own.txt").write_bytes(content)
+        with pytest.raises(ValueError, match=rf"own\.txt.*{part}") as caught:
+            analyse("-", ["genres"], tmp_path, corpus=tmp_path / "own.txt", data_dir=str(data))
+        assert "\n" not in str(caught.value)
     other = AnalysisOptions(make_sweep(make_cell(task="sst2")), Ledger(tmp_path), tmp_path, data_dir=str(data))
     with pytest.raises(ValueError, match="'first' has no cell of a genre; sweep --task mnli:fiction"):
         ANALYSIS.run(other)
@@ -123,34 +126,6 @@ def test_texts_without_a_common_word_have_ln_2_and_words_beyond_the_vocabulary_d
     assert divergence(one, other, ["a", "b", "c", "d"]) == pytest.approx(math.log(2))
     with pytest.raises(ValueError, match="without any word of the vocabulary"):
         divergence(Counter(rare=9), other, ["a", "c"])
-
-
-def test_terms_are_lower_cased_words_and_marks():
     assert terms("Don't STOP, it's 3.5%!") == ["don't", "stop", ",", "it's", "3", ".", "5", "%", "!"]
-    assert terms(" \n ") == []
-
-
-def test_the_vocabulary_is_the_most_frequent_words_of_all_texts_together():
     counts = [Counter(a=5, b=1, z=3), Counter(b=6, c=3)]
     assert vocabulary(counts, 3) == ["b", "a", "c"]  # 7, 5, and of the two with 3 the first by the alphabet
-    assert vocabulary(counts) == ["b", "a", "c", "z"]
-
-
-@pytest.mark.parametrize(
-    ("content", "part"),
-    [
-        (None, "cannot be read"),
-        (b"", "has no words in it"),
-        (b"\n \n", "has no words in it"),
-        (b"caf\xe9 au lait", "not UTF-8"),
-    ],
-    ids=["missing", "empty", "blank", "latin-1"],
-)
-def test_a_corpus_that_is_none_is_refused_by_its_name(tmp_path, content, part):
-    path = tmp_path / "corpus.txt"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ValueError, match=part) as caught:
-        count_file(path)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)

@@ -122,14 +122,8 @@ def test_holms_adjustment_is_closed_testing_with_bonferroni(p_values):
 @pytest.mark.parametrize(("pairs", "lowest"), [(2, 0.5), (3, 0.25), (5, 0.0625), (6, 0.03125), (10, 2 / 1024)])
 def test_an_exact_sign_flip_test_cannot_go_below_its_number_of_assignments(pairs, lowest):
     assert sign_flip([0.02 + 0.001 * place for place in range(pairs)]) == pytest.approx(lowest)
-
-
-def test_a_sign_flip_test_of_one_pair_says_nothing():
-    assert sign_flip([0.1]) is None
-
-
-def test_a_sign_flip_test_of_many_pairs_draws_its_assignments():
-    assert sign_flip([0.01] * 30) == pytest.approx(0.0, abs=0.001)
+    assert sign_flip([0.1]) is None, "one pair says nothing"
+    assert sign_flip([0.01] * 30) == pytest.approx(0.0, abs=0.001), "of many pairs, some assignments are drawn"
 
 
 def test_seeds_help_where_they_vary_and_examples_where_those_do():
@@ -142,20 +136,12 @@ def test_seeds_help_where_they_vary_and_examples_where_those_do():
     assert few_examples.seeds is None
     assert few_examples.examples == pytest.approx(400 * 1.96**2, rel=0.02)
     assert few_examples.with_seeds == 5
-
-
-def test_where_both_parts_are_too_wide_more_of_both_are_named():
-    needs = Design(0.01, 0.05**2, 0.01**2, seeds=3, examples=400, freedom=12).needs(0.05, 4)
-    assert needs.seeds is None
-    assert needs.with_seeds is not None
-    assert needs.with_seeds > 3
-    assert needs.examples is not None
-    assert needs.examples > 400
-
-
-def test_no_size_tells_apart_what_does_not_differ():
-    needs = Design(0.0, 0.01**2, 0.01**2, seeds=5, examples=400, freedom=16).needs(0.05)
-    assert (needs.seeds, needs.examples) == (None, None)
+    both = Design(0.01, 0.05**2, 0.01**2, seeds=3, examples=400, freedom=12).needs(0.05, 4)
+    assert both.seeds is None
+    assert (both.with_seeds or 0) > 3
+    assert (both.examples or 0) > 400
+    nothing = Design(0.0, 0.01**2, 0.01**2, seeds=5, examples=400, freedom=16).needs(0.05)
+    assert (nothing.seeds, nothing.examples) == (None, None), "no size tells apart what does not differ"
 
 
 def test_without_an_example_part_two_cells_are_welchs_test():

@@ -14,7 +14,7 @@ import transformers
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.reports.analyses import FORMATS, analyse, get, names
+from meltpoint.reports.analyses import FORMATS, analyse
 from meltpoint.reports.analyses.core.edge import ContinuousSide, DiscreteSide, information
 from meltpoint.reports.analyses.core.states import constant, probe, split_states
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -52,27 +52,23 @@ def alone(encoder: Encoder, *texts: str) -> np.ndarray:
     return np.stack([states[0].mean(dim=0).numpy() for states in output.hidden_states])
 
 
-def test_a_mean_state_is_that_of_the_sentence_alone_whatever_shares_its_batch(encoder):
-    examples = sentences(70)
-    result = split_states(encoder, "sentence_classification", examples)
-    assert result.shape == (3, 70, 32)
-    assert result.dtype == np.float32
-    for place in (0, 1, 6, 69):
-        np.testing.assert_allclose(result[:, place], alone(encoder, *examples[place].texts), atol=2e-6)
-
-
-def test_a_pair_is_read_jointly(encoder):
-    pair = Example("0", texts=("the film was fine", "the meal was cold"), label=1)
-    result = split_states(encoder, "pair_classification", [pair, *[Example("1", texts=("a", "b"), label=0)]])
-    np.testing.assert_allclose(result[:, 0], alone(encoder, *pair.texts), atol=2e-6)
-
-
-def test_reading_leaves_the_encoder_as_it_was(encoder):
+def test_a_mean_state_is_that_of_the_input_alone_whatever_shares_its_batch_and_leaves_the_encoder_as_it_was(encoder):
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     encoder.train()
-    split_states(encoder, "sentence_classification", sentences(5))
+    examples = sentences(70)
+    result = split_states(encoder, "sentence_classification", examples)
+    pairs = [
+        Example("0", texts=("the film was fine", "the meal was cold"), label=1),
+        Example("1", texts=("a", "b"), label=0),
+    ]
+    of_pairs = split_states(encoder, "pair_classification", pairs)
     assert encoder.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
+    encoder.eval()
+    assert (result.shape, result.dtype) == ((3, 70, 32), np.float32)
+    for place in (0, 1, 6, 69):
+        np.testing.assert_allclose(result[:, place], alone(encoder, *examples[place].texts), atol=2e-6)
+    np.testing.assert_allclose(of_pairs[:, 0], alone(encoder, *pairs[0].texts), atol=2e-6)
 
 
 def noise(examples: int, seed: int) -> np.ndarray:
@@ -85,6 +81,10 @@ def test_a_probe_finds_a_label_that_is_in_the_states_and_none_that_is_not():
     assert probe(LABELLED, states[:300], labels[:300], states[300:], labels[300:]) == pytest.approx(0.5, abs=0.12)
     states[:, 3] += 1000.0 + 8.0 * np.array(labels)  # far from 0, so that only a scaled fit succeeds
     assert probe(LABELLED, states[:300], labels[:300], states[300:], labels[300:]) > 0.99
+    assert constant(LABELLED, [1, 1, 0], [0, 0, 0, 1]) == 0.25, "the most frequent label of train, scored on dev"
+    assert constant(SCORED, [1.0, 2.0], [1.0, 4.0, 5.0]) == 0.0
+    with pytest.raises(ValueError, match="all have one label"):
+        probe(LABELLED, noise(4, 0), [1, 1, 1, 1], noise(2, 0), [0, 1])
 
 
 def test_scores_are_probed_by_least_squares():
@@ -96,16 +96,6 @@ def test_scores_are_probed_by_least_squares():
     solved = np.linalg.lstsq(design, np.array(scores[:200]), rcond=None)[0]
     expected = np.corrcoef(np.c_[states[200:], np.ones(200)] @ solved, scores[200:])[0, 1]
     assert result == pytest.approx(expected, abs=1e-5)
-
-
-def test_the_constant_is_the_most_frequent_training_label_scored_on_dev():
-    assert constant(LABELLED, [1, 1, 0], [0, 0, 0, 1]) == 0.25
-    assert constant(SCORED, [1.0, 2.0], [1.0, 4.0, 5.0]) == 0.0
-
-
-def test_one_label_alone_cannot_be_probed():
-    with pytest.raises(ValueError, match="all have one label"):
-        probe(LABELLED, noise(4, 0), [1, 1, 1, 1], noise(2, 0), [0, 1])
 
 
 TASK = """\
@@ -157,11 +147,6 @@ def column(rows: list[dict[str, str]], stage: str, name: str) -> list[float]:
     return [float(row[name]) for row in rows if row["stage"] == stage]
 
 
-def test_the_papers_tables_and_figures_are_among_the_names():
-    assert {"diagnostic_classifiers", "genres", "guidelines", "mutual_information"} <= set(names())
-    assert all(get(name).name == name and get(name).summary for name in names())
-
-
 def test_a_sweeps_finalist_is_measured_beside_the_encoder_it_began_as(storage, tiny_bert, tmp_path):
     lines: list[str] = []
     written = analyse(
@@ -176,15 +161,25 @@ def test_a_sweeps_finalist_is_measured_beside_the_encoder_it_began_as(storage, t
     for stage in ("pretrained", "fine-tuned"):
         assert [row["layer"] for row in probes if row["stage"] == stage] == ["0", "1", "2"]
         assert all(0.0 <= bits <= float(information[0]["label entropy"]) for bits in column(information, stage, "bits"))
-    assert (
-        column(information, "fine-tuned", "bits")[-1] > column(information, "pretrained", "bits")[-1]
-    )  # as in figure 2
+    tuned, pretrained = (column(information, stage, "bits")[-1] for stage in ("fine-tuned", "pretrained"))
+    assert tuned > pretrained, "as in figure 2"
     assert f"pretrained: hf:{tiny_bert}, weights " in (tmp_path / "mutual_information.md").read_text(encoding="utf-8")
     assert "with the best dev, seed 0" in (tmp_path / "diagnostic_classifiers.md").read_text(encoding="utf-8")
+    few = {"out": tmp_path / "few", "formats": ["md"], "max_train_examples": 20}
+    (path,) = analyse("tiny", ["diagnostic_classifiers"], storage, **few)
+    assert "20 training and 160 dev examples" in path.read_text(encoding="utf-8")
+    weights = storage / "tiny" / "checkpoints" / "fine_tuning-final0" / worker.WEIGHTS
+    away = weights.rename(tmp_path / "away")
+    try:
+        with pytest.raises(ValueError, match=r"Cell '.*\.fine_tuning\.tiny_reviews' has no finalist with weights"):
+            analyse("tiny", ["diagnostic_classifiers"], storage, out=tmp_path / "out")
+    finally:
+        away.rename(weights)
 
 
-def test_the_figures_numbers_are_those_of_the_finalists_own_weights(storage, task, tmp_path):
-    analyse("tiny", ["mutual_information"], storage, out=tmp_path, formats=["csv"])
+def test_the_figures_numbers_are_those_of_the_finalists_own_weights(storage, task):
+    (path,) = analyse("tiny", ["mutual_information"], storage, formats=["csv"])
+    assert path == storage / "tiny" / "analyses" / "mutual_information.csv", "without `out`, in the sweep's own folder"
     ledger = Ledger(storage / "tiny")
     summary = summarise(ledger)
     (cell,) = [cell for cell in summary.cells if cell.header.mode == "fine_tuning"]
@@ -195,7 +190,7 @@ def test_the_figures_numbers_are_those_of_the_finalists_own_weights(storage, tas
         information(ContinuousSide(states), DiscreteSide(labels))
         for states in split_states(tuned, "sentence_classification", dev)
     ]
-    rows = read(tmp_path, "mutual_information")
+    rows = read(path.parent, "mutual_information")
     assert column(rows, "fine-tuned", "bits") == pytest.approx([one.bits for one in expected])
     assert column(rows, "fine-tuned", "first pass") == pytest.approx([one.first_pass for one in expected])
 
@@ -209,12 +204,6 @@ def test_the_sanity_checks_give_the_estimators_zero(storage, tmp_path):
     assert abs(float(noisy["excess"])) < 4 * float(noisy["first pass, std"])
     # Its sentences are few, so that shuffled labels fit them a little; the papers' dev sets give 0.001.
     assert max(column(rows, "pretrained", "shuffled labels")) < 0.1
-
-
-def test_fewer_training_examples_than_the_sweeps_can_be_asked_for(storage, tmp_path):
-    analyse("tiny", ["diagnostic_classifiers"], storage, out=tmp_path, formats=["md"], max_train_examples=20)
-    assert "20 training and 160 dev examples" in (tmp_path / "diagnostic_classifiers.md").read_text(encoding="utf-8")
-    assert [path.name for path in tmp_path.iterdir()] == ["diagnostic_classifiers.md"]
 
 
 def test_a_sweeps_tasks_that_label_words_are_left_out_and_named(storage, tmp_path):
@@ -232,11 +221,6 @@ def test_a_sweeps_tasks_that_label_words_are_left_out_and_named(storage, tmp_pat
     assert {row["task"] for row in read(tmp_path, "mutual_information")} == {"tiny_reviews"}
     with pytest.raises(ValueError, match="demo_entities labels words"):
         analyse("later", ["mutual_information"], storage, out=tmp_path, tasks=["demo_entities"])
-
-
-def test_without_out_the_files_go_into_the_sweeps_own_folder(storage):
-    (path,) = analyse("tiny", ["mutual_information"], storage, formats=["tex"])
-    assert path == storage / "tiny" / "analyses" / "mutual_information.tex"
 
 
 MINI = {"encoders": ["minilm"], "tasks": ["demo_entities"]}
@@ -262,13 +246,3 @@ def test_what_cannot_be_done_is_refused_in_one_line(storage, tmp_path, name, cho
         analyse(name, [chosen], storage, out=tmp_path, **options)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_finalist_without_weights_is_refused_by_its_cells_name(storage, tmp_path):
-    weights = storage / "tiny" / "checkpoints" / "fine_tuning-final0" / worker.WEIGHTS
-    away = weights.rename(tmp_path / "away")
-    try:
-        with pytest.raises(ValueError, match=r"Cell '.*\.fine_tuning\.tiny_reviews' has no finalist with weights"):
-            analyse("tiny", ["diagnostic_classifiers"], storage, out=tmp_path / "out")
-    finally:
-        away.rename(weights)

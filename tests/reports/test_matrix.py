@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,11 +12,9 @@ from hypothesis import strategies as st
 
 from meltpoint.reports.matrix import AT_CAP, HIDDEN, NO_TEST, UNSCORED, matrix
 from meltpoint.reports.table_values import Matrix, ModeVariant, TableEntry, difference
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tests.fixed_comparer import FixedComparer
+from meltpoint.tests.reports.stored_sweeps import MakeCell, MakeSweep
 
-MakeCell = Callable[..., CellSummary]
-MakeSweep = Callable[..., SweepSummary]
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
 
 
@@ -39,40 +36,14 @@ def test_a_difference_and_its_error_are_those_worked_out_by_hand(make_cell: Make
     assert result.mean == pytest.approx(0.83 - 0.72)
     # s² of 0.80, 0.83, 0.86 is 0.0009, over 3 seeds; of 0.70, 0.74 it is 0.0008, over 2
     assert result.error == pytest.approx(math.sqrt(0.0009 / 3 + 0.0008 / 2))
-
-
-scores = st.lists(st.floats(0, 1), min_size=2, max_size=6)
-
-
-def test_a_difference_is_of_dev_where_only_one_side_has_a_test_score(make_cell: MakeCell) -> None:
-    tested, hidden = make_cell(finals=[(0.9, 0.5)]), make_cell(finals=[(0.8, "hidden")])
-    result = difference(tested, hidden)
-    assert result is not None
-    assert result.split == "dev"
-    assert result.mean == pytest.approx(0.1)
-
-
-def test_the_differences_are_all_pairs_the_later_mode_minus_the_earlier(
-    make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
-    means = {"feature_extraction": 0.7, "fine_tuning": 0.75, "stack_and_finetune": 0.74}
-    cells = [make_cell(mode, finals=[(mean, mean)]) for mode, mean in means.items()]
-    block = matrix(make_sweep(*cells, seeds=1)).blocks[0]
-    assert [(row.title, row.entries[0].text) for row in block.differences] == [
-        ("Δ 🔥 − ❄", "+5.0"),
-        ("Δ ❄🔥 − ❄", "+4.0"),
-        ("Δ ❄🔥 − 🔥", "−1.0"),
-    ]
+    on_dev = difference(tuned, make_cell(finals=[(0.7, "hidden")]))
+    assert on_dev is not None
+    assert (on_dev.split, on_dev.mean) == ("dev", pytest.approx(0.1)), "where one side has no test score"
 
 
 @pytest.mark.parametrize(
     ("chosen", "titles"),
-    [
-        (MODES[:2], ["Δ 🔥 − ❄"]),
-        (MODES[1:], ["Δ ❄🔥 − 🔥"]),
-        ((MODES[0], MODES[2]), ["Δ ❄🔥 − ❄"]),
-        (MODES[:1], []),
-    ],
+    [(MODES[:2], ["Δ 🔥 − ❄"]), (MODES[1:], ["Δ ❄🔥 − 🔥"]), ((MODES[0], MODES[2]), ["Δ ❄🔥 − ❄"]), (MODES[:1], [])],
 )
 def test_a_difference_is_shown_only_where_both_modes_are_in_the_sweep(
     chosen: tuple[str, ...], titles: list[str], make_cell: MakeCell, make_sweep: MakeSweep
@@ -104,12 +75,8 @@ def test_a_missing_cell_is_a_dash_with_the_reason_in_a_footnote(
 
 @pytest.mark.parametrize(
     ("test", "notes", "reason"),
-    [
-        ("hidden", ("test labels hidden",), HIDDEN),
-        (None, ("test labels hidden",), HIDDEN),
-        ("hidden", (), NO_TEST),
-        (None, (), UNSCORED),
-    ],
+    [(one, ("test labels hidden",), HIDDEN) for one in ("hidden", None)]
+    + [("hidden", (), NO_TEST), (None, (), UNSCORED)],
 )
 def test_a_cell_without_test_scores_shows_dev_says_so_and_why(
     test: str | None, notes: tuple[str, ...], reason: str, make_cell: MakeCell, make_sweep: MakeSweep
@@ -121,12 +88,6 @@ def test_a_cell_without_test_scores_shows_dev_says_so_and_why(
     assert reasons(table, shown) == [reason]
 
 
-def test_a_plain_test_score_over_every_seed_has_no_footnote(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    table = matrix(make_sweep(make_cell(finals=[(0.8, 0.79), (0.8, 0.81)])))
-    assert entry(table, "fine_tuning").label == "80.0 ± 1.4"
-    assert table.footnotes == ()
-
-
 def test_fewer_seeds_than_planned_and_fewer_scores_than_seeds_are_both_said(
     make_cell: MakeCell, make_sweep: MakeSweep
 ) -> None:
@@ -134,16 +95,6 @@ def test_fewer_seeds_than_planned_and_fewer_scores_than_seeds_are_both_said(
     shown = entry(table, "fine_tuning")
     assert shown.label == "70.0"
     assert reasons(table, shown) == ["1 of 2 seeds scored on test", "2 of 5 seeds finished"]
-
-
-def test_a_difference_without_stored_predictions_says_why_it_has_no_interval(
-    make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
-    cells = [make_cell(mode, finals=[(0.5, mean)] * 2) for mode, mean in zip(MODES, (0.1, 0.5, 0.9), strict=True)]
-    table = matrix(make_sweep(*cells))
-    shown = table.blocks[0].differences[0].entries[0]
-    assert shown.text == "+40.0 ± 0.0"
-    assert reasons(table, shown) == ["no interval: no stored predictions; a ± is the standard error over seeds"]
 
 
 def test_a_difference_has_its_interval_and_no_footnote(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
@@ -187,6 +138,8 @@ def test_a_metric_beside_the_tasks_own_has_a_column_with_its_own_differences_and
     texts = [[shown.text for shown in row.entries[:2]] for row in (*block.modes, *block.differences)]
     assert texts == [["70.0 ± 0.0", "80.0 ± 0.0"], ["80.0 ± 0.0", "75.0 ± 0.0"], ["+10.0 ± 0.0", "−5.0 ± 0.0"]]
     assert [[bool(shown.notes) for shown in row.entries[:2]] for row in block.modes] == [[True, False]] * 2
+    old = matrix(make_sweep(make_cell(finals=[(0.8, 0.8)], columns=("f1",)), seeds=1)).blocks[0]
+    assert [shown.text for shown in old.modes[0].entries] == ["80.0", "–"], "a ledger without the metric"
 
 
 def test_a_further_test_split_has_a_column_and_differences_over_seeds_alone(
@@ -199,13 +152,6 @@ def test_a_further_test_split_has_a_column_and_differences_over_seeds_alone(
     assert block.tasks == (("sst2", "accuracy"), ("sst2", "far/accuracy"))
     assert [row.entries[1].text for row in block.modes] == ["60.0 ± 0.0", "70.0 ± 0.0"]
     assert [row.entries[1].text for row in block.differences] == ["+10.0 ± 0.0"]
-
-
-def test_a_ledger_without_the_metric_beside_has_no_figure_in_its_column(
-    make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
-    block = matrix(make_sweep(make_cell(finals=[(0.8, 0.8)], columns=("f1",)), seeds=1)).blocks[0]
-    assert [shown.text for shown in block.modes[0].entries] == ["80.0", "–"]
 
 
 @pytest.mark.parametrize(

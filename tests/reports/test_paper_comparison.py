@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -19,10 +18,9 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tests.fixed_comparer import FixedComparer
 from meltpoint.tests.reports.rendered import render
+from meltpoint.tests.reports.stored_sweeps import MakeCell, MakeSweep
 from meltpoint.tests.tiny_parts import BAD, GOOD, TASK_YAML, write_splits
 
-MakeCell = Callable[..., CellSummary]
-MakeSweep = Callable[..., SweepSummary]
 FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetune"
 
 
@@ -51,14 +49,6 @@ def test_the_papers_row_stands_below_ours_with_its_difference_and_what_it_quotes
     assert [(row.title, [shown.label for shown in row.entries]) for row in table.differences] == [
         ("Δ 🔥 − ❄", ["+5.0", "+5.0"]), ("↳ paper", ["+6.7", "+1.0"]),
     ]  # fmt: skip
-
-
-def test_a_quoted_number_has_a_footnote_that_says_from_whom(table_2):
-    both = with_paper_numbers(table_2)
-    (quoted,) = [shown for row in both.table.blocks[0].modes for shown in row.entries if "quoted" in shown.label]
-    assert [both.table.footnotes[number - 1] for number in quoted.notes] == [
-        "Peters, Ruder & Smith 2019 quotes it from Devlin et al. 2018"
-    ]
 
 
 def test_the_papers_numbers_are_never_recommended(make_cell, make_sweep):
@@ -129,11 +119,6 @@ def test_a_table_of_several_modes_says_whether_their_searches_are_equal(make_cel
     assert line.startswith("The modes have unequal searches: ❄ 65 settings by random, 🔥 16 settings by tpe in a cell.")
 
 
-def test_a_table_without_a_paper_says_that_test_stays_closed(make_cell, make_sweep):
-    sweep = make_sweep(make_cell(TUNED, "cola", finals=[(0.8, None)]), split="dev")
-    assert "the specification leaves test closed; dev is shown" in with_paper_numbers(sweep).table.footnotes
-
-
 def test_a_papers_gain_stands_beside_the_difference_of_the_same_two_rows_by_the_same_metric(make_cell, make_sweep):
     made = {"encoder": "bert-base", "metric": "span_f1", "seeds": 2}
     tuned = make_cell(TUNED, "conll2003", variant="mlp", finals=[(0.9, 0.9), (0.9, 0.92)],
@@ -162,29 +147,28 @@ YAHOO = "yahoo:society_culture+science_mathematics"
 THREE = ((TUNED, "mlp"), (STACKED, "densenet"), (STACKED, "highway-lstm"))
 
 
-def ensemble_of(cells: Sequence[CellSummary], **fields: Any) -> Ensemble:
+def ensemble_of(cells: Sequence[CellSummary], is_stale: bool) -> Ensemble:
     members = [
         EnsembleMember(
             sweep="first", encoder=cell.header.encoder, mode=cell.header.mode, head=cell.header.head, seeds=(0, 1),
-            variant=cell.header.variant, cell=".".join(cell.header.key), trials=[final.id for final in cell.finals],
+            variant=cell.header.variant, cell=".".join(cell.header.key),
+            trials=["x"] if is_stale else [final.id for final in cell.finals],
         )
         for cell in cells
     ]  # fmt: skip
     scores = ({"accuracy": 0.86, "f1": 0.85}, {"accuracy": 0.88, "f1": 0.87})
     values = {"id": "e" * 16, "task": YAHOO, "kind": "sentence_classification", "metric": "accuracy", "dev": scores}
     values |= {"members": members, "test": scores, "data_fingerprint": "d" * 16, "made_at": 1.0}
-    return Ensemble.model_validate(values | fields)
+    return Ensemble.model_validate(values)
 
 
 @pytest.mark.parametrize(
-    ("chosen", "shown"),
-    [
-        (slice(0, 3), ["+2.0 ± 1.4", "+0.72", "+6.0 ± 1.0", "+0.5"]), (slice(0, 2), []), (slice(0, 0), []),
-    ],
-    ids=["the paper's three", "two of them", "none"],
-)  # fmt: skip
+    ("count", "is_stale", "shown"),
+    [(3, False, ["+2.0 ± 1.4", "+0.72", "+6.0 ± 1.0", "+0.5"]), (2, False, []), (0, False, []), (3, True, [])],
+    ids=["the paper's three", "two of them", "none", "three with other finalists now"],
+)
 def test_experiment_bs_gain_stands_beside_that_of_the_ensemble_of_the_papers_three_models_alone(
-    chosen, shown, make_cell, make_sweep
+    count, is_stale, shown, make_cell, make_sweep
 ):
     cells = [
         make_cell(mode, YAHOO, encoder="bert-base", variant=variant, finals=[(0.8, 0.84), (0.8, 0.86)],
@@ -192,23 +176,14 @@ def test_experiment_bs_gain_stands_beside_that_of_the_ensemble_of_the_papers_thr
         for mode, variant in THREE
     ]  # fmt: skip
     sweep = make_sweep(*cells, origin="best_of_both_worlds")
-    sweep = replace(sweep, ensembles=[ensemble_of(cells[chosen])] if cells[chosen] else [])
+    sweep = replace(sweep, ensembles=[ensemble_of(cells[:count], is_stale)] if count else [])
     block = with_paper_numbers(sweep).table.blocks[0]
     gains = [(row.title, row.entries[0].text) for row in block.differences if "ensemble" in row.title or row.is_paper]
     assert [text for _, text in gains] == shown
     assert all(row.entries[1].text == "–" for row in block.differences if row.is_paper), "F1 has no paper's accuracy"
-    if len(cells[chosen]) == 3:
+    if shown:
         assert gains[0][0] == "Δ ensemble − 🔥 mlp (accuracy)"
         assert [entry.text for entry in block.ensembles[0].entries] == ["87.0 ± 1.4", "86.0 ± 1.4"]
-
-
-def test_an_ensemble_whose_members_have_other_finalists_now_gives_no_gain(make_cell, make_sweep):
-    cells = [make_cell(mode, YAHOO, encoder="bert-base", variant=name, finals=[(0.8, 0.84)]) for mode, name in THREE]
-    stale = ensemble_of(cells)
-    stale = stale.model_copy(update={"members": tuple(m.model_copy(update={"trials": ("x",)}) for m in stale.members)})
-    sweep = replace(make_sweep(*cells, origin="best_of_both_worlds"), ensembles=[stale])
-    block = with_paper_numbers(sweep).table.blocks[0]
-    assert not [row for row in block.differences if row.title.startswith("Δ ensemble")]
 
 
 def test_another_encoder_in_the_place_of_the_papers_is_said_to_be_another(make_cell, make_sweep):
@@ -221,50 +196,30 @@ def test_another_encoder_in_the_place_of_the_papers_is_said_to_be_another(make_c
     assert not [note for note in with_paper_numbers(make_sweep(cell), "to_tune_or_not").notes if "stands for" in note]
 
 
-def test_a_folder_of_the_papers_own_encoder_stands_for_nothing_else(make_cell, make_sweep):
-    cell = make_cell(TUNED, "mrpc", encoder="elmo:/models/elmo", finals=[(0.7, 0.7)])
-    both = with_paper_numbers(make_sweep(cell, seeds=1, origin="to_tune_or_not", replaced=("elmo=elmo:/models/elmo",)))
-    assert [(row.title, row.entries[0].label) for row in both.table.blocks[0].modes] == [
-        ("🔥 fine_tuning", "70.0"), ("↳ paper", "74.7"),
-    ]  # fmt: skip
-    assert not [note for note in both.notes if "stands for" in note]
-
-
 def test_the_papers_rows_stand_apart_from_a_toy_of_its_encoder(make_cell, make_sweep):
-    cell = make_cell(TUNED, "mrpc", encoder="elmo:/models/toy", finals=[(0.7, 0.7)])
+    cell = make_cell(TUNED, "mrpc", encoder="elmo:/models/elmo", finals=[(0.7, 0.7)])
     for size, is_theirs in ((1024, True), (0, True), (14, False)):
         sized = replace(cell, header=cell.header.model_copy(update={"encoder_size": size}))
-        sweep = make_sweep(sized, seeds=1, origin="to_tune_or_not", replaced=("elmo=elmo:/models/toy",))
+        sweep = make_sweep(sized, seeds=1, origin="to_tune_or_not", replaced=("elmo=elmo:/models/elmo",))
         both = with_paper_numbers(sweep)
+        assert not [note for note in both.notes if "stands for" in note], "it is the paper's own"
         assert any(row.is_paper for row in both.table.blocks[0].modes) == is_theirs
         assert any("its states have 14 numbers, not 1024" in note for note in both.notes) != is_theirs
 
 
-def test_without_a_paper_the_table_is_what_it_was(make_cell, make_sweep):
-    sweep = make_sweep(make_cell(finals=[(0.8, 0.8)]))
-    both = with_paper_numbers(sweep)
-    assert both.notes == ()
-    assert not any(row.is_paper for block in both.table.blocks for row in block.modes)
-    assert "paper" not in render(sweep)["report.md"]
-
-
-def test_a_table_that_nobody_knows_is_refused(make_cell, make_sweep):
-    with pytest.raises(ValueError, match="'table_7'"):
-        render(make_sweep(make_cell()), "table_7")
-
-
-def test_the_markdown_marks_the_papers_rows_and_names_the_source(table_2):
+def test_every_table_marks_the_papers_rows_and_names_the_source(table_2, make_cell, make_sweep):
     text = render(table_2)["report.md"]
     assert "| ↳ paper |  | 84.8 quoted¹ | 85.8 |" in text
-    assert "² no interval: no stored predictions; a ± is the standard error over seeds." in text
     assert "¹ Peters, Ruder & Smith 2019 quotes it from Devlin et al. 2018." in text
     assert "Rows marked ↳ paper are not measured here: Peters, Ruder & Smith 2019, table 2" in text
-
-
-def test_a_terminal_of_eighty_columns_shows_the_papers_rows_and_notes(table_2):
     console = Console(width=80, record=True, force_terminal=False, file=io.StringIO())
     show_summary(table_2, console)
-    text = console.export_text()
-    assert text.count("↳ paper") == 2
-    assert "quoted" in text
-    assert max(len(line) for line in text.splitlines()) <= 80
+    shown = console.export_text()
+    assert (shown.count("↳ paper"), "quoted" in shown) == (2, True)
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    without = make_sweep(make_cell(TUNED, "cola", finals=[(0.8, None)]), split="dev")
+    assert "the specification leaves test closed; dev is shown" in with_paper_numbers(without).table.footnotes
+    assert with_paper_numbers(without).notes == ()
+    assert "paper" not in render(without)["report.md"]
+    with pytest.raises(ValueError, match=r"'to_tune_or_no'.*Did you mean to_tune_or_not"):
+        render(without, "to_tune_or_no")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,10 @@ from meltpoint.reports.loaded_sweep import LoadedSweep
 from meltpoint.reports.python_api import SweepFailedError, options_of
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.command_line.typer_options import DEFAULTS, as_words
-from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
-from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
-from meltpoint.sweeps.specification.space_rules import CellLength
+from meltpoint.sweeps.driver.plan import SweepPlan
 from meltpoint.sweeps.specification.sweep_options import SweepOptions
+from meltpoint.tests.reports.stored_sweeps import stored
+from meltpoint.tests.reports.test_screen import planned
 
 
 @pytest.fixture
@@ -33,14 +33,7 @@ def folder(tmp_path: Path, make_cell, make_sweep) -> Path:
         make_cell("fine_tuning", search=(0.8, 0.75), finals=[(0.79, 0.78), (0.81, 0.8)]),
         make_cell("feature_extraction", search=(0.7,), finals=[(0.7, 0.69), (0.7, 0.71)]),
     ]
-    summary = make_sweep(*cells)
-    ledger = Ledger(tmp_path / "runs" / "first")
-    ledger.create()
-    for cell in cells:
-        for record in (cell.best, *cell.finals):
-            ledger.write(record)
-    write_sweep(ledger, SweepFile(spec=summary.spec, code=summary.code, cells=tuple(c.header for c in cells)))
-    return ledger.folder
+    return stored(tmp_path / "runs", make_sweep(*cells)).folder
 
 
 def test_importing_meltpoint_imports_nothing_else() -> None:
@@ -111,12 +104,6 @@ def test_data_of_another_form_are_refused_with_those_that_are_taken() -> None:
         meltpoint.tune({"train": FRAME, "test": FRAME}, test=FRAME)
 
 
-def test_overrides_are_a_dict_or_words() -> None:
-    values = {"epochs": 3, "learning_rate": 1e-5, "dropout": {"uniform": [0.0, 0.3]}, "gradual_unfreezing": True}
-    words = ["epochs=3", "learning_rate=1.0e-05", "dropout={uniform: [0.0, 0.3]}", "gradual_unfreezing=true"]
-    assert options_of({"overrides": values}).overrides == words == options_of({"overrides": words}).overrides
-
-
 def test_words_lists_paths_and_numbers_become_the_words_of_the_command(tmp_path: Path) -> None:
     options = options_of({
         "name": "n", "encoder": "minilm", "mode": ("fine_tuning", "feature_extraction"), "task": ["sst2"],
@@ -127,11 +114,17 @@ def test_words_lists_paths_and_numbers_become_the_words_of_the_command(tmp_path:
         "--name=n", "--encoder=minilm", "--mode=fine_tuning", "--mode=feature_extraction", "--task=sst2", "--trials=3",
         "--searcher=random", f"--data-dir={tmp_path.as_posix()}", "--gpus-per-trial=0.5",
     ]  # fmt: skip
+    options = options_of({"task": Path("a.yaml"), "trials": numpy.int64(3), "grow": True})
+    assert as_words(options) == ["--task=a.yaml", "--trials=3", "--grow"]
+    values = {"epochs": 3, "learning_rate": 1e-5, "dropout": {"uniform": [0.0, 0.3]}, "gradual_unfreezing": True}
+    words = ["epochs=3", "learning_rate=1.0e-05", "dropout={uniform: [0.0, 0.3]}", "gradual_unfreezing=true"]
+    assert options_of({"overrides": values}).overrides == words == options_of({"overrides": words}).overrides
 
 
-def test_an_unknown_argument_is_refused_with_its_near_miss() -> None:
-    with pytest.raises(ValueError, match="Did you mean encoder"):
-        options_of({"encoders": "minilm"})
+@pytest.mark.parametrize(("name", "value", "near"), [("encoders", "minilm", "encoder"), ("searcher", "grids", "grid")])
+def test_an_unknown_argument_or_word_is_refused_with_its_near_miss(name: str, value: str, near: str) -> None:
+    with pytest.raises(ValueError, match=f"Did you mean {near}"):
+        options_of({name: value})
 
 
 @pytest.mark.parametrize(
@@ -153,16 +146,6 @@ def test_tables_and_mappings_are_no_words_and_the_line_says_what_is(value: objec
         assert ("new-task" in str(refused.value)) == (name == "task")
 
 
-def test_paths_and_numpys_numbers_are_taken() -> None:
-    options = options_of({"task": Path("a.yaml"), "trials": numpy.int64(3), "grow": True})
-    assert as_words(options) == ["--task=a.yaml", "--trials=3", "--grow"]
-
-
-def test_a_wrong_searcher_is_refused() -> None:
-    with pytest.raises(ValueError, match="Did you mean grid"):
-        options_of({"searcher": "grids"})
-
-
 def test_bad_input_raises_what_the_command_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="Did you mean demo_sentiment"):
         meltpoint.sweep(
@@ -170,6 +153,8 @@ def test_bad_input_raises_what_the_command_says(tmp_path: Path, capsys: pytest.C
         )  # fmt: skip
     assert "demo_sentimnt" in capsys.readouterr().err
     assert not (tmp_path / "runs" / "n").exists()
+    with pytest.raises(ValueError, match="No sweep 'none'"):
+        meltpoint.load_sweep(tmp_path / "none")
 
 
 def test_a_sweep_that_fails_raises_with_what_finished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,13 +167,15 @@ def test_a_sweep_that_fails_raises_with_what_finished(folder: Path, monkeypatch:
     assert caught.value.sweep.name == "first"
 
 
-def test_an_interrupt_stops_the_sweep_and_waits_for_its_end(tmp_path: Path) -> None:
+def test_an_interrupt_stops_the_sweep_and_waits_for_its_end_also_where_a_pipe_does_not_hold_its_last_lines(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     done = tmp_path / "stopped"
     script = (
         "import pathlib, signal, sys, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background job ignores it
         "try:\n    print('ready', flush=True); time.sleep(600)\n"
-        f"except KeyboardInterrupt:\n    pathlib.Path({str(done)!r}).touch()"
+        f"except KeyboardInterrupt:\n    print('a table\\n' * 100_000, end=''); pathlib.Path({str(done)!r}).touch()"
     )
     with pytest.raises(KeyboardInterrupt), python_api._process([sys.executable, "-c", script]) as process:  # noqa: PT012
         assert process.stdout is not None
@@ -196,19 +183,6 @@ def test_an_interrupt_stops_the_sweep_and_waits_for_its_end(tmp_path: Path) -> N
         raise KeyboardInterrupt
     assert done.exists()
     assert process.returncode is not None
-
-
-def test_an_interrupted_sweep_may_end_with_more_lines_than_a_pipe_holds(capfd: pytest.CaptureFixture[str]) -> None:
-    script = (
-        "import signal, time\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "try:\n    print('ready', flush=True); time.sleep(600)\n"
-        "except KeyboardInterrupt:\n    print('a table\\n' * 100_000, end='')"
-    )
-    with pytest.raises(KeyboardInterrupt), python_api._process([sys.executable, "-c", script]) as process:  # noqa: PT012
-        assert process.stdout is not None
-        process.stdout.readline()
-        raise KeyboardInterrupt
     assert capfd.readouterr().err.count("a table\n") == 100_000
 
 
@@ -269,26 +243,17 @@ def test_a_sweep_of_several_tasks_asks_which_recommendation(make_cell, make_swee
 
 def test_what_is_shown_at_the_end_of_a_cell_is_under_twenty_lines(folder: Path, make_cell, make_sweep) -> None:
     loaded = meltpoint.load_sweep(folder)
-    cell = PlannedCell(
-        "minilm", "fine_tuning", "sst2", "linear", "a paper", "", 9, 2, 0, 1, 12.4,
-        CellLength(32, 32, "measured", 9, 0.0, 0.0, 32, 8.0, ("a note",) * 30), "accuracy", "tpe", 872, 1821,
-        searched={f"parameter_{n}": "uniform [0.0, 0.3]" for n in range(30)},
-    )  # fmt: skip
-    planned = SweepPlan([cell] * 30, 2, 12.4)
+    cell = planned("fine_tuning", "sst2", searched={f"parameter_{n}": "uniform [0.0, 0.3]" for n in range(30)})
+    cell = replace(cell, length=replace(cell.length, notes=("a note",) * 30))
     many = LoadedSweep("r", make_sweep(*(make_cell(task=f"t{n}", finals=[(0.8, 0.8)]) for n in range(30))))
     paper = asked_spec(SweepOptions(name="first", spec="to_tune_or_not"))
     for shown in (
-        loaded, loaded.recommendation, loaded.recommendation.winner, planned, cell, many, many.summary,
-        many.summary.cells[0], many.summary.spec, paper,
+        loaded, loaded.recommendation, loaded.recommendation.winner, SweepPlan([cell] * 30, 2, 12.4), cell, many,
+        many.summary, many.summary.cells[0], many.summary.spec, paper,
     ):  # fmt: skip
         assert len(repr(shown).splitlines()) < 20
         assert len(repr(shown)) < 2500
     assert loaded.recommendation.sentence in repr(loaded)
-
-
-def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="No sweep 'none'"):
-        meltpoint.load_sweep(tmp_path / "none")
 
 
 @pytest.mark.slow

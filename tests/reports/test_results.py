@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from html import unescape
 
@@ -18,12 +18,11 @@ from meltpoint.reports.html.page import html
 from meltpoint.reports.report import files_of
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.screen import show_summary
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import spread
 from meltpoint.tests.fixed_comparer import FixedComparer
+from meltpoint.tests.reports.stored_sweeps import MakeCell, MakeSweep
 
-MakeCell = Callable[..., CellSummary]
-MakeSweep = Callable[..., SweepSummary]
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
 TASKS = ("demo_sentiment", "demo_entailment", "demo_similarity", "demo_entities")
 
@@ -114,19 +113,17 @@ def test_latex_has_the_interval_in_its_cell_and_the_conclusions_as_comments(resu
     )
 
 
-def test_tuning_that_covers_0_is_not_shown_to_help(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    cell = with_default(make_cell(finals=[(0.8, 0.8)] * 5), [0.795] * 5, learning_rate=1e-3)
-    found = results_of(make_sweep(cell, seeds=5), comparer=FixedComparer(0.012))
-    assert gain_lines(found) == ["minilm 🔥 sst2: tuning not shown to help: +0.5 [−0.7, +1.7]"]
-
-
-def test_tuning_is_compared_on_dev_where_test_is_hidden_and_that_is_said(
-    make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
-    cell = with_default(make_cell(finals=[(0.8, "hidden")] * 5), [0.7] * 5, learning_rate=1e-3)
-    found = results_of(make_sweep(cell, seeds=5), comparer=FixedComparer(0.012))
-    (line,) = gain_lines(found)
-    assert line.endswith("tuning bought +10.0 [+8.8, +11.2] on dev, on which the winner was chosen")
+def test_what_tuning_bought_is_said_of_each_cell(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    little, hidden = make_cell(finals=[(0.8, 0.8)] * 5), make_cell("feature_extraction", finals=[(0.8, "hidden")] * 5)
+    cells = [
+        with_default(little, [0.795] * 5, learning_rate=1e-3), with_default(hidden, [0.7] * 5, learning_rate=1e-3),
+        make_cell("stack_and_finetune", finals=[(0.8, 0.8)] * 5),
+    ]  # fmt: skip
+    assert gain_lines(results_of(make_sweep(*cells, seeds=5), comparer=FixedComparer(0.012))) == [
+        "minilm 🔥 sst2: tuning not shown to help: +0.5 [−0.7, +1.7]",
+        "minilm ❄ sst2: tuning bought +10.0 [+8.8, +11.2] on dev, on which the winner was chosen",
+        "minilm ❄🔥 sst2: the published setting has not run",
+    ]
 
 
 @pytest.mark.parametrize("form", ["md", "tex", "html", "screen", "json"])
@@ -138,14 +135,6 @@ def test_a_sweep_without_the_published_settings_finals_says_so_once(
     files = files_of(found) | {"report.html": html(found), "report.screen": shown(found, 300)}
     said = NO_DEFAULTS.replace("`", "") if form == "html" else NO_DEFAULTS
     assert re.sub("</?code>", "", unescape(files[f"report.{form}"])).count(said) == 1
-
-
-def test_a_cell_without_them_among_others_is_named(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    ice, fire = (make_cell(mode, finals=[(0.8, 0.8)] * 5) for mode in MODES[:2])
-    sweep = make_sweep(with_default(ice, [0.7] * 5, learning_rate=1e-3), fire, seeds=5)
-    assert gain_lines(results_of(sweep, comparer=FixedComparer()))[1:] == [
-        "minilm 🔥 sst2: the published setting has not run"
-    ]
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
+import pty
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,73 +18,48 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from meltpoint.reports.layout import show_rows
+from meltpoint.reports.findings import shown_sweep
+from meltpoint.reports.layout import say_lines, show_rows
 from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_checks, show_outcome, show_plan, show_summary
 from meltpoint.reports.status_view import show_status
+from meltpoint.reports.sweep_comparison import compare_sweeps, lines
+from meltpoint.reports.trial_view import best_rows, ranked_cells, trial_lines
 from meltpoint.sweeps.command_line.listing import ROWS, inventory
+from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
 from meltpoint.sweeps.driver.run import Outcome
 from meltpoint.sweeps.ledger.driver_notes import ClusterPart
 from meltpoint.sweeps.machine.services import Check
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.search.closing import Closing, SplitOpening
+from meltpoint.sweeps.search.selection import Spread
+from meltpoint.sweeps.specification.space_rules import CellLength
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.tests.fixed_comparer import FixedComparer
 from meltpoint.tests.reports.rendered import render
+from meltpoint.tests.reports.stored_sweeps import MakeCell, MakeSweep, store_sweep
 
-MakeCell = Callable[..., CellSummary]
-MakeSweep = Callable[..., SweepSummary]
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
 TASKS = ("demo_sentiment", "demo_entailment", "demo_similarity", "demo_entities")
 
 
-@dataclass
-class Planned:
-    """A cell of a plan, as `sweeps.driver.plan` returns it."""
-
-    encoder: str
-    mode: str
-    task: str
-    head: str = "bilstm_crf"
-    variant: str = ""
-    trials: int = 21
-    finals: int = 5
-    defaults: int = 0
-    answered: int = 3
-    estimated_seconds: float = 4800.0
-    train_examples: int = 6920
-    dev_examples: int = 872
-    test_examples: int | None = None
-    test_state: str = "labelled"
-    searched: dict[str, str] = field(
-        default_factory=lambda: {"learning_rate": "log_uniform [1e-05, 0.0001]", "bilstm.hidden_size": "choice [9, 99]"}
-    )
-    notes: tuple[str, ...] = ()
-
-    @property
-    def search_trials(self) -> int:
-        return self.trials - self.finals - self.defaults
+LENGTHS = ("yahoo, minilm: max_pieces = 512 (the 99.5th percentile of 2 000 training examples): 7 are cut",)
+LENGTH = CellLength(32, 32, "measured", 9, 0.0, 0.0, 32, 8.0, ())
+RANGES = {"learning_rate": "log_uniform [1e-05, 0.0001]", "bilstm.hidden_size": "choice [9, 99]"}
 
 
-@dataclass
-class Plan:
-    """A plan, as `sweeps.driver.plan` returns it."""
+def planned(mode: str, task: str, head: str = "bilstm_crf", encoder: str = "minilm", **changes: Any) -> PlannedCell:
+    """A cell of a plan."""
+    values = {
+        "head_source": "a paper", "variant": "", "trials": 21, "finals": 5, "defaults": 0, "answered": 3,
+        "estimated_seconds": 4800.0, "length": LENGTH, "metric": "accuracy", "searcher": "tpe", "dev_examples": 872,
+        "test_examples": None, "train_examples": 6920, "searched": RANGES,
+    }  # fmt: skip
+    return PlannedCell(encoder, mode, task, head, **(values | changes))
 
-    cells: list[Planned]
-    trials: int = 252
-    finals: int = 60
-    defaults: int = 0
-    answered: int = 36
-    estimated_seconds: float = 4800.0
-    workers: int = 2
-    notes: list[str] = field(default_factory=lambda: ["expect a factor of two either way"])
-    lengths: tuple[str, ...] = (
-        "yahoo, minilm: max_pieces = 512 (the 99.5th percentile of 2 000 training examples): 7 are cut",
-    )
 
-    @property
-    def search_trials(self) -> int:
-        return self.trials - self.finals - self.defaults
+def plan_of(*cells: PlannedCell) -> SweepPlan:
+    return SweepPlan(list(cells), 2, 4800.0, ["expect a factor of two either way"], LENGTHS)
 
 
 def shown(show: Callable[[Any, Console], None], what: object, width: int = 80) -> str:
@@ -113,6 +93,11 @@ def test_every_score_is_shown_at_every_width(width: int, wide: SweepSummary) -> 
     assert text.count("85.0 ± 7.1¹") == 3
 
 
+def test_what_was_done_to_a_tasks_data_stands_under_the_table(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+    cells = [make_cell(mode, finals=[(0.8, 0.8)], notes=("test = train[-1000:]",)) for mode in MODES]
+    assert shown(show_summary, make_sweep(*cells)).count("sst2: test = train[-1000:]") == 1
+
+
 @pytest.mark.parametrize(("count", "most"), [(1, 25), (4, 40)])
 def test_a_sweep_ends_in_few_lines_whatever_it_has_to_say(
     count: int, most: int, make_cell: MakeCell, make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
@@ -133,11 +118,6 @@ def test_a_sweep_ends_in_few_lines_whatever_it_has_to_say(
     assert len(said.splitlines()) <= most, said
 
 
-def test_what_was_done_to_a_tasks_data_stands_under_the_table(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    cells = [make_cell(mode, finals=[(0.8, 0.8)], notes=("test = train[-1000:]",)) for mode in MODES]
-    assert shown(show_summary, make_sweep(*cells)).count("sst2: test = train[-1000:]") == 1
-
-
 def test_status_gives_every_error_one_line_and_takes_no_text_for_markup(
     make_cell: MakeCell, make_sweep: MakeSweep
 ) -> None:
@@ -147,24 +127,10 @@ def test_status_gives_every_error_one_line_and_takes_no_text_for_markup(
     assert len(errors) == 2
     assert errors[0].endswith("ValueError: [red]no[/red] [/x] at line 3")
     assert errors[1].endswith("x" * 200)
-
-
-def test_status_names_the_first_of_many_errors(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    cell = make_cell(failed=["the loss is not finite"] * 700)
-    lines = shown(show_status, make_sweep(cell, state="failed")).splitlines()
-    errors = [line for line in lines if line.startswith("✗")]
+    many = make_sweep(make_cell(failed=["the loss is not finite"] * 700), state="failed")
+    errors = [line for line in shown(show_status, many).splitlines() if line.startswith("✗")]
     assert len(errors) == 21
     assert errors[-1].endswith("680 more errors")
-
-
-def test_status_counts_what_ran_what_failed_and_what_is_missing(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    cell = make_cell(search=(0.7, 0.8123), failed=["nan"], planned=6, running=2, finals=[(0.8, None)])
-    text = shown(show_status, make_sweep(cell, state="running"), 120)
-    assert "2/6" in text
-    assert "1 failed, 2 running, 1 missing" in text
-    assert "81.2" in text
-    assert "1/2, dev 80.0" in text
-    assert "first: running, 0 of 1 cell done." in text
 
 
 def test_status_says_when_test_was_opened_and_for_how_many_finalists(
@@ -179,9 +145,15 @@ def test_status_says_when_test_was_opened_and_for_how_many_finalists(
     assert "Test was opened" not in shown(show_status, sweep, 120)
 
 
-def test_status_says_what_a_running_sweep_still_takes_and_what_that_assumes(
+def test_status_counts_what_ran_failed_and_is_missing_and_says_what_a_running_sweep_still_takes(
     make_cell: MakeCell, make_sweep: MakeSweep
 ) -> None:
+    cell = make_cell(search=(0.7, 0.8123), failed=["nan"], planned=6, running=2, finals=[(0.8, None)])
+    text = shown(show_status, make_sweep(cell, state="running"), 120)
+    for said in (
+        "2/6", "1 failed, 2 running, 1 missing", "81.2", "1/2, dev 80.0", "first: running, 0 of 1 cell done.",
+    ):  # fmt: skip
+        assert said in text, said
     cell = make_cell(search=(0.7, 0.8), planned=6, running=2)  # 60 s each; 3 trials and one of two finals to come
     places = ClusterPart(places=2, whole=4, cpus=1.0)
     text = shown(show_status, replace(make_sweep(cell, state="running"), part=places), 120)
@@ -226,52 +198,35 @@ def test_a_cell_that_was_closed_early_is_not_called_done_without_a_word(
 
 
 def test_a_plan_has_a_line_a_cell_and_its_total_time_in_words() -> None:
-    plan = Plan([Planned("minilm", mode, task) for mode in MODES for task in TASKS])
-    text = shown(show_plan, plan)
-    assert widest(text) <= 80
-    assert "…" not in text
+    text = shown(show_plan, plan_of(*(planned(mode, task) for mode in MODES for task in TASKS)))
     joined = " ".join(text.split())
     assert joined.count("1 h 20 min") == 13
-    assert (
-        "12 cells: 192 search trials + 60 finals, 12 answered by their search trials; the ledger answers 36;" in joined
-    )
-    assert "about 1 h 20 min on 2 workers." in joined
-    assert "expect a factor of two either way" in joined
-    assert plan.lengths[0] in joined
-
-
-def test_a_plan_says_the_sizes_of_the_data_and_what_is_searched_where() -> None:
-    cells = [Planned("minilm", mode, task) for mode in MODES[:2] for task in TASKS[:2]]
-    other = Planned("minilm", MODES[0], "sst2", searched={}, test_examples=1821)
-    joined = " ".join(shown(show_plan, Plan([*cells, other])).split())
-    assert "demo_sentiment: 6 920 training examples, 872 dev, test is not opened" in joined
-    assert "sst2: 6 920 training examples, 872 dev, 1 821 test" in joined
-    ranges = "learning_rate log_uniform [1e-05, 0.0001], bilstm.hidden_size choice [9, 99]"
-    assert f"searched in ❄ feature_extraction, bilstm_crf on demo_sentiment, demo_entailment: {ranges}" in joined
-    assert "searched in ❄ feature_extraction, bilstm_crf on sst2: nothing" in joined
-    assert f"searched in 🔥 fine_tuning, bilstm_crf: {ranges}" in joined
-
-
-def test_a_plan_has_the_notes_of_the_tables_with_the_modes_that_they_hold_for() -> None:
-    sample, epochs = "1 000 of 6 920 training examples, seed 0", "epochs 7, 9, 12 instead of 3, 4, 5"
-    cells = [
-        Planned("minilm", MODES[0], "sst2", notes=(sample,)),
-        Planned("minilm", MODES[1], "sst2", notes=(sample, epochs)),
-    ]
-    joined = " ".join(shown(show_plan, Plan(cells)).split())
-    assert joined.count(f"sst2: {sample}") == 1
-    assert f"sst2, 🔥 fine_tuning: {epochs}" in joined
-
-
-def test_a_plan_has_a_column_of_default_finals_where_there_are_any() -> None:
-    cells = [Planned("minilm", mode, task, trials=26, defaults=5) for mode in MODES for task in TASKS]
-    text = shown(show_plan, Plan(cells, trials=312, defaults=60))
-    assert widest(text) <= 80
-    assert "…" not in text
-    joined = " ".join(text.split())
+    counts = "12 cells: 192 search trials + 60 finals, 12 answered by their search trials; the ledger answers 36;"
+    for said in (counts, "about 1 h 20 min on 2 workers.", "expect a factor of two either way", LENGTHS[0]):
+        assert said in joined, said
+    assert "defaults" not in text
+    cells = [planned(mode, task, trials=26, defaults=5) for mode in MODES for task in TASKS]
+    joined = " ".join(shown(show_plan, plan_of(*cells)).split())
     assert "192 search trials + 60 finals + up to 60 default finals, 12 of each answered by their" in joined
     assert "finals defaults done" in joined
-    assert "defaults" not in shown(show_plan, Plan([Planned("minilm", "fine_tuning", "sst2")]))
+
+
+def test_a_plan_says_the_sizes_of_the_data_what_is_searched_where_and_the_notes_of_the_tables() -> None:
+    sample, epochs = "1 000 of 6 920 training examples, seed 0", "epochs 7, 9, 12 instead of 3, 4, 5"
+    cells = [planned(mode, task) for mode in MODES[:2] for task in TASKS[:2]]
+    cells += [planned(MODES[0], "sst2", searched={}, test_examples=1821, notes=(sample,)),
+              planned(MODES[1], "sst2", test_examples=1821, notes=(sample, epochs))]  # fmt: skip
+    joined = " ".join(shown(show_plan, plan_of(*cells)).split())
+    ranges = "learning_rate log_uniform [1e-05, 0.0001], bilstm.hidden_size choice [9, 99]"
+    for said in (
+        "demo_sentiment: 6 920 training examples, 872 dev, test is not opened",
+        "sst2: 6 920 training examples, 872 dev, 1 821 test",
+        f"searched in ❄ feature_extraction, bilstm_crf on demo_sentiment, demo_entailment: {ranges}",
+        "searched in ❄ feature_extraction, bilstm_crf on sst2: nothing",
+        f"searched in 🔥 fine_tuning, bilstm_crf: {ranges}", f"sst2, 🔥 fine_tuning: {epochs}",
+    ):  # fmt: skip
+        assert said in joined, said
+    assert joined.count(f"sst2: {sample}") == 1
 
 
 @pytest.mark.parametrize("what", ROWS)
@@ -286,12 +241,12 @@ def test_everything_that_can_be_listed_fits_into_eighty_columns(what: str) -> No
 def test_short_rows_are_a_table_and_long_ones_paragraphs() -> None:
     short = shown(show_rows, [{"name": "a", "kind": "x"}, {"name": "b", "kind": "[y]", "on": True}])
     assert [line.split() for line in short.splitlines() if line.strip()][-1] == ["b", "[y]", "yes"]
-    long = shown(
-        show_rows, [{"name": "a", "summary": "word " * 30, "parameters": ["p = 1: a number", "q = 2: another"]}]
-    )
+    row = {"name": "a", "summary": "word " * 30, "parameters": ["p = 1: a number", "q = 2: another"]}
+    long = shown(show_rows, [row])
     assert long.startswith("a\n")
-    assert sum("p = 1" in line for line in long.splitlines()) == 1
-    assert not any("p = 1" in line and "q = 2" in line for line in long.splitlines())
+    assert [("p = 1" in line, "q = 2" in line) for line in long.splitlines() if " = " in line] == [
+        (True, False), (False, True),
+    ]  # fmt: skip
 
 
 def test_a_check_shows_its_mark_and_its_remedy_and_the_lacks_are_counted() -> None:
@@ -310,3 +265,118 @@ def test_a_check_shows_its_mark_and_its_remedy_and_the_lacks_are_counted() -> No
     show_checks(checks, console, verbose=True)
     assert isinstance(console.file, io.StringIO)
     assert "✓ Python 3.11 [ok]" in console.file.getvalue()
+
+
+# Names at 80 columns: nothing is wider, and no name is broken but behind `_`, `+`, `:`, `-`, `.` or `/`.
+
+ENCODERS = ("minilm", "sentence-transformers/paraphrase-multilingual-mpnet-base-v2")
+LONG = ("demo_sentiment", "sst2_subtrees", "mnli:government", "customer_support_conversations")
+VARIANTS = ("highway_lstm", "bilstm_crf")
+SETTING = {
+    "learning_rate": 4.25e-5, "stack_and_finetune.stack_learning_rate": 0.00123456, "highway_lstm.hidden_size": 1024,
+    "discriminative_rates.factor": 0.95, "weight_decay": 0.01, "epochs": 3, "slanted_triangular.ratio": 32,
+}  # fmt: skip
+
+
+def at_eighty(show: Callable[[Console], None]) -> str:
+    """What a terminal of 80 columns gets, without its colours."""
+    file = io.StringIO()
+    show(Console(file=file, width=80, force_terminal=True, highlight=False, color_system=None))
+    return re.sub(r"\x1b[^m]*m", "", file.getvalue())
+
+
+def broken(text: str, names: tuple[str, ...]) -> list[str]:
+    """The parts of names that do not stand in a text as a whole."""
+    parts = {part for name in names for part in re.split(r"(?<=[_+:./-])", name)}
+    return sorted(part for part in parts if part not in text)
+
+
+@pytest.fixture
+def sweep(make_cell, make_sweep) -> SweepSummary:
+    """Long names, variants, trials of every status, finals and default finals."""
+    cells = [
+        make_cell(
+            mode, task, encoder=encoder, variant=variant, head=variant, search=(0.8, 0.81), failed=["nan"] * 2,
+            planned=16, running=3, finals=[(0.9, 0.855), (0.8, 0.855)], setting=SETTING,
+        )
+        for encoder in ENCODERS for mode in MODES for task in LONG for variant in VARIANTS
+    ]  # fmt: skip
+    cells = [
+        replace(cell, default_seeds=5, default_finals=cell.finals, default_test=Spread(0.7, 0.01, 2)) for cell in cells
+    ]
+    return make_sweep(*cells, seeds=5)
+
+
+@pytest.mark.parametrize("show", [show_summary, show_status], ids=["report", "status"])
+def test_the_tables_of_a_sweep_fit_and_break_no_name(show: Any, sweep: SweepSummary) -> None:
+    text = at_eighty(lambda console: show(sweep, console))
+    shown = "\n".join(line for line in text.splitlines() if not line.startswith("✗"))
+    assert max(cell_len(line.rstrip()) for line in shown.splitlines()) <= 80
+    table = re.split(r"\n(?=¹|What |first: )", shown)[0]  # below it, names stand in sentences
+    assert broken(table, (*ENCODERS, *MODES, *LONG, *VARIANTS)) == []
+
+
+@pytest.mark.parametrize("variants", [VARIANTS, ("",)], ids=["with variants", "without"])
+@pytest.mark.parametrize("head", ["highway_lstm", "linear"])
+@pytest.mark.parametrize("tasks", [LONG, ("sst2", "mrpc", "cola")], ids=["long tasks", "short tasks"])
+def test_a_plan_fits_and_breaks_no_name(variants: tuple[str, ...], head: str, tasks: tuple[str, ...]) -> None:
+    cells = [
+        planned(mode, task, head, encoder, variant=variant, trials=310, finals=10, defaults=10, searched=MANY)
+        for encoder in ENCODERS for mode in MODES for task in tasks for variant in variants
+    ]  # fmt: skip
+    text = at_eighty(lambda console: show_plan(plan_of(*cells), console))
+    assert max(cell_len(line.rstrip()) for line in text.splitlines()) <= 80
+    table, _, below = text.rpartition(" cells:")
+    assert broken(table, (*ENCODERS, *MODES, *tasks, *variants, head)) == []
+    assert broken(below, tuple(MANY)) == []
+
+
+MANY = dict.fromkeys(SETTING, "log_uniform [1e-05, 0.0001]")
+
+
+def test_best_settings_and_lists_of_sweeps_fit_and_break_no_name(sweep: SweepSummary) -> None:
+    listed = shown_sweep({
+        "name": "a_sweep_with_a_long_name", "state": "running", "cells": 96, "cells_done": 3, "trials": 40,
+        "trials_planned": 1536, "encoders": ENCODERS, "tasks": LONG, "started_at": 1.0, "seconds": 5e5, "fault": "",
+    })  # fmt: skip
+    in_cells = tuple(re.sub("[/:]", "_", name) for name in (*ENCODERS, *LONG, *VARIANTS))
+    best = best_rows(ranked_cells(results_of(sweep)))
+    for rows, names in ((best, in_cells), ([listed], (*ENCODERS, *LONG))):
+        text = at_eighty(lambda console, rows=rows: show_rows(rows, console))
+        assert max(cell_len(line.rstrip()) for line in text.splitlines()) <= 80
+        assert broken(text, names) == []
+
+
+def test_a_trial_and_a_comparison_are_wrapped_between_words(sweep: SweepSummary) -> None:
+    other = replace(sweep, name="other", cells=[replace(cell, best=None, finals=[]) for cell in sweep.cells])
+    record = sweep.cells[-1].best
+    assert record is not None
+    for found in (trial_lines(record, sweep), list(lines(compare_sweeps(sweep, other)))):
+        text = at_eighty(lambda console, found=found: say_lines(found, console))
+        assert max(len(line) for line in found) > 80
+        assert max(cell_len(line.rstrip()) for line in text.splitlines()) <= 80
+        whole = {word for line in found for word in line.split() if len(word) < 70}
+        assert whole <= set(text.split())
+
+
+def test_report_on_a_terminal_is_the_table_that_fits_and_to_a_pipe_markdown(tmp_path) -> None:
+    store_sweep(tmp_path, "first", ["accuracy", "span_f1", "pearson", "matthews"], [0.7, 0.8, 0.8])
+    words = [sys.executable, "-m", "meltpoint.launch", "report", "first", "--storage", str(tmp_path)]
+    piped = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=120, check=True).stdout
+    assert "| mode |" in piped
+    reader, terminal = pty.openpty()
+    with subprocess.Popen(words, stdout=terminal, env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}):
+        os.close(terminal)
+        text = b"".join(iter(lambda: read(reader), b"")).decode()
+    assert "| mode |" not in text
+    plain = re.sub(r"\x1b[^m]*m", "", text).replace("\r", "")
+    assert max(cell_len(line.rstrip()) for line in plain.splitlines()) <= 80
+    assert "conll2003" in plain
+
+
+def read(reader: int) -> bytes:
+    """What a terminal shows next; nothing once its program has ended."""
+    try:
+        return os.read(reader, 65536)
+    except OSError:
+        return b""

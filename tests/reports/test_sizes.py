@@ -67,6 +67,10 @@ def test_the_lead_changes_between_the_sizes_where_it_is_sure(cells, claimed: dic
 
 
 def test_the_analysis_has_a_row_for_each_mode_and_size_and_a_figure(cells, make_sweep, tmp_path) -> None:
+    one = make_sweep(*(cell for cell in cells if cell.header.train_examples == 64))
+    assert "Over sizes of train" not in report(one, "md")
+    with pytest.raises(ValueError, match="scores at one size only; sweep with --train-sizes"):
+        ANALYSIS.run(AnalysisOptions(one, None, tmp_path))
     options = AnalysisOptions(make_sweep(*cells), None, tmp_path)
     written = {path.name for path in ANALYSIS.run(options)}
     assert written == {f"sizes.{form}" for form in ("md", "csv", "tex", "svg", "png")}

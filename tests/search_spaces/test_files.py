@@ -14,7 +14,6 @@ from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.build import EarlyStopping
 from meltpoint.search_spaces.documents import SHIPPED
 from meltpoint.search_spaces.files import find, load, read_cell, shipped, stems
-from meltpoint.search_spaces.space import Space
 
 CELLS = [
     (mode, encoder, task)
@@ -38,7 +37,7 @@ def of_cell(mode, encoder, task, head, every):
 
 
 @pytest.mark.parametrize(("mode", "encoder", "task"), CELLS)
-def test_every_cell_has_a_space_whose_first_setting_can_be_trained(mode, encoder, task, every):
+def test_every_cell_has_a_space_whose_first_setting_and_whose_grid_can_be_trained(mode, encoder, task, every):
     for head in heads.names():
         space = of_cell(mode, encoder, task, head, every)
         assert space.trimmed(space.first()) == space.first()
@@ -49,15 +48,10 @@ def test_every_cell_has_a_space_whose_first_setting_can_be_trained(mode, encoder
         assert space.first().keys() & {parameter.name for parameter in heads.parameters()} == (
             one - {"esim.activation"} - set(modes.get(mode).unused)
         )
-
-
-@pytest.mark.parametrize(("mode", "encoder", "task"), CELLS)
-def test_every_shipped_space_can_be_searched_as_a_grid_without_training_anything_twice(mode, encoder, task, every):
-    head = modes.get(mode).default_heads.of(TRANSFORMERS, "sentence_classification").name
-    space = of_cell(mode, encoder, task, head, every)
-    points = list(itertools.islice(space.points(), 500))
-    complete = {json.dumps(settings.complete(point, mode, head)) for point in points}
-    assert len(complete) == len(points) >= 3
+    default = modes.get(mode).default_heads.of(TRANSFORMERS, "sentence_classification").name
+    points = list(itertools.islice(of_cell(mode, encoder, task, default, every).points(), 500))
+    complete = {json.dumps(settings.complete(point, mode, default)) for point in points}
+    assert len(complete) == len(points) >= 3, "as a grid, nothing is trained twice"
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -103,70 +97,57 @@ def test_the_grid_of_fine_tuning_holds_the_whole_published_grid(every):
     assert values == published
 
 
-def test_skip_thoughts_get_the_ranges_of_a_linear_classifier(every):
-    space = of_cell("feature_extraction", "skipthoughts:folder#uni", "mrpc", "sentence_vectors", every)
-    first = space.first()
-    assert (first["dropout"], first["feature_extraction.layers"], first["precision"]) == (0.0, "top", "fp32")
-    assert space.sources["sentence_vectors.pair"] == "feature_extraction.yaml"
-    assert space.sources["epochs"] == "feature_extraction.skipthoughts.yaml"
+FROZEN, TUNED = "feature_extraction", "fine_tuning"
 
 
-@pytest.mark.parametrize("encoder", POOLED)
-def test_sentence_encoders_get_what_their_makers_do_with_a_vector(encoder, every):
-    space = of_cell("feature_extraction", encoder, "mrpc", "pooling", every)
-    first = space.first()
-    assert (first["pooling.kind"], first["pooling.pair"], first["feature_extraction.layers"]) == (
-        "encoder", "kiros", "top",
-    )  # fmt: skip
-    assert (first["dropout"], first["weight_decay"]) == (0.0, 0.0)
+@pytest.mark.parametrize(
+    ("cell", "first", "sources"),
+    [
+        ((FROZEN, "skipthoughts:folder#uni", "mrpc", "sentence_vectors"),
+         {"dropout": 0.0, "feature_extraction.layers": "top", "precision": "fp32"},
+         {"sentence_vectors.pair": "feature_extraction.yaml", "epochs": "feature_extraction.skipthoughts.yaml"}),
+        *(((FROZEN, encoder, "mrpc", "pooling"),
+           {"pooling.kind": "encoder", "pooling.pair": "kiros", "feature_extraction.layers": "top", "dropout": 0.0,
+            "weight_decay": 0.0}, {}) for encoder in POOLED),
+        *(((FROZEN, encoder, "mrpc", head), {"feature_extraction.layers": "mix"}, {})
+          for encoder, head in (("minilm", "bcn"), ("minilm", "linear"), ("bert-base", "pooling"))),
+        ((TUNED, "elmo:folder", "sst2", "linear"),
+         {"schedule": "slanted_triangular", "discriminative_rates.factor": 0.4},
+         {"learning_rate": "fine_tuning.elmo.yaml", "batch_size": "fine_tuning.yaml"}),
+        ((TUNED, "minilm", "demo_similarity", "linear"), {"batch_size": 16},
+         {"learning_rate": "fine_tuning.minilm.demo.yaml"}),
+        ((FROZEN, "bert-base", "sst2", "bcn"), {"dropout": 0.25}, {}),
+        ((FROZEN, "bert-base", "sst2", "esim"), {"dropout": 0.5}, {}),
+        ((FROZEN, "bert-base", "demo_sentiment", "bcn"), {}, {"dropout": "feature_extraction.demo.yaml"}),
+    ],
+)  # fmt: skip
+def test_encoders_demos_and_heads_get_their_own_ranges(cell, first, sources, every):
+    space = of_cell(*cell, every)
+    assert {name: space.first()[name] for name in first} == first
+    assert {name: space.sources[name] for name in sources} == sources
+    assert ("feature_extraction.pooled.yaml" in space.sources.values()) == (cell[3] == "pooling" and cell[1] in POOLED)
+    assert "elmo" not in cell[1] or "linear_warmup_decay.warmup_fraction" not in space.parameters
+    assert space.early_stopping is None
 
 
-@pytest.mark.parametrize(("encoder", "head"), [("minilm", "bcn"), ("minilm", "linear"), ("bert-base", "pooling")])
-def test_the_ranges_of_pooled_vectors_are_for_that_head_on_encoders_with_their_own_pooling(encoder, head, every):
-    space = of_cell("feature_extraction", encoder, "mrpc", head, every)
-    assert "feature_extraction.pooled.yaml" not in space.sources.values()
-    assert space.first()["feature_extraction.layers"] == "mix"
-
-
-def test_elmo_and_the_demo_get_their_own_ranges(every):
-    elmo = of_cell("fine_tuning", "elmo:folder", "sst2", "linear", every)
-    assert elmo.first()["schedule"] == "slanted_triangular"
-    assert elmo.first()["discriminative_rates.factor"] == 0.4
-    assert "linear_warmup_decay.warmup_fraction" not in elmo.parameters
-    assert elmo.sources["learning_rate"] == "fine_tuning.elmo.yaml"
-    assert elmo.sources["batch_size"] == "fine_tuning.yaml"
-    demo = of_cell("fine_tuning", "minilm", "demo_similarity", "linear", every)
-    assert demo.sources["learning_rate"] == "fine_tuning.minilm.demo.yaml"
-    assert demo.first()["batch_size"] == 16
-    frozen = of_cell("feature_extraction", "minilm", "sst2", "linear", every)
-    assert frozen.early_stopping is None
-
-
-def test_files_are_laid_over_each_other_from_the_mode_to_the_encoder_with_the_task():
-    assert stems("fine_tuning", "elmo:folder", "demo_sentiment") == [
-        "fine_tuning", "fine_tuning.demo", "fine_tuning.demo_sentiment",
-        "fine_tuning.elmo", "fine_tuning.elmo.demo", "fine_tuning.elmo.demo_sentiment",
-    ]  # fmt: skip
-    assert stems("fine_tuning", "hf:a/b", "sst2") == ["fine_tuning", "fine_tuning.sst2"]
-    assert stems("fine_tuning", "hf:a/b", "yahoo:sports+health") == ["fine_tuning", "fine_tuning.yahoo"]
-    assert stems("fine_tuning", "minilm", "sst2", head="pooling", has_pooling=True) == [
-        "fine_tuning", "fine_tuning.pooling", "fine_tuning.sst2", "fine_tuning.pooled",
-        "fine_tuning.minilm", "fine_tuning.minilm.pooling", "fine_tuning.minilm.sst2",
-    ]  # fmt: skip
-    assert stems("fine_tuning", "hf:a/b", "sst2", head="pooling", has_pooling=True)[-1] == "fine_tuning.pooled"
-    for encoder in ("minilm", "minilm@v1", "minilm@refs/pr/1"):
-        assert stems("fine_tuning", encoder, "../one.yaml") == ["fine_tuning", "fine_tuning.minilm"]
-
-
-def test_a_file_of_one_head_lies_between_its_modes_or_encoders_and_those_of_tasks(every):
-    assert stems("fine_tuning", "elmo:folder", "sst2", "crf") == [
-        "fine_tuning", "fine_tuning.crf", "fine_tuning.sst2",
-        "fine_tuning.elmo", "fine_tuning.elmo.crf", "fine_tuning.elmo.sst2",
-    ]  # fmt: skip
-    bcn, esim = (of_cell("feature_extraction", "bert-base", "sst2", head, every) for head in ("bcn", "esim"))
-    assert (bcn.first()["dropout"], esim.first()["dropout"]) == (0.25, 0.5)
-    demo = of_cell("feature_extraction", "bert-base", "demo_sentiment", "bcn", every)
-    assert demo.sources["dropout"] == "feature_extraction.demo.yaml"
+@pytest.mark.parametrize(
+    ("encoder", "task", "head", "has_pooling", "endings"),
+    [
+        ("elmo:folder", "demo_sentiment", "", False,
+         ["", ".demo", ".demo_sentiment", ".elmo", ".elmo.demo", ".elmo.demo_sentiment"]),
+        ("elmo:folder", "sst2", "crf", False, ["", ".crf", ".sst2", ".elmo", ".elmo.crf", ".elmo.sst2"]),
+        ("hf:a/b", "sst2", "", False, ["", ".sst2"]), ("hf:a/b", "yahoo:sports+health", "", False, ["", ".yahoo"]),
+        ("minilm", "sst2", "pooling", True,
+         ["", ".pooling", ".sst2", ".pooled", ".minilm", ".minilm.pooling", ".minilm.sst2"]),
+        ("hf:a/b", "sst2", "pooling", True, ["", ".pooling", ".sst2", ".pooled"]),
+        *((f"minilm{at}", "../one.yaml", "", False, ["", ".minilm"]) for at in ("", "@v1", "@refs/pr/1")),
+    ],
+)  # fmt: skip
+def test_files_are_laid_over_each_other_from_the_mode_to_the_encoder_with_the_task(
+    encoder, task, head, has_pooling, endings
+):
+    found = stems(TUNED, encoder, task, head=head, has_pooling=has_pooling)
+    assert found == [f"fine_tuning{ending}" for ending in endings]
 
 
 def test_no_head_has_the_name_of_an_encoder_or_a_task_whose_file_would_be_taken_for_its_own():
@@ -216,15 +197,12 @@ def test_a_mode_without_a_file_is_refused_and_a_mistake_names_the_file_it_is_in(
         find("m", "minilm", "sst2", "linear", allowed, folder=tmp_path)
 
 
-def test_a_user_file_may_differ_by_mode(space_file, allowed):
-    path = space_file("parameters: {epochs: 3, dropout: 0.1}\nmodes: {fine_tuning: {parameters: {epochs: 2}}}")
+def test_a_user_file_may_differ_by_mode_and_writes_numbers_as_people_do(space_file, allowed):
+    path = space_file("parameters: {epochs: 3, dropout: .1}\nmodes: {fine_tuning: {parameters: {epochs: 2}}}")
     assert load(path, allowed, mode="fine_tuning").first() == {"dropout": 0.1, "epochs": 2}
     assert load(path, allowed, mode="feature_extraction").first() == {"dropout": 0.1, "epochs": 3}
-
-
-def test_numbers_are_read_as_people_write_them(space_file, allowed):
-    path = space_file("parameters: {learning_rate: {log_uniform: [1e-5, 1E-3], first: 3e-5}, epochs: 10, dropout: .5}")
-    assert load(path, allowed).first() == {"learning_rate": 3e-5, "epochs": 10, "dropout": 0.5}
+    path = space_file("parameters: {learning_rate: {log_uniform: [1e-5, 1E-3], first: 3e-5}}")
+    assert load(path, allowed).first() == {"learning_rate": 3e-5}
 
 
 PROVENANCE = {
@@ -248,29 +226,23 @@ def test_an_exported_setting_reads_back_with_its_cell_and_provenance(space_file,
     assert documents.read(path)["parameters"] == setting  # scalars only
 
 
-def test_a_setting_exported_as_json_reads_back_the_same(space_file, allowed):
+def test_a_setting_of_json_reads_back_the_same_and_one_that_the_cell_cannot_have_is_not_fixed(
+    space_file, allowed, make
+):
     data = {"mode": "fine_tuning", "parameters": {"learning_rate": 1e-05, "gradual_unfreezing": True},
             "provenance": {"dev": 1e22, "commit": "12e4", "test": None}}  # fmt: skip
     again = load(space_file(json.dumps(data, indent=1)), allowed)
-    assert again.first() == data["parameters"]
-    assert again.provenance == data["provenance"]
-
-
-def test_a_setting_that_the_cell_cannot_have_cannot_be_fixed(make):
+    assert (again.first(), again.provenance) == (data["parameters"], data["provenance"])
     with pytest.raises(ValueError, match="Unknown key of a space 'epoch'"):
         make({}).fixed({"epoch": 3})
 
 
 def test_overrides_fix_replace_and_remove(make):
-    space = make(
-        {
-            "learning_rate": {"log_uniform": [1e-5, 1e-3]},
-            "epochs": {"choice": [2, 3]},
-            "schedule": {"choice": ["constant", "slanted_triangular"]},
-            "slanted_triangular.ratio": {"uniform": [2.0, 64.0]},
-            "batch_size": {"choice": [8, 16], "when": {"epochs": 2}},
-        }
-    )
+    space = make({
+        "learning_rate": {"log_uniform": [1e-5, 1e-3]}, "epochs": {"choice": [2, 3]},
+        "schedule": {"choice": ["constant", "slanted_triangular"]},
+        "slanted_triangular.ratio": {"uniform": [2.0, 64.0]}, "batch_size": {"choice": [8, 16], "when": {"epochs": 2}},
+    })  # fmt: skip
     new = space.with_overrides(
         ["learning_rate=3e-5", "slanted_triangular.ratio={choice: [16, 32]}", " batch_size = 16 ", "dropout=0.3"]
     )
@@ -300,11 +272,8 @@ def test_rungs_by_shares_of_the_schedule_let_epochs_be_searched_and_come_back_fr
     assert space.early_stopping == EarlyStopping(reduction_factor=4, grace_fraction=0.25)
     (tmp_path / "dumped.yaml").write_text(space.dump())
     assert load(str(tmp_path / "dumped.yaml"), allowed) == space
-
-
-def test_a_dump_has_one_line_a_parameter(make):
-    space: Space = make({"epochs": {"choice": [2, 3], "source": "x" * 300}, "dropout": 0.1}, early_stopping=None)
-    assert len(space.dump().splitlines()) == 1 + 2
+    long = make({"epochs": {"choice": [2, 3], "source": "x" * 300}, "dropout": 0.1})
+    assert len(long.dump().splitlines()) == 1 + 2, "a line a parameter"
 
 
 def test_a_key_of_another_head_is_passed_over_in_shipped_files_but_a_typo_is_not(tmp_path, allowed, every):

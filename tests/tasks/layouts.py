@@ -11,7 +11,6 @@ from meltpoint.tests.tasks.sentence_layouts import (
     IMDB,
     KAGGLE,
     NESTED,
-    NEWSGROUPS,
     SEMICOLONS,
     TREC,
     Layout,
@@ -252,7 +251,7 @@ labels: {1: "1 star", 2: "2 stars", 3: "3 stars", 4: "4 stars", 5: "5 stars"}
 )  # fmt: skip
 
 LAYOUTS = {
-    "imdb": IMDB, "newsgroups": NEWSGROUPS, "snli": SNLI,
+    "imdb": IMDB, "snli": SNLI,
     "ontonotes": ONTONOTES, "kaggle": KAGGLE, "semicolons": SEMICOLONS, "nested": NESTED, "trec": TREC,
     "split_column": SPLIT_COLUMN,
     "politeness": POLITENESS, "goemotions": GOEMOTIONS, "goemotions_columns": GOEMOTIONS_COLUMNS, "topics": TOPICS,

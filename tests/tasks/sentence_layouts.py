@@ -61,7 +61,7 @@ def zipped(name: str, contents: bytes) -> bytes:
 IMDB = Layout(
     files={
         "aclImdb/train/neg/0_3.txt": b"Dull from the first scene.<br /><br />I left early.",
-        "aclImdb/train/neg/10_1.txt": "A café scene saves nothing\u2026\n".encode(),
+        "aclImdb/train/neg/10_1": b"From: a@b.example (M\xfcller)\n\nText \xa7 1\n",
         "aclImdb/train/neg/1_2.txt": b"No.",
         "aclImdb/train/pos/0_9.txt": b"Warm, quiet, lovely. \n",
         "aclImdb/train/pos/1_10.txt": b"I would see it again",
@@ -75,45 +75,20 @@ IMDB = Layout(
 name: imdb
 kind: sentence_classification
 files: {train: aclImdb/train, test: aclImdb/test}
-dev_from: {from: train, fraction: 0.34, seed: 0, stratified: true}
+dev_from: {from: train, fold: 0, of: 3, seed: 1}
 format: folders
+encoding: latin-1
 labels: [neg, pos]
 skip_labels: [unsup]
 """,
     train=[
-        (("Dull from the first scene.<br /><br />I left early.",), "neg"), (("A café scene saves nothing…",), "neg"),
-        (("No.",), "neg"), (("Warm, quiet, lovely.",), "pos"), (("I would see it again",), "pos"),
-        (("A small wonder.",), "pos"),
+        (("Dull from the first scene.<br /><br />I left early.",), "neg"),
+        (("From: a@b.example (Müller)\n\nText § 1",), "neg"), (("No.",), "neg"),
+        (("Warm, quiet, lovely.",), "pos"), (("I would see it again",), "pos"), (("A small wonder.",), "pos"),
     ],
-    notes=("dev = 34 % of train, stratified, seed 0",),
+    notes=("dev = fold 0 (of 0 to 2) of train, stratified, seed 1",),
 )  # fmt: skip
 
-
-NEWSGROUPS = Layout(
-    files={
-        "20news-bydate-train/alt.atheism/49960": b"From: a@b.example (M\xfcller)\nSubject: FAQ\n\nText \xa7 1\n",
-        "20news-bydate-train/alt.atheism/51060": b"From: c\n\nAnother",
-        "20news-bydate-train/rec.autos/101551": b"From: d\n\nA car, 4\xbd doors\n",
-        "20news-bydate-train/rec.autos/101552": b"From: e\n\nGears\n",
-        "20news-bydate-test/alt.atheism/53068": b"From: f\n\nQ\n",
-        "20news-bydate-test/rec.autos/103007": b"From: g\n\nR\n",
-    },
-    yaml="""\
-name: newsgroups
-kind: sentence_classification
-files: {train: 20news-bydate-train, test: 20news-bydate-test}
-dev_from: {from: train, fold: 0, of: 2, seed: 1}
-format: folders
-encoding: latin-1
-labels: [alt.atheism, rec.autos]
-""",
-    train=[
-        (("From: a@b.example (Müller)\nSubject: FAQ\n\nText § 1",), "alt.atheism"),
-        (("From: c\n\nAnother",), "alt.atheism"), (("From: d\n\nA car, 4½ doors",), "rec.autos"),
-        (("From: e\n\nGears",), "rec.autos"),
-    ],
-    notes=("dev = fold 0 (of 0 to 1) of train, stratified, seed 1",),
-)  # fmt: skip
 
 KAGGLE = Layout(
     files={

@@ -60,6 +60,10 @@ def test_a_drawing_is_the_same_each_time_and_another_with_another_seed():
     assert draw(fraction=0.25, seed=3).positions(many)[:6] == [0, 2, 5, 6, 8, 15], "as in the version that wrote this"
     assert draw(fraction=0.25, seed=3).positions(many) != draw(fraction=0.25, seed=4).positions(many)
     assert draw(fraction=0.25).positions(many) == draw(fraction=0.25, seed=0).positions(many)
+    scores = examples([0.5, 1.0, 2.0, 0.25])
+    assert (len(draw(fraction=0.5).positions(scores)), "stratified" in draw(fraction=0.5).note(scores)) == (2, False)
+    with pytest.raises(ValueError, match=r"only examples with a class can be stratified\. Write stratified: false"):
+        draw(fraction=0.5, stratified="true").positions(scores)
 
 
 @given(st.integers(2, 300), st.integers(1, 99))
@@ -68,9 +72,6 @@ def test_two_slices_at_one_percentage_share_nothing_and_leave_nothing(count, per
     assume(0 < count * percent // 100 < count)
     head, tail = (parse_cut(text).positions(many) for text in (f"train[:{percent}%]", f"train[{percent}%:]"))
     assert head + tail == list(range(count))
-
-
-def test_percentages_count_from_the_end_too():
     many = examples([0] * 25)
     assert parse_cut("train[-20%:]").positions(many) == list(range(20, 25))
     assert parse_cut("train[10%:5]").positions(many) == [2, 3, 4]
@@ -103,14 +104,6 @@ def test_the_test_does_not_depend_on_how_dev_is_drawn():
     cut = parse_cut("{from: train, fraction: 0.2}", "test_from")
     dev = parse_cut("{from: train, fold: 0, of: 3}", "dev_from")
     assert carve(many, {"test": cut})[1]["test"] == carve(many, {"dev": dev, "test": cut})[1]["test"]
-
-
-def test_only_classes_are_stratified():
-    scores = examples([0.5, 1.0, 2.0, 0.25])
-    assert len(draw(fraction=0.5).positions(scores)) == 2
-    assert "stratified" not in draw(fraction=0.5).note(scores)
-    with pytest.raises(ValueError, match=r"only examples with a class can be stratified\. Write stratified: false"):
-        draw(fraction=0.5, stratified="true").positions(scores)
 
 
 @pytest.mark.parametrize(

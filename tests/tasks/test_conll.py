@@ -191,7 +191,7 @@ UNIVERSAL = """\
 """
 
 
-def test_conll_us_multi_word_lines_and_empty_nodes_are_left_out_and_said(tmp_path):
+def test_conll_us_multi_word_lines_empty_nodes_comments_and_documents_are_known_and_said(tmp_path):
     file = written(tmp_path, UNIVERSAL, (1, 3), ("ADP", "DET", "NOUN", "SYM"))
     assert all_three(file) == [
         (("De", "le", "vin"), ("ADP", "DET", "NOUN")), (("#",), ("SYM",)), (("vin",), ("NOUN",)),
@@ -199,11 +199,15 @@ def test_conll_us_multi_word_lines_and_empty_nodes_are_left_out_and_said(tmp_pat
     data = load_training_data(DataSpec(file))
     assert data.notes[0] == "train: 2 lines of multi-word tokens and empty nodes (1-2, 1.1) left out"
     assert [example.group for example in data.train] == ["1", "1", "2"]
-
-
-def test_words_that_look_like_conll_us_numbers_are_words(tmp_path):
-    assert all_three(written(tmp_path, "1 X\n1-0 X\n1.1 O\n"))[0][0] == ("1", "1-0", "1.1")
+    assert all_three(written(tmp_path, "1 X\n1-0 X\n1.1 O\n"))[0][0] == ("1", "1-0", "1.1"), "words that look like them"
     assert all_three(written(tmp_path, "2003-04 a X\n1-2 b O\n", (1, -1)))[0][0] == ("a", "b")
+    data = load_training_data(DataSpec(written(tmp_path, "# by hand, in 2020\nAnn O\n\n# id = 3\nran O\n")))
+    assert data.notes == ("train: 1 line with # read as a comment", "dev: 1 line with # read as a comment")
+    (tmp_path / "a.conll").write_text("Ann O\n-DOCSTART- O\nBob O\n\nran O\n-DOCSTART- O\n\nHe O\n", "utf-8")
+    found = read_conll(tmp_path / "a.conll", ["O"], ConllLayout())
+    assert [(example.words[0], example.group) for example in found] == [
+        ("Ann", ""), ("Bob", "1"), ("ran", "1"), ("He", "2"),
+    ]  # fmt: skip
 
 
 def test_sentences_may_have_numbers_of_columns_of_their_own_where_both_are_counted_from_the_start(tmp_path):
@@ -211,28 +215,10 @@ def test_sentences_may_have_numbers_of_columns_of_their_own_where_both_are_count
     assert [words for words, _ in all_three(file)] == [("a", "b"), ("c",)]
     with pytest.raises(ValueError, match="line 2: 3 columns, not 4 as in line 1"):
         trained(written(tmp_path, "a X * *\nb O *\n", (0, 1)))
-
-
-def test_words_and_tags_are_different_columns(tmp_path):
     for columns in ((0, 0), (1, -1), (-2, 0)):
-        with pytest.raises(
-            ValueError, match=r"train\.conll, line 1: words and tags are both column \d\. Correct columns"
-        ):
+        both = r"train\.conll, line 1: words and tags are both column \d\. Correct columns"
+        with pytest.raises(ValueError, match=both):
             trained(written(tmp_path, "Ann O\n", columns))
-
-
-def test_documents_begin_at_their_marks_and_only_there(tmp_path):
-    path = tmp_path / "a.conll"
-    path.write_text("Ann O\n-DOCSTART- O\nBob O\n\nran O\n-DOCSTART- O\n\nHe O\n", encoding="utf-8")
-    found = read_conll(path, ["O"], ConllLayout())
-    assert [(example.words, example.group) for example in found] == [
-        (("Ann",), ""), (("Bob",), "1"), (("ran",), "1"), (("He",), "2"),
-    ]  # fmt: skip
-
-
-def test_lines_taken_for_comments_are_counted(tmp_path):
-    data = load_training_data(DataSpec(written(tmp_path, "# by hand, in 2020\nAnn O\n\n# id = 3\nran O\n")))
-    assert data.notes == ("train: 1 line with # read as a comment", "dev: 1 line with # read as a comment")
 
 
 # --- schemes ---
@@ -266,14 +252,20 @@ def test_other_schemes_are_found_converted_and_said(tmp_path, data, scheme):
     read = load_training_data(DataSpec(str(file)))
     assert read.notes == (f"tags are {scheme} in the files, converted to IOB2",)
     assert SPANS[read.train[0].label[0]] == "B-PER"
-
-
-def test_another_scheme_than_the_task_files_is_answered_with_its_name(tmp_path):
-    for prefix, scheme in (("S", "bioes"), ("E", "bioes"), ("U", "bilou"), ("L", "bilou")):
-        with pytest.raises(ValueError, match=rf"line 1, the tag's column: Unknown tag .* Set tag_scheme: {scheme}\."):
+    for prefix, other in (("S", "bioes"), ("E", "bioes"), ("U", "bilou"), ("L", "bilou")):
+        with pytest.raises(ValueError, match=rf"line 1, the tag's column: Unknown tag .* Set tag_scheme: {other}\."):
             trained(written(tmp_path, f"Ann {prefix}-PER\n", labels=SPANS))
-    data = load_training_data(DataSpec(written(tmp_path, "Ann I-PER\nBob B-PER\n\nHe O\n", labels=SPANS)))
-    assert data.notes[0].startswith("train: 1 entity without B- at the first word, as in IOB1; tag_scheme: iob1")
+    odd = load_training_data(DataSpec(written(tmp_path, "Ann I-PER\nBob B-PER\n\nHe O\n", labels=SPANS)))
+    assert odd.notes[0].startswith("train: 1 entity without B- at the first word, as in IOB1; tag_scheme: iob1")
+    file = Path(written(tmp_path, "Ann X\n"))
+    text = file.read_text("utf-8")
+    for more, wanted in (
+        ("tag_scheme: bioes\n", "tag_scheme: only spans have one, of kind: sequence_labelling"),
+        ("metric: span_f1\n", "metric: Unknown metric of word_tagging 'span_f1'. Choose from: word_accuracy"),
+    ):
+        file.write_text(text + more, encoding="utf-8")
+        with pytest.raises(ValueError, match=wanted):
+            read_task_file(str(file))
 
 
 # --- tags that are no spans ---
@@ -297,18 +289,8 @@ def test_new_task_takes_tags_without_prefixes_for_classes_of_words(tmp_path, nam
         "kind": "word_tagging", "format": "conll", "columns": columns, "labels": ["PRP", "VBZ"],
     }  # fmt: skip
     assert "tag_scheme" not in draft.keys
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("train.tsv", "text\tlabel\na fine film\tgood\na dull one\tbad\nso so\tbad\n"),
-        ("train.csv", "text,label\na fine film,good\n\na dull one,bad\na meal,bad\n"),
-    ],
-)
-def test_new_task_takes_no_table_for_words(tmp_path, name, text):
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    assert draft_of([tmp_path / name], tmp_path).keys["format"] != "conll"
+    (tmp_path / "table.tsv").write_text("text\tlabel\na fine film\tgood\na dull one\tbad\nso so\tbad\n", "utf-8")
+    assert draft_of([tmp_path / "table.tsv"], tmp_path).keys["format"] != "conll"
 
 
 def test_lists_of_words_and_tags_have_their_kind_and_scheme(tmp_path):
@@ -320,16 +302,3 @@ def test_lists_of_words_and_tags_have_their_kind_and_scheme(tmp_path):
         (tmp_path / "train.jsonl").write_text(row * 3, encoding="utf-8")
         draft = draft_of([tmp_path / "train.jsonl"], tmp_path)
         assert (draft.keys["kind"], draft.keys.get("tag_scheme")) == (kind, scheme)
-
-
-def test_classes_of_words_have_no_scheme_and_no_spans(tmp_path):
-    file = Path(written(tmp_path, "Ann X\n"))
-    for more, wanted in (
-        ("tag_scheme: bioes\n", "tag_scheme: only spans have one, of kind: sequence_labelling"),
-        ("metric: span_f1\n", "metric: Unknown metric of word_tagging 'span_f1'. Choose from: word_accuracy"),
-    ):
-        text = file.read_text("utf-8")
-        file.write_text(text + more, encoding="utf-8")
-        with pytest.raises(ValueError, match=wanted):
-            read_task_file(str(file))
-        file.write_text(text, encoding="utf-8")

@@ -23,6 +23,7 @@ from meltpoint.tasks.core.scoring import (
 )
 from meltpoint.tasks.core.task import Task
 
+NOT_FINITE = (float("nan"), float("inf"))
 NER = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
 
@@ -32,17 +33,7 @@ def task(kind, metric, labels=(), label_range=None):
 
 ENTITIES = task("sequence_labelling", "span_f1", NER)
 PAIRS = task("pair_classification", "accuracy", ("no", "yes"))
-THREE = task("pair_classification", "accuracy", ("a", "b", "c"))
-JUDGED = task("sentence_classification", "matthews", ("bad", "good"))
 SIMILAR = task("pair_regression", "pearson", label_range=(0.0, 5.0))
-
-
-@pytest.mark.parametrize("found", [float("nan"), float("inf")])
-def test_a_metric_that_gives_no_number_is_refused_with_its_name(monkeypatch, found):
-    broken = replace(METRICS["accuracy"], compute=lambda task, gold, predicted: found)
-    monkeypatch.setitem(metrics.BUILT_IN, "accuracy", broken)
-    with pytest.raises(ValueError, match=f"accuracy of toy is {found} on 2 examples; it must be finite"):
-        value("accuracy", PAIRS, [0, 1], [0, 1])
 
 
 tagged = st.lists(
@@ -56,12 +47,17 @@ tagged = st.lists(
 def test_span_scores_equal_seqeval(sentences):
     gold, predicted = ([list(pair[side]) for pair in sentences] for side in (0, 1))
     names = [[[NER[tag] for tag in tags] for tags in side] for side in (gold, predicted)]
-    scores = score(ENTITIES, gold, predicted)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # seqeval warns about divisions by 0; both give 0
-        assert scores["span_f1"] == pytest.approx(f1_score(*names), abs=1e-12)
-        assert scores["span_precision"] == pytest.approx(precision_score(*names), abs=1e-12)
-        assert scores["span_recall"] == pytest.approx(recall_score(*names), abs=1e-12)
+        wanted = [one(*names) for one in (f1_score, precision_score, recall_score)]
+        report = classification_report(*names, output_dict=True, zero_division=0)
+    scores = score(ENTITIES, gold, predicted)
+    parts = ("f1", "precision", "recall")
+    assert [scores[f"span_{part}"] for part in parts] == pytest.approx(wanted, abs=1e-12)
+    for kind in ("PER", "LOC"):
+        own = report.get(kind, {"f1-score": 0.0, "precision": 0.0, "recall": 0.0})
+        found = [value(f"span_{part}.{kind}", ENTITIES, gold, predicted) for part in parts]
+        assert found == pytest.approx([own["f1-score"], own["precision"], own["recall"]])
 
 
 def test_an_i_tag_starts_a_span_where_its_type_changes():
@@ -69,20 +65,22 @@ def test_an_i_tag_starts_a_span_where_its_type_changes():
     assert spans(tags, split_labels(NER)) == [(0, 1, "PER"), (1, 3, "LOC"), (3, 4, "LOC"), (5, 6, "PER")]
 
 
-classes = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
-
-
-@given(classes)
-def test_classification_equals_scikit_learn(pairs):
-    gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    scores = score(PAIRS, gold, predicted)
-    assert list(scores) == ["accuracy", "f1"]
-    assert scores["accuracy"] == pytest.approx(sk.accuracy_score(gold, predicted))
-    assert scores["f1"] == pytest.approx(sk.f1_score(gold, predicted, zero_division=0))
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30), st.sampled_from([2, 3, 4]))
+def test_classification_equals_scikit_learn(pairs, count):
+    gold, predicted = [pair[0] % count for pair in pairs], [pair[1] % count for pair in pairs]
+    what = task("pair_classification", "accuracy", tuple("abcd"[:count]))
+    wanted = {"accuracy": sk.accuracy_score(gold, predicted)}
+    averages = {"macro_f1": "macro", "micro_f1": "micro", "weighted_f1": "weighted"} | (
+        {"f1": "binary"} if count == 2 else {}
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        matthews = score(JUDGED, gold, predicted)["matthews"]
-        assert matthews == pytest.approx(sk.matthews_corrcoef(gold, predicted), abs=1e-9)
+        wanted |= {
+            name: sk.f1_score(gold, predicted, average=average, zero_division=0) for name, average in averages.items()
+        }
+        wanted["matthews"] = sk.matthews_corrcoef(gold, predicted)
+        wanted["balanced_accuracy"] = sk.balanced_accuracy_score(gold, predicted)
+    assert {name: value(name, what, gold, predicted) for name in wanted} == pytest.approx(wanted, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["sentence_classification", "pair_classification"])
@@ -102,18 +100,6 @@ def test_f1_is_reported_for_every_classification_of_one_class_of_two_or_as_the_m
     assert list(score(task(kind, metric, labels), [0, 1, 1], [0, 1, 0])) == expected
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=30))
-def test_three_classes_equal_scikit_learn_and_their_f1_is_the_mean_over_classes(pairs):
-    gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    assert list(score(THREE, gold, predicted)) == ["accuracy", "macro_f1"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        macro = score(THREE, gold, predicted)["macro_f1"]
-        assert macro == pytest.approx(sk.f1_score(gold, predicted, average="macro", zero_division=0))
-        matthews = METRICS["matthews"].compute(THREE, gold, predicted)
-        assert matthews == pytest.approx(sk.matthews_corrcoef(gold, predicted), abs=1e-9)
-
-
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(-9, 9)), min_size=3, max_size=30))
 def test_correlations_equal_scipy(pairs):
     gold, predicted = [pair[0] / 4 for pair in pairs], [pair[1] / 3 for pair in pairs]
@@ -124,21 +110,13 @@ def test_correlations_equal_scipy(pairs):
         assert scores["spearman"] == pytest.approx(stats.spearmanr(gold, predicted).statistic, abs=1e-9)
 
 
-def test_constant_predictions_correlate_0_without_a_warning():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert score(SIMILAR, [0.0, 1.0, 5.0], [0.1] * 3) == {"pearson": 0.0, "spearman": 0.0}
-
-
-@pytest.mark.parametrize("scale", [1e-200, 1e200])
-def test_pearson_bears_tiny_and_huge_predictions(scale):
-    assert score(SIMILAR, [0.0, 1.0, 5.0], [0.0, scale, 5 * scale])["pearson"] == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_predictions_that_are_not_finite_are_refused(bad):
-    with pytest.raises(ValueError, match="not a finite number; the training diverged"):
-        score(SIMILAR, [0.0, 1.0], [1.0, bad])
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("predicted", "wanted"), [([0.1] * 3, 0.0), *(([0.0, one, 5 * one], 1.0) for one in (1e-200, 1e200))]
+)
+def test_correlations_bear_constant_tiny_and_huge_predictions_without_a_warning(predicted, wanted):
+    scores = score(SIMILAR, [0.0, 1.0, 5.0], predicted)
+    assert scores == {"pearson": pytest.approx(wanted), "spearman": pytest.approx(wanted)}
 
 
 @pytest.mark.parametrize(
@@ -148,30 +126,25 @@ def test_predictions_that_are_not_finite_are_refused(bad):
         (PAIRS, [], [], "0 predictions for 0 examples"),
         (PAIRS, [0, None], [1, 1], "labels are hidden"),
         (ENTITIES, [(0, 0), (1,)], [[0, 0], [1, 0]], "sentence 1: 2 labels for 1 word"),
+        *((SIMILAR, [0.0, 1.0], [1.0, bad], "not a finite number; the training diverged") for bad in NOT_FINITE),
+        (task("pair_classification", "roc_auc", ("no", "yes")), [0, 1], [0, 1],
+         "roc_auc of toy needs probabilities, but there are none"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_scored_is_refused(what, gold, predicted, match):
     with pytest.raises(ValueError, match=match):
         score(what, gold, predicted)
 
 
+@pytest.mark.parametrize("found", NOT_FINITE)
+def test_a_metric_that_gives_no_number_is_refused_with_its_name(monkeypatch, found):
+    broken = replace(METRICS["accuracy"], compute=lambda task, gold, predicted: found)
+    monkeypatch.setitem(metrics.BUILT_IN, "accuracy", broken)
+    with pytest.raises(ValueError, match=f"accuracy of toy is {found} on 2 examples; it must be finite"):
+        value("accuracy", PAIRS, [0, 1], [0, 1])
+
+
 # --- metrics by scikit-learn, SciPy and seqeval ---
-
-FOUR = task("sentence_classification", "accuracy", ("a", "b", "c", "d"))
-drawn = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=25)
-
-
-@given(drawn)
-def test_averages_of_f1_and_recall_equal_scikit_learn(pairs):
-    gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    wanted = {
-        "micro_f1": sk.f1_score(gold, predicted, average="micro", zero_division=0),
-        "weighted_f1": sk.f1_score(gold, predicted, average="weighted", zero_division=0),
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        wanted["balanced_accuracy"] = sk.balanced_accuracy_score(gold, predicted)
-    assert {name: value(name, FOUR, gold, predicted) for name in wanted} == pytest.approx(wanted)
 
 
 @given(st.integers(0, 2**31), st.sampled_from([2, 3, 4]))
@@ -188,6 +161,8 @@ def test_areas_under_curves_equal_scikit_learn(seed, count):
     else:
         assert found[0] == pytest.approx(sk.roc_auc_score(gold, shares, multi_class="ovr", average="macro"))
         assert found[1] == pytest.approx(sk.average_precision_score(gold, shares, average="macro"))
+    assert value("roc_auc", PAIRS, [1, 1], [1, 1], [[0.2, 0.8], [0.1, 0.9]]) == 0.5, "without two sides"
+    assert value("average_precision", PAIRS, [0, 0], [1, 1], [[0.2, 0.8], [0.1, 0.9]]) == 0.0
 
 
 @given(st.integers(0, 2**31), st.sampled_from([2, 3]))
@@ -204,35 +179,12 @@ def test_the_calibration_error_is_the_mean_gap_of_ten_bins(seed, count):
     assert value("calibration_error", what, gold, gold, shares.tolist()) == pytest.approx(sum(gaps) / 40)
 
 
-def test_a_ranking_without_two_sides_says_nothing():
-    assert value("roc_auc", PAIRS, [1, 1], [1, 1], [[0.2, 0.8], [0.1, 0.9]]) == 0.5
-    assert value("average_precision", PAIRS, [0, 0], [1, 1], [[0.2, 0.8], [0.1, 0.9]]) == 0.0
-
-
-def test_a_ranking_needs_probabilities():
-    with pytest.raises(ValueError, match="roc_auc of toy needs probabilities, but there are none"):
-        score(task("pair_classification", "roc_auc", ("no", "yes")), [0, 1], [0, 1])
-
-
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=1, max_size=20))
 def test_errors_equal_scikit_learn_and_lower_is_better(pairs):
     gold, predicted = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     assert value("mse", SIMILAR, gold, predicted) == pytest.approx(sk.mean_squared_error(gold, predicted), abs=1e-12)
     assert value("mae", SIMILAR, gold, predicted) == pytest.approx(sk.mean_absolute_error(gold, predicted), abs=1e-12)
     assert [gain(name, 0.5) for name in ("mse", "mae", "pearson", "no_metric")] == [-0.5, -0.5, 0.5, 0.5]
-
-
-@given(tagged)
-def test_the_spans_of_one_type_equal_seqevals_report(sentences):
-    gold, predicted = ([list(pair[side]) for pair in sentences] for side in (0, 1))
-    names = [[[NER[tag] for tag in tags] for tags in side] for side in (gold, predicted)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        wanted = classification_report(*names, output_dict=True, zero_division=0)
-    for kind in ("PER", "LOC"):
-        own = wanted.get(kind, {"f1-score": 0.0, "precision": 0.0, "recall": 0.0})
-        found = [value(f"span_{one}.{kind}", ENTITIES, gold, predicted) for one in ("f1", "precision", "recall")]
-        assert found == pytest.approx([own["f1-score"], own["precision"], own["recall"]])
 
 
 @pytest.mark.parametrize(

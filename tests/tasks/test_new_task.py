@@ -1,8 +1,9 @@
-"""`new-task`: what is guessed of files loads as it is, and says what a person should look at."""
+"""Public data sets are read by a task file alone; `new-task` writes one that loads as it is."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pandas
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from meltpoint.launch import app
 from meltpoint.tasks.core.locked import open_test
+from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 from meltpoint.tasks.inspection.new_task import keep, new_task, split_sizes, tuned_draft
@@ -21,6 +23,40 @@ from meltpoint.tasks.inspection.roles import GUESS, Asked
 from meltpoint.tasks.inspection.splits import split_word
 from meltpoint.tasks.inspection.text_shape import encoding_of, table_shape
 from meltpoint.tests.tasks.layouts import LAYOUTS
+
+
+def shown(task, examples):
+    """The examples as a layout states them: texts or words, with the label's name, the score, or the tags."""
+    return [(example.texts or example.words, in_words(task, example.label)) for example in examples]
+
+
+def in_words(task, label):
+    if task.of_kind.has_labels:
+        return tuple(name for name, has in zip(task.labels, label, strict=True) if has)
+    if isinstance(label, tuple):
+        return tuple(task.labels[tag] for tag in label)
+    return task.labels[label] if task.labels else label
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_task_file_alone_reads_a_data_set_as_it_is_published(name, tmp_path):
+    layout = LAYOUTS[name]
+    spec = DataSpec(layout.write(tmp_path))
+    has_test = "test:" in layout.yaml
+    assert check(spec) == ("labelled" if has_test else "absent")
+    data = load_training_data(spec)
+    assert data.notes == layout.notes
+    train, dev = shown(data.task, data.train), shown(data.task, data.dev)
+    if layout.dev is not None:
+        assert (train, dev) == (layout.train, layout.dev)
+    else:
+        assert Counter(map(str, train + dev)) == Counter(map(str, layout.train))
+        assert len({label for _, label in dev}) == 2, "stratified: each class is in dev"
+    assert data.train[0].id != data.train[-1].id
+    if has_test:
+        opened = open_test(spec)
+        assert opened.labelled
+        assert not {example.texts for example in opened.examples} & {example.texts for example in data.train}
 
 
 @pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if layout.asked])
@@ -57,15 +93,11 @@ def written(tmp_path, **files):
 HEADER = "id\ttext\tlabel\n"
 
 
-def test_examples_and_labels_are_counted(tmp_path):
-    text = written(tmp_path, train__tsv=HEADER + rows(12) + "98\tgone cold again\tc\n")
+def test_examples_are_counted_and_labels_but_those_of_test(tmp_path):
+    rare = HEADER + rows(12) + "98\tgone cold again\tc\n"
+    text = written(tmp_path, train__tsv=rare, dev__tsv=HEADER + rows(4), test__tsv=HEADER + rows(5))
     assert "# train: 13 examples\n# train, labels: 'a' 6 (46 %), 'b' 6 (46 %), 'c' 1 (8 %)\n" in text
-
-
-def test_of_test_no_labels_are_counted(tmp_path):
-    text = written(tmp_path, train__tsv=HEADER + rows(6), dev__tsv=HEADER + rows(4), test__tsv=HEADER + rows(5))
     assert "# test: 5 examples\n" in text
-    assert "# train, labels: " in text
     assert "test, labels" not in text
 
 
@@ -92,22 +124,18 @@ def test_a_file_sorted_by_class_or_alternating_shows_all_its_classes(tmp_path):
         ({"train.jsonl": '{"a": "x"}\n{"a"\n'}, "train.jsonl, line 2: not JSON"),
         ({"train.jsonl": '{"a": 1}\n{"a": 2}\n'}, "train.jsonl (jsonl): no column of texts among a."),
         ({"train.txt": "one text here\nand another\n"}, "train.txt is no table, JSON lines or tagged words. Write its"),
+        ({"train.tsv": HEADER + rows(12) + "a cell\n"}, "train.tsv, line 14: 1 field, not 3"),
+        ({"none.csv": None}, "none.csv is missing. Name a file"), ({".": None}, "is a folder. Name a file"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_guessed_is_one_line_that_names_the_file(tmp_path, files, wanted):
     for name, text in files.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
+        if text is not None:
+            (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=r".") as caught:
         new_task([str(tmp_path / name) for name in files])
     assert wanted in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_missing_file_and_an_empty_folder(tmp_path):
-    with pytest.raises(ValueError, match=r"none\.csv is missing\. Name a file"):
-        new_task([str(tmp_path / "none.csv")])
-    with pytest.raises(ValueError, match=r"is a folder\. Name a file"):
-        new_task([str(tmp_path)])
 
 
 def test_the_command_prints_writes_and_refuses_to_overwrite(tmp_path):
@@ -125,11 +153,6 @@ def test_the_command_prints_writes_and_refuses_to_overwrite(tmp_path):
     assert again.exit_code == 2
     assert again.stderr.startswith(f"meltpoint: {out} already exists. Name another file with --out")
     assert out.read_text(encoding="utf-8") == before
-
-
-def test_a_broken_row_is_one_line(tmp_path):
-    with pytest.raises(ValueError, match=r"train\.tsv, line 14: 1 field, not 3"):
-        written(tmp_path, train__tsv=HEADER + rows(12) + "a cell\n")
 
 
 @given(st.lists(st.tuples(st.text("ab, ;\"'é\n\t", min_size=1), st.sampled_from("xy")), min_size=4, max_size=9))
@@ -154,28 +177,6 @@ def test_a_task_has_the_name_of_its_file_or_else_of_the_folder(out, name, tmp_pa
     folder.mkdir()
     (folder / "train.csv").write_text("text,label\na good meal,good\na bad meal,bad\n" * 9, encoding="utf-8")
     assert f"\nname: {name}\n" in new_task([str(folder / "train.csv")], folder / out)
-
-
-@pytest.mark.parametrize(
-    ("name", "split"),
-    [
-        ("train.csv", "train"), ("snli_1.0_dev.jsonl", "dev"), ("20news-bydate-test", "test"), ("valid.tsv", "dev"),
-        ("avis.csv", None), ("train-00000-of-00001.parquet", "train"), ("latest.csv", None), ("train_test.csv", None),
-    ],
-)  # fmt: skip
-def test_the_split_that_a_name_says(name, split):
-    assert split_word(name) == split
-
-
-@pytest.mark.parametrize(
-    ("data", "encoding"),
-    [
-        (b"a", "utf-8"), ("é".encode(), "utf-8"), (b"\xe9", "cp1252"), (b"\x81", "latin-1"),
-        ("é".encode("utf-16"), "utf-16"),
-    ],
-)  # fmt: skip
-def test_the_encoding_of_bytes(data, encoding):
-    assert encoding_of(data) == encoding
 
 
 # --- `tune`: nobody looks at the draft ---
@@ -211,6 +212,25 @@ def test_a_dev_and_a_test_file_are_taken_as_they_are_whatever_they_are_called(tm
     files = {"train": table(tmp_path, 60, "a_test.csv"), "dev": table(tmp_path, 20, "b.csv"),
              "test": table(tmp_path, 30, "c_dev.csv")}  # fmt: skip
     assert split_sizes(tuned_draft(files, "", GUESS)) == "train 60; dev 20; test 30, locked until the finals"
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("train.csv", "train"), ("snli_1.0_dev.jsonl", "dev"), ("20news-bydate-test", "test"), ("valid.tsv", "dev"),
+        ("avis.csv", None), ("train-00000-of-00001.parquet", "train"), ("latest.csv", None), ("train_test.csv", None),
+    ],
+)  # fmt: skip
+def test_the_split_that_a_name_says_and_the_encoding_of_bytes(name, split):
+    assert split_word(name) == split
+    encodings = {
+        b"a": "utf-8",
+        "é".encode(): "utf-8",
+        b"\xe9": "cp1252",
+        b"\x81": "latin-1",
+        "é".encode("utf-16"): "utf-16",
+    }
+    assert {data: encoding_of(data) for data in encodings} == encodings
 
 
 @pytest.mark.parametrize(
@@ -253,31 +273,27 @@ def test_groups_of_a_column_file_are_its_documents(tmp_path):
         tuned_draft({"train": tmp_path / "train.conll"}, "", Asked(group="document"))
 
 
-def test_an_unknown_column_of_groups_and_an_empty_group_end_a_draft_with_their_place(tmp_path):
-    with pytest.raises(ValueError, match=r"train\.csv \(csv\): Unknown column 'topics'. Did you mean topic"):
-        tuned_draft({"train": table(tmp_path, 60)}, "", Asked(group="topics"))
-    with (tmp_path / "train.csv").open("a", encoding="utf-8") as file:
-        file.write("how does it work,a,\n")
-    with pytest.raises(ValueError, match=r"train\.csv, line 62.*the group is empty"):
-        tuned_draft({"train": tmp_path / "train.csv"}, "", Asked(group="id"))
-
-
-def test_an_unknown_column_and_a_missing_file_are_one_line(tmp_path):
-    with pytest.raises(ValueError, match=r"Unknown column 'topics'. Did you mean topic"):
-        tuned_draft({"train": table(tmp_path, 60)}, "", Asked((), "topics"))
-    with pytest.raises(ValueError, match=r"nowhere.csv is missing. Name a file"):
-        tuned_draft({"train": tmp_path / "nowhere.csv"}, "", GUESS)
-
-
-def test_a_test_file_without_labels_and_a_broken_row_end_it(tmp_path):
-    bare = tmp_path / "test.csv"
-    bare.write_text("question\nhow is it\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"test\.csv, line 1: there is no column 'topic'"):
-        tuned_draft({"train": table(tmp_path, 60), "test": bare}, "", GUESS)
-    with (tmp_path / "train.csv").open("a", encoding="utf-8") as file:
-        file.write("one cell\n")
-    with pytest.raises(ValueError, match=r"line 62: 1 field, not 3"):
-        tuned_draft({"train": tmp_path / "train.csv"}, "", GUESS)
+@pytest.mark.parametrize(
+    ("asked", "more", "message"),
+    [
+        (Asked((), "topics"), "", r"Unknown column 'topics'. Did you mean topic"),
+        (Asked(group="topics"), "", r"train\.csv \(csv\): Unknown column 'topics'. Did you mean topic"),
+        (Asked(group="id"), "how does it work,a,\n", r"train\.csv, line 62.*the group is empty"),
+        (GUESS, "one cell\n", r"line 62: 1 field, not 3"),
+        (GUESS, None, r"test\.csv, line 1: there is no column 'topic'"),
+    ],
+)  # fmt: skip
+def test_unknown_columns_broken_rows_and_a_test_without_labels_end_a_draft_with_their_place(
+    tmp_path, asked, more, message
+):
+    files = {"train": table(tmp_path, 60)}
+    with files["train"].open("a", encoding="utf-8") as file:
+        file.write(more or "")
+    if more is None:
+        files["test"] = tmp_path / "test.csv"
+        files["test"].write_text("question\nhow is it\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        tuned_draft(files, "", asked)
 
 
 def test_the_same_files_find_the_task_again_and_others_are_refused(tmp_path):

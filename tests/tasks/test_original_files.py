@@ -37,13 +37,11 @@ def test_a_genre_is_trained_and_scored_on_its_own_examples_which_keep_their_ids(
     assert slate.dev == [example for example in whole.dev if example.group == "slate"]
     assert (len(slate.train), len(slate.dev)) == (3, 1)
     assert slate.fingerprint != whole.fingerprint
-
-
-def test_a_genre_has_no_test_because_the_server_scores_all_of_them_together(release):
     (release / "mnli" / "test_matched.tsv").write_text("index\tgenre\tsentence1\tsentence2\n0\tslate\ta\tb\n")
-    assert check(DataSpec("mnli", str(release))) == "hidden"
-    assert check(DataSpec("mnli:slate", str(release))) == "absent"
-    assert check(DataSpec("mnli:slate")) == "absent"
+    states = [
+        check(DataSpec(*words)) for words in (("mnli", str(release)), ("mnli:slate", str(release)), ("mnli:slate",))
+    ]
+    assert states == ["hidden", "absent", "absent"], "the server scores all genres together"
 
 
 def test_the_hubs_rows_of_other_genres_are_left_out():
@@ -95,18 +93,15 @@ def sample(tmp_path: Path) -> Path:
 
 
 def test_glues_rows_are_read_with_line_breaks_mended_and_empty_questions_left_out(glue):
-    data = load_training_data(DataSpec("qqp", str(glue)))
+    (glue / "qqp" / "sample.tsv").write_text("\n".join(SAMPLE), encoding="utf-8")  # passed over where GLUE's are there
+    spec = DataSpec("qqp", str(glue))
+    data = load_training_data(spec)
     assert [(e.id, e.label) for e in data.train] == [("133273", 1), ("402555", 0), ("360472", 1)]
     assert data.train[0].texts == ('How does "it" work?', "How do I do it?")
     assert data.train[1].texts == ('"Was he a real figure?\n"', "What is the evidence?")
     assert [e.id for e in data.dev] == ["201359"]
     assert data.notes == ("test labels hidden",)
-
-
-def test_glues_test_is_hidden(glue):
-    spec = DataSpec("qqp", str(glue))
-    assert check(spec) == "hidden"
-    assert not open_test(spec).labelled
+    assert (check(spec), open_test(spec).labelled) == ("hidden", False)
 
 
 def test_the_sample_is_split_by_the_last_digit_of_the_id_and_its_test_has_labels(sample):
@@ -119,12 +114,6 @@ def test_the_sample_is_split_by_the_last_digit_of_the_id_and_its_test_has_labels
     assert data.notes == (
         "sample.tsv, not GLUE's split: dev has the pairs whose id ends in 8, test the pairs whose id ends in 9",
     )
-
-
-def test_glues_files_are_read_where_both_lie_there(glue):
-    (glue / "qqp" / "sample.tsv").write_text("\n".join(SAMPLE), encoding="utf-8")
-    assert len(load_training_data(DataSpec("qqp", str(glue))).dev) == 1
-    assert check(DataSpec("qqp", str(glue))) == "hidden"
 
 
 SICK_HEADER = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
@@ -153,11 +142,8 @@ def test_entailment_reads_the_judgment_and_relatedness_the_score_of_the_same_pai
     assert [entailment.task.labels[e.label] for e in entailment.train] == ["entailment", "contradiction"]
     assert [e.label for e in relatedness.train] == [4.5, 3.3]
     assert [e.id for e in entailment.train] == ["1", "2"]
-
-
-def test_the_test_file_may_end_its_lines_with_crlf(data_dir):
     (example,) = open_test(DataSpec("sick_e", str(data_dir))).examples
-    assert example.texts == ("The sea is calm", "The sea is rough")
+    assert example.texts == ("The sea is calm", "The sea is rough"), "that file ends its lines with CRLF"
     assert get("sick_e").labels[example.label] == "contradiction"
 
 
@@ -201,13 +187,10 @@ def test_all_ten_classes_are_read_by_their_index_with_every_139th_row_as_dev(yah
     assert [e.id for e in data.train] == [str(n) for n in range(YAHOO_ROWS) if n % 139 != 138]
     assert all(e.label == int(e.id) % 10 for e in [*data.train, *data.dev, *opened.examples])
     assert data.notes == ("dev = every 139th row of train.csv",)
+    first, second = data.train[:2]
+    assert first.texts == ('why "0"? more\nof it because, 0',), "title, content and answer with their line breaks"
+    assert second.texts == ('why "1"? because, 1',), "and no gap where one is empty"
     assert (check(spec), len(opened.examples), opened.labelled) == ("labelled", 20, True)
-
-
-def test_a_text_is_title_content_and_answer_with_its_line_breaks_and_no_gap_where_one_is_empty(yahoo_release):
-    train = load_training_data(DataSpec("yahoo", str(yahoo_release))).train
-    assert train[0].texts == ('why "0"? more\nof it because, 0',)
-    assert train[1].texts == ('why "1"? because, 1',)
 
 
 def test_some_classes_are_those_rows_alone_with_ids_of_their_own_order(yahoo_release):
@@ -227,12 +210,9 @@ def test_the_order_of_the_words_does_not_matter_and_all_ten_are_the_whole_task()
     names = {tasks.get(f"yahoo:{'+'.join(three)}").name for three in permutations(("sports", "health", CLASSES[0]))}
     assert names == {"yahoo:society_culture+health+sports"}
     assert tasks.get(f"yahoo:{'+'.join(reversed(CLASSES))}").name == "yahoo"
-
-
-def test_the_name_of_a_variant_is_a_word_of_the_command_line_and_fit_for_a_file_name():
     name = tasks.get("yahoo:sports+health").name
     assert tasks.get(name).name == name
-    assert split_at_commas([f"sst2,{name}"]) == ("sst2", name)
+    assert split_at_commas([f"sst2,{name}"]) == ("sst2", name), "a word of the command line"
     assert cell_name("minilm", "fine_tuning", name) == "minilm.fine_tuning.yahoo_health_sports"
 
 
@@ -262,8 +242,5 @@ def test_the_sample_is_read_where_only_it_is_there_with_every_11th_row_as_dev(ya
     assert data.train[0].texts == ("text 0\nend",)
     assert data.notes == ("dev = every 11th row of sample_2class_train.csv",)
     assert [(e.texts[0], e.label) for e in opened.examples] == [("one  two", 0), ("three", 1)]
-
-
-def test_a_class_that_the_sample_lacks_is_named_with_the_way_out(yahoo_sample):
     with pytest.raises(ValueError, match=r"has no example of sports\. Name classes .*\(yahoo:society_culture\+science"):
         load_training_data(DataSpec("yahoo:society_culture+sports", str(yahoo_sample)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 
 import datasets
 import pandas
@@ -75,17 +74,38 @@ def test_a_task_file_of_an_earlier_version_keeps_its_fingerprint(form, tmp_path)
     assert data.notes == (("tags are iob1 in the files, converted to IOB2",) if form == "conll" else ())
 
 
-def test_labels_map_raw_values_to_names_in_the_order_of_ids_and_may_join_classes(tmp_path):
-    text = CSV.replace("[bad, good]", "{5: good, 4: good, 1: bad}")
-    data = load(tmp_path, text, train__csv="text,label\na,1\nb,4\nc,5\n")
-    assert data.task.labels == ("good", "bad")
-    assert [example.label for example in data.train] == [1, 0, 0]
+def test_labels_may_join_raw_values_and_texts_several_columns(tmp_path):
+    data = load(
+        tmp_path, CSV.replace("[bad, good]", "{5: good, 4: good, 1: bad}"), train__csv="text,label\na,1\nb,4\nc,5\n"
+    )
+    assert (data.task.labels, [example.label for example in data.train]) == (("good", "bad"), [1, 0, 0])
+    text = CSV.replace("text: text", "text: [title, body]") + 'joiner: " — "\nempty: skip\n'
+    data = load(tmp_path, text, train__csv="title,body,label\na,b,bad\n,c,good\n,,bad\nd, ,bad\n")
+    assert pairs(data) == [("a — b", "bad"), ("c", "good"), ("d", "bad")], "empty only together"
+    assert data.notes == ("train: 1 row with an empty text left out", "dev: 1 row with an empty text left out")
+
+
+def test_empty_texts_are_refused_skipped_or_kept_as_the_task_file_says(tmp_path):
+    contents = "text,label\na,bad\n,good\n"
+    with pytest.raises(ValueError, match="the text is empty"):
+        load(tmp_path, CSV, train__csv=contents)
+    kept = load(tmp_path, CSV + "empty: keep\n", train__csv=contents)
+    assert pairs(kept) == [("a", "bad"), ("", "good")]
+    assert kept.notes[0] == "train: 1 row with an empty text kept"
+    texts = (("NaN", '"bad"'), ("null", '"bad"'), ('"a"', "null"), ('"b"', '"good"'))
+    rows = "".join(f'{{"text": {text}, "label": {label}}}\n' for text, label in texts)
+    skipped = load(tmp_path, CSV.replace("csv", "jsonl") + "empty: skip\nskip_labels: ['']\n", train__jsonl=rows)
+    assert pairs(skipped) == [("b", "good")], "a missing value is an empty text, or a label that may be skipped"
+    assert skipped.notes[0] == "train: 2 rows with an empty text left out"
 
 
 def test_a_column_is_found_by_number_under_a_header_too_unless_one_has_that_name(tmp_path):
     numbered = CSV.replace("{text: text, label: label}", "{text: 0, label: 1}")
     assert pairs(load(tmp_path, numbered, train__csv="text,label\na,bad\n")) == [("a", "bad")]
     assert pairs(load(tmp_path, numbered, train__csv="1,0\nbad,a\n")) == [("a", "bad")]
+    twice = "text,label,text,x,x,,\na,bad,b,1,2,3,4\n"
+    assert pairs(load(tmp_path, CSV.replace("text: text", "text: 2"), train__csv=twice)) == [("b", "bad")]
+    assert pairs(load(tmp_path, CSV, train__csv=twice.replace("text,x", "other,x"))) == [("a", "bad")]
 
 
 @pytest.mark.parametrize(
@@ -100,27 +120,6 @@ def test_a_column_is_found_by_number_under_a_header_too_unless_one_has_that_name
 )
 def test_the_shape_of_a_table_is_what_the_task_file_says(keys, contents, tmp_path):
     assert pairs(load(tmp_path, CSV + keys, train__csv=contents)) == [('a, "b"', "bad")]
-
-
-def test_texts_of_several_columns_leave_out_empty_ones_and_are_empty_only_together(tmp_path):
-    text = CSV.replace("text: text", "text: [title, body]") + 'joiner: " — "\nempty: skip\n'
-    data = load(tmp_path, text, train__csv="title,body,label\na,b,bad\n,c,good\n,,bad\nd, ,bad\n")
-    assert pairs(data) == [("a — b", "bad"), ("c", "good"), ("d", "bad")]
-    assert data.notes == ("train: 1 row with an empty text left out", "dev: 1 row with an empty text left out")
-
-
-def test_empty_texts_are_refused_skipped_or_kept_as_the_task_file_says(tmp_path):
-    contents = "text,label\na,bad\n,good\n"
-    with pytest.raises(ValueError, match="the text is empty"):
-        load(tmp_path, CSV, train__csv=contents)
-    kept = load(tmp_path, CSV + "empty: keep\n", train__csv=contents)
-    assert pairs(kept) == [("a", "bad"), ("", "good")]
-    assert kept.notes[0] == "train: 1 row with an empty text kept"
-    nulls = CSV.replace("csv", "jsonl") + "empty: skip\n"
-    assert (
-        len(load(tmp_path, nulls, train__jsonl='{"text": null, "label": "bad"}\n{"text": "a", "label": "bad"}\n').train)
-        == 1
-    )
 
 
 def test_several_files_and_patterns_of_names_are_one_split(tmp_path):
@@ -270,16 +269,11 @@ def test_tagged_rows_of_a_dataset_have_numbers_or_names_and_may_be_empty(tmp_pat
         load(tmp_path, text.replace("skip", "keep") + "labels: [O, B-X, I-X]\n", t__jsonl=contents)
 
 
-@pytest.mark.parametrize("tags", [["(A*", "(B*"], ["*)"], ["(A"], [""], ["A)"]])
-def test_brackets_that_open_or_close_nothing_are_refused(tags):
-    if tags == ["(A"]:
-        assert to_iob2(tags, "brackets") == ["B-A"], "an entity may be cut off at the sentence's end"
-        return
+@pytest.mark.parametrize("tags", [["(A*", "(B*"], ["*)"], [""], ["A)"]])
+def test_brackets_that_open_or_close_nothing_are_refused_with_their_sentence(tags, tmp_path):
     with pytest.raises(ValueError, match=r"opens or closes no entity\. Write"):
         to_iob2(tags, "brackets")
-
-
-def test_tags_of_another_scheme_name_their_sentence(tmp_path):
+    assert to_iob2(["(A"], "brackets") == ["B-A"], "an entity may be cut off at the sentence's end"
     text = (
         "name: own\nkind: sequence_labelling\nformat: conll\nfiles: {train: t, dev: t}\ntag_scheme: brackets\n"
         "labels: [O, B-X, I-X]\n"
@@ -305,11 +299,7 @@ def test_a_file_with_all_splits_gives_test_only_to_whoever_may_open_it(tmp_path)
 
 JSON = CSV.replace("csv", "jsonl")
 AMBIGUOUS = {
-    "a column named twice": (
-        CSV,
-        "text,label,text\na,bad,1\n",
-        r"train\.csv, line 1: two columns are named 'text'",
-    ),
+    "a column named twice": (CSV, "text,label,text\na,bad,1\n", r"train\.csv, line 1: two columns are named 'text'"),
     "a space before a quote": (CSV, 'text,label\n"a",bad\nb, "good"\n', r"line 3, field 2 .* Did you mean good"),
     "a null character": (CSV, "text,label\na\0,bad\n", r"line 2: a null character, .* encoding: utf-16-le"),
     "a key twice": (JSON, '{"text": "a", "text": "b", "label": "bad"}\n', r"line 1: .*the key 'text' is given twice"),
@@ -326,27 +316,3 @@ def test_what_can_be_read_in_two_ways_is_refused_with_its_place(what, tmp_path):
     with pytest.raises(ValueError, match=wanted) as refused:
         load(tmp_path, text, **{"train__jsonl" if text is JSON else "train__csv": contents})
     assert "\n" not in str(refused.value)
-
-
-def test_a_column_named_twice_is_taken_by_its_number_and_hurts_nobody_who_does_not_want_it(tmp_path):
-    contents = "text,label,text,x,x,,\na,bad,b,1,2,3,4\n"
-    numbered = CSV.replace("text: text", "text: 2")
-    assert pairs(load(tmp_path, numbered, train__csv=contents)) == [("b", "bad")]
-    assert pairs(load(tmp_path, CSV, train__csv=contents.replace("text,x", "other,x"))) == [("a", "bad")]
-
-
-def test_a_missing_value_is_an_empty_text_where_those_are_kept_and_a_label_that_may_be_skipped(tmp_path):
-    rows = '{"text": NaN, "label": "bad"}\n{"text": "a", "label": null}\n{"text": "b", "label": "good"}\n'
-    data = load(tmp_path, JSON + "empty: skip\nskip_labels: ['']\n", train__jsonl=rows)
-    assert pairs(data) == [("b", "good")]
-    assert data.notes[0] == "train: 1 row with an empty text left out"
-
-
-@pytest.mark.parametrize("score", ["5.0000001", "-1e-9", "5.000000000000001"])
-def test_a_score_outside_its_range_is_shown_as_it_is_written(score, tmp_path):
-    text = (
-        "name: own\nkind: sentence_regression\nformat: csv\nfiles: {train: train.csv, dev: train.csv}\n"
-        "columns: {text: text, label: label}\nrange: [0, 5]\n"
-    )
-    with pytest.raises(ValueError, match=rf"the score {re.escape(score)} is outside 0 to 5\. Correct it"):
-        load(tmp_path, text, train__csv=f"text,label\na,{score}\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -58,13 +59,14 @@ def test_glue_labels_come_by_name_and_hidden_ones_as_none(tmp_path):
     examples = load_hub_split(source, "dev")
     assert [(e.id, e.texts, e.label) for e in examples] == [("7", ("Good.",), 1), ("8", ("bad the",), 0)]
     assert load_hub_split(source, "test")[0].label is None
-
-
-def test_class_names_in_another_order_keep_our_ids(tmp_path):
     features = {"sentence1": TEXT, "sentence2": TEXT, "label": ClassLabel(names=["equivalent", "not_equivalent"])}
-    rows = [{"sentence1": "a", "sentence2": "b", "label": 0}]
-    write(tmp_path, "mrpc/train-00000-of-00001.parquet", [{**rows[0], "idx": 3}], {**features, "idx": NUMBER})
-    assert load_hub_split(mirror(tasks.get("mrpc").hub, tmp_path), "train")[0].label == 1
+    row = {"sentence1": "a", "sentence2": "b", "label": 0, "idx": 3}
+    write(tmp_path, "mrpc/train-00000-of-00001.parquet", [row], {**features, "idx": NUMBER})
+    assert load_hub_split(mirror(tasks.get("mrpc").hub, tmp_path), "train")[0].label == 1, "in another order, by name"
+    assert (class_id(1, (), ("a", "b")), class_id(None, (), ("a", "b"))) == (1, None)
+    for value, names, wanted in ((2, (), "label 2 is not one of 0 to 1"), (0, ("c",), "Unknown label 'c'")):
+        with pytest.raises(ValueError, match=wanted):
+            class_id(value, names, ("a", "b"))
 
 
 def test_conll_tags_come_by_name(tmp_path):
@@ -93,12 +95,8 @@ def test_mnli_keeps_genres_and_takes_its_test_from_glue(tmp_path):
     features = {"pairID": TEXT, "premise": TEXT, "hypothesis": TEXT, "genre": TEXT, "label": classes}
     write(tmp_path, "data/validation_matched-00000-of-00001.parquet", [row], features)
     other = {"premise": TEXT, "hypothesis": TEXT, "label": classes, "idx": NUMBER}
-    write(
-        tmp_path,
-        "mnli/test_matched-00000-of-00001.parquet",
-        [{"premise": "a", "hypothesis": "b", "label": -1, "idx": 4}],
-        other,
-    )
+    hidden = [{"premise": "a", "hypothesis": "b", "label": -1, "idx": 4}]
+    write(tmp_path, "mnli/test_matched-00000-of-00001.parquet", hidden, other)
     source = mirror(tasks.get("mnli").hub, tmp_path)
     (dev,) = load_hub_split(source, "dev")
     assert (dev.id, dev.texts, dev.label, dev.group) == ("5e", ("a", "n/a"), 1, "slate")
@@ -182,27 +180,15 @@ def test_one_split_opens_no_other_splits_file(tmp_path):
     assert example.texts == ("train", "b")
 
 
-def test_missing_files_and_no_network_are_one_line_with_the_remedy(tmp_path):
+def test_missing_files_columns_and_no_network_are_one_line_with_the_remedy(tmp_path):
     source = tasks.get("mrpc").hub
     for one in (mirror(source, tmp_path), source):  # the tests run offline
         with pytest.raises(ValueError, match=r"could not be loaded .*--data-dir") as caught:
             load_hub_split(one, "train")
         assert "\n" not in str(caught.value)
-
-
-def test_a_missing_label_column_names_those_that_exist(tmp_path):
     write(tmp_path, "data/train-0.parquet", [{"sentence1": "a", "mark": 1}], {"sentence1": TEXT, "mark": NUMBER})
     with pytest.raises(ValueError, match="no column 'score'; its columns are: sentence1, mark"):
         load_hub_split(mirror(tasks.get("stsb").hub, tmp_path), "train")
-
-
-def test_labels_that_the_task_lacks_are_refused():
-    assert class_id(1, (), ("a", "b")) == 1
-    assert class_id(None, (), ("a", "b")) is None
-    with pytest.raises(ValueError, match="label 2 is not one of 0 to 1"):
-        class_id(2, (), ("a", "b"))
-    with pytest.raises(ValueError, match="Unknown label 'c'"):
-        class_id(0, ("c",), ("a", "b"))
 
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
@@ -254,7 +240,7 @@ def served(tmp_path, monkeypatch) -> Iterator[tuple[Server, Path]]:
     server.server.server_close()
 
 
-def test_training_downloads_train_and_dev_once_and_only_the_final_downloads_test(served):
+def test_training_downloads_train_and_dev_once_and_only_the_final_downloads_test(served, monkeypatch):
     server, _ = served
     assert check(DataSpec("sst2")) == "labelled"
     assert not server.asked
@@ -265,33 +251,24 @@ def test_training_downloads_train_and_dev_once_and_only_the_final_downloads_test
     assert len(server.asked) == 2
     assert [(e.texts, e.label) for e in open_test(DataSpec("sst2")).examples] == [(("dull",), 0)]
     assert server.asked[2:] == ["/data/stsa.binary.test"]
-
-
-def test_what_was_downloaded_is_read_without_a_network(served, monkeypatch):
-    server, _ = served
-    online = load_training_data(DataSpec("sst2"))
     server.server.shutdown()
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    assert load_training_data(DataSpec("sst2")).fingerprint == online.fingerprint
+    assert load_training_data(DataSpec("sst2")).fingerprint == data.fingerprint, "without a network"
 
 
-def test_another_file_than_the_commits_is_refused_with_its_place(served):
+def test_another_file_than_the_commits_none_and_no_network_are_one_line_with_the_remedy(served, monkeypatch):
     _, folder = served
-    (folder / "data" / "stsa.binary.train").write_bytes(FILES["stsa.binary.train"][:-9])  # cut off in the last line
     wanted = hashlib.sha256(FILES["stsa.binary.train"]).hexdigest()[:12]
-    with pytest.raises(ValueError, match=rf"SHA-256 .* instead of {wanted}….* Delete .* --data-dir") as caught:
-        load_training_data(DataSpec("sst2"))
-    assert "\n" not in str(caught.value)
-
-
-def test_a_file_that_is_gone_and_no_network_are_one_line_with_the_remedy(served, monkeypatch):
-    _, folder = served
-    (folder / "data" / "stsa.binary.train").unlink()
-    for offline in (False, True):
+    (folder / "data" / "stsa.binary.train").write_bytes(FILES["stsa.binary.train"][:-9])  # cut off in the last line
+    damaged = rf"SHA-256 .* instead of {wanted}….* Delete .* --data-dir"
+    gone = r"stsa\.binary\.train could not be downloaded .*--data-dir"
+    for offline, message in ((False, damaged), (False, gone), (True, gone)):
         monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", offline)
-        with pytest.raises(ValueError, match=r"stsa\.binary\.train could not be downloaded .*--data-dir") as caught:
+        with pytest.raises(ValueError, match=message) as caught:
             load_training_data(DataSpec("sst2"))
         assert "\n" not in str(caught.value)
+        (folder / "data" / "stsa.binary.train").unlink(missing_ok=True)
+        shutil.rmtree(datasets.config.DOWNLOADED_DATASETS_PATH, ignore_errors=True)
 
 
 def test_a_name_that_is_quoted_in_the_address_is_found(served, monkeypatch):

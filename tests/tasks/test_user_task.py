@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-import pyarrow
 import pytest
 import yaml
-from pyarrow import parquet
 
 from meltpoint import tasks
 from meltpoint.tasks.core.locked import open_test
@@ -47,30 +45,16 @@ def problem(folder, text, **files):
     return str(caught.value)
 
 
-GOOD = {"train__tsv": "id\treview\tverdict\n1\tfine\tyes\n2\tpoor\tno\n", "dev__tsv": "verdict\treview\nno\tbad\n"}
-
-
-def test_columns_are_found_by_name_and_labels_are_words_even_where_yaml_would_take_them_for_booleans(tmp_path):
-    data = load(tmp_path, SENTENCES, **GOOD)
-    assert [(e.texts, e.label) for e in data.train] == [(("fine",), 1), (("poor",), 0)]
-    assert [(e.texts, e.label) for e in data.dev] == [(("bad",), 0)]
-    assert (data.task.name, data.task.metric, data.task.labels) == ("reviews", "accuracy", ("no", "yes"))
-
-
-def test_the_files_lie_beside_the_task_file_whatever_data_dir_says(tmp_path):
+def test_the_files_lie_beside_the_task_file_and_tsv_is_quoted_only_where_it_is_said(tmp_path):
     path = task_file(tmp_path, SENTENCES, **GOOD)
     assert load_training_data(DataSpec(path, data_dir="/nowhere")).train
-
-
-def test_csv_is_quoted_and_tsv_is_not_unless_said(tmp_path):
-    text = SENTENCES.replace(".tsv", ".csv").replace("format: tsv", "format: csv")
-    data = load(
-        tmp_path, text, train__csv='review,verdict\n"a ""b"", c\nd",yes\n', dev__csv="review,verdict\nx,no\n"
-    )  # fmt: skip
-    assert data.train[0].texts == ('a "b", c\nd',)
     files = {"train__tsv": 'review\tverdict\n"a\tyes\n', "dev__tsv": 'review\tverdict\n"b"\tno\n'}
-    assert load(tmp_path, SENTENCES, **files).train[0].texts == ('"a',)
+    data = load(tmp_path, SENTENCES, **files)
+    assert (data.train[0].texts, data.dev[0].texts) == (('"a',), ('"b"',))
     assert "line 2: broken row" in problem(tmp_path, SENTENCES + "quoting: true\n", **files)
+
+
+GOOD = {"train__tsv": "id\treview\tverdict\n1\tfine\tyes\n2\tpoor\tno\n", "dev__tsv": "verdict\treview\nno\tbad\n"}
 
 
 PAIRS = """\
@@ -86,16 +70,6 @@ labels: ["false", "true"]
 
 def lines(*rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def test_json_lines_with_booleans_and_a_test_of_its_own(tmp_path):
-    rows = lines({"q": "who?", "a": "me", "ok": True}, {"q": "why?", "a": 7, "ok": False})
-    path = task_file(tmp_path, PAIRS, train__jsonl=rows, dev__jsonl=rows, test__jsonl=rows)
-    data = load_training_data(DataSpec(path))
-    assert [(e.texts, e.label) for e in data.train] == [(("who?", "me"), 1), (("why?", "7"), 0)]
-    assert check(DataSpec(path)) == "labelled"
-    assert open_test(DataSpec(path)).labelled
-    assert data.task.metric == "f1"
 
 
 def test_further_test_files_are_opened_with_test_and_read_like_it(tmp_path):
@@ -131,20 +105,6 @@ format: parquet
 columns: {text_a: left, text_b: right, label: score}
 range: [0, 1]
 """
-
-
-def test_parquet_scores(tmp_path):
-    table = pyarrow.table({"left": ["a", "b"], "right": ["c", "d"], "score": [0.25, 1.0], "other": [1, 2]})
-    parquet.write_table(table, tmp_path / "train.parquet")
-    data = load(tmp_path, SCORES)
-    assert [e.label for e in data.train] == [0.25, 1.0]
-    assert (data.task.metric, data.task.label_range, data.task.outputs) == ("pearson", (0.0, 1.0), 1)
-    assert "no column 'mark'. The columns are: left, right, score, other" in problem(
-        tmp_path, SCORES.replace("label: score", "label: mark")
-    )
-    assert "line 2, field 3 (label): the score 1 is outside 0 to 0.5" in problem(
-        tmp_path, SCORES.replace("[0, 1]", "[0, 0.5]")
-    )
 
 
 TAGS = """\
@@ -225,14 +185,17 @@ def test_a_table_with_another_separator_is_answered_with_the_one_it_seems_to_hav
         assert part in message
 
 
-def test_labels_of_sequences_are_iob2_names(tmp_path):
-    for labels, wanted in (("[O, GENE]", "'GENE' is not an IOB2 name"), ("[O, I-GENE]", "I-GENE also needs B-GENE")):
-        assert wanted in problem(tmp_path, TAGS.replace("[O, B-GENE, I-GENE]", labels), train__conll="a O\n")
-
-
-def test_regression_takes_a_range(tmp_path):
-    for text in (SCORES.replace("range: [0, 1]", "labels: [a, b]"), SCORES.replace("[0, 1]", "[1, 0]")):
-        assert "range: a pair_regression task takes range: [lowest, highest]" in problem(tmp_path, text)
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (TAGS.replace("[O, B-GENE, I-GENE]", "[O, GENE]"), "'GENE' is not an IOB2 name"),
+        (TAGS.replace("[O, B-GENE, I-GENE]", "[O, I-GENE]"), "I-GENE also needs B-GENE"),
+        *((SCORES.replace(*change), "range: a pair_regression task takes range: [lowest, highest]")
+          for change in (("range: [0, 1]", "labels: [a, b]"), ("[0, 1]", "[1, 0]"))),
+    ],
+)  # fmt: skip
+def test_labels_of_sequences_are_iob2_names_and_regression_takes_a_range(tmp_path, text, wanted):
+    assert wanted in problem(tmp_path, text)
 
 
 def test_a_missing_task_file_and_a_text_that_is_no_mapping(tmp_path):
