@@ -82,13 +82,6 @@ def test_the_analysis_has_a_row_for_each_mode_and_size_and_a_figure(cells, make_
     assert [float(row["score"]) for row in rows] == pytest.approx([0.71, 0.61, 0.75, 0.76, 0.77, 0.91])
 
 
-def test_a_sweep_of_one_size_has_no_sentence_and_no_analysis(make_cell, make_sweep, tmp_path) -> None:
-    summary = make_sweep(make_cell(ICE, finals=[(0.8, 0.8)]), make_cell(FIRE, finals=[(0.8, 0.8)]))
-    assert "Over sizes of train" not in report(summary, "md")
-    with pytest.raises(ValueError, match="scores at one size only; sweep with --train-sizes"):
-        ANALYSIS.run(AnalysisOptions(summary, None, tmp_path))
-
-
 def test_the_page_draws_each_modes_scores_over_the_sizes_in_its_colour(cells, make_sweep) -> None:
     page = html(results_of(make_sweep(*cells)))
     embedded = page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0]
