@@ -19,7 +19,7 @@ import numpy as np
 
 from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.sweeps.driver.opening import settle_specification
+from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord
 from meltpoint.sweeps.search.planner import Planner

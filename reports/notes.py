@@ -12,7 +12,7 @@ from meltpoint.sweeps.ledger.records import CellKey, HardwareRecord, TrialRecord
 from meltpoint.sweeps.results.guards import FEW_STEPS, Guard, guard_lines, guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.results.sweep_file import mixture_in_words
-from meltpoint.sweeps.search.closing import Closing
+from meltpoint.sweeps.search.locked_test import Closing
 from meltpoint.sweeps.specification.space_rules import FITTED
 from meltpoint.tasks.core.wording import counted, plural, some
 

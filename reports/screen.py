@@ -11,9 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines
-from meltpoint.reports.formats import duration, listed, marks, symbol, title
-from meltpoint.reports.layout import (
+from meltpoint.reports.console_tables import (
     new_table,
     on_two_lines,
     say,
@@ -21,6 +19,8 @@ from meltpoint.reports.layout import (
     stacked,
     width_of,
 )
+from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines
+from meltpoint.reports.formats import duration, listed, marks, symbol, title
 from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import (
     folded_warnings,

@@ -6,14 +6,14 @@ from itertools import groupby
 
 from rich.console import Console
 
+from meltpoint.reports.console_tables import say, say_lines, show_rows
 from meltpoint.reports.formats import duration, title
-from meltpoint.reports.layout import say, say_lines, show_rows
 from meltpoint.reports.notes import code_notes, growth_notes, searched_again, warning_notes
 from meltpoint.sweeps.ledger.driver_notes import RunningTrials
 from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.results.cost import best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.closing import openings_in_words
+from meltpoint.sweeps.search.locked_test import openings_in_words
 from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import some
 

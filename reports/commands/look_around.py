@@ -81,7 +81,7 @@ def list_names(
     if as_json:
         print_json(rows)
         return
-    from meltpoint.reports.layout import show_rows
+    from meltpoint.reports.console_tables import show_rows
 
     show_rows(rows, Screen())
 
@@ -158,7 +158,7 @@ def show(
     if as_json:
         print_json(record.model_dump(mode="json"))
         return
-    from meltpoint.reports.layout import say_lines
+    from meltpoint.reports.console_tables import say_lines
 
     say_lines(trial_lines(record, summary), Screen())
 
@@ -177,7 +177,7 @@ def best(
     if as_json:
         print_json(best_json(cells))
         return
-    from meltpoint.reports.layout import show_rows
+    from meltpoint.reports.console_tables import show_rows
 
     show_rows(best_rows(cells), Screen())
 
@@ -218,7 +218,7 @@ def compare(
     if as_json:
         print_json(found.as_json())
         return
-    from meltpoint.reports.layout import say_lines
+    from meltpoint.reports.console_tables import say_lines
 
     say_lines(lines(found), Screen())
 
@@ -238,7 +238,7 @@ def cache_list(storage: Storage = "runs", cache_dir: CacheDir = None, as_json: A
     if as_json:
         print_json(rows)
         return
-    from meltpoint.reports.layout import show_rows
+    from meltpoint.reports.console_tables import show_rows
 
     for row in rows:
         row["size"] = f"{int(str(row.pop('bytes'))) / 1e6:.1f} MB"

@@ -57,8 +57,8 @@ def status(
 
 def show_sweeps(storage: str, as_json: bool) -> None:
     """Print the sweeps of a storage, a row each: `status` without a name, and `list sweeps`."""
+    from meltpoint.reports.console_tables import show_rows
     from meltpoint.reports.findings import shown_sweep, sweep_rows
-    from meltpoint.reports.layout import show_rows
     from meltpoint.sweeps.storage.files import readable_storage
 
     rows = sweep_rows(readable_storage(storage))

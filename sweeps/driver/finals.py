@@ -1,7 +1,7 @@
 """Finals of searched cells: reuse of identical search trials, scores on test, weights of the best one.
 
 Test splits are checked before the first trial, so that hours of search do not end at a broken file. A separate process
-opens them (`sweeps.worker.locked_check`) and reports only that a split is valid, or its first fault: the driver, which
+opens them (`tasks.core.locked`) and reports only that a split is valid, or its first fault: the driver, which
 chooses settings, learns nothing else about them. The check is logged in `test_checks.jsonl` and closes no cell.
 
 Finals of the published setting come after those of the best one. They are treated alike, but their weights are not
@@ -51,7 +51,7 @@ def require_test_splits(ledger: Ledger, cells: Iterable[OpenCell]) -> None:
     if not wanted:
         return
     asked = "".join(json.dumps(asdict(cell.data)) + "\n" for cell in wanted)
-    words = [sys.executable, "-m", "meltpoint.sweeps.worker.locked_check"]
+    words = [sys.executable, "-m", "meltpoint.tasks.core.locked"]
     done = subprocess.run(words, input=asked, capture_output=True, encoding="utf-8", check=False)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     if len(answers) < len(wanted):  # killed, for example for memory: the split itself may be valid

@@ -13,7 +13,7 @@ import torch
 
 from meltpoint.adapters.hardware import resolve_precision
 from meltpoint.search_spaces.build import description
-from meltpoint.sweeps.driver.opening import (
+from meltpoint.sweeps.driver.start import (
     asked_sweep,
     check_same,
     closed_lines,
@@ -27,7 +27,7 @@ from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.results.cost import worker_seconds
 from meltpoint.sweeps.results.sweep_file import kept_versions
 from meltpoint.sweeps.search.cell_progress import CellProgress, operations_of
-from meltpoint.sweeps.search.closing import Closing, TestRounds, opened_trials, read_rounds
+from meltpoint.sweeps.search.locked_test import Closing, TestRounds, opened_trials, read_rounds
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import (
     OpenCell,

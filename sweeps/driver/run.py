@@ -15,16 +15,16 @@ from rich.console import Console
 from meltpoint.sweeps.driver.cell_endings import cell_endings, cell_figures, cell_tags, missing_runs, place_tags
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.finals import require_test_splits
-from meltpoint.sweeps.driver.opening import closed_lines, kept_lines, open_planner, settle_specification
 from meltpoint.sweeps.driver.progress import Progress
+from meltpoint.sweeps.driver.start import closed_lines, kept_lines, open_planner, settle_specification
 from meltpoint.sweeps.ledger.lease import LeaseLostError
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, strays_in_words
 from meltpoint.sweeps.machine.services import unused_variable
 from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_stop, say_now, status_of
 from meltpoint.sweeps.on_ray.cluster import Cluster, Lost, parts, watched
+from meltpoint.sweeps.on_ray.cluster_capacity import ClusterShare
 from meltpoint.sweeps.on_ray.placement import place
-from meltpoint.sweeps.on_ray.room import ClusterShare
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.specification.cells import fault_lines, length_lines, open_cells, test_lines

@@ -19,7 +19,7 @@ from meltpoint.sweeps.ledger.driver_notes import RunningTrialNote
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import NOTHING_KNOWN, CellKey, Trial, TrialRecord
 from meltpoint.sweeps.search.cell_progress import trial_name
-from meltpoint.sweeps.search.closing import note_spent_budget
+from meltpoint.sweeps.search.locked_test import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import declared_test_examples
 from meltpoint.sweeps.specification.provenance import code_version

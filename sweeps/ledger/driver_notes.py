@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, TypeAda
 
 from meltpoint.sweeps.ledger.locks import Claim, latest
 from meltpoint.sweeps.storage.files import StoragePath, contents, for_each, write
-from meltpoint.sweeps.storage.object_path import ObjectPath
-from meltpoint.sweeps.storage.object_store import QUICK
+from meltpoint.sweeps.storage.object_client import QUICK
+from meltpoint.sweeps.storage.object_store import ObjectPath
 from meltpoint.tasks.core.wording import some
 
 Note = TypeVar("Note", bound=BaseModel)

@@ -48,7 +48,7 @@ from meltpoint.sweeps.ledger.locks import (
     this_process,
 )
 from meltpoint.sweeps.storage.files import StoragePath, for_each, remove
-from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.sweeps.storage.object_store import ObjectPath
 
 HEARTBEAT_SECONDS = 5.0
 """The interval between heartbeats; shorter if the silence is set to less than ten times this value."""

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from meltpoint.adapters.files import acquire, append_line, make_folders
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.sweeps.storage.object_store import ObjectPath
 
 PROC = Path("/proc")
 DEAD, HALTED = "ZX", "Tt"

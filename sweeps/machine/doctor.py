@@ -15,8 +15,8 @@ from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.machine.services import STORE, Check, existing, ray_cluster, tracking_store
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import StoragePath, check_conditional_writes
-from meltpoint.sweeps.storage.object_path import ObjectPath
-from meltpoint.sweeps.storage.object_store import QUICK, StoreError
+from meltpoint.sweeps.storage.object_client import QUICK, StoreError
+from meltpoint.sweeps.storage.object_store import ObjectPath
 from meltpoint.tasks.core.wording import some
 
 __all__ = ["Check", "checks"]

@@ -23,7 +23,7 @@ from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.search_spaces.ranges import Range
 from meltpoint.sweeps.ledger.records import CellKey, Trial
 from meltpoint.sweeps.machine.limits import GPU_MARGIN, MOST_TRIALS_OF_A_GPU
-from meltpoint.sweeps.on_ray.room import slots, wait_for_room
+from meltpoint.sweeps.on_ray.cluster_capacity import slots, wait_for_room
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.specification.sweep_options import Resources

@@ -25,7 +25,7 @@ from meltpoint.sweeps.results.cost import (
 )
 from meltpoint.sweeps.results.kept_results import Baseline, Ensemble, read_baselines, read_ensembles
 from meltpoint.sweeps.results.sweep_file import CellHeader, CodeUse, Growth, SweepFile, code_uses, read_sweep
-from meltpoint.sweeps.search.closing import Closing, ClosingLogs, SplitOpening, TestRounds, closing_of, read_rounds
+from meltpoint.sweeps.search.locked_test import Closing, ClosingLogs, SplitOpening, TestRounds, closing_of, read_rounds
 from meltpoint.sweeps.search.selection import (
     Spread,
     best_final,

@@ -21,7 +21,7 @@ from meltpoint.sweeps.ledger.records import (
     identity,
 )
 from meltpoint.sweeps.search.cell_progress import CellProgress, can_bundle, default_seeds, planned_trials, work_of
-from meltpoint.sweeps.search.closing import FIRST_ROUND, TestRounds, is_closed
+from meltpoint.sweeps.search.locked_test import FIRST_ROUND, TestRounds, is_closed
 from meltpoint.sweeps.search.study import Identify, Study, Suggestion
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.provenance import code_version

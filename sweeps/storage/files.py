@@ -19,8 +19,8 @@ from uuid import uuid4
 
 from meltpoint.adapters import files
 from meltpoint.adapters.files import replacing, write_atomically
-from meltpoint.sweeps.storage.object_path import ObjectPath
-from meltpoint.sweeps.storage.object_store import QUICK, SCHEMES, StoreError
+from meltpoint.sweeps.storage.object_client import QUICK, SCHEMES, StoreError
+from meltpoint.sweeps.storage.object_store import ObjectPath
 from meltpoint.tasks.core.files import MOST_DOCUMENT_BYTES, read_bytes
 
 NODE_CACHE = "~/.cache/meltpoint/sweeps"

@@ -1,186 +1,276 @@
-"""Buckets of S3 and Google Cloud Storage: clients, and errors in one line with the remedy.
+"""A file or folder of an object store, with the methods of `pathlib.Path` that the ledger uses.
 
-The client is obstore (the Rust crate object_store): it has conditional writes for both, retries, and no dependencies.
-It is imported with the first call.
+A folder is a prefix of keys: it need not be created, and it exists while it contains an object. Single requests are
+atomic and consistent: a read or a listing that follows a completed write sees that write.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
-from functools import lru_cache
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from meltpoint.sweeps.storage.object_client import LONG, SCHEMES, Patience, Result, client, explained, repeated
 
 if TYPE_CHECKING:
-    from obstore.store import GCSStore, S3Store
+    from obstore import ObjectMeta, UpdateVersion
 
-Result = TypeVar("Result")
-
-SCHEMES = ("s3", "gs")
-
-ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-"""The environment variables that name an S3 server other than Amazon's, in order of precedence."""
-
-SIGN_IN = {
-    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, if you have one)",
-    "gs": "set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account",
-}
-"""Scheme → instructions for credentials. They come only from the environment, and are never written to a file."""
-
-BROKEN_OFF = ("request or response body error", "NoSuchUpload")
-"""obstore's texts for an answer that broke off, and for a multipart upload that was completed twice. obstore retries a
-request that got no answer at all, but not these."""
-PAUSE_SECONDS = 1.0
-"""The pause before such a request is sent again."""
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+_PART = re.compile(r"[A-Za-z0-9=_][A-Za-z0-9 =_.-]*")
 
 
-class StoreError(OSError):
-    """An error of an object store that did not answer or refused; `strerror` is one line with the remedy."""
+class Stat(NamedTuple):
+    """Size and time of an object, named as in `os.stat_result`: bytes, and seconds since 1970 by the store's clock."""
 
-    def __init__(self, line: str) -> None:
-        super().__init__(errno.EIO, line)
-
-    def __str__(self) -> str:
-        """The line, without an error number."""
-        return str(self.strerror)
+    st_size: int
+    st_mtime: float
 
 
-@dataclass(frozen=True)
-class Patience:
-    """Timeouts and retries for a store.
+@dataclass(frozen=True, order=True)
+class ObjectPath:
+    """A file or folder of an object store.
 
     Attributes:
-        connect_seconds: the limit for a connection.
-        answer_seconds: the limit for each part of an answer.
-        retries: the number of retries after no answer, or a 5xx answer.
-        retry_seconds: the time after which a request is not retried.
-    """
-
-    connect_seconds: float
-    answer_seconds: float
-    retries: int
-    retry_seconds: float
-
-
-QUICK = Patience(connect_seconds=3, answer_seconds=4, retries=1, retry_seconds=6)
-"""For a command's first request: a wrong name or endpoint is reported in less than 10 s."""
-LONG = Patience(connect_seconds=5, answer_seconds=60, retries=10, retry_seconds=180)
-"""For all other requests: a failover takes seconds to minutes, less than the silence of a lease."""
-
-OPTIONAL = Patience(connect_seconds=5, answer_seconds=60, retries=3, retry_seconds=20)
-"""For optional files, which a trial does not wait for: its saved epochs."""
-
-
-def client(root: str, patience: Patience = LONG) -> S3Store | GCSStore:
-    """The client of a bucket, one per process.
-
-    Args:
         root: `s3://BUCKET` or `gs://BUCKET`.
-
-    Raises:
-        ValueError: the package is not installed.
+        key: names separated by "/"; "" for the bucket itself.
+        patience: the timeouts of its requests; paths derived from this one inherit it.
     """
-    scheme = root.partition(":")[0]
-    if find_spec("obstore") is None:
-        raise ValueError(
-            f"--storage {root}: the package obstore is not installed; run pip install 'meltpoint[{scheme}]', or name a "
-            "folder."
-        )
-    return _client(root, patience)
 
+    root: str
+    key: str = ""
+    patience: Patience = field(default=LONG, compare=False, repr=False)
 
-@lru_cache(maxsize=8)
-def _client(root: str, patience: Patience) -> S3Store | GCSStore:
-    from obstore.store import GCSStore, S3Store
+    @classmethod
+    def of(cls, text: str, patience: Patience = LONG) -> ObjectPath:
+        """The path that a URI names.
 
-    scheme, _, bucket = root.partition("://")
-    endpoint = endpoint_of(os.environ)
-    common: dict[str, Any] = {
-        "client_options": {
-            "connect_timeout": timedelta(seconds=patience.connect_seconds),
-            "read_timeout": timedelta(seconds=patience.answer_seconds),
-            "timeout": timedelta(hours=1),  # for a whole answer: weights can be gigabytes
-            "allow_http": scheme == "gs" or (endpoint or "").startswith("http://"),
-        },
-        "retry_config": {
-            "max_retries": patience.retries, "retry_timeout": timedelta(seconds=patience.retry_seconds)
-        },
-    }  # fmt: skip
-    if scheme == "gs":
-        return GCSStore(bucket, **common)
-    return S3Store(bucket, **common | ({"endpoint": endpoint} if endpoint else {}))
+        Raises:
+            ValueError: it contains a password, or characters that object keys or other programs treat specially.
+        """
+        scheme, _, rest = text.partition("://")
+        bucket, _, key = rest.partition("/")
+        if "@" in bucket or ":" in bucket:
+            raise ValueError(
+                f"--storage {scheme}://…: name only the bucket, without credentials; Meltpoint reads those from the "
+                "environment."
+            )
+        parts = [part for part in key.rstrip("/").split("/") if key.rstrip("/")]
+        if scheme not in SCHEMES or not _BUCKET.fullmatch(bucket) or not all(map(_PART.fullmatch, parts)):
+            raise ValueError(
+                f"--storage {text}: write s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, with only letters, digits, '.', "
+                "'_', '=' and '-' in the names."
+            )
+        return cls(f"{scheme}://{bucket}", "/".join(parts), patience)
 
+    def with_patience(self, patience: Patience) -> ObjectPath:
+        """The same path, with other patience."""
+        return replace(self, patience=patience)
 
-def endpoint_of(environment: Mapping[str, str]) -> str | None:
-    """The S3 server named by the environment; None for Amazon's."""
-    return next((environment[name] for name in ENDPOINTS if environment.get(name)), None)
+    # Names.
 
+    def __str__(self) -> str:
+        return f"{self.root}/{self.key}" if self.key else self.root
 
-def repeated(request: Callable[[], Result], patience: Patience) -> Result:
-    """The result of a request, which is retried while its answer breaks off, up to `patience.retry_seconds`.
+    def __truediv__(self, name: str) -> ObjectPath:
+        return ObjectPath(self.root, f"{self.key}/{name}" if self.key else name, self.patience)
 
-    The request must be idempotent, because the store may already have carried it out.
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return PurePosixPath(self.key).name
 
-    Raises:
-        BaseError: obstore's error, from the request.
-        FileNotFoundError: from the request.
-    """
-    from obstore.exceptions import BaseError
+    @property
+    def stem(self) -> str:
+        """The last part without its suffix."""
+        return PurePosixPath(self.key).stem
 
-    deadline = time.monotonic() + patience.retry_seconds
-    while True:
+    @property
+    def parent(self) -> ObjectPath:
+        """The folder that contains it; the parent of a bucket is the bucket."""
+        return ObjectPath(self.root, self.key.rpartition("/")[0], self.patience)
+
+    @property
+    def parents(self) -> tuple[ObjectPath, ...]:
+        """The folders that contain it, innermost first, up to the bucket."""
+        return (self.parent, *self.parent.parents) if self.key else ()
+
+    def with_name(self, name: str) -> ObjectPath:
+        """The path in the same folder with that name."""
+        return self.parent / name
+
+    def with_suffix(self, suffix: str) -> ObjectPath:
+        """The path in the same folder with another suffix."""
+        return self.with_name(self.stem + suffix)
+
+    # Reading.
+
+    def read_bytes(self) -> bytes:
+        """The contents.
+
+        Raises:
+            FileNotFoundError: the object does not exist.
+            StoreError: the store does not answer, or refuses.
+        """
+        import obstore
+
+        return self._ask(lambda: bytes(obstore.get(self._client, self.key).bytes()))
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """The contents as text; raises as `read_bytes` does."""
+        return self.read_bytes().decode(encoding)
+
+    def stat(self) -> Stat:
+        """Size and time; raises like `read_bytes`, also for a folder."""
+        found = self._head()
+        return Stat(found["size"], found["last_modified"].timestamp())
+
+    def is_file(self) -> bool:
+        """True if an object has this key."""
+        return self.version() is not None
+
+    def is_dir(self) -> bool:
+        """True if it contains objects."""
+        import obstore
+
+        def first() -> list[ObjectMeta]:
+            return list(next(iter(obstore.list(self._client, self.key or None)), []))
+
+        return any(meta["path"] != self.key for meta in self._ask(first))
+
+    def exists(self) -> bool:
+        """True for an object, or a folder with something in it."""
+        return self.is_file() or self.is_dir()
+
+    def iterdir(self) -> Iterator[ObjectPath]:
+        """The files and folders in it; empty if it does not exist."""
+        import obstore
+
+        found = self._ask(lambda: obstore.list_with_delimiter(self._client, self.key or None))
+        keys = [*found["common_prefixes"], *(meta["path"] for meta in found["objects"])]
+        return iter([self / PurePosixPath(key).name for key in keys if key != self.key])
+
+    def glob(self, pattern: str) -> Iterator[ObjectPath]:
+        """The files and folders in it whose names match a pattern; `*/NAME` matches inside its folders."""
+        above, _, name = pattern.rpartition("/")
+        if above:
+            return (path for folder in self.glob(above) for path in folder.glob(name))
+        return (path for path in self.iterdir() if fnmatchcase(path.name, name))
+
+    def files(self) -> Iterator[ObjectPath]:
+        """All objects below it, at any depth."""
+        import obstore
+
+        found = self._ask(lambda: [meta for chunk in obstore.list(self._client, self.key or None) for meta in chunk])
+        return (ObjectPath(self.root, meta["path"], self.patience) for meta in found if meta["path"] != self.key)
+
+    def download(self, target: Path) -> None:
+        """Write the contents to a local file; raises like `read_bytes`."""
+        import obstore
+
+        def copy() -> None:
+            with target.open("wb") as file:
+                for chunk in obstore.get(self._client, self.key).stream():
+                    file.write(chunk)
+
+        self._ask(copy)
+
+    # Writing.
+
+    def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
+        """Do nothing, as folders need not be created here."""
+
+    def touch(self) -> None:
+        """Write an empty object."""
+        self.put(b"")
+
+    def put(self, contents: bytes | Path) -> None:
+        """Write or replace an object from bytes or a local file. A large file is sent in parts, but appears at once."""
+        import obstore
+
+        self._ask(lambda: obstore.put(self._client, self.key, contents))
+
+    def create(self, contents: bytes) -> bool:
+        """Write an object if it does not exist; False if it exists with other contents.
+
+        A request whose answer was lost is sent again and finds its own object, so contents should name their writer.
+
+        Raises:
+            StoreError: the store does not answer, or refuses; the object may still have been written.
+        """
+        return self._put_if("create", contents)
+
+    def replace_if(self, version: UpdateVersion | None, contents: bytes) -> bool:
+        """Write an object if it has not changed since `version` was read; False if it has changed to other contents.
+
+        Args:
+            version: None if there was no object.
+
+        Raises:
+            StoreError: see `create`.
+        """
+        return self._put_if("create" if version is None else version, contents)
+
+    def _put_if(self, mode: Any, contents: bytes) -> bool:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
         try:
-            return request()
-        except (BaseError, FileNotFoundError) as error:
-            if not any(words in str(error) for words in BROKEN_OFF) or time.monotonic() + PAUSE_SECONDS > deadline:
+            with explained(str(self)):
+                try:
+                    repeated(lambda: obstore.put(self._client, self.key, contents, mode=mode), self.patience)
+                    return True
+                except (AlreadyExistsError, PreconditionError):
+                    return self.read_bytes() == contents
+        except FileNotFoundError:  # it was removed after `version` was read
+            return False
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove an object.
+
+        Raises:
+            FileNotFoundError: it does not exist and `missing_ok` is False; S3 does not report this.
+        """
+        import obstore
+
+        try:
+            self._ask(lambda: obstore.delete(self._client, self.key))
+        except FileNotFoundError:
+            if not missing_ok:
                 raise
-        time.sleep(PAUSE_SECONDS)
 
+    def copy_to(self, target: ObjectPath) -> None:
+        """Copy an object within the bucket, on the store's side."""
+        import obstore
 
-@contextmanager
-def explained(where: str) -> Iterator[None]:
-    """Raise obstore's errors as `StoreError`, and a missing object as a short `FileNotFoundError`."""
-    from obstore.exceptions import BaseError
+        self._ask(lambda: obstore.copy(self._client, self.key, target.key))
 
-    try:
-        yield
-    except FileNotFoundError as error:
-        if "NoSuchBucket" in str(error):
-            raise StoreError(in_words(where, str(error))) from None
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), where) from None
-    except BaseError as error:
-        raise StoreError(in_words(where, str(error))) from None
+    def version(self) -> UpdateVersion | None:
+        """The version that `replace_if` compares; None if there is no object."""
+        try:
+            found = self._head()
+        except FileNotFoundError:
+            return None
+        named = {"e_tag": found["e_tag"], "version": found["version"]}
+        return {key: value for key, value in named.items() if value is not None}  # type: ignore[return-value]
 
+    def _head(self) -> ObjectMeta:
+        import obstore
 
-def in_words(where: str, text: str) -> str:
-    """One line that describes an error with its remedy, without the request, its headers and its signature.
+        def head() -> ObjectMeta:
+            if not self.key:
+                raise FileNotFoundError
+            return obstore.head(self._client, self.key)
 
-    Args:
-        where: the URI of the request.
-        text: obstore's message.
-    """
-    scheme, text = where.partition(":")[0], text.partition("\n\nDebug source")[0]
-    code = "".join(re.findall(r"<Code>(\w+)</Code>", text)[:1])
-    status = "".join(re.findall(r"status code: (\d+)", text)[:1])
-    bucket = "/".join(where.split("/")[:3])
-    if code == "NoSuchBucket":
-        return f"{bucket} does not exist; create that bucket, or name another one"
-    if re.search(r"metadata\.google|169\.254\.169\.254|/api/token|computeMetadata|token request|No credentials", text):
-        return f"{bucket}: no credentials were found; {SIGN_IN[scheme]}"
-    if status == "501":
-        return f"{bucket} does not support conditional writes; name a store that does, or a folder"
-    if status.startswith(("3", "4")) and status != "429":
-        also = "the region (AWS_REGION) and this machine's clock" if scheme == "s3" else "this machine's clock"
-        return f"{bucket} refuses the request ({code or status}); {SIGN_IN[scheme]} with write permission; check {also}"
-    if status:
-        return f"{where} is unavailable (HTTP {status}{f', {code}' if code else ''}); try again once the store answers"
-    server = (endpoint_of(os.environ) if scheme == "s3" else None) or ""
-    at = f" at {server.partition('://')[0]}://{server.partition('://')[2].rpartition('@')[2]}" if server else ""
-    return f"{bucket} does not answer{at}; check the network and the endpoint, and try again"
+        return self._ask(head)
+
+    def _ask(self, request: Callable[[], Result]) -> Result:
+        """The answer to an idempotent request, which is sent again if it broke off."""
+        with explained(str(self)):
+            return repeated(request, self.patience)
+
+    @property
+    def _client(self) -> Any:
+        return client(self.root, self.patience)

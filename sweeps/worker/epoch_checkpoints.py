@@ -18,8 +18,7 @@ from safetensors import SafetensorError
 
 from meltpoint.adapters.features.reading import free_bytes
 from meltpoint.adapters.training.epochs import EpochResult, SavingRule
-from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.adapters.training.training_state import (
+from meltpoint.adapters.training.saved_state import (
     DamagedStateError,
     TrainingState,
     read_about,
@@ -28,11 +27,12 @@ from meltpoint.adapters.training.training_state import (
     state_of,
     write_state,
 )
+from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.ledger.ledger import STATES
 from meltpoint.sweeps.specification.provenance import COMPUTING, code_version, versions
 from meltpoint.sweeps.storage.files import StoragePath, local_copy, rename, scratch_of, storage_path, storing
-from meltpoint.sweeps.storage.object_path import ObjectPath
-from meltpoint.sweeps.storage.object_store import OPTIONAL, StoreError
+from meltpoint.sweeps.storage.object_client import OPTIONAL, StoreError
+from meltpoint.sweeps.storage.object_store import ObjectPath
 from meltpoint.sweeps.worker.work_order import Order
 
 SPARE_BYTES = 50 * 2**20

@@ -1,4 +1,4 @@
-"""Scoring of finalists: the one place that opens test splits, once per finalist, after selection, and logged."""
+"""Scoring of finalists: a sweep opens its test splits here alone, once per finalist, after selection, and logged."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from meltpoint.adapters.hardware import DETERMINISM, is_gpu_out_of_memory
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import OutOfTimeError
 from meltpoint.sweeps.ledger.records import Attempt, Cause
-from meltpoint.sweeps.storage.object_store import StoreError
+from meltpoint.sweeps.storage.object_client import StoreError
 
 RETRIES: Mapping[Cause, int] = {"setting": 0, "input": 0, "worker": 3, "memory": 2, "disk": 0}
 """Retries of a trial in one command: machines may be preempted repeatedly, and memory is scarce until others end."""

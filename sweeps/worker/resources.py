@@ -33,7 +33,7 @@ from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.machine.limits import GpuPeak, PeakMemory, ProcessPeak
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.storage.files import StoragePath, features_folder, storage_path
-from meltpoint.sweeps.storage.object_store import StoreError
+from meltpoint.sweeps.storage.object_client import StoreError
 from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialOutcome, failed, memory_error_in_short
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks.core.task import Task

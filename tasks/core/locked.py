@@ -5,6 +5,8 @@ No other module opens the test split: it is opened once per finalist, after sele
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,3 +112,28 @@ def _formatted(task: Task, value: Prediction) -> str:
         return f"{min(max(value, low), high):.3f}"
     assert isinstance(value, int)
     return task.labels[value] if task.name in _LABELS_AS_NAMES else str(value)
+
+
+# `python -m meltpoint.tasks.core.locked`: the check of test splits before a search, in a separate process.
+
+
+def fault_of(spec: DataSpec) -> str:
+    """The first fault of a test split, in one line; "" if it has none."""
+    try:
+        open_test(spec)
+    except ValueError as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def main() -> None:
+    """Read data specifications from standard input, one line of JSON each, and answer each with its `fault_of`.
+
+    Nothing else about a test split leaves the process: no text, no number of examples or labels, no fingerprint.
+    """
+    for line in sys.stdin:
+        print(json.dumps(fault_of(DataSpec(**json.loads(line)))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -18,7 +18,7 @@ from meltpoint.adapters.exported_model import save_folder
 from meltpoint.adapters.features import hold, locked
 from meltpoint.adapters.files import acquire, replacing, write_atomically
 from meltpoint.adapters.model import Member, build
-from meltpoint.adapters.training.training_state import TrainingState, write_state
+from meltpoint.adapters.training.saved_state import TrainingState, write_state
 from meltpoint.sweeps.worker.worker import save_weights
 from meltpoint.tasks.core.task import Task
 

@@ -22,7 +22,7 @@ from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import load_folder, save_folder
 from meltpoint.adapters.settings import check_mode
-from meltpoint.adapters.training.training_state import restore, state_of
+from meltpoint.adapters.training.saved_state import restore, state_of
 from meltpoint.tasks.core.task import KINDS, Kind
 
 Make = Callable[..., Any]

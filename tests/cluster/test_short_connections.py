@@ -21,7 +21,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.sweeps.storage.object_store import ObjectPath
 from meltpoint.tests.object_stores import BUCKET, s3_server
 from meltpoint.tests.short_connections import ShortConnections, short_connections
 from meltpoint.tests.sweeps import ray_nodes

@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.sweeps.driver.opening import asked_sweep, check_same
+from meltpoint.sweeps.driver.start import asked_sweep, check_same
 from meltpoint.sweeps.ledger import driver_notes, predictions
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.locks import latest
 from meltpoint.sweeps.ledger.records import HardwareRecord, Trial, TrialRecord
-from meltpoint.sweeps.search.closing import opened_trials
+from meltpoint.sweeps.search.locked_test import opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.provenance import code_version

@@ -82,7 +82,7 @@ def test_a_terminal_that_lacks_a_symbol_shows_a_question_mark() -> None:
 
 PRINTERS = {"sweeps/machine/terminal.py"}
 """The module that prints. Beside it, programs that only developers run, and one whose output another process reads."""
-OTHERS = {"launch.py", "sweeps/worker/locked_check.py"}
+OTHERS = {"launch.py", "tasks/core/locked.py"}
 BY_HAND = ("print", "Console", "typer.echo", "sys.stdout.write", "sys.stderr.write")
 
 

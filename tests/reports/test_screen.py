@@ -18,8 +18,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from meltpoint.reports.console_tables import say_lines, show_rows
 from meltpoint.reports.findings import shown_sweep
-from meltpoint.reports.layout import say_lines, show_rows
 from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_checks, show_outcome, show_plan, show_summary
 from meltpoint.reports.status_view import show_status
@@ -31,7 +31,7 @@ from meltpoint.sweeps.driver.run import Outcome
 from meltpoint.sweeps.ledger.driver_notes import ClusterPart
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.sweeps.search.closing import Closing, SplitOpening
+from meltpoint.sweeps.search.locked_test import Closing, SplitOpening
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.space_rules import CellLength
 from meltpoint.sweeps.specification.sweep_options import Resources

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from meltpoint.adapters.hyperparameters import Setting
-from meltpoint.sweeps.driver.opening import asked_sweep, differences
+from meltpoint.sweeps.driver.start import asked_sweep, differences
 from meltpoint.sweeps.ledger.records import HardwareRecord, Trial, TrialRecord
 from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.storage import object_store
+from meltpoint.sweeps.storage import object_client
 from meltpoint.tests.object_stores import Faults, gs_server, s3_server
 from meltpoint.tests.sweeps.planning import epoch_of
 from meltpoint.tests.sweeps.whole_sweeps import SEEDS, TRIALS, command, run
@@ -152,7 +152,7 @@ def _found_by_clients(
 ) -> Iterator[Faults]:  # fmt: skip
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    object_store._client.cache_clear()
+    object_client._client.cache_clear()
     yield faults
     vars(faults).update(vars(Faults()))
-    object_store._client.cache_clear()
+    object_client._client.cache_clear()

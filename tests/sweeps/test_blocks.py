@@ -14,7 +14,7 @@ import pytest
 
 from meltpoint.search_spaces import files
 from meltpoint.sweeps.driver import plan
-from meltpoint.sweeps.driver.opening import differences, header, settle_specification
+from meltpoint.sweeps.driver.start import differences, header, settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial, cell_key
 from meltpoint.sweeps.results.export import export_cells

@@ -18,9 +18,9 @@ from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.reports.screen import data_lines
 from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.driver.cell_endings import cost_figures
-from meltpoint.sweeps.driver.opening import header
 from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, plan_sweep, price_of
 from meltpoint.sweeps.driver.progress import RemainingTime, left
+from meltpoint.sweeps.driver.start import header
 from meltpoint.sweeps.ledger.records import HardwareRecord, ResourceUse, TrialRecord
 from meltpoint.sweeps.results.cost import CellCost, CellWork, cell_cost, time_left, trials_at_a_time
 from meltpoint.sweeps.search import cell_progress

@@ -13,7 +13,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import finalist_name
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.cell_progress import trial_label
-from meltpoint.sweeps.search.closing import ClosingLogs, closing_of, opened_trials
+from meltpoint.sweeps.search.locked_test import ClosingLogs, closing_of, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check

@@ -17,8 +17,8 @@ from meltpoint.reports.notes import trial_notes
 from meltpoint.reports.report import comma_separated
 from meltpoint.reports.results import results_of
 from meltpoint.sweeps.driver.cell_endings import cell_figures, missing_defaults, missing_finals
-from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
+from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import planned_work

@@ -12,16 +12,16 @@ import pytest
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from meltpoint.adapters.training.training_state import read_about
+from meltpoint.adapters.training.saved_state import read_about
 from meltpoint.sweeps.ledger.ledger import STATES, Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import worker_seconds
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
-from meltpoint.sweeps.storage import object_path
+from meltpoint.sweeps.storage import object_store
 from meltpoint.sweeps.storage.files import StoragePath, local_copy, write
-from meltpoint.sweeps.storage.object_path import ObjectPath
-from meltpoint.sweeps.storage.object_store import OPTIONAL, StoreError
+from meltpoint.sweeps.storage.object_client import OPTIONAL, StoreError
+from meltpoint.sweeps.storage.object_store import ObjectPath
 from meltpoint.sweeps.worker import epoch_checkpoints, worker
 from meltpoint.sweeps.worker.outcome import TrialEvent
 from meltpoint.sweeps.worker.work_order import Order
@@ -209,7 +209,7 @@ def test_a_save_that_is_not_reached_leaves_the_trial_as_it_was(spec, tmp_path):
 def bucket(monkeypatch: pytest.MonkeyPatch) -> ObjectPath:
     """An object store in memory."""
     store = pytest.importorskip("obstore.store", reason="the extra 's3' is not installed").MemoryStore()
-    monkeypatch.setattr(object_path, "client", lambda root, patience: store)
+    monkeypatch.setattr(object_store, "client", lambda root, patience: store)
     return ObjectPath.of("s3://sweeps/lab")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from meltpoint.reports.commands import search
 from meltpoint.reports.statistics.finals_scores import Problem, check_score
-from meltpoint.sweeps.driver.opening import asked_sweep, differences
+from meltpoint.sweeps.driver.start import asked_sweep, differences
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import GPU_TOLERANCE, TrialRecord
 from meltpoint.sweeps.search.planner import Planner

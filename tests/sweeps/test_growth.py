@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.reports.notes import growth_notes, searched_again
-from meltpoint.sweeps.driver.opening import open_planner, settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
+from meltpoint.sweeps.driver.start import open_planner, settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep
-from meltpoint.sweeps.search.closing import opened_trials, read_rounds
+from meltpoint.sweeps.search.locked_test import opened_trials, read_rounds
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from meltpoint import tasks
-from meltpoint.sweeps.driver.opening import asked_sweep, differences
+from meltpoint.sweeps.driver.start import asked_sweep, differences
 from meltpoint.sweeps.specification import cells as opening
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec

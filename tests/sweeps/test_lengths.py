@@ -15,8 +15,8 @@ from meltpoint.adapters import encoders, settings
 from meltpoint.adapters.data import lengths
 from meltpoint.adapters.data.input_format import InputFormat
 from meltpoint.adapters.data.tokenising import encode_split
-from meltpoint.sweeps.driver.opening import asked_sweep, differences, settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
+from meltpoint.sweeps.driver.start import asked_sweep, differences, settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.sweep_file import write_sweep
 from meltpoint.sweeps.search.planner import Planner

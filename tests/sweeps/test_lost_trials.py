@@ -11,8 +11,8 @@ import yaml
 from meltpoint.reports.notes import notes, trial_notes
 from meltpoint.sweeps.driver.cell_endings import missing_finals
 from meltpoint.sweeps.driver.driver import SweepDriver
-from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
+from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import FACTS, Trial
 from meltpoint.sweeps.results.summary import SweepSummary, summarise

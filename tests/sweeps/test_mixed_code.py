@@ -21,7 +21,7 @@ from meltpoint.reports.notes import notes
 from meltpoint.reports.report import comma_separated, report
 from meltpoint.reports.results import results_of
 from meltpoint.reports.status_view import show_status
-from meltpoint.sweeps.driver import driver, opening, plan, running_trial
+from meltpoint.sweeps.driver import driver, plan, running_trial, start
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.results.export import export_cells
@@ -46,7 +46,7 @@ def use_code(monkeypatch: pytest.MonkeyPatch) -> UseCode:
     """Lets the driver's side of a sweep be of a version of the code."""
 
     def use(version: str) -> None:
-        for module in (driver, opening, plan, running_trial, planner_module):
+        for module in (driver, start, plan, running_trial, planner_module):
             monkeypatch.setattr(module, "code_version", lambda: version)
 
     return use
@@ -63,7 +63,7 @@ def begun(one_cell, cells, use_code, make_record, tmp_path) -> Ledger:
     """A sweep of OLD code with two of its three search trials."""
     use_code(OLD)
     ledger = Ledger(tmp_path / one_cell.name)
-    opening.settle_specification(ledger, one_cell, cells[1:])
+    start.settle_specification(ledger, one_cell, cells[1:])
     for score, proposal in zip((0.5, 0.7), proposals(planner_module.Planner(one_cell, own(cells), [])), strict=False):
         ledger.write(make_record(proposal, (score,), code_version=OLD, started_at=1.0))
     return ledger
@@ -81,7 +81,7 @@ def proposals(planner: planner_module.Planner):
 
 def finish(ledger: Ledger, spec: SweepSpec, cells, make_record, code: str, scores=(0.6,), finals=2) -> list[Trial]:
     """Go on with a sweep as the driver does, by some code; what was trained."""
-    settled = opening.settle_specification(ledger, spec, cells[1:], mix_code_versions=True)
+    settled = start.settle_specification(ledger, spec, cells[1:], mix_code_versions=True)
     planner, trained = planner_module.Planner(spec, own(cells), ledger.records(), codes=settled.codes), []
     left = list(scores)
     for proposal in proposals(planner):
@@ -100,7 +100,7 @@ def test_other_code_is_refused_by_sweep_and_plan_and_the_line_names_both_ways(be
     use_code(NEW)
     written = begun.specification.read_bytes()
     for ask in (
-        lambda: opening.settle_specification(begun, one_cell, cells[1:]),
+        lambda: start.settle_specification(begun, one_cell, cells[1:]),
         lambda: plan.plan_sweep(one_cell, Resources(storage=str(begun.folder.parent))),
     ):
         with pytest.raises(ValueError, match=BOTH_WAYS) as refused:
@@ -113,7 +113,7 @@ def test_other_options_are_refused_even_where_mixing_is_asked_for(begun, one_cel
     use_code(NEW)
     other = one_cell.model_copy(update={"searcher": "random"})
     with pytest.raises(ValueError, match=r"another specification; differences: searcher .*; Meltpoint's code 1"):
-        opening.settle_specification(begun, other, cells[1:], mix_code_versions=True)
+        start.settle_specification(begun, other, cells[1:], mix_code_versions=True)
 
 
 def test_plan_with_the_option_counts_the_old_trials_and_says_so(begun, one_cell, use_code):
@@ -133,9 +133,9 @@ def test_once_it_was_accepted_the_sweep_goes_on_without_the_option_but_not_by_a_
     for version, told in ((NEW, (NEW,)), (NEWEST, (NEW, NEWEST)), (OLD, (NEW, NEWEST, OLD))):
         use_code(version)
         with pytest.raises(ValueError, match="--mix-code-versions"):
-            opening.settle_specification(begun, one_cell, cells[1:])
-        opening.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
-        opening.settle_specification(begun, one_cell, cells[1:])
+            start.settle_specification(begun, one_cell, cells[1:])
+        start.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
+        start.settle_specification(begun, one_cell, cells[1:])
         found = read_sweep(begun)
         assert (found.code, found.continued_with) == (OLD, told)
         assert found.spec == one_cell
@@ -170,7 +170,7 @@ def test_a_trial_that_was_lost_runs_again_by_the_new_code_under_its_identity(beg
         update={"status": "failed", "cause": "worker", "dev": None, "epochs": [], "best_epoch": None}
     )
     begun.write(lost)
-    settled = opening.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
+    settled = start.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
     proposal = planner_module.Planner(one_cell, own(cells), begun.records(), codes=settled.codes).next()
     assert isinstance(proposal, Trial)
     assert (proposal.id, proposal.setting) == (lost.id, lost.setting)
@@ -180,7 +180,7 @@ def test_a_trial_that_was_cut_off_comes_first_by_the_new_code(begun, one_cell, c
     planner = planner_module.Planner(one_cell, own(cells), begun.records(), codes=(OLD,))
     cut = planner.next()
     use_code(NEW)
-    settled = opening.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
+    settled = start.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
     planner = planner_module.Planner(one_cell, own(cells), begun.records(), codes=settled.codes)
     planner.recall([note_of(cut)])
     assert planner.next() == cut
@@ -196,7 +196,7 @@ def mixed(begun, one_cell, cells, use_code, make_record) -> Ledger:
     planner = planner_module.Planner(one_cell, own(cells), begun.records(), codes=(OLD,))
     third = planner.next()
     use_code(NEW)
-    opening.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
+    start.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
     begun.write(make_record(third, (0.6,), code_version=NEW, started_at=2.0))
     planner = planner_module.Planner(one_cell, own(cells), begun.records(), codes=read_sweep(begun).codes)
     for final, code in zip(proposals(planner), (OLD, NEW), strict=True):

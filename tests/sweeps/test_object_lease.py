@@ -23,8 +23,8 @@ from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError, ObjectLease, ac
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.storage import files, object_path
-from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.sweeps.storage import files, object_store
+from meltpoint.sweeps.storage.object_store import ObjectPath
 from meltpoint.tests.object_stores import BUCKET
 from meltpoint.tests.sweeps import ray_nodes
 from meltpoint.tests.sweeps.ray_nodes import RayNode
@@ -145,7 +145,7 @@ def simulated(world: ObjectWorld, loses_answers: bool) -> Iterator[None]:
 
     store = MemoryStore()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(object_path, "client", lambda root, patience: store)
+        patch.setattr(object_store, "client", lambda root, patience: store)
         patch.setattr(files, "ThreadPoolExecutor", InTurn)
         for name in REQUESTS:
             patch.setattr(obstore, name, stepped(world, name, getattr(obstore, name)))
@@ -181,7 +181,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> None:
     from obstore.store import MemoryStore
 
     store = MemoryStore()
-    monkeypatch.setattr(object_path, "client", lambda root, patience: store)
+    monkeypatch.setattr(object_store, "client", lambda root, patience: store)
 
 
 def taken_over(lease: Lease) -> ObjectLease:
@@ -262,7 +262,7 @@ KILLED = """
 import os, signal, sys
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.sweeps.storage.object_store import ObjectPath
 ledger = Ledger(ObjectPath.of(sys.argv[1]))
 with ledger.driving():
     ledger.write(TrialRecord.model_validate_json(sys.argv[2]))

@@ -16,7 +16,7 @@ import pytest
 from meltpoint.adapters.files import append_line
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.search.closing import opened_trials
+from meltpoint.sweeps.search.locked_test import opened_trials
 
 DRIVER = """
 import json, os, sys

@@ -15,9 +15,9 @@ from rich.console import Console
 from meltpoint.reports.screen import show_plan
 from meltpoint.reports.status_view import RUNNING_SHOWN, running_lines, show_status
 from meltpoint.sweeps.driver.driver import NOTE_SECONDS, SweepDriver
-from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.driver.progress import QUIET_SECONDS, STEPS, Progress, RemainingTime, left
+from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.driver_notes import (
     PART_ENDING,
     RUNNING_ENDING,
@@ -30,7 +30,7 @@ from meltpoint.sweeps.ledger.driver_notes import (
 )
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Attempt
-from meltpoint.sweeps.on_ray.room import LOOK_SECONDS
+from meltpoint.sweeps.on_ray.cluster_capacity import LOOK_SECONDS
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.cell_progress import trial_name
 from meltpoint.sweeps.search.planner import Planner
@@ -39,7 +39,7 @@ from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.worker.outcome import TrialEvent
 from meltpoint.tests.sweeps.one_process import quiet_driver
 from meltpoint.tests.sweeps.planning import epoch_of
-from meltpoint.tests.sweeps.test_room import Places
+from meltpoint.tests.sweeps.test_cluster_capacity import Places
 
 
 def text_of(console: Console) -> str:

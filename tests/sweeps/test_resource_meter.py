@@ -15,7 +15,7 @@ import ray.tune
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.hardware import Hardware
-from meltpoint.adapters.training.training_state import read_about
+from meltpoint.adapters.training.saved_state import read_about
 from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.sweeps.driver.running_trial import record_of
 from meltpoint.sweeps.ledger.ledger import STATES, Ledger

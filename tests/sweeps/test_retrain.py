@@ -18,7 +18,7 @@ import meltpoint
 from meltpoint.adapters.exported_model import load_folder
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.launch import app
-from meltpoint.sweeps.driver.opening import settle_specification
+from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import HardwareRecord, Trial, TrialRecord
 from meltpoint.sweeps.results.export import export_cells

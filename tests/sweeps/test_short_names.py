@@ -16,7 +16,7 @@ from meltpoint.adapters.families.huggingface import files
 from meltpoint.reports.notes import notes
 from meltpoint.sweeps.command_line.spec_from_options import encoder_name
 from meltpoint.sweeps.command_line.submission import is_elsewhere
-from meltpoint.sweeps.driver.opening import settle_specification
+from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.export import export_cells, order_of

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from meltpoint.sweeps.results.removal import removable, remove_sweep
-from meltpoint.sweeps.storage import files, object_store
+from meltpoint.sweeps.storage import files, object_client
 from meltpoint.sweeps.storage.files import StoragePath, readable_storage, storage_folder
-from meltpoint.sweeps.storage.object_path import ObjectPath
+from meltpoint.sweeps.storage.object_client import ObjectPath
 from meltpoint.tests.local_servers import free_ports
 from meltpoint.tests.object_stores import BUCKET, Faults
 
@@ -240,13 +240,13 @@ def test_missing_credentials_are_refused(s3, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{free_ports(1)[0]}")
-    object_store._client.cache_clear()
+    object_client._client.cache_clear()
     assert "no credentials were found; set AWS_ACCESS_KEY_ID" in refusal(f"s3://{BUCKET}/x")
 
 
 def test_a_server_that_is_not_there_is_refused(s3, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://me:not-a-secret@127.0.0.1:{free_ports(1)[0]}")
-    object_store._client.cache_clear()
+    object_client._client.cache_clear()
     assert "does not answer at http://127.0.0.1" in refusal(f"s3://{BUCKET}/x")
 
 
@@ -256,7 +256,7 @@ def test_a_store_that_does_not_heed_conditions_is_refused(s3):
 
 
 def test_without_its_package_an_object_store_is_refused_with_the_command_that_installs_it(monkeypatch):
-    monkeypatch.setattr(object_store, "find_spec", lambda name: None)
+    monkeypatch.setattr(object_client, "find_spec", lambda name: None)
     assert "pip install 'meltpoint[s3]'" in refusal("s3://bucket/x")
     assert "pip install 'meltpoint[gs]'" in refusal("gs://bucket/x")
 
@@ -293,12 +293,12 @@ def test_rm_in_an_object_store_says_what_stopped_it_and_the_same_command_removes
 
     def refusing(path: ObjectPath, missing_ok: bool = False) -> None:
         if path.name == "b.json":
-            raise object_store.StoreError(f"{path} cannot be removed (AccessDenied)")
+            raise object_client.StoreError(f"{path} cannot be removed (AccessDenied)")
         unlink(path, missing_ok)
 
     with monkeypatch.context() as patched:
         patched.setattr(ObjectPath, "unlink", refusing)
-        with pytest.raises(object_store.StoreError, match=r"trials/b\.json cannot be removed"):
+        with pytest.raises(object_client.StoreError, match=r"trials/b\.json cannot be removed"):
             remove_first()
     assert (storage / "first" / "trials" / "b.json").is_file()
     remove_first()

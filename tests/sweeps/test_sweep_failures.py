@@ -19,7 +19,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from meltpoint.adapters.training.epochs import SHARE, best_epoch
-from meltpoint.adapters.training.training_state import DamagedStateError, read_about
+from meltpoint.adapters.training.saved_state import DamagedStateError, read_about
 from meltpoint.sweeps.ledger.ledger import STATES, Ledger
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells

@@ -20,7 +20,7 @@ from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.driver_notes import ClusterPart
 from meltpoint.sweeps.on_ray import cluster as cluster_module
 from meltpoint.sweeps.on_ray.cluster import Cluster, Lost, watched
-from meltpoint.sweeps.on_ray.room import (
+from meltpoint.sweeps.on_ray.cluster_capacity import (
     LOOK_SECONDS,
     ClusterShare,
     needs,

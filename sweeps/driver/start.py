@@ -11,7 +11,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.results.sweep_file import CellHeader, Growth, SweepFile, kept_in_words, read_sweep, write_sweep
 from meltpoint.sweeps.search.cell_progress import planned_trials, work_of
-from meltpoint.sweeps.search.closing import (
+from meltpoint.sweeps.search.locked_test import (
     Closing,
     ClosingLogs,
     ReopenedCell,

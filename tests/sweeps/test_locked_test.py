@@ -11,14 +11,21 @@ from pathlib import Path
 import pytest
 
 from meltpoint.sweeps.driver.finals import require_test_splits, unchecked
-from meltpoint.sweeps.driver.opening import settle_specification
 from meltpoint.sweeps.driver.plan import plan_sweep
+from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger, read_lines
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.results import summary
 from meltpoint.sweeps.results.summary import summarise
-from meltpoint.sweeps.search import closing as closing_module
-from meltpoint.sweeps.search.closing import Closing, ClosingLogs, closing_of, in_words, note_spent_budget, opened_trials
+from meltpoint.sweeps.search import locked_test as closing_module
+from meltpoint.sweeps.search.locked_test import (
+    Closing,
+    ClosingLogs,
+    closing_of,
+    in_words,
+    note_spent_budget,
+    opened_trials,
+)
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from meltpoint.adapters.training.training_state import (
+from meltpoint.adapters.training.saved_state import (
     DamagedStateError,
     read_about,
     read_state,
@@ -160,7 +160,7 @@ def test_a_write_that_fails_leaves_the_file_before(saved: Path, make_trainer: Ma
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("meltpoint.adapters.training.training_state.save_file", half)
+    monkeypatch.setattr("meltpoint.adapters.training.saved_state.save_file", half)
     with pytest.raises(OSError, match="No space"):
         write_state(saved, read_state(saved), {})
     assert saved.read_bytes() == before
