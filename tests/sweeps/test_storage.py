@@ -16,7 +16,7 @@ import pytest
 from meltpoint.sweeps.results.removal import removable, remove_sweep
 from meltpoint.sweeps.storage import files, object_client
 from meltpoint.sweeps.storage.files import StoragePath, readable_storage, storage_folder
-from meltpoint.sweeps.storage.object_client import ObjectPath
+from meltpoint.sweeps.storage.object_store import ObjectPath
 from meltpoint.tests.local_servers import free_ports
 from meltpoint.tests.object_stores import BUCKET, Faults
 
