@@ -171,8 +171,10 @@ def write_task(folder: Path, task: Task, splits: Mapping[Split, Sequence[Example
 def row(task: Task, example: Example) -> dict[str, object]:
     """An example as a jsonl row: its texts or words, and its label, tags or score."""
     *columns, target = kinds.get(task.kind).columns
-    label = example.label
-    named = [task.labels[one] for one in label] if isinstance(label, tuple) else label
-    named = task.labels[label] if isinstance(label, int) and task.labels else named
+    label: object = example.label
+    if isinstance(label, tuple):
+        label = [task.labels[one] for one in label]
+    elif isinstance(label, int) and task.labels:
+        label = task.labels[label]
     read = (list(example.words),) if example.words else example.texts
-    return {**dict(zip(columns, read, strict=True)), target: named}
+    return {**dict(zip(columns, read, strict=True)), target: label}

@@ -30,7 +30,7 @@ class LoraMatrices:
     def save(self, folder: Path) -> None:
         """Write the matrices alone, as `peft.PeftModel.from_pretrained` loads them."""
         with quiet():
-            self._adapted.save_pretrained(folder)
+            self._adapted.save_pretrained(str(folder))
 
     def merged(self) -> Any:
         """A copy of the model with the matrices' products added to its weights."""
