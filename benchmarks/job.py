@@ -172,7 +172,9 @@ def row(task: Task, example: Example) -> dict[str, object]:
     """An example as a jsonl row: its texts or words, and its label, tags or score."""
     *columns, target = kinds.get(task.kind).columns
     label: object = example.label
-    if isinstance(label, tuple):
+    if isinstance(label, tuple) and kinds.get(task.kind).has_labels:
+        label = [name for name, has in zip(task.labels, label, strict=True) if has]
+    elif isinstance(label, tuple):
         label = [task.labels[one] for one in label]
     elif isinstance(label, int) and task.labels:
         label = task.labels[label]
