@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
+from meltpoint.sweeps.command_line.typer_options import Listable
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.tests.tiny_parts import TASK_YAML
 
@@ -237,3 +239,10 @@ def test_a_terminal_that_says_it_has_no_columns_is_shown_its_answer_all_the_same
     words = [sys.executable, "-m", "meltpoint.launch", "list", "modes"]
     shown = subprocess.run(words, env={**os.environ, "COLUMNS": "0"}, capture_output=True, text=True, check=True)
     assert "feature_extraction" in shown.stdout
+
+
+@pytest.mark.parametrize("what", get_args(Listable))
+def test_every_list_is_one_json_document(what: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["list", what, "--json", "--storage", str(tmp_path / "runs")])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert isinstance(json.loads(result.stdout), list)
