@@ -276,7 +276,7 @@ def starred(table: Matrix, winners: Collection[CellKey]) -> Matrix:
     return replace(table, blocks=tuple(blocks))
 
 
-FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetune"
+FROZEN, TUNED = "feature_extraction", "fine_tuning"
 
 Comparable = Mapping[tuple[ModeVariant | EnsembleOf, str], CellSummary | Ensemble]
 """(row key, task) → a cell, or an ensemble of cells, of one encoder."""
