@@ -112,7 +112,7 @@ class Mode:
         default_heads: the heads if none is named.
         phases: complete setting → phases of training.
         verb: the recommendation to use it, such as "Fine-tune {}", with the encoder in the braces.
-        hue: its colour in plots, as a hue from 0 to 1.
+        colour: in plots, on the page and in MLflow, as `#rrggbb`; at least 3 : 1 against white and black.
         rung: its place among all modes by the cost of a trial, the cheapest first.
         adapt: changes a trial's own copy of the encoder before training, from the complete setting: it adds weights, or
             freezes some for good by `requires_grad`; None changes nothing.
@@ -133,7 +133,7 @@ class Mode:
     default_heads: DefaultHeads
     phases: Callable[[Setting], tuple[Phase, ...]]
     verb: str
-    hue: float
+    colour: str
     rung: int
     adapt: Callable[[Encoder, Setting], None] | None = None
     space: str = ""

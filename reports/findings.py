@@ -56,6 +56,8 @@ def delta_lines(results: SweepResults) -> list[str]:
     return lines
 
 
+POINTS = "accuracy"
+"""A metric in points, for the format of differences."""
 FEWEST_CELLS = 3
 """The fewest cells whose gains have an interval over cells."""
 
@@ -76,13 +78,9 @@ def overtuning_line(gains: Sequence[TuningGain]) -> str:
     worse = sum(gain < 0 for gain in known)
     value = f"{difference_text(mean, POINTS)} {bounds_text(mean - half, mean + half, POINTS)}"
     return (
-        f"Over {some(len(known), 'cell')}, the winners are {value} points above the published settings on test; "
-        f"{worse or 'none'} of them {'are' if worse > 1 else 'is'} below."
+        f"Winner minus published setting on test, over {some(len(known), 'cell')}: {value} points; "
+        f"{worse or 'none'} of the winners {'are' if worse > 1 else 'is'} worse."
     )
-
-
-POINTS = "accuracy"
-"""A metric in points, for the format of differences."""
 
 
 def _is_on_test(gain: TuningGain) -> bool:

@@ -67,13 +67,6 @@ def signed(text: str) -> str:
     return "0.0" if text in ("-0.0", "+0.0") else text.replace("-", "−")
 
 
-MODE_COLOURS = {
-    "probe": "#1b8f8f", "feature_extraction": "#3b76c4", "norm_bias": "#a87b0a", "top_k": "#2e8b57", "lora": "#c2408c",
-    "lp_ft": "#8c564b", "fine_tuning": "#d9580f", "stack_and_finetune": "#8a4fd0",
-}  # fmt: skip
-"""Mode → its colour on the page, at least 3 : 1 against white and black."""
-
-
 def symbol(mode: str) -> str:
     """A mode's symbol (❄, 🔥, ❄🔥), or its name if this version does not know the mode."""
     return modes.get(mode).symbol if mode in modes.names() else mode

@@ -36,7 +36,7 @@ MODE = Mode(
     default_heads=HEADS,
     phases=phases,
     verb="Fine-tune {}",
-    hue=0.05,
+    colour="#d9580f",
     rung=6,
     summary="the whole encoder trains, with a small output layer on its top layer",
 )

@@ -15,8 +15,9 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from meltpoint.adapters import modes
 from meltpoint.reports.findings import GAIN_HEADS, NO_DEFAULTS, gain_rows, overtuning_line
-from meltpoint.reports.formats import MODE_COLOURS, duration, marks, searched_names, setting_text, title, trials_text
+from meltpoint.reports.formats import duration, marks, searched_names, setting_text, title, trials_text
 from meltpoint.reports.html.front import (
     cards,
     cost_charts,
@@ -53,7 +54,9 @@ def html(results: SweepResults) -> str:
         "history": history_charts(summary), "sizes": size_charts(results), "cost": cost_charts(summary.cells),
     }  # fmt: skip
     data = {name: [chart.data for chart in each] for name, each in charts.items()}
-    style, scripts = f"{asset('page.css')}{mode_rules()}", [asset("vendor/echarts.min.js"), *map(asset, SCRIPTS)]
+    colours = {name: modes.get(name).colour for name in modes.names()}
+    rules = "\n".join(f".bars .{name} {{ fill: {colour}; }}" for name, colour in colours.items())
+    style, scripts = f"{asset('page.css')}{rules}", [asset("vendor/echarts.min.js"), *map(asset, SCRIPTS)]
     text = _environment().get_template("page.html.jinja").render(
         **charts, cards=cards(results), tables=front_tables(results), warnings=folded_warnings(summary), cells=cells,
         summary=summary, state=state_line(summary), gain_heads=GAIN_HEADS, gains=gain_rows(results.gains),
@@ -65,15 +68,10 @@ def html(results: SweepResults) -> str:
         dashboard=DASHBOARD, policy=policy(style, scripts), style=Markup(style), class_heads=CLASS_HEADS,
         scripts=[Markup(script) for script in scripts],
         data=Markup(embedded({
-            **data, "cells": [cell.data for cell in cells], "dashboard": DASHBOARD, "colours": MODE_COLOURS,
+            **data, "cells": [cell.data for cell in cells], "dashboard": DASHBOARD, "colours": colours,
         })),
     )  # fmt: skip
     return text + "\n"
-
-
-def mode_rules() -> str:
-    """The rules that give the bars their modes' colours."""
-    return "\n".join(f".bars .{mode} {{ fill: {colour}; }}" for mode, colour in MODE_COLOURS.items())
 
 
 SCRIPTS = ("charts.js", "trial_table.js", "page.js")

@@ -215,7 +215,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 # Names and colours of runs, and the result of a cell for its run.
 
-OTHER_HUE = 0.36
+OTHER_COLOUR = "#3f8f3f"
 GOLDEN = 0.618034
 """Golden-ratio steps spread any number of trials evenly over the lightness range."""
 
@@ -254,14 +254,16 @@ def former_label(label: str) -> str:
 
 
 def colour(mode: str, number: int | None = None) -> str:
-    """A run's colour as `#rrggbb`: the mode's hue, with a separate lightness for each trial.
+    """A run's colour as `#rrggbb`: the mode's own, for each trial with another lightness.
 
     Args:
-        number: the trial's number; None for a cell's run, which has the middle lightness.
+        number: the trial's number; None for a cell's run, which has the mode's colour.
     """
-    lightness = 0.48 if number is None else 0.32 + 0.36 * (number * GOLDEN % 1.0)
-    hue = modes.get(mode).hue if mode in modes.names() else OTHER_HUE
-    parts = colorsys.hls_to_rgb(hue, lightness, 0.72)
+    own = modes.get(mode).colour if mode in modes.names() else OTHER_COLOUR
+    if number is None:
+        return own
+    hue, _, saturation = colorsys.rgb_to_hls(*(value / 255 for value in bytes.fromhex(own[1:])))
+    parts = colorsys.hls_to_rgb(hue, 0.32 + 0.36 * (number * GOLDEN % 1.0), saturation)
     return "#" + "".join(f"{round(255 * part):02x}" for part in parts)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meltpoint.adapters import modes
 from meltpoint.reports.formats import p_text
 from meltpoint.reports.html import page
 from meltpoint.reports.html.front import cards, cost_charts, front_tables, use_of
@@ -259,3 +260,12 @@ def test_a_page_that_cannot_be_made_takes_no_table_with_it(
     kept = kept_files(results_of(make_sweep(make_cell(finals=[(0.8, 0.8)]))))
     assert sorted(kept) == ["report.csv", "report.json", "report.md", "report.tex"]
     assert "report.html was not written (RuntimeError: a plot); `meltpoint report" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", modes.names())
+def test_a_modes_colour_is_told_from_a_white_and_from_a_black_page(mode: str) -> None:
+    """WCAG 2.2, 1.4.11: graphics have a contrast of 3 : 1 or more."""
+    red, green, blue = (value / 255 for value in bytes.fromhex(modes.get(mode).colour[1:]))
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in (red, green, blue)]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    assert min(1.05 / (luminance + 0.05), (luminance + 0.05) / 0.05) >= 3

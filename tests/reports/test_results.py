@@ -97,8 +97,8 @@ def test_every_format_tells_whether_winners_beat_their_published_settings_over_a
     files = files_of(results) | {"report.html": html(results), "report.screen": shown(results, 200)}
     low, high = ttest_1samp([4.0, -2.0, 0.0], 0.0).confidence_interval(0.95)
     assert (
-        f"Over 3 cells, the winners are +0.7 [−{-low:.1f}, +{high:.1f}] points above the published settings on test; "
-        "1 of them is below."
+        f"Winner minus published setting on test, over 3 cells: +0.7 [−{-low:.1f}, +{high:.1f}] points; "
+        "1 of the winners is worse."
     ) in files[f"report.{form}"]
 
 
