@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,3 +101,14 @@ def quick_space(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("space") / "quick.yaml"
     path.write_text(QUICK_SPACE, encoding="utf-8")
     return path
+
+
+def bare_order(number: int) -> Any:
+    """An order that names no real encoder or task, for drivers whose workers train nothing."""
+    from meltpoint.sweeps.worker.work_order import Order
+    from meltpoint.tasks.core.task import DataSpec
+
+    return Order(
+        id=str(number), number=number, role="search", encoder="e", mode="m", task="t", head="h", seed=0, setting={},
+        data=DataSpec("t"), data_fingerprint="", encoder_fingerprint="", checkpoint="nowhere", cpus=1, gpus=0,
+    )  # fmt: skip

@@ -166,7 +166,7 @@ def with_enough_steps(space: Space, mode: str, train_examples: int) -> tuple[Spa
     texts = [
         f"{name} {_listed(now.points())} instead of {_listed(before[name].points())}" for name, now in changed.items()
     ]
-    note = f"{', '.join(texts)}, {FITTED} {some(steps, 'step')} (Mosbach et al. 2021)"
+    note = f"{'; '.join(texts)}, {FITTED} {some(steps, 'step')} (Mosbach et al. 2021)"
     sources = {**space.sources, **{name: now.source for name, now in changed.items()}}
     return replace(space, parameters={**before, **changed}, sources=sources), note
 

@@ -156,3 +156,9 @@ def _found_by_clients(
     yield faults
     vars(faults).update(vars(Faults()))
     object_client._client.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def mlflow_storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage folder; one SQLite store serves the module, since its first opening takes seconds."""
+    return tmp_path_factory.mktemp("storage")

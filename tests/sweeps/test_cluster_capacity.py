@@ -162,17 +162,10 @@ from meltpoint.sweeps.on_ray.cluster import SETTINGS, Cluster
 from meltpoint.sweeps.on_ray.trainable import result_of
 from meltpoint.sweeps.worker.outcome import TrialEvent
 from meltpoint.sweeps.worker.outcome import TrialOutcome
-from meltpoint.sweeps.worker.work_order import Order, from_config
-from meltpoint.tasks.core.task import DataSpec
+from meltpoint.sweeps.worker.work_order import from_config
+from meltpoint.tests.tiny_parts import bare_order
 
 os.environ.update(SETTINGS)
-
-
-def order(number):
-    return Order(
-        id=str(number), number=number, role="search", encoder="e", mode="m", task="t", head="h", seed=0, setting={},
-        data=DataSpec("t"), data_fingerprint="", encoder_fingerprint="", checkpoint="nowhere", cpus=1, gpus=0,
-    )
 
 
 def train(config):
@@ -186,7 +179,7 @@ class Driver:
     failure, slots = None, 1
 
     def __init__(self):
-        self.orders, self.other, self.said = [(order(number),) for number in range(2)], None, []
+        self.orders, self.other, self.said = [(bare_order(number),) for number in range(2)], None, []
         self.running = 0
 
     def next_order(self):

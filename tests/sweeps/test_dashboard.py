@@ -204,15 +204,9 @@ def test_the_stores_password_is_not_on_the_command_line(tmp_path: Path) -> None:
 BEGAN = 1.7e9
 
 
-@pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A storage folder; one store serves the module, since its first opening takes seconds."""
-    return tmp_path_factory.mktemp("storage")
-
-
 @pytest.fixture
-def runs(storage: Path, cells, request: pytest.FixtureRequest) -> Runs:
-    made = Runs(request.node.name[:60], default_uri(storage), storage)
+def runs(mlflow_storage: Path, cells, request: pytest.FixtureRequest) -> Runs:
+    made = Runs(request.node.name[:60], default_uri(mlflow_storage), mlflow_storage)
     made.open(cells, "{}", BEGAN)
     return made
 
@@ -268,13 +262,13 @@ def test_a_trials_dev_scores_are_its_tasks_learning_curve_too(runs, cell, propos
     assert [(point.step, point.value) for point in history] == [(4, 0.5), (8, 0.75)]
 
 
-def test_a_cell_shows_its_best_score_while_the_sweep_runs(runs, storage, cells, cell, proposal, make_record):
+def test_a_cell_shows_its_best_score_while_the_sweep_runs(runs, mlflow_storage, cells, cell, proposal, make_record):
     stopped, final, *trials = others(proposal, "d", "e", "a", "b", "c")
     train(runs, stopped, make_record(stopped, status="stopped", dev=(0.9,)))
     train(runs, final.model_copy(update={"role": "final"}), make_record(final, role="final", dev=(0.9,)))
     for trial, dev in zip([proposal, *trials], (0.5, 0.75, 0.6, 0.75), strict=True):
         train(runs, trial, make_record(trial, dev=(dev,)))
-    later = Runs(runs.sweep, runs.uri, storage)
+    later = Runs(runs.sweep, runs.uri, mlflow_storage)
     later.open(cells, "{}", BEGAN)
     (worse,) = others(proposal, "f")
     train(later, worse, make_record(worse, dev=(0.7,)))
@@ -287,11 +281,13 @@ def test_of_errors_the_lowest_is_the_best_so_far(runs, cell, proposal, make_reco
     assert runs.cells.best[cell.key] == 0.25
 
 
-def test_at_the_end_a_cell_has_its_files_and_a_description_with_links(runs, storage, cell, proposal, make_record):
+def test_at_the_end_a_cell_has_its_files_and_a_description_with_links(
+    runs, mlflow_storage, cell, proposal, make_record
+):
     train(runs, proposal, make_record(proposal))
-    file = storage / "some.yaml"
+    file = mlflow_storage / "some.yaml"
     file.write_text("learning_rate: 1", encoding="utf-8")
-    missing = storage / "not there"
+    missing = mlflow_storage / "not there"
     files = {"best.yaml": file, "predictions/seed0.test.jsonl": file, "none": missing}
     close(runs, cell, CellEnding("**1/2 ★** …\n\nMore.", proposal.id, files=files))
     run = cell_run(runs, cell)
@@ -300,7 +296,7 @@ def test_at_the_end_a_cell_has_its_files_and_a_description_with_links(runs, stor
     assert note.startswith("**1/2 ★** …  \n[")
     assert note.endswith("\n\nMore.")
     assert f"[best trial](#/experiments/{runs.experiment}/runs/{runs.runs[proposal.id]}?" in note
-    folder = storage / "mlartifacts" / runs.sweep / run.info.run_id / "artifacts"
+    folder = mlflow_storage / "mlartifacts" / runs.sweep / run.info.run_id / "artifacts"
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert found == {"best.yaml", "predictions/seed0.test.jsonl", "report.md", "space.yaml"}
 
@@ -341,14 +337,16 @@ def test_a_cells_run_is_named_by_its_rank_first(runs, cell):
         assert cell_run(runs, cell).info.run_name == f"{rank} · 🔥 {cell.task_name}"
 
 
-def rows(storage: Path) -> list[str]:
+def rows(mlflow_storage: Path) -> list[str]:
     """All that a store holds."""
-    with closing(sqlite3.connect(storage / "mlflow.db")) as store:
+    with closing(sqlite3.connect(mlflow_storage / "mlflow.db")) as store:
         return list(store.iterdump())
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_a_later_command_that_finds_nothing_new_writes_nothing(runs, storage, cells, proposal, make_record, done):
+def test_a_later_command_that_finds_nothing_new_writes_nothing(
+    runs, mlflow_storage, cells, proposal, make_record, done
+):
     train(runs, proposal, make_record(proposal))
     told, texts = {"meltpoint.warnings": "few seeds", "place": "1/3"}, {"report.md": "# A sweep"}
 
@@ -356,10 +354,10 @@ def test_a_later_command_that_finds_nothing_new_writes_nothing(runs, storage, ce
         for cell in cells:
             figures = {"best_dev": dev, "seeds": 2.0}
             runs.cells.close(cell.key, figures, done, texts, told, at, CellEnding("one", proposal.id), runs.runs)
-        return rows(storage)
+        return rows(mlflow_storage)
 
     before = closed(runs, BEGAN + 10)
-    later = Runs(runs.sweep, runs.uri, storage)
+    later = Runs(runs.sweep, runs.uri, mlflow_storage)
     later.open(cells, "{}", BEGAN + 60, is_over=True)
     assert closed(later, BEGAN + 61) == before
     assert len(closed(later, BEGAN + 62, dev=0.9)) == len(before) + len(cells), "a new score is a row of each cell"

@@ -62,7 +62,7 @@ def test_few_examples_train_in_smaller_batches_first_and_then_for_more_epochs(
 def test_the_values_keep_their_proportions_and_are_said_beside_the_old_ones(tmp_path: Path) -> None:
     cell = opened(tmp_path, 100)
     assert epochs(cell) == (16, 21, 27)
-    said = "batch_size 8 instead of 32, 16, epochs 16, 21, 27 instead of 3, 4, 5, since an epoch is 4 steps"
+    said = "batch_size 8 instead of 32, 16; epochs 16, 21, 27 instead of 3, 4, 5, since an epoch is 4 steps"
     assert f"{said} (Mosbach et al. 2021)" in cell.notes
 
 

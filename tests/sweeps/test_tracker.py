@@ -26,15 +26,9 @@ BEGAN = 1.7e9
 """When the records of `make_record` began."""
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A storage folder; one SQLite store serves the module, since its first opening takes seconds."""
-    return tmp_path_factory.mktemp("storage")
-
-
 @pytest.fixture
-def tracker(store: Path, cells, request: pytest.FixtureRequest) -> Tracker:
-    made = Tracker(request.node.name[:60], default_uri(store), store)
+def tracker(mlflow_storage: Path, cells, request: pytest.FixtureRequest) -> Tracker:
+    made = Tracker(request.node.name[:60], default_uri(mlflow_storage), mlflow_storage)
     made.open(cells, "{}")
     made.flush()
     assert made.trouble is None
@@ -89,13 +83,13 @@ def test_a_trial_is_a_child_run_with_its_setting_its_epochs_and_its_tags(tracker
 
 
 def test_a_trial_that_begins_again_takes_up_its_run_and_logs_no_epoch_twice(
-    tracker, store, cells, proposal, make_record
+    tracker, mlflow_storage, cells, proposal, make_record
 ):
     tracker.begin(proposal, code_version(), BEGAN)
     record = make_record(proposal, dev=(0.5, 0.75))
     tracker.epoch(proposal.id, record.epochs[0])
     tracker.flush()
-    later = Tracker(tracker.sweep, default_uri(store), store)
+    later = Tracker(tracker.sweep, default_uri(mlflow_storage), mlflow_storage)
     later.open(cells, "{}")
     later.begin(proposal, code_version(), BEGAN)
     for epoch in record.epochs:
@@ -108,14 +102,14 @@ def test_a_trial_that_begins_again_takes_up_its_run_and_logs_no_epoch_twice(
 
 
 def test_whatever_the_ledger_has_and_mlflow_has_not_is_written_and_no_run_is_left_running(
-    tracker, store, cells, proposal, make_record
+    tracker, mlflow_storage, cells, proposal, make_record
 ):
     orphan, other = (cells[0].trial(word * 16, 7, "search", proposal.setting, 0) for word in "0b")
     for trial in (orphan, other):
         tracker.begin(trial, code_version(), BEGAN)  # and then the driver is killed
     tracker.flush()
     records = [make_record(trial) for trial in (proposal, other)]
-    later = Tracker(tracker.sweep, default_uri(store), store)
+    later = Tracker(tracker.sweep, default_uri(mlflow_storage), mlflow_storage)
     later.open(cells, "{}")
     later.reconcile(records)
     assert later.trouble is None
@@ -137,14 +131,14 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "PAUSES", (0.05, 0.2))
 
 
-def test_a_server_that_comes_back_is_filled_in_by_itself(eager, tmp_path, store, cells, proposal, make_record):
+def test_a_server_that_comes_back_is_filled_in_by_itself(eager, tmp_path, mlflow_storage, cells, proposal, make_record):
     said: list[str] = []
     tracker = Tracker("comeback", "http://127.0.0.1:9", tmp_path, said.append)  # nobody listens there
     tracker.open(cells, "{}")
     tracker.begin(proposal, code_version(), BEGAN)
     tell(tracker, make_record(proposal))
     until(lambda: said)
-    tracker.uri = default_uri(store)
+    tracker.uri = default_uri(mlflow_storage)
     until(lambda: len(said) == 2)
     assert "answers again; all data are written" in said[1]
     assert [run.info.status for run in of_trial(tracker, proposal.id)] == ["FINISHED"]
@@ -299,7 +293,7 @@ def hung(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
 
 
 def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_answers(
-    hung, eager, tmp_path, store, cells, spec, make_record
+    hung, eager, tmp_path, mlflow_storage, cells, spec, make_record
 ):
     ledger = Ledger(tmp_path / "hung")
     ledger.create()
@@ -317,7 +311,7 @@ def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_an
     seconds = time.perf_counter() - began
     assert tracker.trouble is None, "it still waits for the server's answer"
     assert seconds < 1.0, "its records' files included"
-    tracker.uri = default_uri(store)
+    tracker.uri = default_uri(mlflow_storage)
     connection.close()
     tracker.reconcile(ledger.records())
     assert tracker.trouble is None
@@ -328,15 +322,15 @@ def test_a_hung_server_delays_no_trial_and_its_records_get_their_runs_once_it_an
 
 
 def test_a_final_that_a_later_driver_scores_gets_its_scores_and_none_of_its_epochs_twice(
-    store, cells, proposal, make_record
+    mlflow_storage, cells, proposal, make_record
 ):
-    first = Tracker("scored", default_uri(store), store)
+    first = Tracker("scored", default_uri(mlflow_storage), mlflow_storage)
     first.open(cells, "{}")
     first.begin(proposal, "c", BEGAN)
     record = make_record(proposal)
     first.end(record)
     first.flush()
-    later = Tracker("scored", default_uri(store), store)
+    later = Tracker("scored", default_uri(mlflow_storage), mlflow_storage)
     later.open(cells, "{}")
     later.end(record.model_copy(update={"test": {"accuracy": 0.5}}))
     later.flush()
