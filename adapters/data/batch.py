@@ -206,6 +206,10 @@ GPU_POSITIONS = 8192
 then takes most of its time, and attention without padding starts more of them (`docs/internals/log.md`, 2026-11-26)."""
 
 
+ROWS_TOGETHER = 8
+"""Rows of similar length whose attention is computed together: 4 and 16 take as long (`docs/internals/log.md`)."""
+
+
 def is_worthwhile(pieces: Tensor) -> bool:
     """True if a padded batch, (batch, pieces), is faster without its padding."""
     return not pieces.is_cuda or pieces.numel() > GPU_POSITIONS
@@ -284,6 +288,17 @@ class Unpadded:
         sources.index_copy_(0, self.places, torch.arange(count, device=device))
         is_padding = sources < 0
         return sources.masked_fill_(is_padding, 0), is_padding
+
+    @cached_property
+    def parts(self) -> list[tuple[slice, Unpadded]]:
+        """A few rows of similar length at a time: the real pieces of these rows, and their layout."""
+        found, start = [], 0
+        for first in range(0, len(self.lengths), ROWS_TOGETHER):
+            lengths = self.lengths[first : first + ROWS_TOGETHER]
+            pieces = slice(start, start := start + sum(lengths))
+            rows = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+            found.append((pieces, Unpadded(rows * lengths[-1] + self.places[pieces] % self.longest, lengths)))
+        return found
 
     def pad(self, states: Tensor) -> Tensor:
         """(rounded pieces, …) → (batch, pieces, …), 0 where padded."""

@@ -231,8 +231,8 @@ class Bundle:
     def parameter(self, *shape: int, fill: Callable[[Tensor, torch.Generator], object] | None = None) -> nn.Parameter:
         """A parameter of (T, *shape): zeros, in which `fill(tensor, generator)` sets each member's share in place."""
         tensor = torch.zeros(len(self), *shape)
-        for own, generator in zip(tensor, self.generators, strict=True):
-            if fill is not None:
+        if fill is not None and not tensor.is_meta:  # nothing to fill, and torch would import for a second
+            for own, generator in zip(tensor, self.generators, strict=True):
                 fill(own, generator)
         return nn.Parameter(tensor)
 

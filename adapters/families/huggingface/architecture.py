@@ -242,11 +242,33 @@ def attend_unpadded(
     Returns:
         (rounded pieces, heads, dim); pieces after the real ones have no meaning.
     """
+    if dropout > 0.0 and query.device.type == "cpu":
+        return _attend_by_length(query, key, value, unpadded, scale, dropout, window)
     rows = [unpadded.pad(states).transpose(1, 2) for states in (query, key, value)]  # (batch, heads, pieces, dim)
     attended = functional.scaled_dot_product_attention(
         rows[0], rows[1], rows[2], attn_mask=unpadded.key_mask(window), dropout_p=dropout, scale=scale
     )
     return unpadded.unpad(attended.transpose(1, 2))
+
+
+def _attend_by_length(
+    query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float, window: int | None
+) -> Tensor:  # fmt: skip
+    """`attend_unpadded` with dropout on a CPU.
+
+    torch has no fused attention for that, and its plain one works on the whole padded batch in float32. A few rows of
+    similar length at a time have little padding; their products run in the states' precision, their softmax in float32.
+    """
+    found = []
+    for pieces, part in unpadded.parts:
+        flat = [part.rows_of(states[pieces]) for states in (query, key, value)]  # (batch · pieces, heads, dim)
+        rows = [states.view(-1, part.longest, *states.shape[1:]).transpose(1, 2) for states in flat]
+        scores = (rows[0] * scale) @ rows[1].transpose(2, 3)
+        scores = scores.masked_fill(~part.key_mask(window), -torch.inf)
+        weights = functional.dropout(scores.softmax(-1, dtype=torch.float32).to(scores.dtype), dropout)
+        found.append((weights @ rows[2]).transpose(1, 2).flatten(0, 1).index_select(0, part.places))
+    rest = query.new_zeros(len(query) - len(unpadded.places), *query.shape[1:])
+    return torch.cat([*found, rest])
 
 
 _PARTS = (
