@@ -67,7 +67,9 @@ def reason_against(
 ) -> str | None:
     """The reason why trials of a space cannot be compared before they end, or None.
 
-    AllenNLP documents that early stopping "should typically be avoided" with its slanted triangular schedule.
+    AllenNLP documents that early stopping "should typically be avoided" with its slanted triangular schedule: after the
+    same number of epochs, runs of different lengths are at different points of the triangle. At the same share of each
+    run's own schedule, they are at the same point.
 
     Args:
         rule: the requested rule.
@@ -80,8 +82,11 @@ def reason_against(
 
     if any(name.startswith("stack_and_finetune.") for name in allowed):
         return "the first phase of stack_and_finetune keeps the encoder frozen, so its scores predict little"
-    if may_be("schedule", "slanted_triangular"):
-        return "schedule may be slanted_triangular, whose scores before the end predict little; leave that choice out"
+    if rule.grace_fraction is None and may_be("schedule", "slanted_triangular"):
+        return (
+            "schedule may be slanted_triangular, and after an epoch its runs are at different points of the triangle; "
+            "write grace_fraction for rungs at the same fraction of each trial's schedule, or leave that choice out"
+        )
     if may_be("gradual_unfreezing", True):
         return "gradual_unfreezing may be on, and it makes early scores low; leave it off"
     if rule.grace_fraction is None and "epochs" in parameters and parameters["epochs"].count != 1:

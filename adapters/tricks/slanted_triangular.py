@@ -1,7 +1,8 @@
 """Slanted triangular rates: a short linear rise, then a long linear fall (Howard & Ruder 2018, eq. 3).
 
 It helps if a fine-tuned encoder should converge quickly to a good region and then refine its weights slowly. Scores in
-the middle of runs of different lengths cannot be compared, so it cannot be combined with early stopping.
+the middle of runs of different lengths cannot be compared after the same epoch, so early stopping needs rungs at shares
+of each run (`grace_fraction`).
 """
 
 from meltpoint.adapters.hyperparameters import Parameter, Setting

@@ -205,6 +205,14 @@ def test_early_stopping_is_refused_where_trials_cannot_be_compared_half_way(line
     assert f"early_stopping is not possible here: {reason}" in message(space_file(text), allowed)
 
 
+@pytest.mark.parametrize("line", ["epochs: {choice: [2, 3]}", "schedule: {choice: [constant, slanted_triangular]}"])
+def test_trials_can_be_compared_at_a_share_of_their_own_schedules(line, space_file, allowed):
+    text = f"parameters:\n  {line}\nearly_stopping: {{grace_fraction: 0.25, reduction_factor: 4}}\n"
+    rule = load(str(space_file(text)), allowed).early_stopping
+    assert rule is not None
+    assert rule.grace_fraction == 0.25
+
+
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
