@@ -12,7 +12,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,6 +26,7 @@ from optuna.trial import TrialState, create_trial
 from meltpoint.benchmarks.job import write_task
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.search.early_ends import WORTH, Entrant, check_searches, checks, expected_gain
 from meltpoint.sweeps.search.study import STARTUP_TRIALS, sampler
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.splits import load_training_data
@@ -38,6 +39,10 @@ QUARTER = 0.25
 """The share of its own schedule after which a trial may be stopped."""
 REFERENCE = 16
 """The number of random trials whose median best is the goal: the default of `--trials`."""
+MARGIN = 0.01
+"""The default of `--margin`."""
+DISTANCES, DEV_SIZES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12), (150, 500, 2000)
+"""Differences of two cells in a race, and sizes of dev."""
 FEWEST_VALUES = 7
 """A number with fewer values among the recorded settings is a choice."""
 
@@ -113,6 +118,8 @@ class Search:
     work: float
 
 
+Sampler = Callable[[int], optuna.samplers.BaseSampler]
+"""A seed → a sampler of Optuna."""
 Replay = Callable[[RecordedCell, Sequence[RecordedCell], np.random.Generator], Search]
 """(cell, its siblings, random numbers) → the search."""
 
@@ -124,9 +131,8 @@ def draws(cell: RecordedCell, count: int, random: np.random.Generator, taken: Se
 
 
 def asked(
-    cell: RecordedCell, count: int, make: Callable[[int], optuna.samplers.BaseSampler], random: np.random.Generator,
-    first: Sequence[int],
-) -> list[int]:  # fmt: skip
+    cell: RecordedCell, count: int, make: Sampler, random: np.random.Generator, first: Sequence[int]
+) -> list[int]:
     """The trials of a sampler of Optuna, after given ones."""
     study = optuna.create_study(direction="maximize", sampler=make(int(random.integers(2**31))))
     taken: list[int] = []
@@ -185,7 +191,7 @@ def sobol(seed: int) -> optuna.samplers.BaseSampler:
 
 
 def by_sampler(cell: RecordedCell, siblings: Sequence[RecordedCell], random: np.random.Generator, *, count: int,
-               make: Callable[[int], optuna.samplers.BaseSampler], borrowed: int = 0) -> Search:  # fmt: skip
+               make: Sampler, borrowed: int = 0) -> Search:  # fmt: skip
     """A sampler of Optuna, after winners of the siblings or one random setting."""
     first = winners(cell, siblings, borrowed, random) if borrowed else draws(cell, 1, random)
     return whole(cell, asked(cell, count, make, random, first))
@@ -211,12 +217,24 @@ def borrowed_alone(
     return whole(cell, winners(cell, siblings, count, random))
 
 
+def until_worthless(
+    cell: RecordedCell, _: Sequence[RecordedCell], random: np.random.Generator, *, make: Sampler
+) -> Search:
+    """At most 16 trials of a sampler; they end at the first check that expects too little of more (`--trials auto`)."""
+    trials = asked(cell, REFERENCE, make, random, draws(cell, 1, random))
+    for count in checks(REFERENCE):
+        if expected_gain(sorted(map(float, cell.dev[trials[:count]]), reverse=True)) < WORTH * MARGIN:
+            return whole(cell, trials[:count])
+    return whole(cell, trials)
+
+
 SEARCHES: dict[str, Replay] = {
     "random, 16": partial(at_random, count=16),
     "random, 8": partial(at_random, count=8),
     "Sobol, 8": partial(by_sampler, count=8, make=sobol),
     "TPE, 8": partial(by_sampler, count=8, make=sampler),
     "TPE, 16": partial(by_sampler, count=16, make=sampler),
+    "TPE, auto": partial(until_worthless, make=sampler),
     "GP, 8": partial(by_sampler, count=8, make=gaussian),
     "16 begun, 4 kept at a quarter": partial(by_rungs, count=16, kept=4),
     "3 winners": partial(borrowed_alone, count=3),
@@ -236,6 +254,38 @@ def figures(cell: RecordedCell, siblings: Sequence[RecordedCell], search: Replay
         "reached": float(np.mean(cell.dev[best] >= goal)), "test": float(np.mean(cell.test[best])),
         "trials": float(np.mean([end.work for end in ends]) / cell.work.mean()),
     }  # fmt: skip
+
+
+def races(cell: RecordedCell, behind: float, dev_examples: int, runs: int) -> tuple[float, float]:
+    """A cell against a copy of itself with better scores: how often the race drops it, and how often wrongly.
+
+    Wrongly: the best of all its 16 random trials would have come within the margin of the copy's best. Both cells get
+    the dev noise of independent samples of examples, on top of that in the record.
+
+    Args:
+        behind: the difference of the copies.
+    """
+    random, found = np.random.default_rng(0), np.zeros(2)
+    for _ in range(runs):
+        own, rival = (cell.dev[draws(cell, REFERENCE, random)] for _ in range(2))
+        rival = np.minimum(1.0, rival + behind)
+        own, rival = (random.binomial(dev_examples, np.clip(scores, 0, 1)) / dev_examples for scores in (own, rival))
+        entered = [
+            Entrant((name,), (), REFERENCE, "accuracy", dev_examples, dict(enumerate(scores.tolist())))
+            for name, scores in (("own", own), ("rival", rival))
+        ]
+        if _is_dropped(entered):
+            found += 1, own.max() > rival.max() - MARGIN
+    return float(found[0] / runs), float(found[1] / runs)
+
+
+def _is_dropped(entered: Sequence[Entrant]) -> bool:
+    """True if any check of the first trials drops the first entrant."""
+    for count in checks(REFERENCE):
+        known = [replace(one, ended={n: score for n, score in one.ended.items() if n < count}) for one in entered]
+        if entered[0].key in check_searches(known, race=True, auto=False, margin=MARGIN).ends:
+            return True
+    return False
 
 
 def siblings_of(cell: RecordedCell, cells: Sequence[RecordedCell]) -> list[RecordedCell]:
@@ -325,6 +375,7 @@ def main() -> None:
     cells = [of_opda(path) for path in sorted(options.opda.glob("*_tuning.results.jsonl"))] if options.opda else []
     cells += [cell for pair in options.sweep for cell in of_sweeps(*pair)]
     show(cells, options.runs)
+    show_races(cells, options.runs)
 
 
 def show(cells: Sequence[RecordedCell], runs: int) -> None:
@@ -338,6 +389,16 @@ def show(cells: Sequence[RecordedCell], runs: int) -> None:
                 print(f"{name:48}{cell.name:36}" + "".join(f"{value:9.3f}" for value in found[-1].values()), flush=True)
         medians = [float(np.median([one[key] for one in found])) for key in ("reached", "test", "trials")]
         print(f"{name:48}{f'median of {len(found)} cells':36}" + "".join(f"{value:9.3f}" for value in medians))
+
+
+def show_races(cells: Sequence[RecordedCell], runs: int) -> None:
+    """Print how often the race drops a cell, and how often wrongly, for each distance and size of dev."""
+    for cell in cells:
+        for size in DEV_SIZES:
+            found = [
+                f"{behind:.0%}: {'{:.2f} {:.3f}'.format(*races(cell, behind, size, runs))}" for behind in DISTANCES
+            ]
+            print(f"{cell.name:36} race, dev of {size:5}: dropped, wrongly, by the distance  {';  '.join(found)}")
 
 
 if __name__ == "__main__":

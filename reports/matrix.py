@@ -203,6 +203,8 @@ def _reservations(cell: CellSummary, summary: SweepSummary, wanted: Split) -> li
         reasons.append(f"{len(finals)} of {some(summary.seeds_of(cell), 'seed')} finished")
     if cell.closed_early:
         reasons.append(searched_less(cell.closed_early))
+    if cell.early_end is not None and cell.early_end.behind is not None:
+        reasons.append(str(cell.early_end))
     if cell.test_round > 1:
         reasons.append(searched_again(cell.test_round))
     if len(summary.code_versions) > 1:

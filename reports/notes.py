@@ -166,6 +166,7 @@ def cell_notes(cell: CellSummary) -> list[str]:
     """Changes to a cell's data and inputs, and differences of its search from others."""
     lines = [*cell.header.notes, *(cell.best.input_notes if cell.best else ())]
     lines += [searched_less(cell.closed_early)] if cell.closed_early else []
+    lines += [str(cell.early_end)] if cell.early_end else []
     lines += [searched_again(cell.test_round)] if cell.test_round > 1 else []
     return lines + ([mixture_in_words(cell.code_uses, cell.best)] if cell.mixes_code else [])
 

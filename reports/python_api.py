@@ -49,8 +49,8 @@ class SweepFailedError(RuntimeError):
 def sweep(
     *, name: str | None = None, encoder: Words | None = None, mode: Words | None = None,
     task: Words | PathLike | None = None, spec: str | None = None, replacing: Words | None = None,
-    head: str | None = None, trials: int | None = None, seeds: int | None = None, searcher: Searcher | None = None,
-    default_finals: bool | None = None, space: PathLike | None = None,
+    head: str | None = None, trials: int | str | None = None, race: bool | None = None, seeds: int | None = None,
+    searcher: Searcher | None = None, default_finals: bool | None = None, space: PathLike | None = None,
     overrides: Mapping[str, Any] | Words | None = None,
     data_dir: PathLike | None = None, max_train_examples: int | None = None, train_sizes: Words | None = None,
     max_dev_examples: int | str = "auto", test_from: str | None = None, seed: int = 0, margin: float = 1.0,
@@ -123,9 +123,9 @@ def plan(**arguments: Any) -> SweepPlan:
 def tune(
     data: Any, *, text: Words | None = None, label: str | None = None, kind: str | None = None,
     group: str | None = None, test: Any = None, dev: Any = None, name: str | None = None,
-    encoder: Words | None = None, mode: Words | None = None, trials: int | None = None, seeds: int | None = None,
-    overrides: Mapping[str, Any] | None = None, time_budget: str | None = None, margin: float = 1.0,
-    storage: PathLike = "runs",
+    encoder: Words | None = None, mode: Words | None = None, trials: int | str = "auto", race: bool = True,
+    seeds: int | None = None, overrides: Mapping[str, Any] | None = None, time_budget: str | None = None,
+    margin: float = 1.0, storage: PathLike = "runs",
 ) -> LoadedSweep:  # fmt: skip
     """Run `meltpoint tune` on data, and load its result; the same call again resumes it.
 
@@ -138,6 +138,8 @@ def tune(
         group: the column of documents or authors, whose examples are split and resampled together.
         test, dev: these splits, if `data` has none; otherwise they are split off train.
         name: of the sweep; by default the training file's name, or a name unique to the data.
+        trials: settings to try in each cell; "auto" stops when more of them would gain little.
+        race: whether a mode that can no longer win gets no further trials.
         overrides: hyperparameters that are fixed or have another range, `{"epochs": 3}`; `--set` of the command.
         time_budget: `90s`, `10m`, `2h`.
         margin: points within which modes are level; the cheapest is then recommended.
@@ -161,8 +163,8 @@ def tune(
     asked = {"label": label, "kind": kind, "group": group}
     words += [f"--{option}={value}" for option, value in asked.items() if value is not None]
     common = options_of({
-        "name": named, "encoder": encoder, "mode": mode, "trials": trials, "seeds": seeds, "overrides": overrides,
-        "time_budget": time_budget, "margin": margin, "storage": storage,
+        "name": named, "encoder": encoder, "mode": mode, "trials": trials, "race": race, "seeds": seeds,
+        "overrides": overrides, "time_budget": time_budget, "margin": margin, "storage": storage,
     })  # fmt: skip
     words += as_words(common)
     return _run_sweep(words, place, named)

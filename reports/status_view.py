@@ -49,6 +49,8 @@ def show_status(summary: SweepSummary, console: Console) -> None:
         if cell.closed_early:
             line = f"{'.'.join(cell.header.key)}: closed after {cell.closed_early}, since {cell.closed_early.cause}"
             say_lines([line], console)
+        if cell.early_end is not None:
+            say(console, f"{'.'.join(cell.header.key)}: {cell.early_end}.")
         if cell.test_round > 1:
             say(console, f"{'.'.join(cell.header.key)}: {searched_again(cell.test_round)}.")
         say_lines(error_lines(cell), console)

@@ -24,7 +24,7 @@ from meltpoint.sweeps.specification.sweep_options import TIMES, SweepOptions, in
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.core.wording import some
 
-TUNED_TRIALS, TUNED_SEEDS = 4, 3
+TUNED_SEEDS = 3
 """Defaults of `tune`, for an answer within minutes on small data; `sweep` takes more of both."""
 
 DEMO_TASK = "demo_similarity"
@@ -115,16 +115,17 @@ def tune(
     task = keep(draft, files, folder, TASK, DATA, words)
     asked = replace(
         options, name=name, task=[str(task)], encoder=encoder, default_finals=False,
-        trials=TUNED_TRIALS if options.trials is None else options.trials,
+        trials="auto" if options.trials is None else options.trials, race=options.race is not False,
         seeds=TUNED_SEEDS if options.seeds is None else options.seeds,
     )  # fmt: skip
     resources = replace(asked, budget_began=began)
     spec = checked_spec(asked)
     budget = f"at most {in_units(options.time_budget, TIMES)}" if options.time_budget else "no --time-budget"
+    trials = f"up to {some(spec.trials, 'trial')}" if spec.race or spec.auto_trials else some(spec.trials, "trial")
     tell(f"Read    {train}: {read}", err=True)
     tell(f"Splits  {sizes}", err=True)
     tell(
-        f"Search  {', '.join(spec.encoders)} × {' '.join(map(symbol, spec.modes))}; {some(spec.trials, 'trial')} and "
+        f"Search  {', '.join(spec.encoders)} × {' '.join(map(symbol, spec.modes))}; {trials} and "
         f"{some(spec.seeds, 'seed')} each; {budget}. The task: {task}",
         err=True,
     )

@@ -61,6 +61,7 @@ def _asked(options: SweepOptions) -> SweepSpec:
         max_train_examples=options.max_train_examples, test_from=options.test_from,
         max_dev_examples=None if options.max_dev_examples == "all" else options.max_dev_examples,
         seed=options.seed, margin=options.margin / 100, searcher=options.searcher or "tpe",
+        race=bool(options.race), auto_trials=options.trials == "auto",
     )  # fmt: skip
     if options.spec is None:
         product = common.model_copy(update=_product(options))
@@ -96,9 +97,14 @@ def _product(options: SweepOptions) -> dict[str, object]:
         "encoders": encoder_names(options.encoder) if options.encoder else (default_encoder(),),
         "modes": modes.expanded(split_at_commas(options.mode)) if options.mode else MODES,
         "tasks": task_names(options.task), "head": options.head,
-        "trials": TRIALS if options.trials is None else options.trials,
+        "trials": _number_of(options, TRIALS),
         "seeds": SEEDS if options.seeds is None else options.seeds,
     }  # fmt: skip
+
+
+def _number_of(options: SweepOptions, usual: int) -> int:
+    """The number of trials; with `--trials auto`, the most."""
+    return options.trials if isinstance(options.trials, int) else usual
 
 
 def _by_size(spec: SweepSpec, options: SweepOptions) -> SweepSpec:
@@ -214,7 +220,7 @@ def _merged(common: SweepSpec, file: SpecFile, options: SweepOptions) -> SweepSp
                     name=block.name, encoders=names["encoders"], modes=names["modes"], tasks=names["tasks"],
                     head=block.head, variant=block.variant,
                     overrides=tuple(f"{key}={text}" for key, text in overrides.items()),
-                    trials=block.trials or file.trials if options.trials is None else options.trials,
+                    trials=_number_of(options, block.trials or file.trials),
                     seeds=block.seeds or file.seeds if options.seeds is None else options.seeds,
                     searcher=block.searcher if options.searcher is None else None,
                 )

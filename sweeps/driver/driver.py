@@ -229,9 +229,11 @@ class SweepDriver:
         kept = self.writer.write(record)
         progress = self.planner.cells[record.cell]
         before = progress.best
-        self.planner.end(kept)
+        ended = self.planner.end(kept)
         self.tracker.end(kept)
         self.progress.ended(record)
+        for one in ended:
+            self.progress.say(f"{'.'.join(one.cell.key)}: {one.early_end}.")
         self.finals.drop_losers(progress, [record] if before is None else [record, before])
 
     # Ray's other calls.

@@ -27,6 +27,7 @@ from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.results.cost import worker_seconds
 from meltpoint.sweeps.results.sweep_file import kept_versions
 from meltpoint.sweeps.search.cell_progress import CellProgress, operations_of
+from meltpoint.sweeps.search.early_ends import CHECK
 from meltpoint.sweeps.search.locked_test import Closing, TestRounds, opened_trials, read_rounds
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import (
@@ -200,6 +201,9 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         "either way"
     )
     notes += assumed
+    if spec.race or spec.auto_trials:
+        fewest = min(CHECK, *(cell.search_trials for cell in planned))
+        notes.append(f"searches may end early, after {fewest} trials or more: the estimate is an upper bound")
     lengths = tuple(length_lines(cells))
     kept = kept_versions(planner.counted(), code_version())
     return SweepPlan(planned, workers, wall + START_UP_SECONDS if wall else 0.0, notes, lengths, spec.left_out, kept)

@@ -27,7 +27,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_options import Overflow, Resources
-from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.specification.sweep_spec import EARLY_ENDS, SweepSpec
 
 
 def settle_specification(
@@ -52,7 +52,7 @@ def settle_specification(
     ledger.create()
     # These may change: cells of an encoder that was left out before, finals of the published setting (which older files
     # lack), the folder of an encoder with a short name.
-    own = ("blocks", "default_finals", "encoders", "margin")
+    own = ("blocks", "default_finals", "encoders", *EARLY_ENDS)
     is_changed = any(getattr(then.spec, one) != getattr(spec, one) for one in own)
     added = spec.growth(then.spec)
     base = now if is_changed or added else then
@@ -114,7 +114,8 @@ def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
         space_fingerprint=cell.space.fingerprint(),
         data_fingerprint=cell.data_fingerprint, documents_fingerprint=cell.documents_fingerprint,
         encoder_fingerprint=cell.encoder_fingerprint, encoder_revision=encoders.revision(cell.reference),
-        train_examples=cell.train_examples, dev_examples=cell.dev_examples, notes=cell.notes, variant=cell.variant,
+        train_examples=cell.train_examples, dev_examples=cell.dev_examples,
+        epoch_dev_examples=cell.epoch_dev_examples, notes=cell.notes, variant=cell.variant,
         seeds=cell.seeds, beside=cell.task.beside, warnings=cell.warnings,
         also_test=tuple(f"{name}/{cell.metric}" for name in cell.task.also_test),
         published=complete(cell.space.first(), cell.mode, cell.head, cell.task.kind),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from meltpoint.sweeps.results.cost import (
 )
 from meltpoint.sweeps.results.kept_results import Baseline, Ensemble, read_baselines, read_ensembles
 from meltpoint.sweeps.results.sweep_file import CellHeader, CodeUse, Growth, SweepFile, code_uses, read_sweep
+from meltpoint.sweeps.search.early_ends import EarlyEnd, Entrant, check_searches, scores_of
 from meltpoint.sweeps.search.locked_test import Closing, ClosingLogs, SplitOpening, TestRounds, closing_of, read_rounds
 from meltpoint.sweeps.search.selection import (
     Spread,
@@ -50,7 +51,8 @@ class CellSummary:
 
     Attributes:
         header: the cell's entry in `sweep.json`.
-        counts: numbers of planned, finished, stopped, failed, running and missing search trials.
+        counts: numbers of planned, finished, stopped, failed, running and missing search trials; planned are those of
+            `early_end` if the search ended early.
         best: the best finished search trial, or None.
         finals: the finished finals of that setting, by seed.
         dev, test: mean and deviation over the finals' seeds; None if there are none (yet), or the labels are hidden.
@@ -66,6 +68,7 @@ class CellSummary:
             is the best one.
         failed_defaults: the finals of the published setting that ended without a result.
         records: all its records, including finals of earlier best settings; its `cost` is computed from them.
+        early_end: the end of its search by a check (`search.early_ends`), or None.
         test_round: the number of its search's test round; above 1, test scores were known before the search ended.
     """
 
@@ -88,6 +91,7 @@ class CellSummary:
     failed_defaults: list[TrialRecord] = field(default_factory=list)
     records: list[TrialRecord] = field(default_factory=list)
     test_round: int = 1
+    early_end: EarlyEnd | None = None
 
     def __repr__(self) -> str:
         """Its key, counts and scores, without its records."""
@@ -256,6 +260,7 @@ def _cell_json(cell: CellSummary) -> dict[str, Any]:
         "default": _scores_json(cell.default_finals, cell.default_dev, cell.default_test),
         "closed": cell.closing.as_json() if cell.closing else None,
         "test_round": cell.test_round,
+        **({"early_end": cell.early_end.as_json()} if cell.early_end else {}),
         "code_versions": [use.as_json() for use in cell.code_uses],
     }  # fmt: skip
 
@@ -294,8 +299,13 @@ def summarise(ledger: Ledger, leaves_out: bool = False) -> SweepSummary:
             key = cell_key(*(str(order.get(word, "")) for word in CELL))
             running.setdefault(key, set()).add(str(order["id"]))
     rounds, logs = read_rounds(ledger), ClosingLogs.read(ledger)
+    closings = {
+        header.key: closing_of(logs, past[header.key], header.planned, rounds.last.get(header.key))
+        for header in sweep.cells
+    }
+    ends = _early_ends(sweep, past, closings)
     cells = [
-        _cell(ledger, sweep, header, past[header.key], running.get(header.key, set()), rounds, logs)
+        _cell(sweep, header, past[header.key], running.get(header.key, set()), rounds, closings, ends)
         for header in sweep.cells
     ]
     seeds = [header.seeds or sweep.spec.seeds for header in sweep.cells]
@@ -308,17 +318,34 @@ def summarise(ledger: Ledger, leaves_out: bool = False) -> SweepSummary:
     )  # fmt: skip
 
 
+def _early_ends(
+    sweep: SweepFile, past: Mapping[CellKey, list[TrialRecord]], closings: Mapping[CellKey, Closing | None]
+) -> Mapping[CellKey, EarlyEnd]:
+    """The ends that the checks of a sweep have decided, as its planner finds them."""
+    entrants = [
+        Entrant(
+            head.key, (head.task, head.train_examples, head.metric), head.planned, head.metric,
+            head.epoch_dev_examples or head.dev_examples,
+            scores_of(one for one in past[head.key] if one.role == "search"), closings[head.key] is not None,
+        )
+        for head in sweep.cells
+    ]  # fmt: skip
+    return check_searches(entrants, sweep.spec.race, sweep.spec.auto_trials, sweep.spec.margin).ends
+
+
 def _cell(
-    ledger: Ledger, sweep: SweepFile, header: CellHeader, records: list[TrialRecord], running: set[str],
-    rounds: TestRounds, logs: ClosingLogs,
+    sweep: SweepFile, header: CellHeader, records: list[TrialRecord], running: set[str], rounds: TestRounds,
+    closings: Mapping[CellKey, Closing | None], ends: Mapping[CellKey, EarlyEnd],
 ) -> CellSummary:  # fmt: skip
     search = [record for record in records if record.role == "search" and record.id not in running]
     finalists = [record for record in records if record.role != "search"]
     failed = [record for record in records if record.status == "failed"]
     counted: Counter[str] = Counter(record.status for record in search)
-    missing = max(0, header.planned - len(search) - len(running))
+    end, closing = ends.get(header.key), closings[header.key]
+    planned = header.planned if end is None else end.trials
+    missing = max(0, planned - len(search) - len(running))
     counts = {
-        "planned": header.planned,
+        "planned": planned,
         **{status: counted[status] for status in ENDED},
         "running": len(running),
         "missing": missing,
@@ -333,11 +360,11 @@ def _cell(
         errors=[f"{record.id}: {record.error}" for record in failed],
         lost=sum(record.is_lost for record in failed if record.role == "search" and record.id not in running),
         failed_finals=_unfinished(finalists, "final", best.setting if best else None),
-        closing=closing_of(logs, records, header.planned, rounds.last.get(header.key)), code_uses=uses, search=search,
+        closing=None if closing is None else replace(closing, planned=planned), code_uses=uses, search=search,
         default_finals=defaults, default_seeds=default_seeds,
         default_dev=spread_on_dev(defaults), default_test=spread_on_test(defaults, header.metric),
         failed_defaults=_unfinished(finalists, "default", header.published) if default_seeds else [],
-        records=records, test_round=rounds.count(header.key),
+        records=records, test_round=rounds.count(header.key), early_end=end,
     )  # fmt: skip
 
 

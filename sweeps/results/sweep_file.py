@@ -28,6 +28,7 @@ class CellHeader(BaseModel):
         space_fingerprint: of the searched parameters of the space; "" in files of older versions.
         data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `records.CellFacts`.
         encoder_revision: `ID@COMMIT` of an encoder from the hub; "" for a folder, and in files of older versions.
+        epoch_dev_examples: the number of dev examples on which each epoch is scored; 0 in files of older versions.
         notes: notes on the data for tables.
         variant: distinguishes cells of the same encoder, mode and task; "" if there is only one.
         seeds: number of planned finals; None in files of older versions, whose cells all had the sweep's number.
@@ -56,6 +57,7 @@ class CellHeader(BaseModel):
     encoder_revision: str = ""
     train_examples: int
     dev_examples: int
+    epoch_dev_examples: int = 0
     notes: tuple[str, ...] = ()
     variant: str = ""
     seeds: int | None = None

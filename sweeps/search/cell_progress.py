@@ -22,6 +22,7 @@ from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.adapters.settings import PATIENCE, complete
 from meltpoint.sweeps.ledger.records import Trial, TrialRecord
+from meltpoint.sweeps.search.early_ends import EarlyEnd, Entrant, scores_of
 from meltpoint.sweeps.search.selection import best_of
 from meltpoint.sweeps.search.study import Study
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
@@ -141,12 +142,14 @@ class CellProgress:
 
     Attributes:
         cell: the cell.
-        target: number of planned search trials: `--trials`, or the number of points of a smaller space.
+        planned: number of planned search trials: `--trials`, or the number of points of a smaller space.
         study: the cell's searcher.
         work: relative duration of one of its trials (`work_of`).
         search, finals, defaults: trial id → record, for trials that ended, by role.
         running: trial id → trial, for trials that have begun and not ended.
         again: interrupted or lost trials, which run again before any new one.
+        early_end: the end of the search by a check (`early_ends`), or None.
+        limit: number of search trials that may begin before the next check; None without one.
         cut: whether the search ended before `target`, by the time budget or because the cell is closed.
         finals_cut: whether the time budget allows only the first final.
         published: the space's published setting, complete; `published_trial` is the identity of its search trial.
@@ -156,7 +159,7 @@ class CellProgress:
     """
 
     cell: OpenCell
-    target: int
+    planned: int
     study: Study
     work: float
     search: dict[str, TrialRecord] = field(default_factory=dict)
@@ -164,6 +167,8 @@ class CellProgress:
     defaults: dict[str, TrialRecord] = field(default_factory=dict)
     running: dict[str, Trial] = field(default_factory=dict)
     again: list[Trial] = field(default_factory=list)
+    early_end: EarlyEnd | None = None
+    limit: int | None = None
     cut: bool = False
     finals_cut: bool = False
     published: dict[str, Value] = field(default_factory=dict)
@@ -209,6 +214,22 @@ class CellProgress:
         wanted = {trial.id for trial in self.wanted_defaults}
         ended = [*self.finals.values(), *(record for record in self.defaults.values() if record.id in wanted)]
         return [record for record in ended if record.status == "finished" and record.test is None]
+
+    @property
+    def target(self) -> int:
+        """The number of search trials, as far as the checks have decided."""
+        return self.planned if self.early_end is None else self.early_end.trials
+
+    @property
+    def may_begin(self) -> bool:
+        """True if a new search trial may begin now."""
+        return not self.cut and self.begun < (self.target if self.limit is None else self.limit)
+
+    def entrant(self) -> Entrant:
+        """The cell as the checks see it."""
+        cell, ended = self.cell, scores_of(self.search.values())
+        rivals = (cell.task_name, cell.train_examples, cell.metric)
+        return Entrant(cell.key, rivals, self.planned, cell.metric, cell.epoch_dev_examples, ended, self.cut)
 
     @property
     def begun(self) -> int:

@@ -21,6 +21,7 @@ from meltpoint.sweeps.ledger.records import (
     identity,
 )
 from meltpoint.sweeps.search.cell_progress import CellProgress, can_bundle, default_seeds, planned_trials, work_of
+from meltpoint.sweeps.search.early_ends import check_searches
 from meltpoint.sweeps.search.locked_test import FIRST_ROUND, TestRounds, is_closed
 from meltpoint.sweeps.search.study import Identify, Study, Suggestion
 from meltpoint.sweeps.specification.cells import OpenCell
@@ -56,6 +57,7 @@ class Planner:
         self.cells = {cell.key: self._open(cell, past[cell.key]) for cell in cells}
         self.closed_for_search = self.cheapest_first = False
         self.alone: set[str] = set()
+        self._check_searches()
 
     def counted(self) -> list[TrialRecord]:
         """The records of every cell, without those of trials that run again."""
@@ -160,7 +162,7 @@ class Planner:
         if not can_bundle(cell):
             return 1
         target = self.cells[cell.key].target
-        open_cells = sum(can_bundle(p.cell) and p.begun < p.target for p in self.cells.values())
+        open_cells = sum(can_bundle(p.cell) and p.may_begin for p in self.cells.values())
         even = -(-target * max(1, open_cells) // slots)
         learning = max(LARGEST_BUNDLE // 2, -(-target // 4)) if cell.searcher == "tpe" else LARGEST_BUNDLE
         return min(LARGEST_BUNDLE, even, learning)
@@ -174,7 +176,7 @@ class Planner:
             return self._take_again(progress, again)
         if first.role != "search":
             return next(iter(self.missing(progress, first.role)), None)
-        if self.closed_for_search or progress.cut or progress.begun >= progress.target:
+        if self.closed_for_search or not progress.may_begin:
             return None
         return self._propose(progress)
 
@@ -243,7 +245,7 @@ class Planner:
         """The next search trial, of the cell with the smallest share of its trials begun."""
         if self.closed_for_search:
             return None
-        open_cells = [p for p in self.cells.values() if not p.cut and p.begun < p.target]
+        open_cells = [p for p in self.cells.values() if p.may_begin]
         # Among cells with equal shares the longest trials come first, so that none of them is left for the end.
         sign = 1 if self.cheapest_first else -1
         for progress in sorted(open_cells, key=lambda p: (p.begun / p.target, sign * p.work)):
@@ -262,7 +264,8 @@ class Planner:
 
         asked = self._borrow(progress, identify) or progress.study.ask(identify)
         if asked is None:
-            progress.target = progress.begun
+            progress.planned = progress.begun
+            self._check_searches()
             return None
         return cell.trial(asked.trial, progress.free_number, "search", asked.setting, self.spec.seed, asked.by)
 
@@ -288,12 +291,32 @@ class Planner:
         """Mark a trial as running."""
         self.cells[trial.cell].running[trial.id] = trial
 
-    def end(self, record: TrialRecord) -> None:
-        """Record the end of a trial, with or without a result; the record stays in memory."""
+    def end(self, record: TrialRecord) -> list[CellProgress]:
+        """Record the end of a trial, with or without a result; the record stays in memory.
+
+        Returns:
+            The cells whose searches end early because of it.
+        """
         progress = self.cells[record.cell]
         progress.ended(record)
-        if record.role == "search":
-            progress.study.tell(record)
+        if record.role != "search":
+            return []
+        progress.study.tell(record)
+        return self._check_searches()
+
+    def _check_searches(self) -> list[CellProgress]:
+        """End the searches that the results end early, and set the others' limits; return those that ended now."""
+        spec, ended = self.spec, []
+        if not (spec.race or spec.auto_trials):
+            return []
+        entrants = [progress.entrant() for progress in self.cells.values()]
+        checked = check_searches(entrants, spec.race, spec.auto_trials, spec.margin)
+        for key, progress in self.cells.items():
+            before, progress.early_end = progress.early_end, checked.ends.get(key)
+            progress.limit = checked.limits.get(key)
+            if progress.early_end is not None and before is None:
+                ended.append(progress)
+        return ended
 
     def abandon(self, trial: str) -> None:
         """Unmark a trial that was interrupted without a result; it runs again when the sweep continues."""

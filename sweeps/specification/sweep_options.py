@@ -118,6 +118,15 @@ def _dev_examples(value: object) -> object:
     return int(str(value))
 
 
+def _trials(value: object) -> object:
+    """A number of trials, or `auto`."""
+    if value is None or value == "auto":
+        return value
+    if not re.fullmatch(r"-?\d{1,18}", str(value)):
+        raise ValueError(f"--trials {value}: write a number of settings, or auto.")
+    return int(str(value))
+
+
 def _uri(uri: str | None) -> str | None:
     if uri is not None:
         check_sign_in(uri)
@@ -187,8 +196,14 @@ class Searched:
         description="WORD=ENCODER for a --spec: elmo=FOLDER locates an encoder, bert-base=minilm replaces one.",
     )
     head: str | None = Field(default=None, description="The head of every cell; by default, each mode has its own.")
-    trials: int | None = Field(
-        default=None, description=f"Settings to try in each cell. Default: {TRIALS}, or the --spec's number."
+    trials: Annotated[int | Literal["auto"] | None, BeforeValidator(_trials)] = Field(
+        default=None,
+        description=f"Settings to try in each cell; auto: as many as still gain. Default: {TRIALS}, or the --spec's "
+        "number.",
+    )
+    race: bool | None = Field(
+        default=None,
+        description="Give no further trials to modes and encoders that can no longer win by more than --margin.",
     )
     seeds: int | None = Field(
         default=None, description=f"Seeds for each cell's best setting. Default: {SEEDS}, or the --spec's number."

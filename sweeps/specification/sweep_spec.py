@@ -79,6 +79,8 @@ class SweepSpec(BaseModel):
             files of older versions.
         split: "dev" to leave test closed: finals are scored only on dev, as in a paper's table of dev scores.
         margin: a fraction; modes within it count as equal for the recommendation.
+        race: whether cells that can no longer win get no further trials (`search.early_ends`).
+        auto_trials: whether a search ends before `trials` if more of them would gain little.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -106,6 +108,8 @@ class SweepSpec(BaseModel):
     default_finals: bool = False
     split: Literal["dev", "test"] = "test"
     margin: float = 0.01
+    race: bool = False
+    auto_trials: bool = False
 
     def __repr__(self) -> str:
         """The fields that differ from their defaults; blocks and notes as counts."""
@@ -166,9 +170,9 @@ class SweepSpec(BaseModel):
         """The differences from another specification, one text per field: `field OTHER → THIS`, `tasks + NEW`.
 
         Paths are not compared: data, and encoders with short names, are compared by their fingerprints, and spaces by
-        their contents. Finals of the published setting may be added or dropped later, and the margin may change: no
-        other trial depends on them. Test may be closed later but not opened later, because finals that were scored
-        without it are not scored again.
+        their contents. Finals of the published setting may be added or dropped later, and the margin and the early ends
+        of searches may change: no other trial depends on them. Test may be closed later but not opened later, because
+        finals that were scored without it are not scored again.
 
         Args:
             other: the earlier specification.
@@ -177,7 +181,7 @@ class SweepSpec(BaseModel):
         mine, theirs = (
             {**spec.model_dump(), "encoders": tuple(map(short_name, spec.encoders))} for spec in (self, other)
         )
-        ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes", "default_finals", "margin"}
+        ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes", "default_finals", *EARLY_ENDS}
         ignored |= {"split"} if self.split == "dev" else set()
         # The fingerprint of the data shows whether the default sample leaves examples out.
         ignored |= {"max_dev_examples"} if {self.max_dev_examples, other.max_dev_examples} == {None, "auto"} else set()
@@ -210,6 +214,9 @@ DEFAULT = "default"
 PRODUCT = ("encoders", "modes", "tasks", "head", "overrides", "trials", "seeds")
 """The fields that the only block of a plain command line takes from the specification."""
 
+
+EARLY_ENDS = ("margin", "race", "auto_trials")
+"""The fields by which a search may end before its last trial."""
 
 GROWING = ("trials", "seeds", "encoders", "modes", "tasks")
 """The fields that may grow under the same name, because no earlier trial depends on them."""

@@ -152,7 +152,7 @@ def test_a_wrong_command_is_found() -> None:
     with pytest.raises(AssertionError, match="no command sweeep"):
         parsed(("meltpoint", "sweeep"))
     with pytest.raises(Exception, match="valid integer"):
-        parsed(("meltpoint", "sweep", "--trials", "many"))
+        parsed(("meltpoint", "sweep", "--seeds", "many"))
     assert strangers(parsed(("meltpoint", "sweep", "--task", "sst22,mnli:travel,a.yaml", "--mode", "M"))) == ["sst22"]
 
 

@@ -171,6 +171,29 @@ def test_a_driver_that_was_halted_and_taken_over_ends_in_one_line_and_each_trial
     assert_whole(tmp_path, cells=1, trials=3, seeds=2)
 
 
+@pytest.mark.slow
+def test_a_race_that_was_killed_ends_as_an_undisturbed_one(spec, tmp_path):
+    words = ("--race", "--trials", "auto", "--searcher", "random")
+    modes = ("feature_extraction", "fine_tuning")
+    found = []
+    for name in ("undisturbed", "killed"):
+        (tmp_path / name).mkdir()
+        sweep = Sweep(spec, tmp_path / name, *words, modes=modes)
+        if name == "killed":
+            sweep.until(PHASES["search"])
+            sweep.process.kill()
+            sweep.process.wait()
+            assert_nothing_is_left(sweep, AGENTS_SECONDS)
+            finished = run(sweep.words)
+            assert finished.returncode == 0, finished.stderr
+        assert sweep.process.wait(timeout=PATIENCE_SECONDS) in (0, -signal.SIGKILL), sweep.said()
+        ended = records(sweep.storage)
+        table = (sweep.folder / "report.csv").read_text(encoding="utf-8")
+        found.append(({(one["id"], one["dev"]) for one in ended}, [row.split(",")[:8] for row in table.splitlines()]))
+        assert len(ended) < len(modes) * (16 + 2), "each search ended early"
+    assert found[0] == found[1]
+
+
 BEFORE = """
 import ctypes, os, signal, sys, threading, time
 from meltpoint.sweeps.machine import signals

@@ -76,7 +76,7 @@ SPECIFICATION = {
     "overrides": "overrides", "data_dir": "data_dir", "max_train_examples": "max_train_examples",
     "train_sizes": "blocks",
     "max_dev_examples": "max_dev_examples", "test_from": "test_from", "seed": "seed",
-    "default_finals": "default_finals", "margin": "margin",
+    "default_finals": "default_finals", "margin": "margin", "race": "race",
 }  # fmt: skip
 
 

@@ -127,7 +127,7 @@ def summary_of(spec, cells, make_record, tmp_path: Path):
         settle_specification(ledger, own.model_copy(update={"name": cause}), opened)
         planner = Planner(own, opened, [])
         (progress,) = planner.cells.values()
-        progress.target = 1
+        progress.planned = 1
         search = make_record(planner.next(), code_version=code_version())
         planner.end(search)
         scored, failed = planner.missing_finals(progress)

@@ -237,7 +237,8 @@ BYTES = st.integers(0, 10**15)
 DRAWN: dict[str, Any] = {
     "name": st.none() | TEXTS, "encoder": LISTS, "mode": LISTS, "task": LISTS, "spec": st.none() | TEXTS,
     "replacing": LISTS,
-    "head": st.none() | TEXTS, "trials": st.none() | st.integers(-3, 99), "seeds": st.none() | st.integers(0, 9),
+    "head": st.none() | TEXTS, "trials": st.none() | st.just("auto") | st.integers(-3, 99),
+    "race": st.none() | st.booleans(), "seeds": st.none() | st.integers(0, 9),
     "searcher": st.none() | st.sampled_from(get_args(Searcher)), "default_finals": st.none() | st.booleans(),
     "space": PATHS, "overrides": LISTS, "data_dir": PATHS,
     "max_train_examples": st.none() | st.integers(0, 10**6), "train_sizes": LISTS,
