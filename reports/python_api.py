@@ -123,7 +123,7 @@ def plan(**arguments: Any) -> SweepPlan:
 def tune(
     data: Any, *, text: Words | None = None, label: str | None = None, kind: str | None = None,
     group: str | None = None, test: Any = None, dev: Any = None, name: str | None = None,
-    encoder: Words | None = None, mode: Words | None = None, trials: int | str = "auto", race: bool = True,
+    encoder: Words | None = None, mode: Words | None = None, trials: int | str | None = None, race: bool | None = None,
     seeds: int | None = None, overrides: Mapping[str, Any] | None = None, time_budget: str | None = None,
     margin: float = 1.0, storage: PathLike = "runs",
 ) -> LoadedSweep:  # fmt: skip
@@ -138,8 +138,8 @@ def tune(
         group: the column of documents or authors, whose examples are split and resampled together.
         test, dev: these splits, if `data` has none; otherwise they are split off train.
         name: of the sweep; by default the training file's name, or a name unique to the data.
-        trials: settings to try in each cell; "auto" stops when more of them would gain little.
-        race: whether a mode that can no longer win gets no further trials.
+        trials: settings to try in each cell; by default "auto", at most 16 while they still gain.
+        race: whether a mode that can no longer win gets no further trials; true by default.
         overrides: hyperparameters that are fixed or have another range, `{"epochs": 3}`; `--set` of the command.
         time_budget: `90s`, `10m`, `2h`.
         margin: points within which modes are level; the cheapest is then recommended.

@@ -18,6 +18,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.families.huggingface import architecture
 from meltpoint.tasks.core.task import Example
 
 Load = Callable[[str], Encoder]
@@ -138,18 +139,23 @@ def test_dropout_acts_in_training_only_and_on_every_layer(load_tiny: Load, famil
         assert not any(torch.allclose(a, b) for a, b in zip(encoder.train()(batch), quiet, strict=True))
 
 
-def test_the_ratio_reaches_the_fused_attention(load_tiny: Load, family: str, monkeypatch: pytest.MonkeyPatch):
+def test_the_ratio_reaches_the_attention(load_tiny: Load, family: str, monkeypatch: pytest.MonkeyPatch):
     encoder = load_tiny(family)
     if family in ("deberta-v2", "mpnet"):
         pytest.skip("has no fused attention: its attention's dropout is a module like the others")
     ratios = []
-    attend = functional.scaled_dot_product_attention
+    attend, by_length = functional.scaled_dot_product_attention, architecture.attend_by_length
 
     def spy(*args: Any, **named: Any) -> torch.Tensor:
         ratios.append(named["dropout_p"])
         return attend(*args, **named)
 
+    def spy_by_length(*args: Any) -> torch.Tensor:
+        ratios.append(args[5])
+        return by_length(*args)
+
     monkeypatch.setattr(functional, "scaled_dot_product_attention", spy)
+    monkeypatch.setattr(architecture, "attend_by_length", spy_by_length)
     encoder.set_dropout(0.25)
     encoder.train()(pair_batch(encoder))
     encoder.eval()(pair_batch(encoder))

@@ -243,7 +243,7 @@ def attend_unpadded(
         (rounded pieces, heads, dim); pieces after the real ones have no meaning.
     """
     if dropout > 0.0 and query.device.type == "cpu":
-        return _attend_by_length(query, key, value, unpadded, scale, dropout, window)
+        return attend_by_length(query, key, value, unpadded, scale, dropout, window)
     rows = [unpadded.pad(states).transpose(1, 2) for states in (query, key, value)]  # (batch, heads, pieces, dim)
     attended = functional.scaled_dot_product_attention(
         rows[0], rows[1], rows[2], attn_mask=unpadded.key_mask(window), dropout_p=dropout, scale=scale
@@ -251,7 +251,7 @@ def attend_unpadded(
     return unpadded.unpad(attended.transpose(1, 2))
 
 
-def _attend_by_length(
+def attend_by_length(
     query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, scale: float, dropout: float, window: int | None
 ) -> Tensor:  # fmt: skip
     """`attend_unpadded` with dropout on a CPU.
