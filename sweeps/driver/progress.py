@@ -175,8 +175,8 @@ class Progress:
         """The amount of work, worded as in `plan`."""
         cells = self.cells()
         defaults = sum(len(p.wanted_defaults) for p in cells)
-        work = planned_work(len(cells), sum(p.target for p in cells), sum(p.cell.seeds for p in cells), defaults)
-        return f"at most {work}" if any(p.limit is not None for p in cells) else work
+        search, finals = sum(p.target for p in cells), sum(p.cell.seeds for p in cells)
+        return planned_work(len(cells), search, finals, defaults, is_most=any(p.limit is not None for p in cells))
 
     def _counts(self) -> tuple[int, int]:
         """The numbers of ended and planned runs: search trials, finals, and finals of published settings."""
