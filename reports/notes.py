@@ -204,7 +204,8 @@ def _method(summary: SweepSummary) -> Iterator[str]:
     trials = listed(block.trials for block in spec.products())
     noun = "trial" if trials == "1" else plural("trial")
     searchers = listed(spec.searcher_of(block) for block in spec.products())
-    yield f"Search: {searchers}, {trials} {noun} planned per cell, seed {spec.seed}."
+    most = "at most " if spec.race or spec.auto_trials else ""
+    yield f"Search: {searchers}, {most}{trials} {noun} planned per cell, seed {spec.seed}."
     planned = listed(block.seeds for block in spec.products())
     yield f"Finals: {f'seeds {listed(seeds)}' if seeds else 'none yet'}; {planned} planned per cell."
     for name, word in spec.encoder_words().items():

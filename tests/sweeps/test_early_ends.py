@@ -196,7 +196,7 @@ def test_the_summary_reads_the_same_ends_from_the_ledger(spec, cells, make_recor
     assert frozen.counts["missing"] == 0
     assert tuned.early_end is None
     assert tuned.counts["planned"] == 12
-    assert str(frozen.early_end).startswith("dropped after 4 trials, 3")
+    assert frozen.early_end.behind == pytest.approx(0.3, abs=0.021)  # `LEVELS`, give or take the trials' own share
 
 
 def test_a_larger_margin_takes_a_dropped_cell_back_while_its_test_is_closed(spec, cells, make_record):
