@@ -12,7 +12,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -24,9 +24,10 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState, create_trial
 
 from meltpoint.benchmarks.job import write_task
+from meltpoint.reports.statistics.comparison import MARGIN
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.search.early_ends import WORTH, Entrant, check_searches, checks, expected_gain
+from meltpoint.sweeps.search.early_ends import WORTH, Entrant, can_no_longer_win, checks, expected_gain
 from meltpoint.sweeps.search.study import STARTUP_TRIALS, sampler
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.splits import load_training_data
@@ -39,8 +40,6 @@ QUARTER = 0.25
 """The share of its own schedule after which a trial may be stopped."""
 REFERENCE = 16
 """The number of random trials whose median best is the goal: the default of `--trials`."""
-MARGIN = 0.01
-"""The default of `--margin`."""
 DISTANCES, DEV_SIZES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12), (150, 500, 2000)
 """Differences of two cells in a race, and sizes of dev."""
 FEWEST_VALUES = 7
@@ -270,22 +269,11 @@ def races(cell: RecordedCell, behind: float, dev_examples: int, runs: int) -> tu
         own, rival = (cell.dev[draws(cell, REFERENCE, random)] for _ in range(2))
         rival = np.minimum(1.0, rival + behind)
         own, rival = (random.binomial(dev_examples, np.clip(scores, 0, 1)) / dev_examples for scores in (own, rival))
-        entered = [
-            Entrant((name,), (), REFERENCE, "accuracy", dev_examples, dict(enumerate(scores.tolist())))
-            for name, scores in (("own", own), ("rival", rival))
-        ]
-        if _is_dropped(entered):
+        entrant = Entrant(("", "", cell.task), 0, REFERENCE, "accuracy", dev_examples, dict(enumerate(own.tolist())))
+        leaders = {count: float(max(own[:count].max(), rival[:count].max())) for count in checks(REFERENCE)}
+        if any(can_no_longer_win(entrant, count, leader, MARGIN) for count, leader in leaders.items()):
             found += 1, own.max() > rival.max() - MARGIN
     return float(found[0] / runs), float(found[1] / runs)
-
-
-def _is_dropped(entered: Sequence[Entrant]) -> bool:
-    """True if any check of the first trials drops the first entrant."""
-    for count in checks(REFERENCE):
-        known = [replace(one, ended={n: score for n, score in one.ended.items() if n < count}) for one in entered]
-        if entered[0].key in check_searches(known, race=True, auto=False, margin=MARGIN).ends:
-            return True
-    return False
 
 
 def siblings_of(cell: RecordedCell, cells: Sequence[RecordedCell]) -> list[RecordedCell]:

@@ -176,7 +176,8 @@ class Progress:
         cells = self.cells()
         defaults = sum(len(p.wanted_defaults) for p in cells)
         search, finals = sum(p.target for p in cells), sum(p.cell.seeds for p in cells)
-        return planned_work(len(cells), search, finals, defaults, is_most=any(p.limit is not None for p in cells))
+        may_end_early = any(p.limit is not None for p in cells)
+        return planned_work(len(cells), search, finals, defaults, may_end_early)
 
     def _counts(self) -> tuple[int, int]:
         """The numbers of ended and planned runs: search trials, finals, and finals of published settings."""

@@ -184,7 +184,7 @@ def gpu_seconds(records: Iterable[TrialRecord]) -> float:
     return sum(share * worker_seconds(together) for (share, _), together in orders.items())
 
 
-def planned_work(cells: int, search: int, finals: int, defaults: int = 0, is_most: bool = False) -> str:
+def planned_work(cells: int, search: int, finals: int, defaults: int = 0, may_end_early: bool = False) -> str:
     """`1 cell: 8 search trials + 4 finals, 1 answered by its search trial`.
 
     The final with the search's seed reuses the search trial of that setting and is not trained again. With finals of
@@ -195,13 +195,13 @@ def planned_work(cells: int, search: int, finals: int, defaults: int = 0, is_mos
         search: the search trials of all cells.
         finals: the finals of all cells, including the answered ones.
         defaults: likewise for the published setting; a cell does not run them if that setting turns out to be the best.
-        is_most: whether searches may end early.
+        may_end_early: whether searches may end early.
     """
     its = "its search trial" if cells == 1 else "their search trials"
     parts = [some(search, "search trial"), some(finals, "final")]
     parts += [f"up to {some(defaults, 'default final')}"] if defaults else []
     answered = f"{cells} of each" if defaults else f"{cells}"
-    most = "at most " if is_most else ""
+    most = "at most " if may_end_early else ""
     return f"{some(cells, 'cell')}: {most}{' + '.join(parts)}, {answered} answered by {its}"
 
 

@@ -25,7 +25,7 @@ from meltpoint.sweeps.results.cost import (
 )
 from meltpoint.sweeps.results.kept_results import Baseline, Ensemble, read_baselines, read_ensembles
 from meltpoint.sweeps.results.sweep_file import CellHeader, CodeUse, Growth, SweepFile, code_uses, read_sweep
-from meltpoint.sweeps.search.early_ends import EarlyEnd, Entrant, check_searches, scores_of
+from meltpoint.sweeps.search.early_ends import EarlyEnd, check_searches
 from meltpoint.sweeps.search.locked_test import Closing, ClosingLogs, SplitOpening, TestRounds, closing_of, read_rounds
 from meltpoint.sweeps.search.selection import (
     Spread,
@@ -303,7 +303,9 @@ def summarise(ledger: Ledger, leaves_out: bool = False) -> SweepSummary:
         header.key: closing_of(logs, past[header.key], header.planned, rounds.last.get(header.key))
         for header in sweep.cells
     }
-    ends = _early_ends(sweep, past, closings)
+    entrants = [header.entrant(past[header.key], closings[header.key] is not None) for header in sweep.cells]
+    spec = sweep.spec
+    ends = check_searches(entrants, spec.race, spec.auto_trials, spec.margin).ends
     cells = [
         _cell(sweep, header, past[header.key], running.get(header.key, set()), rounds, closings, ends)
         for header in sweep.cells
@@ -316,21 +318,6 @@ def summarise(ledger: Ledger, leaves_out: bool = False) -> SweepSummary:
         read_baselines(ledger), sweep.growth, tuple(logs.openings),
         noted_running(ledger.drivers) if driven else None, tuple(f"Left out: {damaged[id]}" for id in sorted(damaged)),
     )  # fmt: skip
-
-
-def _early_ends(
-    sweep: SweepFile, past: Mapping[CellKey, list[TrialRecord]], closings: Mapping[CellKey, Closing | None]
-) -> Mapping[CellKey, EarlyEnd]:
-    """The ends that the checks of a sweep have decided, as its planner finds them."""
-    entrants = [
-        Entrant(
-            head.key, (head.task, head.train_examples, head.metric), head.planned, head.metric,
-            head.epoch_dev_examples or head.dev_examples,
-            scores_of(one for one in past[head.key] if one.role == "search"), closings[head.key] is not None,
-        )
-        for head in sweep.cells
-    ]  # fmt: skip
-    return check_searches(entrants, sweep.spec.race, sweep.spec.auto_trials, sweep.spec.margin).ends
 
 
 def _cell(

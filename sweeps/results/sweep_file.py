@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.sweeps.ledger.ledger import LAST_MOMENT, Ledger
 from meltpoint.sweeps.ledger.records import CellKey, Role, TrialRecord, cell_key
+from meltpoint.sweeps.search.early_ends import Entrant, scores_of
 from meltpoint.sweeps.specification.sweep_options import Overflow
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec, check_name
 from meltpoint.sweeps.storage.files import contents
@@ -72,6 +73,12 @@ class CellHeader(BaseModel):
     def key(self) -> CellKey:
         """The key that identifies the cell within the sweep."""
         return cell_key(self.encoder, self.mode, self.task, self.variant)
+
+    def entrant(self, records: Iterable[TrialRecord], is_over: bool) -> Entrant:
+        """The cell as the checks see it, from its records."""
+        ended = scores_of(record for record in records if record.role == "search")
+        dev = self.epoch_dev_examples or self.dev_examples
+        return Entrant(self.key, self.train_examples, self.planned, self.metric, dev, ended, is_over)
 
 
 class Growth(BaseModel):

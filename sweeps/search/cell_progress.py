@@ -228,8 +228,8 @@ class CellProgress:
     def entrant(self) -> Entrant:
         """The cell as the checks see it."""
         cell, ended = self.cell, scores_of(self.search.values())
-        rivals = (cell.task_name, cell.train_examples, cell.metric)
-        return Entrant(cell.key, rivals, self.planned, cell.metric, cell.epoch_dev_examples, ended, self.cut)
+        dev = cell.epoch_dev_examples
+        return Entrant(cell.key, cell.train_examples, self.planned, cell.metric, dev, ended, self.cut)
 
     @property
     def begun(self) -> int:

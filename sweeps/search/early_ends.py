@@ -4,8 +4,8 @@ Both decide at checks, after 4, 8, 12, 16, 24, … trials of a cell, from these 
 a check until its rivals are there too. So a sweep that was stopped or killed ends the same searches as an undisturbed
 one.
 
-Scores above the middle of a cell's trials are taken to fall off exponentially, as the best of few random settings do on
-recorded searches. The scale of that tail, the mean excess of the better half, says how far more trials may lead.
+The better half of a cell's scores is taken as an exponential tail. Its scale, the mean excess over the next score, says
+how far more trials may lead (docs/internals/log.md has the decisions on recorded searches).
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from meltpoint.tasks.core.metrics import gain, limits
 CHECK = 4
 """The number of trials before the first check, and the fewest between two checks."""
 RISK = 0.05
-"""The probability with which the remaining trials of a cell may go beyond the score that they are expected to reach."""
-NOISE = 1.645
-"""Standard errors of the difference on dev that a cell may be behind by chance: its one-sided quantile for `RISK`."""
-SHARED_NOISE = 0.5
-"""The share of a proportion's variance that differs between two settings on the same examples."""
+"""The probability with which the best of a cell's remaining trials may exceed `upper_bound`."""
+STANDARD_ERRORS = 1.645
+"""The standard errors on dev by which a cell may be behind by chance: the normal distribution's one-sided 5 %."""
+DIFFERING = 0.25
+"""The share of a proportion's variance in which two runs on the same examples differ: the median of 131 pairs of runs
+(docs/internals/log.md)."""
 WORTH = 0.1
-"""The share of the margin that another trial has to gain on average with `--trials auto`."""
+"""The share of the margin that another trial must gain on average with `--trials auto`."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,7 @@ class EarlyEnd:
 
     Attributes:
         trials: the number of search trials that the cell keeps.
-        behind: points of the task's metric (a fraction) behind the best cell of its task; None if the search ended
-            because another trial is expected to gain too little.
+        behind: the distance from the best cell's dev score, a fraction; None if more trials would gain too little.
     """
 
     trials: int
@@ -60,7 +60,6 @@ class Entrant:
     """A cell as the checks see it.
 
     Attributes:
-        rivals: the same for all cells that compete: a task and a size of train.
         planned: the number of planned search trials.
         dev_examples: the number of dev examples on which its trials are compared.
         ended: number of each search trial that has ended → its dev score, the higher the better; None without one.
@@ -68,12 +67,17 @@ class Entrant:
     """
 
     key: CellKey
-    rivals: tuple[object, ...]
+    train_examples: int
     planned: int
     metric: str
     dev_examples: int
     ended: Mapping[int, float | None]
     is_over: bool = False
+
+    @property
+    def contest(self) -> tuple[object, ...]:
+        """The same for all cells that compete: task, size of train, metric."""
+        return (self.key[2], self.train_examples, self.metric)
 
     def has_ended(self, count: int) -> bool:
         """True if its first trials have ended."""
@@ -88,14 +92,10 @@ class Entrant:
         early = (score for number, score in self.ended.items() if number < count)
         return sorted((score for score in early if score is not None), reverse=True)
 
-    def chance(self, scores: Sequence[float]) -> float:
-        """The variance between its trials that chance makes on its dev examples; 0 for an error without limits.
-
-        Trials see the same examples, so it is half of that of independent proportions: two settings that are right on
-        93 % disagree on some 6 % of the examples.
-        """
-        bounded = limits(self.metric)[1] < math.inf
-        return SHARED_NOISE * _variance(scores[0]) / self.dev_examples if bounded else 0.0
+    def variance(self, score: float) -> float:
+        """The variance of a score over samples of dev, taken as a proportion; 0 for an error without limits."""
+        inside = min(1.0, max(0.0, score))
+        return inside * (1 - inside) / self.dev_examples if limits(self.metric)[1] < math.inf else 0.0
 
 
 def scores_of(records: Iterable[TrialRecord]) -> dict[int, float | None]:
@@ -130,7 +130,7 @@ def check_searches(entrants: Sequence[Entrant], race: bool, auto: bool, margin: 
     found = Checked({}, {})
     groups: dict[tuple[object, ...], list[Entrant]] = {}
     for one in entrants if race or auto else ():
-        groups.setdefault(one.rivals if race else one.key, []).append(one)
+        groups.setdefault(one.contest if race else one.key, []).append(one)
     for group in groups.values():
         _check_group(group, race, auto, margin, found)
     return found
@@ -149,7 +149,7 @@ def _check_group(group: Sequence[Entrant], race: bool, auto: bool, margin: float
             scores = one.scores(count)
             if race and scores and can_no_longer_win(one, count, leader, margin):
                 found.ends[one.key] = EarlyEnd(count, leader - scores[0])
-            elif auto and len(scores) >= CHECK and expected_gain(scores, one.chance(scores)) < WORTH * margin:
+            elif auto and len(scores) >= CHECK and _is_worthless(one, scores, margin):
                 found.ends[one.key] = EarlyEnd(count)
 
 
@@ -157,19 +157,17 @@ def can_no_longer_win(one: Entrant, count: int, leader: float, margin: float) ->
     """True if neither the rest of a cell's trials nor noise on dev is likely to bring it within the margin of a leader.
 
     The noise is that of two independent proportions, which is more than that of two models on the same examples. A cell
-    whose metric is an error in the task's own unit has no such bound, and is never dropped.
+    whose metric is an error in the task's own unit has no known noise, and is never dropped.
     """
     scores = one.scores(count)
     if len(scores) < CHECK // 2 or limits(one.metric)[1] == math.inf:
         return False
-    noise = math.sqrt(sum(_variance(score) for score in (scores[0], leader)) / one.dev_examples)
-    return leader - reach(scores, one.planned - count) > margin + NOISE * noise
+    noise = math.sqrt(one.variance(scores[0]) + one.variance(leader))
+    return leader - upper_bound(scores, one.planned - count) > margin + STANDARD_ERRORS * noise
 
 
-def _variance(score: float) -> float:
-    """The variance of one example's score, if a metric is a proportion."""
-    inside = min(1.0, max(0.0, score))
-    return inside * (1 - inside)
+def _is_worthless(one: Entrant, scores: Sequence[float], margin: float) -> bool:
+    return expected_gain(scores, DIFFERING * one.variance(scores[0])) < WORTH * margin
 
 
 def tail(scores: Sequence[float]) -> tuple[int, float]:
@@ -178,7 +176,7 @@ def tail(scores: Sequence[float]) -> tuple[int, float]:
     return half, sum(scores[:half]) / half - scores[half]
 
 
-def reach(scores: Sequence[float], more: int) -> float:
+def upper_bound(scores: Sequence[float], more: int) -> float:
     """The score that the best of `more` further trials exceeds with the probability `RISK`; at least the best so far.
 
     One trial exceeds the next score after the better half by y with the probability h/n · exp(−y / scale).
@@ -188,17 +186,18 @@ def reach(scores: Sequence[float], more: int) -> float:
     return max(scores[0], scores[half] + scale * math.log(max(1.0, often)))
 
 
-def expected_gain(scores: Sequence[float], chance: float = 0.0) -> float:
+def expected_gain(scores: Sequence[float], noise: float = 0.0) -> float:
     """The mean true gain of one more trial.
 
-    With an exponential tail, the best score on dev gains its scale by the number of trials then. The same share of that
-    is true as of the variance of the scores: the rest is chance, and choosing by it is overtuning.
+    With an exponential tail, one more trial raises the best score on dev by scale / (number of trials then). Only the
+    share of the scores' variance that is not noise is a true gain; choosing by the rest is overtuning.
 
     Args:
-        chance: the variance of the scores by chance.
+        scores: dev scores, the best first.
+        noise: the variance of the scores over samples of dev examples.
     """
     spread = statistics.variance(scores)
-    true = max(0.0, 1 - chance / spread) if spread > 0 else 0.0
+    true = max(0.0, 1 - noise / spread) if spread > 0 else 0.0
     return true * tail(scores)[1] / (len(scores) + 1)
 
 

@@ -207,7 +207,7 @@ def test_the_amount_of_work_is_worded_with_them_and_without():
         "1 cell: 8 search trials + 4 finals + up to 4 default finals, 1 of each answered by its search trial"
     )
     assert planned_work(1, 8, 4) == "1 cell: 8 search trials + 4 finals, 1 answered by its search trial"
-    assert planned_work(1, 8, 4, is_most=True).startswith("1 cell: at most 8 search trials + 4 finals, ")
+    assert planned_work(1, 8, 4, may_end_early=True).startswith("1 cell: at most 8 search trials + 4 finals, ")
 
 
 def test_records_without_a_word_of_their_origin_are_read_as_none(make_record, proposal, tmp_path: Path):

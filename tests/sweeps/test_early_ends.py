@@ -19,7 +19,7 @@ from meltpoint.sweeps.search.early_ends import (
     check_searches,
     checks,
     expected_gain,
-    reach,
+    upper_bound,
 )
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.tests.sweeps.planning import note_of
@@ -29,8 +29,12 @@ LEVELS = {"feature_extraction": 0.6, "fine_tuning": 0.9}
 """Dev of a mode's trials, far from each other."""
 
 
+def key(name: str, task: str = "sst2") -> tuple[str, ...]:
+    return ("minilm", name, task)
+
+
 def entrant(name: str, scores: list[float | None], planned: int = 16, dev: int = 1000, **changes: object) -> Entrant:
-    return Entrant((name,), (), planned, "accuracy", dev, dict(enumerate(scores)), **changes)  # type: ignore[arg-type]
+    return Entrant(key(name), 0, planned, "accuracy", dev, dict(enumerate(scores)), **changes)  # type: ignore[arg-type]
 
 
 def test_checks_come_ever_more_rarely():
@@ -58,7 +62,7 @@ def test_differences_that_dev_makes_by_chance_are_no_gain():
 def test_the_rest_of_a_search_seldom_exceeds_what_it_may_reach(shape, most):
     generator, count = np.random.default_rng(1), 8
     draws = getattr(generator, shape)(size=(4000, 16))
-    beyond = [one.max() > reach(sorted(one[:count], reverse=True), 16 - count) for one in draws]
+    beyond = [one.max() > upper_bound(sorted(one[:count], reverse=True), 16 - count) for one in draws]
     assert np.mean(beyond) <= most  # above `RISK` in the tail that is assumed: its scale is estimated from four trials
 
 
@@ -67,16 +71,16 @@ def test_a_cell_far_behind_is_dropped_and_a_cell_close_behind_is_not():
     for best, dropped in ((0.70, True), (0.89, False)):
         other = entrant("other", [best, best - 0.01, best - 0.02, best - 0.02])
         found = check_searches([leader, other], race=True, auto=False, margin=MARGIN)
-        assert (("other",) in found.ends) is dropped
-        assert ("leader",) not in found.ends
+        assert (key("other") in found.ends) is dropped
+        assert key("leader") not in found.ends
 
 
 def test_the_words_of_an_end_say_how_far_behind_it_was():
     leader, other = entrant("leader", [0.911] * 4), entrant("other", [0.82] * 4)
     found = check_searches([leader, other], race=True, auto=False, margin=MARGIN)
-    assert str(found.ends["other",]) == "dropped after 4 trials, 9.1 points behind"
+    assert str(found.ends[key("other")]) == "dropped after 4 trials, 9.1 points behind"
     found = check_searches([leader], race=False, auto=True, margin=MARGIN)
-    assert str(found.ends["leader",]) == "ended after 4 trials, since more would gain little"
+    assert str(found.ends[key("leader")]) == "ended after 4 trials, since more would gain little"
 
 
 def test_a_small_dev_split_drops_nobody_for_a_difference_that_may_be_noise():
@@ -93,12 +97,12 @@ def test_an_error_in_the_tasks_own_unit_drops_nobody():
 def test_a_cell_waits_for_its_rivals_and_only_for_them():
     late, early = entrant("late", [0.9, 0.8]), entrant("early", [0.7, 0.69, 0.68, 0.7])
     found = check_searches([late, early], race=True, auto=True, margin=MARGIN)
-    assert found.limits == {("late",): 4, ("early",): 4}
+    assert found.limits == {key("late"): 4, key("early"): 4}
     assert not found.ends
-    apart = check_searches([late, replace(early, rivals=("another task",))], race=True, auto=False, margin=MARGIN)
-    assert apart.limits == {("late",): 4, ("early",): 8}
+    apart = check_searches([late, replace(early, key=key("early", "mrpc"))], race=True, auto=False, margin=MARGIN)
+    assert apart.limits == {key("late"): 4, key("early", "mrpc"): 8}
     over = check_searches([replace(late, is_over=True), early], race=True, auto=False, margin=MARGIN)
-    assert set(over.ends) == {("early",)}, "a search that the time budget ended keeps nobody waiting"
+    assert set(over.ends) == {key("early")}, "a search that the time budget ended keeps nobody waiting"
 
 
 def test_a_cell_with_later_trials_is_not_ended_at_an_earlier_check():
@@ -110,7 +114,7 @@ def test_failed_trials_count_as_trials_and_have_no_score():
     failed = entrant("failed", [None, None, None, 0.5])
     leader = entrant("leader", [0.9, 0.9, 0.9, 0.9])
     found = check_searches([leader, failed], race=True, auto=True, margin=MARGIN)
-    assert set(found.ends) == {("leader",)}, "one score says nothing of the next"
+    assert set(found.ends) == {key("leader")}, "one score says nothing of the next"
 
 
 # A planner.
