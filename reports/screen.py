@@ -79,12 +79,20 @@ def show_summary(
     for line in size_lines(results):
         say(console, line)
     say(console, "")
-    for line in (*summary.spec.notes, *task_notes(summary, explain), *_cost_line(summary)):
+    for line in (*summary.spec.notes, *_data_lines(summary, explain), *_cost_line(summary)):
         say(console, line)
     for line in warning_notes(summary) if explain else folded_warnings(summary):
         say(console, line, style="yellow")
     if explain:
         _explain(results, console)
+
+
+def _data_lines(summary: SweepSummary, explain: bool) -> list[str]:
+    """The changes to the tasks' splits; without `explain`, one line that names the tasks if their changes differ."""
+    lines = task_notes(summary, explain)
+    if explain or len(lines) < 2:
+        return lines
+    return [f"Samples and splits of {', '.join(line.partition(':')[0] for line in lines)}: see --explain."]
 
 
 def _cost_line(summary: SweepSummary) -> list[str]:
