@@ -22,8 +22,7 @@ import numpy as np
 from meltpoint.benchmarks.simulated_finals import DIFFICULTY, KINDS, LIKING, Finals, intercept
 from meltpoint.reports.statistics.comparison import ALPHA, MARGIN, holm
 from meltpoint.reports.statistics.example_statistics import scorer
-from meltpoint.reports.statistics.hierarchical_bootstrap import Replicates, Side, of_models, unpaired
-from meltpoint.reports.statistics.resampling import counts_of
+from meltpoint.reports.statistics.hierarchical_bootstrap import Replicates, Side, counts_of, of_models, unpaired
 from meltpoint.reports.statistics.seed_variance import Prior, prior_of
 from meltpoint.tasks.core.metrics import Floats
 

@@ -1,10 +1,11 @@
-"""Formats of numbers, symbols and LaTeX text."""
+"""Formats of numbers, symbols, JSON and LaTeX text."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Value
@@ -187,3 +188,12 @@ def booktabs(
 
 def _ended(cells: Iterable[str]) -> str:
     return " & ".join(map(latex_text, cells)) + r" \\"
+
+
+def finite(value: Any) -> Any:
+    """The value with null in place of every NaN and infinity."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value

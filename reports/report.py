@@ -8,7 +8,9 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from itertools import chain
+from typing import Any
 
+from meltpoint.reports.analyses.sizes import size_lines
 from meltpoint.reports.findings import (
     DELTA_HEADS,
     DELTA_SIDES,
@@ -26,6 +28,7 @@ from meltpoint.reports.formats import (
     booktabs,
     bullets,
     duration,
+    finite,
     markdown_table,
     markdown_text,
     marks,
@@ -35,23 +38,25 @@ from meltpoint.reports.formats import (
 )
 from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import cell_notes, notes, state_line
-from meltpoint.reports.report_json import document_text
-from meltpoint.reports.results import SweepResults, ran_nowhere, results_of
-from meltpoint.reports.sizes import size_lines
+from meltpoint.reports.results import SweepResults, TuningGain, ran_nowhere, results_of
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows, name_of
 from meltpoint.reports.statistics.finals_scores import (
     CLASS_HEADS,
     CLASSES_NOTE,
+    cell_class_scores,
     class_rows,
     class_sections,
     confusion_rows,
 )
-from meltpoint.reports.table_values import EncoderBlock
+from meltpoint.reports.table_values import Delta, EncoderBlock
 from meltpoint.reports.trial_view import cell_figures, spread_figures
+from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
+from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.tasks.core.metrics import is_lower_better
 
 
 def latex(results: SweepResults) -> str:
@@ -204,6 +209,82 @@ def _ensemble_line(made: Ensemble, summary: SweepSummary) -> dict[str, object]:
         "notes": "; ".join([members_text(made, summary.name), *made.notes]),
         "data_fingerprint": made.data_fingerprint, "code_version": "; ".join(made.code_versions) or summary.code,
     }  # fmt: skip
+
+
+VERSION = 1
+"""Of the document: raised if a field changes its meaning or is removed, not for a new field."""
+
+
+def document_text(results: SweepResults) -> str:
+    """The document as strict JSON (RFC 8259); a figure that is not finite is null."""
+    return json.dumps(finite(document(results)), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+
+def document(results: SweepResults) -> dict[str, Any]:
+    """The document: cells, ensembles, comparisons and notes. Scores and differences are fractions."""
+    summary = results.summary
+    gains = {gain.cell.header.key: gain for gain in results.gains}
+    missing = [NO_DEFAULTS] if results.gains and ran_nowhere(results.gains) else []
+    return {
+        "version": VERSION, "sweep": summary.name, "state": summary.state, "code_versions": summary.code_versions,
+        "recommendations": [one.as_json() for one in results.recommendations],
+        "cells": [_cell(cell, results, gains.get(cell.header.key)) for cell in summary.cells],
+        "ensembles": [_ensemble(made) for made in summary.ensembles],
+        "baselines": [
+            {"task": known.task, "metric": known.metric, "split": "dev", "scores": known.scores}
+            for known in summary.baselines.values()
+        ],
+        "deltas": [_delta(delta) for delta in results.table.deltas],
+        "footnotes": results.table.footnotes,
+        "notes": [*missing, *results.legend, *notes(summary)],
+    }  # fmt: skip
+
+
+def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> dict[str, Any]:
+    metric = cell.header.metric
+    return {
+        **cell_figures(cell), "trials": cell.counts,
+        "seeds": [final.seed for final in cell.finals], "planned_seeds": results.summary.seeds_of(cell),
+        "dev_scores": [final.dev for final in cell.finals],
+        "test_scores": [(final.test or {}).get(metric) for final in cell.finals],
+        "default_seeds": [final.seed for final in cell.default_finals],
+        "tuning": gain
+        and {**_fields(gain.comparison, "split", "delta", "low", "high", "p", "seeds"), "words": gain.words},
+        "setting": cell.best and cell.best.setting, "notes": cell_notes(cell),
+        "classes": cell_class_scores(cell, results.summary.folder),
+        "lower_is_better": is_lower_better(metric),
+        "warnings": [guard.text for guard in cell_guards(cell, results.summary.baselines.get(cell.header.task))],
+    }  # fmt: skip
+
+
+def _fields(one: object, *names: str) -> dict[str, Any]:
+    """These attributes; None for each if there is no object."""
+    return {name: getattr(one, name, None) for name in names}
+
+
+def _ensemble(made: Ensemble) -> dict[str, Any]:
+    return {
+        "task": made.task, "metric": made.metric, "kind": made.kind,
+        "members": [
+            _fields(one, "sweep", "encoder", "mode", "variant", "head") for one in made.members
+        ],
+        **spread_figures("dev", made.spread("dev")), **spread_figures("test", made.spread("test")), "notes": made.notes,
+    }  # fmt: skip
+
+
+def _delta(delta: Delta) -> dict[str, Any]:
+    known = delta.comparison
+    return {
+        "encoder": delta.encoder, "task": delta.task, "a": known.upper[1], "b": known.lower[1],
+        "a_variant": _variant(known.upper), "b_variant": _variant(known.lower),
+        "in_table": True, "in_family": delta.in_family,
+        **_fields(known, "metric", "split", "delta", "low", "high", "p", "p_holm", "p_sign_flip", "probability_better",
+                  "seeds", "examples", "needed_seeds", "needed_examples", "reason", "words"),
+    }  # fmt: skip
+
+
+def _variant(key: CellKey) -> str:
+    return key[3] if len(key) > 3 else ""
 
 
 MAKERS: Mapping[str, Callable[[SweepResults], str]] = {

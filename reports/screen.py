@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from meltpoint.reports.analyses.sizes import size_lines
 from meltpoint.reports.console_tables import (
     new_table,
     on_two_lines,
@@ -30,7 +31,6 @@ from meltpoint.reports.notes import (
     warning_notes,
 )
 from meltpoint.reports.results import SweepResults, results_of
-from meltpoint.reports.sizes import size_lines
 from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen

@@ -18,8 +18,8 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Scores, pool_masked
+from meltpoint.adapters.layers.attention import enhance, sentences
 from meltpoint.adapters.layers.bundle import Bundle
-from meltpoint.adapters.layers.pairs import enhance, sentences
 from meltpoint.tasks.core.kinds import reading
 
 ATTEND = Parameter(

@@ -19,9 +19,9 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, FeatureDropout, Scores, elementwise, pool_masked
+from meltpoint.adapters.layers.attention import Sentence, enhance, on_both, sentences
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.lstm import BiLSTM
-from meltpoint.adapters.layers.pairs import Sentence, enhance, on_both, sentences
 from meltpoint.tasks.core.kinds import reading
 
 HIDDEN_SIZE = Parameter(

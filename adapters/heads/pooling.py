@@ -30,8 +30,8 @@ from meltpoint.adapters.layers.affine import (
     normalised,
     pool_rows,
 )
+from meltpoint.adapters.layers.attention import PARTS, compared
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
-from meltpoint.adapters.layers.pairs import PARTS, compared
 from meltpoint.tasks.core.kinds import reading
 
 KIND = Parameter(

@@ -23,8 +23,8 @@ from meltpoint.adapters.data.input_format import STATISTICS
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise
+from meltpoint.adapters.layers.attention import PARTS, compared
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
-from meltpoint.adapters.layers.pairs import PARTS, compared
 from meltpoint.tasks.core.kinds import reading
 from meltpoint.tasks.core.metrics import Prediction
 

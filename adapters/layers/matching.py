@@ -21,9 +21,9 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise
+from meltpoint.adapters.layers.attention import Sentence, on_both, sentences
 from meltpoint.adapters.layers.bundle import Bundle, shares
 from meltpoint.adapters.layers.lstm import BiLSTM
-from meltpoint.adapters.layers.pairs import Sentence, on_both, sentences
 
 _NOTHING = 1e-12
 """The squared norm up to which a vector counts as zero; its cosines and their gradients are 0."""

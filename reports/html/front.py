@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from meltpoint.reports.analyses.sizes import curves_of
 from meltpoint.reports.formats import p_text, title
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import SweepResults
-from meltpoint.reports.sizes import curves_of
 from meltpoint.reports.statistics.cost import Point, pareto, trade_offs
 from meltpoint.reports.table_values import Delta, EncoderBlock
 from meltpoint.sweeps.ledger.ledger import TASK

@@ -16,8 +16,9 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from meltpoint.adapters import modes
+from meltpoint.reports.analyses.sizes import size_lines
 from meltpoint.reports.findings import GAIN_HEADS, NO_DEFAULTS, gain_rows, overtuning_line
-from meltpoint.reports.formats import duration, marks, searched_names, setting_text, title, trials_text
+from meltpoint.reports.formats import duration, finite, marks, searched_names, setting_text, title, trials_text
 from meltpoint.reports.html.front import (
     cards,
     cost_charts,
@@ -26,9 +27,7 @@ from meltpoint.reports.html.front import (
     size_charts,
 )
 from meltpoint.reports.notes import folded_warnings, notes, state_line
-from meltpoint.reports.report_json import finite
 from meltpoint.reports.results import SweepResults, ran_nowhere
-from meltpoint.reports.sizes import size_lines
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows
 from meltpoint.reports.statistics.finals_scores import CLASS_HEADS, cell_class_scores, class_rows, confusion_rows
 from meltpoint.sweeps.ledger.records import TrialRecord

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from meltpoint.reports.statistics.resampling import Runs, Scorer, average_precision, ranker, roc_auc
+from meltpoint.reports.statistics.hierarchical_bootstrap import Runs, Scorer, average_precision, ranker, roc_auc
 from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.tasks.core.metrics import Floats, spans, split_labels
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from meltpoint.reports.formats import percent, title
 from meltpoint.reports.statistics.example_statistics import scorer
-from meltpoint.reports.statistics.resampling import resampled, units_of
+from meltpoint.reports.statistics.hierarchical_bootstrap import resampled, units_of
 from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path, read_scored
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 from meltpoint.adapters.files import replacing
 from meltpoint.tasks.core.conll import SUFFIXES, ConllLayout, read_columns
 from meltpoint.tasks.core.files import regular
-from meltpoint.tasks.core.parquet_files import check_names
 from meltpoint.tasks.core.readers import (
     NAMED_TWICE,
     SEPARATORS,
@@ -30,7 +29,7 @@ from meltpoint.tasks.core.readers import (
     unreadable,
 )
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.rows import json_rows, scalar_text
+from meltpoint.tasks.core.rows import check_names, json_rows, scalar_text
 from meltpoint.tasks.core.wording import printable
 
 if TYPE_CHECKING:  # importing pandas takes half a second

@@ -12,9 +12,19 @@ from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
 from meltpoint.tasks.core.files import matching
 from meltpoint.tasks.core.kinds import GROUP, LABEL, TAGS, WORDS
-from meltpoint.tasks.core.parquet_files import ClassName, Row, with_class_names
 from meltpoint.tasks.core.readers import Record
-from meltpoint.tasks.core.rows import SPLIT, ListCell, as_record, cell_names, cells_of, parts_of, read_records
+from meltpoint.tasks.core.rows import (
+    SPLIT,
+    ClassName,
+    ListCell,
+    Row,
+    as_record,
+    cell_names,
+    cells_of,
+    parts_of,
+    read_records,
+    with_class_names,
+)
 from meltpoint.tasks.core.task import Example, Label, ReadExamples
 from meltpoint.tasks.core.user_layout import Layout, UserSplit
 from meltpoint.tasks.core.wording import some

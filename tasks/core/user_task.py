@@ -6,20 +6,265 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Annotated, Self
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.files import TextLoader, expanded, parse_yaml
-from meltpoint.tasks.core.kinds import GROUP
+from meltpoint.tasks.core.kinds import DOCUMENT, GROUP
+from meltpoint.tasks.core.metrics import METRICS
 from meltpoint.tasks.core.readers import read_text
 from meltpoint.tasks.core.rows import cell_names
 from meltpoint.tasks.core.task import SPLITS, HubSource, Split, Task
 from meltpoint.tasks.core.user_formats import conll_layout, hub_example, read_user_files
-from meltpoint.tasks.core.user_keys import Hub, HubSplits, Splits, UserTask
-from meltpoint.tasks.core.user_layout import WANTED, Columns, Layout, UserSplit
+from meltpoint.tasks.core.user_layout import (
+    TABLES,
+    TEXTUAL,
+    TYPED,
+    WANTED,
+    Columns,
+    Layout,
+    Names,
+    Strict,
+    UserSplit,
+    cut_of,
+)
 from meltpoint.tasks.core.wording import first_mistake
+
+
+class Splits(Strict):
+    """The files of the splits, relative to the task file, or their names in the data; dev may be carved instead."""
+
+    train: Names
+    dev: Names | None = None
+    test: Names | None = None
+
+
+class HubSplits(Strict):
+    """The names that the splits have on the hub."""
+
+    train: str
+    dev: str | None = None
+    test: str | None = None
+
+
+class Hub(Strict):
+    """A dataset on the hub: its parquet files at a pinned revision; see `core.task.HubSource`."""
+
+    id: str = Field(pattern=r"^([\w.-]+/)?[\w.-]+$")
+    revision: str
+    splits: HubSplits = HubSplits(train="train", dev="validation", test="test")
+    config: str | None = None
+    pattern: str | None = None
+
+
+class UserTask(Layout):
+    """The contents of a task file.
+
+    Attributes:
+        name: lower-case letters, digits and `_`; used in tables and file names.
+        kind: one of the kinds.
+        metric: the metric that settings are selected by; the kind's default if omitted.
+        also: further metrics, which tables show in their own columns; nothing is selected by them.
+        files: the files of each split, or
+        file, split_column, splits: one file, the column with the split of each row, and the splits' names, or
+        hub: a dataset on the hub.
+        also_test: further test files by name, for example of other domains; each is scored once, as test is.
+        dev_from, test_from: the part of train (of train or dev) that is carved off as dev (as test).
+        format, columns: the layout of the examples.
+        joiner: the text between the columns of one text.
+        header: True if the first line of a tsv or csv file names the columns.
+        delimiter: the character between two cells; by default a tab (tsv) or a comma (csv).
+        quoting: True if cells may be in quotes; by default true for csv, false for tsv.
+        encoding: the encoding of the text files.
+        pattern: the regular expression of a line, with named groups, for `format: lines`.
+        empty: the treatment of rows that have an empty text.
+        labels: (spelling in the files, name) in id order; IOB2 names for sequence labelling.
+        class_weights: label → its weight in the loss of settings with `class_weights: task`; 1 for the others.
+        label_separator: the text between the labels of one example, if one column has several.
+        skip_labels: labels whose rows are left out.
+        range: lowest and highest score, for regression.
+        tag_scheme: the tagging scheme of the files.
+        tokenised: True if white space already separates the texts' words, including punctuation.
+    """
+
+    name: str
+    metric: str | None = None
+    also: Names = ()
+    files: Splits | None = None
+    file: str | None = None
+    splits: Splits | None = None
+    hub: Hub | None = None
+    dev_from: Annotated[str, cut_of("dev_from")] | None = None
+    test_from: Annotated[str, cut_of("test_from")] | None = None
+    also_test: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Names] = Field(default_factory=dict)
+    class_weights: dict[str, Annotated[float, Field(ge=0, le=1e6)]] = Field(default_factory=dict)
+    tokenised: bool = False
+    description: str = ""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+            raise ValueError(f"name: '{self.name}' must be lower-case letters, digits and _, starting with a letter.")
+        self._check_labels()
+        self._check_places()
+        self._check_parts()
+        self._check_format()
+        self._check_columns()
+        self._check_metrics()
+        return self
+
+    def _check_labels(self) -> None:
+        names = self.label_names()
+        unknown = next((label for label in self.class_weights if label not in names), None)
+        if unknown is not None or (self.class_weights and self.of_kind.target != "label"):
+            named = f"'{unknown}' is not among labels" if unknown else f"not for {self.kind}"
+            raise ValueError(f"class_weights: {named}. Name labels of a classification.")
+        if self.of_kind.is_regression:
+            if self.labels or self.range is None or not self.range[0] < self.range[1]:
+                raise ValueError(f"range: a {self.kind} task takes range: [lowest, highest], and no labels.")
+            return
+        raw = [spelling for spelling, _ in self.spellings()]
+        if self.range is not None or len(names) < 2 or len(set(raw)) < len(raw):
+            raise ValueError(f"labels: a {self.kind} task takes a list of two or more different labels, and no range.")
+        if self.of_kind.has_spans:
+            self._check_tags(names)
+        twice = next((label for label in self.skip_labels if label in raw), None)
+        if twice is not None:
+            raise ValueError(f"skip_labels: '{twice}' is also in labels. Name it in only one of the two.")
+
+    def _check_tags(self, labels: tuple[str, ...]) -> None:
+        for label in labels:
+            if not re.fullmatch(r"O|[BI]-.+", label):
+                raise ValueError(
+                    f"labels: '{label}' is not an IOB2 name; write O, B-X and I-X, whatever scheme the files have "
+                    "(tag_scheme). For tags of words that are not spans, use kind: word_tagging."
+                )
+            if label.startswith("I-") and f"B-{label[2:]}" not in labels:
+                raise ValueError(f"labels: I-{label[2:]} also needs B-{label[2:]}.")
+        if self.tag_scheme != "iob2" and any(raw != name for raw, name in self.labels):
+            raise ValueError("labels: other names for tags need tag_scheme: iob2. Write a list of IOB2 names.")
+
+    def _check_places(self) -> None:
+        places = [key for key in ("files", "file", "hub") if getattr(self, key) is not None]
+        if len(places) != 1:
+            has = f"has {' and '.join(places)}" if places else "has none"
+            raise ValueError(
+                f"files: a task needs exactly one of files, file and hub, but this one {has}; {WANTED['files']}."
+            )
+        if len({self.file is None, self.split_column is None, self.splits is None}) > 1:
+            raise ValueError("file: file, split_column and splits go together; see docs/tasks.md for an example.")
+        if (self.hub is None) == (self.format is None):
+            raise ValueError(f"format is {'not for hub' if self.format else 'missing'}; {WANTED['format']}.")
+        if self.hub is not None and not re.fullmatch(r"[0-9a-f]{40}|refs/convert/parquet", self.hub.revision):
+            raise ValueError(
+                f"hub.revision: '{self.hub.revision}' may move. Write a commit's 40 hexadecimal digits, or "
+                "refs/convert/parquet."
+            )
+
+    def _check_parts(self) -> None:
+        named = self.hub.splits if self.hub else self.splits or self.files
+        assert named is not None
+        key = "hub.splits" if self.hub else "splits" if self.splits else "files"
+        if named.dev is None and self.dev_from is None:
+            raise ValueError(f"{key}.dev is missing; name it, as train, or carve it: dev_from: train[-500:].")
+        for split in ("dev", "test"):
+            if getattr(named, split) is not None and getattr(self, f"{split}_from") is not None:
+                raise ValueError(f"{split}_from: {key} also has a {split} split. Remove one of the two.")
+        if self.also_test and self.files is None:
+            raise ValueError(f"also_test needs a task that reads `files`; this one reads {key}. Remove also_test.")
+        if self.also_test and (self.files is None or self.files.test is None) and self.test_from is None:
+            raise ValueError("also_test: name a test split too, as files.test or test_from.")
+        values = [value for names in self.splits.model_dump().values() for value in names or ()] if self.splits else []
+        twice = next((value for value in values if values.count(value) > 1), None)
+        if twice is not None:
+            raise ValueError(f"splits: '{twice}' is named twice. Name each value of {self.split_column} once.")
+
+    def _check_format(self) -> None:
+        is_tagged = self.of_kind.labels_words
+        is_other_kind = (self.format == "conll") != is_tagged and self.format not in (None, *TYPED)
+        fits_folders = self.of_kind.input == "sentence" and self.of_kind.target in ("label", "grade")
+        if is_other_kind or (self.format == "folders" and not fits_folders):
+            raise ValueError(f"format: {self.kind} is not read from {self.format}; see docs/tasks.md for its formats.")
+        given = [key for key in self.model_fields_set if getattr(self, key) != type(self).model_fields[key].default]
+        for key in given:
+            if self.format not in ONLY_FOR.get(key, (self.format,)):
+                raise ValueError(
+                    f"{key}: only for format {' and '.join(ONLY_FOR[key])}, not for {self.format or 'hub'}."
+                )
+        if "label_separator" in given and not self.of_kind.has_labels:
+            raise ValueError("label_separator: only for multi_label_classification. Remove it.")
+        if is_tagged and self.empty == "keep":
+            raise ValueError("empty: a sentence without words cannot be labelled. Write skip or refuse.")
+        if is_tagged and self.skip_labels:
+            raise ValueError(f"skip_labels: not for {self.kind}. Remove it.")
+        if not self.of_kind.has_spans and self.tag_scheme != "iob2":
+            raise ValueError("tag_scheme: only spans have one, of kind: sequence_labelling. Remove it.")
+
+    def _check_columns(self) -> None:
+        needed, given = self.of_kind.columns, self.named
+        for name in set(given).difference({*needed, GROUP}):
+            raise ValueError(f"columns: '{name}' does not fit {self.kind}, which takes {', '.join(needed)}.")
+        if self.format == "lines":
+            self._check_pattern()
+        elif self.format == "folders" and self.columns.model_fields_set:
+            raise ValueError("columns: a folder of files has none; its label is the folder's name. Remove columns.")
+        labels = self.columns.label or ()
+        if len(labels) > 1 and not self.of_kind.has_labels:
+            raise ValueError(
+                f"columns: label of {self.kind} is one column; several are for multi_label_classification."
+            )
+        unlike = set(labels).symmetric_difference(raw for raw, _ in self.spellings()) if len(labels) > 1 else ()
+        if unlike:
+            raise ValueError(f"labels: '{min(unlike)}' is in only one of labels and columns.label. Name each in both.")
+        if self.format == "conll":
+            self._check_positions()
+            return
+        for name in needed:
+            if name not in given:
+                raise ValueError(f"columns: '{name}' is missing; {self.kind} needs {', '.join(needed)}.")
+
+    def _check_positions(self) -> None:
+        if self.columns.group not in (None, (DOCUMENT,)):
+            raise ValueError(f"columns: group of a conll file is '{DOCUMENT}', its -DOCSTART- and # newdoc.")
+        for name, columns in self.named.items():
+            if name != GROUP and not re.fullmatch(r"-?\d+", columns[0]):
+                raise ValueError(f"columns: {name} of a conll file is a position counted from 0, not '{columns[0]}'.")
+
+    def _check_pattern(self) -> None:
+        if self.pattern is None:
+            raise ValueError(f"pattern is missing; {WANTED['pattern']}.")
+        try:
+            groups = re.compile(self.pattern).groupindex
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"pattern: not a regular expression ({error}). See docs/tasks.md for one.") from None
+        wanted = [*(name for names in self.named.values() for name in names), *filter(None, [self.split_column])]
+        lacking = next((name for name in wanted if name not in groups), None)
+        if lacking is not None:
+            has = ", ".join(groups) or "none"
+            raise ValueError(f"pattern: the group '{lacking}' is missing (it has: {has}). Write (?P<{lacking}>.+).")
+
+    def _check_metrics(self) -> None:
+        labels = self.label_names()
+        for key, names in (("metric", filter(None, [self.metric])), ("also", self.also)):
+            for name in names:
+                if name not in METRICS or not METRICS[name].serves(self.kind, len(labels)):
+                    known = [m.name for m in METRICS.values() if m.serves(self.kind, len(labels))]
+                    raise ValueError(f"{key}: {registry.unknown(name, f'metric of {self.kind}', known)}")
+                part, types = name.partition(".")[2], {label[2:] for label in labels if label != "O"}
+                if part and part not in types:
+                    raise ValueError(f"{key}: {registry.unknown(part, f'type of span in {name}', types)}")
+
+
+ONLY_FOR: Mapping[str, tuple[str, ...]] = {
+    "delimiter": TABLES,
+    "pattern": ("lines",),
+    "split_column": (*TABLES, "lines", *TYPED),
+    "encoding": TEXTUAL,
+}
+"""Key → the formats that it applies to; it is refused for other formats, where it has no effect."""
 
 
 def read_task_file(file: str, taken: Iterable[str] = ()) -> Task:

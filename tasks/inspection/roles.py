@@ -8,9 +8,8 @@ from statistics import mean
 from typing import Any
 
 from meltpoint.tasks.core.kinds import LABEL
-from meltpoint.tasks.core.parquet_files import Row
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.rows import scalar_text
+from meltpoint.tasks.core.rows import Row, scalar_text
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tasks.inspection.splits import split_word
 from meltpoint.tasks.inspection.text_shape import (

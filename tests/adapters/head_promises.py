@@ -85,7 +85,7 @@ PROMISES = (
     ),
     Promise(
         "with `separate_pairs` it reads both sentences of a pair",
-        "tell the sentences apart by `layers.pairs.sentences`, or leave `separate_pairs` False.",
+        "tell the sentences apart by `layers.attention.sentences`, or leave `separate_pairs` False.",
         head_checks.second_sentence,
     ),
     Promise(

@@ -11,6 +11,7 @@ from torch import Tensor
 from meltpoint.adapters import heads
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import HeadShape
+from meltpoint.adapters.layers.attention import sentences
 from meltpoint.adapters.layers.bundle import Bundle, MemberRng
 from meltpoint.adapters.layers.matching import (
     MATCHINGS,
@@ -20,7 +21,6 @@ from meltpoint.adapters.layers.matching import (
     ends,
     match,
 )
-from meltpoint.adapters.layers.pairs import sentences
 
 TRIALS, ROWS, SIZE, PERSPECTIVES = 2, 3, 4, 3
 LENGTHS = ([3, 1, 4], [2, 5, 1])

@@ -16,9 +16,9 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.heads import esim
 from meltpoint.adapters.layers.affine import FeatureDropout
+from meltpoint.adapters.layers.attention import Sentence, enhance, sentences, side_by_side
 from meltpoint.adapters.layers.bundle import Bundle, MemberRng
 from meltpoint.adapters.layers.lstm import BiLSTM
-from meltpoint.adapters.layers.pairs import Sentence, enhance, sentences, side_by_side
 from meltpoint.tasks.core.task import Kind
 
 DIM, HIDDEN = 6, 4

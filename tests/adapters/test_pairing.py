@@ -21,7 +21,7 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import Pieces, feature_key
 from meltpoint.adapters.features.reading import Features, open_features
-from meltpoint.adapters.layers.pairs import sentences
+from meltpoint.adapters.layers.attention import sentences
 from meltpoint.tasks.core.task import Example
 
 Load = Callable[[str], Encoder]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.layers.pairs import sentences
+from meltpoint.adapters.layers.attention import sentences
 
 DIM = 3
 Layout = tuple[int, int, int, int]

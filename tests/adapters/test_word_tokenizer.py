@@ -30,8 +30,8 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.families.elmo.layers import piece_of
 from meltpoint.adapters.features.layout import feature_key, rows_digest
 from meltpoint.adapters.head import HeadShape
+from meltpoint.adapters.layers.attention import compared
 from meltpoint.adapters.layers.bundle import MemberRng
-from meltpoint.adapters.layers.pairs import compared
 from meltpoint.search_spaces.space import Space
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.splits import load_training_data

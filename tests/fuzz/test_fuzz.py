@@ -28,9 +28,9 @@ from meltpoint.sweeps.search.locked_test import ClosingLogs, closing_of, opened_
 from meltpoint.sweeps.specification.provenance import checked_provenance
 from meltpoint.sweeps.storage.files import sweep_folder
 from meltpoint.tasks.core import files
-from meltpoint.tasks.core.parquet_files import parquet_rows
 from meltpoint.tasks.core.readers import data_bytes, read_lines, read_table
 from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.rows import parquet_rows
 from meltpoint.tasks.core.user_task import read_task_file
 from meltpoint.tests.fuzz import batch, watch
 from meltpoint.tests.fuzz.ledgers import rng_of

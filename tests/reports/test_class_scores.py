@@ -13,7 +13,7 @@ from sklearn import metrics as sk
 
 from meltpoint.reports.statistics.example_statistics import SCORERS, scorer, written_out
 from meltpoint.reports.statistics.finals_scores import class_rows, class_scores, confusion_rows
-from meltpoint.reports.statistics.resampling import counts_of, resampled
+from meltpoint.reports.statistics.hierarchical_bootstrap import counts_of, resampled
 from meltpoint.sweeps.ledger.predictions import ScoredExamples, read_scored
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import CALIBRATION, METRICS

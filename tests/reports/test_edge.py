@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from sklearn.metrics import mutual_info_score
 from sklearn.neighbors import NearestNeighbors
 
-from meltpoint.reports.analyses.core import edge as edge_module
-from meltpoint.reports.analyses.core.edge import (
+from meltpoint.reports.analyses import mutual_information as edge_module
+from meltpoint.reports.analyses.mutual_information import (
     ContinuousSide,
     DiscreteSide,
     Estimate,

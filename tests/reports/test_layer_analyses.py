@@ -15,8 +15,8 @@ import transformers
 from meltpoint.adapters import encoders
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.reports.analyses import FORMATS, analyse
-from meltpoint.reports.analyses.core.edge import ContinuousSide, DiscreteSide, information
 from meltpoint.reports.analyses.core.states import constant, probe, split_states
+from meltpoint.reports.analyses.mutual_information import ContinuousSide, DiscreteSide, information
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.export import order_of
 from meltpoint.sweeps.results.summary import summarise

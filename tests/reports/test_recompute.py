@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from meltpoint.reports.report_json import document_text
+from meltpoint.reports.report import document_text
 from meltpoint.reports.results import results_of
 from meltpoint.reports.statistics.comparison import Comparer
 from meltpoint.sweeps.ledger.ledger import Ledger

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from meltpoint.reports.report_json import document_text
+from meltpoint.reports.report import document_text
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.sweeps.results.kept_results import Ensemble, EnsembleMember
 from meltpoint.sweeps.search.selection import Spread, spread

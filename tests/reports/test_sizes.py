@@ -13,11 +13,10 @@ import pytest
 
 from meltpoint.adapters import modes
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
-from meltpoint.reports.analyses.sizes import ANALYSIS
+from meltpoint.reports.analyses.sizes import ANALYSIS, crossing, curves_of
 from meltpoint.reports.html.page import html
 from meltpoint.reports.report import report
 from meltpoint.reports.results import results_of
-from meltpoint.reports.sizes import crossing, curves_of
 from meltpoint.reports.table_values import Delta
 from meltpoint.sweeps.results.summary import CellSummary
 

@@ -23,8 +23,8 @@ from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.task import DataSpec, Example, Task
-from meltpoint.tasks.core.user_keys import Hub, Splits, UserTask
 from meltpoint.tasks.core.user_layout import Columns
+from meltpoint.tasks.core.user_task import Hub, Splits, UserTask
 
 CHANGES, REFUSED = "changes", "refused"
 

@@ -13,8 +13,8 @@ from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
-from meltpoint.tasks.core.user_keys import Hub, HubSplits, Splits, UserTask
 from meltpoint.tasks.core.user_layout import Columns
+from meltpoint.tasks.core.user_task import Hub, HubSplits, Splits, UserTask
 
 SENTENCES = """\
 name: reviews
