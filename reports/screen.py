@@ -31,6 +31,7 @@ from meltpoint.reports.notes import (
     warning_notes,
 )
 from meltpoint.reports.results import SweepResults, results_of
+from meltpoint.reports.statistics.cost import price_text
 from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen
@@ -104,7 +105,9 @@ def _cost_line(summary: SweepSummary) -> list[str]:
     if not total:
         return []
     each = ", ".join(f"{symbol(mode)} {duration(seconds)}" for mode, seconds in modes.items())
-    return [f"Cost: {duration(total)} of training ({each}){f', {hours:.2g} GPU-hours' if hours else ''}."]
+    rest = [f"{hours:.2g} GPU-hours"] if hours else []
+    rest += [price] if (price := price_text(summary)) else []
+    return [f"{', '.join([f'Cost: {duration(total)} of training ({each})', *rest])}."]
 
 
 def _explain(results: SweepResults, console: Console) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -172,7 +172,11 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
         from meltpoint.sweeps.driver.run import sweep as run_sweep
 
         writers = Writers(render, note, recommended)
-        outcome = run_sweep(spec, resources, Screen(stderr=True), writers, cluster, leave)
+        try:
+            outcome = run_sweep(spec, resources, Screen(stderr=True), writers, cluster, leave)
+        except Exception as error:
+            _notify(resources, {"sweep": spec.name, "state": "failed", "text": f"{spec.name} failed: {error}"})
+            raise
     if outcome.state == "done":  # the workers that had the cache open have exited
         trim(resources)
     _show(outcome, resources, rendered)
@@ -192,8 +196,10 @@ def _cluster(spec: SweepSpec, resources: Resources) -> Cluster:
     from meltpoint.sweeps.specification.early_checks import check_spec
     from meltpoint.sweeps.specification.tracking_uri import default_uri
     from meltpoint.sweeps.storage.files import storage_folder
+    from meltpoint.sweeps.tracking import loggers
 
     check_spec(spec)
+    loggers.check(resources.loggers)
     storage, cluster = storage_folder(resources.storage), Cluster(resources.address)
     if resources.tracking_uri is None:
         default_uri(storage)  # refuses an object store
@@ -211,6 +217,20 @@ def _show(outcome: Outcome, resources: Resources, rendered: Sequence[SweepResult
 
     results = next((one for one in rendered if one.summary is outcome.summary), None)
     show_outcome(outcome, resources, again(), Screen(), results)
+    advice = [one.sentence for one in results.recommendations] if results else []
+    name, state = outcome.summary.name, outcome.state
+    _notify(resources, {
+        "sweep": name, "state": state, "text": "\n".join([f"{name}: {state}.", *advice, *outcome.troubles]),
+        "recommendations": advice, "troubles": outcome.troubles, "folder": str(outcome.folder),
+    })  # fmt: skip
+
+
+def _notify(resources: Resources, message: Mapping[str, object]) -> None:
+    """Send how the command ended to the address of `--notify`."""
+    from meltpoint.sweeps.machine.services import notify
+
+    if resources.notify is not None and (trouble := notify(resources.notify, message)):
+        tell(trouble, err=True)
 
 
 @exit_on_error()

@@ -156,11 +156,24 @@ def seconds_text(seconds: float) -> str:
     return duration(seconds) if seconds >= 10 else f"{seconds:.2g} s"
 
 
+def price_text(summary: SweepSummary) -> str:
+    """`12.40 at 2.5 an hour (❄ 1.20, 🔥 11.20)`: the price of training; "" without a price per hour."""
+    price = summary.spec.price_per_hour
+    if price is None:
+        return ""
+    modes: dict[str, float] = {}
+    for cell in summary.cells:
+        hours = cell.cost.gpu_hours or cell.cost.seconds / 3600
+        modes[cell.header.mode] = modes.get(cell.header.mode, 0.0) + hours * price
+    each = ", ".join(f"{symbol(mode)} {cost:.2f}" for mode, cost in modes.items())
+    return f"{sum(modes.values()):.2f} at {price:g} an hour ({each})"
+
+
 def cost_notes(summary: SweepSummary) -> list[str]:
-    """The meaning of the table's figures."""
+    """The meaning of the table's figures, and the price of the sweep."""
     costs = [cell.cost for cell in summary.cells]
     kinds = sorted({kind for cost in costs for kind in cost.peak_memory_kinds})
-    lines = [COST_NOTE]
+    lines = [COST_NOTE, *([f"Price: {price}."] if (price := price_text(summary)) else [])]
     if kinds:
         lines.append(f"Peak memory is of {listed(KINDS[kind] for kind in kinds)}.")
     if "process_lifetime" in kinds:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 
@@ -32,6 +33,7 @@ from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import StoragePath, storage_folder
+from meltpoint.sweeps.tracking.loggers import Loggers
 from meltpoint.sweeps.tracking.tracker import Tracker, check_before_start
 from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.tasks.core.wording import printable
@@ -154,7 +156,9 @@ def _opened(
             say(line)
         ledger.clean_states(records)
         planner.recall(ledger.unfinished())
-        tracker = Tracker(spec.name, uri, storage, say)
+        logs = ledger.folder / "logs" if isinstance(ledger.folder, Path) else Path("logs") / spec.name
+        loggers = Loggers(resources.loggers, spec.name, logs, say)
+        tracker = Tracker(spec.name, uri, storage, say, loggers)
         tracker.open(cells, spec.model_dump_json(), planner.is_complete())
         progress = Progress(lambda: list(planner.cells.values()), console)
         scorer = Scorer(ledger.folder, is_local=resources.address is None)

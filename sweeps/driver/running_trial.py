@@ -18,6 +18,7 @@ from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.ledger.driver_notes import RunningTrialNote
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import NOTHING_KNOWN, CellKey, Trial, TrialRecord
+from meltpoint.sweeps.results.cost import gpu_seconds
 from meltpoint.sweeps.search.cell_progress import trial_name
 from meltpoint.sweeps.search.locked_test import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
@@ -152,7 +153,7 @@ CLOSING_SECONDS = 20.0
 
 
 class TimeBudget:
-    """The time budget of one command; without `--time-budget` it bounds nothing.
+    """The time budget of one command, and the GPU-hours of the sweep; without these options it bounds nothing.
 
     Args:
         clock: monotonic seconds.
@@ -169,6 +170,7 @@ class TimeBudget:
         self.planner, self.ledger, self.progress, self.clock = planner, ledger, progress, clock
         self.cells = planner.cells.values()
         self.seconds, self.began = resources.time_budget, resources.budget_began
+        self.gpu_hours, self._ended, self._spent_hours = resources.max_gpu_hours, 0, 0.0
         self.covers_all = self.seconds is not None and self.began is not None
         self.deadline: float | None = None
         planner.cheapest_first = self.covers_all
@@ -187,16 +189,31 @@ class TimeBudget:
             self.progress.remaining.most = lambda: max(0.0, end - self.clock())
 
     def watch(self) -> None:
-        """End the search, and leave out finals, once no time is left for them."""
+        """End the search, and leave out finals, once no time or GPU-hours are left for them."""
+        if self.gpu_hours is not None and self._has_spent_gpu_hours(self.gpu_hours):
+            self._end_search(f"{self.gpu_hours:g} GPU-hours are")
         if self.deadline is None:
             return
         if self.covers_all:
             for cell in self.cells:
                 cell.finals_cut = self._left() < self.progress.remaining.seconds_of_trial(cell.cell.key)
-        if not self.planner.closed_for_search and self._left() <= self._of_finals():
+        if self._left() <= self._of_finals():
+            self._end_search("time budget is")
+
+    def _end_search(self, spent: str) -> None:
+        if not self.planner.closed_for_search:
             self.planner.close_search()
             note_spent_budget(self.ledger, self.seconds or 0.0)
-            self.progress.say("The time budget is spent: no new search trial begins; finals follow.")
+            self.progress.say(f"The {spent} spent: no new search trial begins; finals follow.")
+
+    def _has_spent_gpu_hours(self, most: float) -> bool:
+        """True if the ended search trials, of earlier commands too, took so many GPU-hours."""
+        ended = sum(len(cell.search) for cell in self.cells)
+        if ended > self._ended:  # not at each event: a large sweep has a hundred thousand records
+            self._ended = ended
+            searched = [record for cell in self.cells for record in cell.search.values()]
+            self._spent_hours = gpu_seconds(record for record in searched if record.answered_by is None) / 3600
+        return self._spent_hours >= most
 
     def ends_at(self, trial: Trial) -> float | None:
         """The time at which a trial must stop, in seconds since 1970; None if unbounded, or needed for any result."""

@@ -6,6 +6,7 @@ A check changes nothing in a store. Imports neither MLflow nor Ray.
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import socket
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 3.0
 """Timeout of each check; a service in the same network answers in milliseconds."""
+
+NOTIFY_SECONDS = 10.0
+"""Timeout of a message to the address of `--notify`."""
 
 DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
@@ -360,3 +364,19 @@ def ray_cluster(address: str | None, environment: Mapping[str, str] = os.environ
         remedy = "start it there (ray start --head --port 6379), open that port, or leave --address out"
         return Check(RAY, False, f"{target} does not answer ({fault})", remedy)
     return Check(RAY, True, f"{target} answers; Ray here is {version}")
+
+
+def notify(address: str, message: Mapping[str, object]) -> str:
+    """Send a message as JSON to a web address.
+
+    Returns:
+        A line for the user if it was not taken; otherwise "". It names the host alone: the path may be a secret.
+    """
+    body = json.dumps(message, ensure_ascii=False).encode()
+    request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=NOTIFY_SECONDS):
+            return ""
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        return f"--notify: {urlsplit(address).hostname} did not take the message ({reason}); the results are complete."

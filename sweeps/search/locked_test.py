@@ -150,8 +150,8 @@ class Closing:
         }  # fmt: skip
 
     def __str__(self) -> str:
-        """The number of trials as text: `3 of 50 trials (time budget)`."""
-        return f"{self.trials} of {self.planned} trials" + (" (time budget)" if self.by_budget else "")
+        """The number of trials as text: `3 of 50 trials (budget)`."""
+        return f"{self.trials} of {self.planned} trials" + (" (budget)" if self.by_budget else "")
 
     @property
     def cause(self) -> str:
@@ -251,7 +251,7 @@ def note_spent_budget(ledger: Ledger, seconds: float) -> None:
 
 def in_words(key: CellKey, closing: Closing) -> str:
     """One line for a cell that was closed before all its trials ran, with the remedy."""
-    ended = ", then the time budget was spent" if closing.by_budget else ""
+    ended = ", then the budget was spent" if closing.by_budget else ""
     return (
         f"{'.'.join(key)} is closed because {closing.cause}: {closing.trials} of {closing.planned} search trials "
         f"ran{ended}; to continue the search, use a new --name, or --new-test-round, which tables report."

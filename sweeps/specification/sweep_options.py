@@ -109,6 +109,18 @@ def _workers(count: int | None) -> int | None:
     return count
 
 
+def _above_zero(number: float | None, info: ValidationInfo) -> float | None:
+    if number is not None and not 0 < number < float("inf"):
+        raise ValueError(f"{_flag(info)} {number:g}: write a number above 0, or omit it.")
+    return number
+
+
+def _web(address: str | None) -> str | None:
+    if address is not None and not re.match(r"https?://[^/\s]", address):
+        raise ValueError(f"--notify {address}: write a web address that starts with https:// or http://.")
+    return address
+
+
 def _dev_examples(value: object) -> object:
     """A number of examples, `all` or `auto`."""
     if value in ("auto", "all"):
@@ -240,6 +252,10 @@ class Searched:
     margin: Annotated[float, AfterValidator(check_margin)] = Field(
         default=1.0, description="Modes within this many points count as equal: the cheapest of them is recommended."
     )
+    price_per_hour: Annotated[float | None, AfterValidator(_above_zero)] = Field(
+        default=None,
+        description="The price of a GPU for an hour (without GPUs: of a trial's CPUs), for reports.",
+    )
 
 
 @dataclass(frozen=True)
@@ -268,6 +284,16 @@ class Resources:
     )
     time_budget: Seconds | None = Field(
         default=None, description="The longest time for the search: 90s, 30m, 2h. Finals follow."
+    )
+    max_gpu_hours: Annotated[float | None, AfterValidator(_above_zero)] = Field(
+        default=None, description="The most GPU-hours for the search, over all its trials. Finals follow."
+    )
+    log_to: Words | None = Field(
+        default=None,
+        description="Also log to these, not only MLflow: tensorboard, trackio, wandb, a FILE.py of yours.",
+    )
+    notify: Annotated[str | None, AfterValidator(_web)] = Field(
+        default=None, description="A web address (http or https) that gets the result as JSON when the command ends."
     )
     retry_failed: bool = Field(default=False, description="Run failed trials once more.")
     cache_budget: Bytes = Field(
@@ -303,6 +329,12 @@ class Resources:
     def __post_init__(self) -> None:
         """Check the share in the environment before anything starts."""
         largest_share()
+
+    @property
+    def loggers(self) -> list[str]:
+        """The names of `--log-to`, each once."""
+        names = [name.strip() for word in self.log_to or [] for name in word.split(",")]
+        return list(dict.fromkeys(filter(None, names)))
 
     @property
     def saving_share(self) -> float:

@@ -79,6 +79,7 @@ class SweepSpec(BaseModel):
             files of older versions.
         split: "dev" to leave test closed: finals are scored only on dev, as in a paper's table of dev scores.
         margin: a fraction; modes within it count as equal for the recommendation.
+        price_per_hour: of a GPU, or of a trial's CPUs; None if reports show no price.
         race: whether cells that can no longer win get no further trials (`search.early_ends`).
         auto_trials: whether a search ends before `trials` if more of them would gain little.
     """
@@ -108,6 +109,7 @@ class SweepSpec(BaseModel):
     default_finals: bool = False
     split: Literal["dev", "test"] = "test"
     margin: float = 0.01
+    price_per_hour: float | None = None
     race: bool = False
     auto_trials: bool = False
 
@@ -181,7 +183,8 @@ class SweepSpec(BaseModel):
         mine, theirs = (
             {**spec.model_dump(), "encoders": tuple(map(short_name, spec.encoders))} for spec in (self, other)
         )
-        ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes", "default_finals", *EARLY_ENDS}
+        ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes", "default_finals"}
+        ignored |= {"price_per_hour", *EARLY_ENDS}
         ignored |= {"split"} if self.split == "dev" else set()
         # The fingerprint of the data shows whether the default sample leaves examples out.
         ignored |= {"max_dev_examples"} if {self.max_dev_examples, other.max_dev_examples} == {None, "auto"} else set()

@@ -13,6 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import redacted, without_sign_in
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking.dashboard import CellEnding, cells_page
+from meltpoint.sweeps.tracking.loggers import Loggers
 from meltpoint.sweeps.tracking.unwritten import Job, Unwritten
 from meltpoint.tasks.core.wording import some
 
@@ -73,15 +75,18 @@ class Tracker:
 
     Attributes:
         say: shows the user one line.
+        loggers: get the same events.
         runs: the sweep's runs, once MLflow has opened them.
         refused: trial → MLflow's reason for refusing to write it.
         trouble: one line on the data missing in MLflow, if `flush` has waited in vain or MLflow has refused a write.
     """
 
     def __init__(
-        self, sweep: str, uri: str, storage: StoragePath, say: Callable[[str], None] = lambda line: None
-    ) -> None:
+        self, sweep: str, uri: str, storage: StoragePath, say: Callable[[str], None] = lambda line: None,
+        loggers: Loggers | None = None,
+    ) -> None:  # fmt: skip
         self.sweep, self.uri, self.storage, self.say = sweep, uri, storage, say
+        self.loggers = loggers or Loggers([], sweep, Path(), say)
         self.runs: Runs | None = None
         self.refused: dict[str, str] = {}
         self.trouble: str | None = None
@@ -115,6 +120,7 @@ class Tracker:
             started_at: when it started, in seconds since 1970.
         """
         self._unwritten.begin(trial, code, started_at)
+        self.loggers.begin(trial)
 
     def run_of(self, trial: str) -> str | None:
         """The id of a trial's run; None until MLflow has returned it."""
@@ -124,14 +130,17 @@ class Tracker:
     def epoch(self, trial: str, epoch: EpochResult) -> None:
         """Record an epoch's metrics, with its step and time."""
         self._unwritten.epoch(trial, epoch)
+        self.loggers.epoch(trial, epoch)
 
     def end(self, record: TrialRecord) -> None:
         """Record that a trial ended or was scored; its epochs are read from the record when it is written."""
         self._unwritten.end(record)
+        self.loggers.end(record)
 
     def abandon(self, trial: str) -> None:
         """Record that a trial was interrupted; its run is reopened when the sweep resumes."""
         self._unwritten.abandon(trial, time.time())
+        self.loggers.abandon(trial)
 
     def reconcile(self, records: Iterable[TrialRecord]) -> None:
         """Write all records that MLflow lacks, and close runs of trials that no longer run."""
@@ -168,6 +177,7 @@ class Tracker:
 
         for key, figures in cells:  # a job for each, because the end of a sweep waits for MLflow's next answer
             self._do(closing(key, figures))
+        self.loggers.close(max(0.0, min(END_SECONDS, self._deadline - time.monotonic())))
         self.flush()
         self._unwritten.close()
         if self._thread is not None and self.trouble is None:

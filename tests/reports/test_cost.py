@@ -18,11 +18,12 @@ from meltpoint.reports.statistics.cost import (
     cost_rows,
     cost_texts,
     pareto,
+    price_text,
     seconds_text,
     trade_offs,
 )
 from meltpoint.reports.table_values import Delta
-from meltpoint.sweeps.ledger.records import TrialRecord
+from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord
 from meltpoint.sweeps.results.cost import NOTHING, CellCost
 from meltpoint.sweeps.results.summary import CellSummary
 
@@ -115,3 +116,22 @@ def test_a_cell_has_its_difference_to_fine_tuning_whichever_side_of_the_comparis
     heads, *rows = cost_rows(summary, deltas)
     column = heads.index("Δ to 🔥")
     assert [row[column] for row in rows[:3]] == ["−10.0 [−20.0, −5.0]", NOTHING, "+2.0 [+1.0, +3.0]"]
+
+
+def test_a_price_per_hour_prices_gpu_hours_and_without_them_the_trials_hours(cells, make_sweep) -> None:
+    ice, fire, *_ = cells
+    fire = replace(fire, records=[with_gpu(record) for record in fire.records])
+    summary = make_sweep(ice, fire, price_per_hour=10.0)
+    hours = {cell.header.mode: cell.cost.gpu_hours or cell.cost.seconds / 3600 for cell in summary.cells}
+    assert hours[FIRE] == pytest.approx(summary.cells[1].cost.seconds / 7200)
+    frozen, tuned = 10 * hours[ICE], 10 * hours[FIRE]
+    assert price_text(summary) == f"{frozen + tuned:.2f} at 10 an hour (❄ {frozen:.2f}, 🔥 {tuned:.2f})"
+    assert f"Price: {price_text(summary)}." in report(summary, "md")
+    assert price_text(make_sweep(ice, fire)) == ""
+
+
+def with_gpu(record: TrialRecord) -> TrialRecord:
+    hardware = HardwareRecord(
+        device="cuda:0", name="GPU", threads=1, gpu_share=0.5, precision="bf16", host="here"
+    )  # fmt: skip
+    return record.model_copy(update={"hardware": hardware})

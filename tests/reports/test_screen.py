@@ -190,11 +190,11 @@ def test_a_cell_that_was_closed_early_is_not_called_done_without_a_word(
     assert "48 not run" in text
     assert "missing" not in text
     assert "first: done, 1 of 1 cell done, 1 closed early." in text
-    assert "minilm.fine_tuning.sst2: closed after 2 of 50 trials (time budget), since its test split was" in text
+    assert "minilm.fine_tuning.sst2: closed after 2 of 50 trials (budget), since its test split was" in text
     table = shown(show_summary, make_sweep(closed))
-    assert "¹ its search ended after 2 of 50 trials (time budget)" in table
+    assert "¹ its search ended after 2 of 50 trials (budget)" in table
     files = render(make_sweep(closed))
-    assert all("its search ended after 2 of 50 trials (time budget)" in text for text in files.values())
+    assert all("its search ended after 2 of 50 trials (budget)" in text for text in files.values())
     assert "search ended" not in "".join(render(make_sweep(cell)).values())
 
 

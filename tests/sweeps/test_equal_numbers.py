@@ -34,6 +34,9 @@ RESOURCES: Mapping[str, tuple[object, set[str]]] = {
     "cpus_per_trial": (2.0, {"cpus"}),
     "gpus_per_trial": (0.5, {"gpus"}),
     "time_budget": (60.0, set()),
+    "max_gpu_hours": (1.0, set()),
+    "log_to": (["tensorboard"], set()),
+    "notify": ("http://localhost:1", set()),
     "budget_began": (1.0, set()),
     "retry_failed": (True, set()),
     "cache_budget": (1, {"cache_bytes"}),
@@ -76,7 +79,7 @@ SPECIFICATION = {
     "overrides": "overrides", "data_dir": "data_dir", "max_train_examples": "max_train_examples",
     "train_sizes": "blocks",
     "max_dev_examples": "max_dev_examples", "test_from": "test_from", "seed": "seed",
-    "default_finals": "default_finals", "margin": "margin", "race": "race",
+    "default_finals": "default_finals", "margin": "margin", "price_per_hour": "price_per_hour", "race": "race",
 }  # fmt: skip
 
 

@@ -149,6 +149,7 @@ SPEC_TABLE: dict[str, tuple[Change, str]] = {
     "left_out": (lambda s, f: s.model_copy(update={"left_out": ("elmo",)}), "cells that are not there yet"),
     "notes": (lambda s, f: s.model_copy(update={"notes": ("a note",)}), "for people: what the tables say"),
     "default_finals": (lambda s, f: s.model_copy(update={"default_finals": True}), "more finals; no trial is another"),
+    "price_per_hour": (lambda s, f: s.model_copy(update={"price_per_hour": 2.5}), "for reports"),
     "margin": (lambda s, f: s.model_copy(update={"margin": 0.02}), "for the recommendation and the race"),
     "race": (lambda s, f: s.model_copy(update={"race": True}), "fewer trials; no trial is another"),
     "auto_trials": (lambda s, f: s.model_copy(update={"auto_trials": True}), "fewer trials; no trial is another"),

@@ -88,7 +88,7 @@ def test_a_plan_has_nothing_to_do_in_a_closed_cell_and_says_why(wanted, make_led
     (line,) = [note for note in planned.notes if "is closed" in note]
     assert "its test split was opened on 2026-11-2" in line
     assert line.endswith(
-        "2 of 9 search trials ran, then the time budget was spent; to continue the search, use a new "
+        "2 of 9 search trials ran, then the budget was spent; to continue the search, use a new "
         "--name, or --new-test-round, which tables report."
     )
     assert planned.as_json()["cells"][0]["closed"]["since"] == OPENED_AT
@@ -204,7 +204,7 @@ def test_a_damaged_line_names_its_file(make_ledger):
 
 
 def test_a_closing_is_short_in_a_table():
-    assert str(Closing(3, 50, OPENED_AT, by_budget=True)) == "3 of 50 trials (time budget)"
+    assert str(Closing(3, 50, OPENED_AT, by_budget=True)) == "3 of 50 trials (budget)"
     assert str(Closing(3, 50, OPENED_AT, by_budget=False)) == "3 of 50 trials"
 
 

@@ -251,7 +251,9 @@ DRAWN: dict[str, Any] = {
     "cache_dir": st.none() | TEXTS, "cache_keep": BYTES,
     "mix_code_versions": st.booleans(), "max_workers": st.none() | st.integers(1, 99),
     "no_epoch_checkpoints": st.booleans(), "grow": st.booleans(),
-    "new_test_round": st.booleans(), "margin": st.floats(0.01, 99),
+    "new_test_round": st.booleans(), "margin": st.floats(0.01, 99), "price_per_hour": st.none() | st.floats(0.01, 99),
+    "max_gpu_hours": st.none() | st.floats(0.01, 99), "log_to": LISTS,
+    "notify": st.sampled_from([None, "https://host/x"]),
 }  # fmt: skip
 OPTIONS_DRAWN = st.builds(SweepOptions, **DRAWN)
 

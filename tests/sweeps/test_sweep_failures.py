@@ -72,9 +72,9 @@ def test_a_time_budget_ends_the_search_and_the_finals_still_follow(spec, tmp_pat
     again = run(more)  # nobody answers there, and nobody is asked
     assert again.returncode == 0, again.stderr
     assert roles(tmp_path) == found
-    assert f"its search ended after {found['search']} of 400 trials (time budget)" in ended.stdout
+    assert f"its search ended after {found['search']} of 400 trials (budget)" in ended.stdout
     assert "1 of 1 cell ended the search early" in ended.stdout
-    assert f"{found['search']} of 400 search trials ran, then the time budget was spent" in again.stderr
+    assert f"{found['search']} of 400 search trials ran, then the budget was spent" in again.stderr
     assert "is closed because its test split was opened on" in again.stderr
     assert "Nothing is left to train" in again.stderr
 

@@ -210,3 +210,16 @@ def test_status_finds_a_driver_of_this_machine_that_has_not_renewed_its_lease_si
     with ledger.driving():
         jump()
         assert Ledger(ledger.folder).is_driven()
+
+
+def test_gpu_hours_end_the_search_once_the_ended_trials_took_them(timed, make_record):
+    driver, _ = timed
+    driver.ledger.create()
+    driver.resources = replace(driver.resources, time_budget=None, budget_began=None, max_gpu_hours=1.0)
+    driver.budget = TimeBudget(driver.planner, driver.ledger, driver.progress, driver.resources, driver.clock)
+    hardware = make_record(driver.planner.next()).hardware.model_copy(update={"gpu_share": 0.5})
+    for number, is_spent in enumerate((False, True)):
+        trial = driver.planner.next()
+        driver.planner.end(make_record(trial, hardware=hardware, seconds=3600.0, started_at=1e9 + 9e3 * number))
+        driver.budget.watch()
+        assert driver.planner.closed_for_search is is_spent
