@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 SETTING = "setting.yaml"
 PREFERRED: tuple[Form, ...] = ("transformers", "model")
 """The forms that are tried if none is named; the hub's own widgets and `pipeline` read the first."""
-COMMIT = re.compile(r"[0-9a-f]{40}")
 FOLDER_OF_PATH = re.compile(r"^([^/\\:=]+=)?(\w{2,}:)?(\w:)?[/\\].*[/\\]")
 """The part before the last name of an absolute path, which may follow `NAME=` and `hf:`."""
 
@@ -56,30 +56,28 @@ def push(
         ValueError: bad input, no token, or the hub refuses the token.
         OSError: the hub cannot be reached, or refuses the upload.
     """
-    from huggingface_hub import errors, get_token  # slow to import
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub import get_token  # slow to import
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # documented there
 
-    try:
-        validate_repo_id(repo)
-    except errors.HFValidationError as error:
-        raise ValueError(f"--push {repo}: {error} Write USER/NAME.") from error
-    if "/" not in repo:
-        raise ValueError(f"--push {repo}: write USER/{repo}, with your name or your organisation's on the hub.")
+    if repo.count("/") != 1:
+        raise ValueError(f"--push {repo}: write USER/NAME, with your name or your organisation's on the hub.")
+    validate_repo_id(repo)
     if len(forms) > 1:
-        raise ValueError(f"--push uploads one model; leave out one of --{', --'.join(forms)}.")
+        raise ValueError(f"--push uploads one model; take one of --{', --'.join(forms)}.")
     token = get_token() if dry_run is None else ""
     if token is None:
         raise ValueError("--push needs a token: run `hf auth login`, or set HF_TOKEN; --dry-run needs none.")
     chosen = _recommended(summary) if cell is None else summary.named(cell)
     with tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:
         folder = _folder(ledger, summary, chosen, repo, forms or PREFERRED, Path(scratch))
+        names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
         if dry_run is None:
             title = f"{chosen.header.task} by {chosen.header.mode}, from the sweep {summary.name}"
-            tell(_upload(folder, repo, private, token, title))
+            tell(_upload(folder, names, repo, private, token, title))
             return
         with storing_folder(dry_run / repo) as local:
             shutil.copytree(folder, local, dirs_exist_ok=True)
-        for name in _files(folder):
+        for name in names:
             tell(dry_run / repo / name)
 
 
@@ -147,29 +145,27 @@ def eval_result(summary: SweepSummary, cell: CellSummary, repo: str) -> EvalResu
     source = task.hub.elsewhere.get("test", task.hub)
     return EvalResultEntry(
         dataset_id=source.id, task_id=source.config or "default", value=score,
-        dataset_revision=source.revision if COMMIT.fullmatch(source.revision) else None,
+        dataset_revision=source.revision if re.fullmatch("[0-9a-f]{40}", source.revision) else None,
         date=datetime.fromtimestamp(final.started_at, UTC).date().isoformat(),
         source_url=f"{constants.ENDPOINT}/{repo}", source_name="Model card",
         notes="; ".join([f"{final.metric} on test, seed {final.seed}", *cell.header.notes]),
     )  # fmt: skip
 
 
-def _files(folder: Path) -> list[str]:
-    """The names of a folder's files, by path."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
-def _upload(folder: Path, repo: str, private: bool, token: str, title: str) -> str:
+def _upload(folder: Path, names: Sequence[str], repo: str, private: bool, token: str, title: str) -> str:
     """Create the repository if it does not exist, and commit the folder's files; return its URL."""
     from huggingface_hub import CommitOperationAdd, HfApi, errors
+    from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # likewise
 
+    if not sys.stderr.isatty():
+        disable_progress_bars()
     api = HfApi(token=token)
     try:
         url = api.create_repo(repo, private=private or None, exist_ok=True)
         if private and not api.model_info(repo).private:
             raise ValueError(f"{repo} exists and is public; make it private in its settings, or leave out --private.")
         # Not upload_folder, which may split a folder into several commits.
-        added = [CommitOperationAdd(name, folder / name) for name in _files(folder)]
+        added = [CommitOperationAdd(name, folder / name) for name in names]
         api.create_commit(repo, added, commit_message=title)
     except errors.HfHubHTTPError as error:
         if error.response.status_code in (401, 403):

@@ -157,9 +157,13 @@ def storage(data: Path, tiny_bert: Path, train_sweep: Any, tmp_path_factory: pyt
     """A trained sweep of two modes."""
     spec = SweepSpec(
         name="small", encoders=(f"hf:{tiny_bert}",), modes=("feature_extraction", "fine_tuning"), tasks=("mrpc",),
-        data_dir=str(data), head="linear", trials=1, seeds=1,
+        data_dir=str(data), head="native", trials=1, seeds=1,
     )  # fmt: skip
-    return train_sweep(tmp_path_factory.mktemp("storage"), spec, SETTING)  # type: ignore[no-any-return]
+    place: Path = train_sweep(tmp_path_factory.mktemp("storage"), spec, SETTING)
+    for path in (place / "small" / "trials").glob("*-final*.json"):  # the fixture's finals have no test score
+        record = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps(record | {"test": {"accuracy": 0.75}}), encoding="utf-8")
+    return place
 
 
 @pytest.fixture
@@ -191,7 +195,7 @@ def test_what_arrives_is_what_a_dry_run_writes_and_a_second_push_is_one_more_com
     assert not hub.tokens, "a dry run asks nobody"
     pushed = export("--push", REPO, *cell, "--private")
     assert pushed.exit_code == 0, pushed.output
-    assert pushed.output.splitlines()[-1] == f"{hub.url}/{REPO}"
+    assert pushed.output == f"{hub.url}/{REPO}\n"
     assert hub.files == written
     assert (hub.repos, hub.commits) == ({REPO: True}, [len(written)])
     assert len(hub.stored) == 1, "the weights went by Git LFS"
@@ -256,9 +260,9 @@ def test_each_mistake_ends_in_one_line_with_the_remedy(
         return done.output
 
     cell = ("--cell", cell_of(storage, "fine_tuning"))
-    assert "Write USER/NAME" in refused("--push", "some one/x", *cell)
-    assert "write USER/reviews" in refused("--push", "reviews", *cell)
-    assert "leave out one" in refused("--push", REPO, *cell, "--model", "--onnx")
+    assert "must use alphanumeric chars" in refused("--push", "some one/x", *cell)
+    assert "write USER/NAME" in refused("--push", "reviews", *cell)
+    assert "take one of --model, --onnx" in refused("--push", REPO, *cell, "--model", "--onnx")
     assert "--push USER/NAME" in refused("--private")
     store_sweep(tmp_path, "two", ["accuracy", "pearson"], [0.8])
     several = refused("--push", REPO, name="two", place=tmp_path)
@@ -301,5 +305,5 @@ def test_the_command_finds_hub_and_token_in_the_environment(hub: Hub, storage: P
         env={**os.environ, **own}, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, f"{hub.url}/{REPO}\n"), done.stderr
-    assert TOKEN not in done.stderr
+    assert done.stderr == ""
     assert (hub.commits, hub.repos, hub.tokens) == ([len(hub.files)], {REPO: False}, {f"Bearer {TOKEN}"})
