@@ -137,6 +137,11 @@ def export(
         bool, typer.Option("--transformers", help="Also the best finalist as a folder of plain transformers.")
     ] = False,
     onnx: Annotated[bool, typer.Option("--onnx", help="Also the best finalist as an ONNX file (extra onnx).")] = False,
+    push: Annotated[
+        str | None, typer.Option(metavar="USER/NAME", help="Only upload the recommended model, or --cell, to the hub.")
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="--push to a private repository.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only write the folder of --push, under --out.")] = False,
     storage: Storage = "runs",
 ) -> None:  # fmt: skip
     """Export the best settings, one file per cell; `meltpoint train FILE` trains one again."""
@@ -146,13 +151,21 @@ def export(
 
     summary, ledger = read_summary(name, storage), Ledger(sweep_folder(storage_path(storage), name))
     target = out or ledger.folder / "exports"
+    asked = {"model": model, "transformers": transformers, "onnx": onnx}
+    forms: list[Form] = [form for form, is_asked in asked.items() if is_asked]  # type: ignore[misc]
+    if push is not None:
+        from meltpoint.reports.hub import push as push_to_hub
+
+        to = target if dry_run else None
+        push_to_hub(ledger, summary, push, tell, cell=cell, forms=forms, private=private, dry_run=to)
+        return
+    if private or dry_run:
+        raise ValueError("--private and --dry-run belong to --push USER/NAME; add it, or leave them out.")
     for path in export_cells(ledger, summary, target, cell, export_format):
         tell(path)
-    asked = {"model": model, "transformers": transformers, "onnx": onnx}
-    if any(asked.values()):
+    if forms:
         from meltpoint.reports.exports import export_finalists
 
-        forms: list[Form] = [form for form, is_asked in asked.items() if is_asked]  # type: ignore[misc]
         export_finalists(ledger, summary, target, cell, forms, tell)
 
 
