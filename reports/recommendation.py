@@ -202,8 +202,8 @@ class Recommendation:
     def _lead(self) -> str:
         assert self.against is not None
         lead = self.winner.score.mean - self.against.score.mean
-        words = difference_text(abs(lead), self.metric).lstrip("+")
-        text = f"{words} {'above' if lead >= 0 else 'below'} {self.name(self.against)}"
+        words, name = difference_text(abs(lead), self.metric).lstrip("+"), self.name(self.against)
+        text = f"{words} {'above' if lead > 0 else 'below'} {name}" if lead else f"as good as {name}"
         _, low, high = (None, None, None) if self.comparison is None else self._from_winner(self.comparison)
         return text if low is None or high is None else f"{text} {bounds_text(low, high, self.metric)}"
 

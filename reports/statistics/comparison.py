@@ -29,7 +29,7 @@ from meltpoint.reports.statistics.hierarchical_bootstrap import (
     unpaired,
 )
 from meltpoint.reports.statistics.sample_sizes import Design, Needs
-from meltpoint.reports.statistics.seed_variance import Prior, failed, prior_of, welch
+from meltpoint.reports.statistics.seed_variance import NO_VARIANCE, Prior, failed, prior_of, welch
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import best_final
@@ -82,7 +82,7 @@ class Comparison:
         p_sign_flip: exact two-sided sign-flip test over the pairs of seeds; None for fewer than two pairs.
         probability_better: P(A > B), the probability that one run of `upper` beats one of `lower` on new examples
             (Bouthillier et al. 2021, section 4); None like the interval.
-        seeds: of the cell with fewer.
+        seeds: of the cell with fewer, leaving out cells in which nothing is random.
         examples: examples of the split (sentences, for labelling).
         needed_seeds: seeds with which a difference of this size would be claimed; None if no number of seeds would.
         reason: the reason for a missing interval, in a few words; "" if there is one.
@@ -215,7 +215,8 @@ class Comparer:
         values = [np.array(list(one.values())) for one in scores]
         plain = Comparison(
             upper.cell.header.key, lower.cell.header.key, split, metric, float(values[0].mean() - values[1].mean()),
-            seeds=min(map(len, values)), about_tuning=lower.of_default,
+            seeds=_seeds([len(one) for one, side in zip(values, (upper, lower), strict=True) if side.is_random]),
+            about_tuning=lower.of_default,
             p_sign_flip=sign_flip([scores[0][seed] - scores[1][seed] for seed in common]),
             failed_runs=(failed_seeds(scores[0], metric), failed_seeds(scores[1], metric)),
         )  # fmt: skip
@@ -237,12 +238,16 @@ class Comparer:
             raise Problem("they are scored on different examples")
         units, prior = ahead.units, self._prior(plain.split, plain.metric)
         sides = [
-            Side(one.observed, one.resampled, prior.moderated(one.observed, plain.metric)) for one in (ahead, behind)
-        ]
+            Side(
+                one.observed, one.resampled,
+                prior.moderated(one.observed, plain.metric) if finals.is_random else NO_VARIANCE,
+            )
+            for finals, one in ((upper, ahead), (lower, behind))
+        ]  # fmt: skip
         models = _models(upper, ahead, lower, behind)
         model = ModelDifference(models.centre, *models.interval(), models.p())
         known = replace(plain, examples=ahead.examples, model=model)
-        if plain.seeds < 2:
+        if plain.seeds < 2 and (upper.is_random or lower.is_random):
             parts = [(side.variance.value / side.seeds, max(1.0, side.variance.freedom)) for side in sides]
             error, freedom = welch(parts)
             return _with_needs(
@@ -251,16 +256,20 @@ class Comparer:
             )  # fmt: skip
         found = unpaired(sides[0], sides[1], units)
         low, high = found.interval()
-        worse = behind if gain(plain.metric, found.centre) > 0 else ahead
+        all_failed = [
+            prior.all_failed(len(scores.seeds)) if finals.is_random else 0.0
+            for finals, scores in ((upper, ahead), (lower, behind))
+        ]
+        worse = gain(plain.metric, found.centre) > 0
         one, other = _behind(found, plain.metric, self.margin)
         higher = probability_better(ahead.resampled, behind.resampled)
         compared = replace(
-            known, low=low, high=high, p=min(1.0, found.p() + prior.all_failed(len(worse.seeds))),
+            known, low=low, high=high, p=min(1.0, found.p() + all_failed[worse]),
             probability_better=1.0 - higher if is_lower_better(plain.metric) else higher,  # ties count half
             seeds_error=max(found.scale, found.least_scale), seeds_freedom=found.freedom,
             examples_error=float(found.deviations.std()),
-            upper_behind=_unless_failed(one, prior.all_failed(len(behind.seeds))),
-            lower_behind=_unless_failed(other, prior.all_failed(len(ahead.seeds))),
+            upper_behind=_unless_failed(one, all_failed[1]),
+            lower_behind=_unless_failed(other, all_failed[0]),
         )  # fmt: skip
         return _with_needs(compared, 1)
 
@@ -274,6 +283,11 @@ class Comparer:
                 cells += [np.array(list(scores.values()))] if scores and in_points(own) else []
             self._priors[split, metric] = prior_of(cells) if in_points(metric) else Prior()
         return self._priors[split, metric]
+
+
+def _seeds(of_random: Sequence[int]) -> int:
+    """The seeds of the side with fewer; 1 if nothing is random on either side."""
+    return min(of_random, default=1)
 
 
 def failed_seeds(scores: Mapping[int, float], metric: str) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from meltpoint.adapters import modes
 from meltpoint.reports.formats import percent, title
 from meltpoint.reports.statistics.example_statistics import scorer
 from meltpoint.reports.statistics.hierarchical_bootstrap import resampled, units_of
@@ -54,6 +55,12 @@ class FinalsScores:
     def key(self) -> tuple[object, ...]:
         """Its identity."""
         return self.cell.header.key, self.of_default, tuple(final.id for final in self.finals)
+
+    @property
+    def is_random(self) -> bool:
+        """True if its runs depend on the seed; one run of a mode without chance is the recipe itself."""
+        mode = self.cell.header.mode
+        return mode not in modes.names() or modes.get(mode).is_random
 
 
 def scores_by_seed(finals: Sequence[TrialRecord], split: Split, metric: str) -> dict[int, float]:

@@ -228,7 +228,7 @@ def unpaired(upper: Side, lower: Side, units: int) -> Replicates:
     """The difference of two cells, upper − lower: D with its seed part, and the example part of each resample.
 
     Args:
-        upper, lower: on the same resamples, two seeds or more each.
+        upper, lower: on the same resamples, two seeds or more each; or one with a variance of 0, which is exact.
         units: independent examples of the split, N: groups, if examples belong to groups.
     """
     correction = units / max(1, units - 1)
@@ -236,7 +236,9 @@ def unpaired(upper: Side, lower: Side, units: int) -> Replicates:
     own = [side.resampled - side.observed for side in sides]
     together = own[0].mean(axis=1) - own[1].mean(axis=1)
     interaction = correction * sum(
-        float(np.mean(deviations.var(axis=1, ddof=1))) / side.seeds for deviations, side in zip(own, sides, strict=True)
+        float(np.mean(deviations.var(axis=1, ddof=1))) / side.seeds
+        for deviations, side in zip(own, sides, strict=True)
+        if side.seeds > 1
     )
     scale, freedom = welch([(side.variance.value / side.seeds, side.variance.freedom) for side in sides])
     centre = float(upper.observed.mean() - lower.observed.mean())

@@ -53,6 +53,10 @@ class SeedVariance:
     freedom: float
 
 
+NO_VARIANCE = SeedVariance(0.0, math.inf)
+"""Of a mode in which nothing is random."""
+
+
 @dataclass(frozen=True)
 class Prior:
     """The distribution of variances of one sweep.

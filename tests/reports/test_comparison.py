@@ -115,6 +115,17 @@ def test_the_seeds_of_two_cells_need_not_be_the_same_but_the_examples_need_to_be
     assert other.words == "cannot be told: they are scored on different examples"
 
 
+def test_one_run_is_the_recipe_of_a_mode_in_which_nothing_is_random(stored):
+    probe, tuned = stored.cell("probe", 0.6, seeds=1), stored.cell(FIRE, 0.9)
+    found = Comparer(stored.folder, 500).compare(tuned, probe)
+    assert (found.seeds, found.reason) == (5, "")
+    assert 0 < found.low < found.delta
+    frozen = stored.cell(ICE, 0.6)  # the same examples right in each of its runs, so no more is known than of the probe
+    assert found.seeds_error < Comparer(stored.folder, 500).compare(tuned, frozen).seeds_error
+    both = Comparer(stored.folder, 500).compare(probe, stored.cell("probe", 0.9, seeds=1, role=".twin", variant="twin"))
+    assert (both.low, both.high, both.seeds_error) == (both.model.low, both.model.high, 0.0)
+
+
 def test_one_seed_tells_of_these_models_and_not_of_another_run(stored):
     found = Comparer(stored.folder, 200).compare(stored.cell(FIRE, 0.9, seeds=1), stored.cell(ICE, 0.6, seeds=1))
     assert (found.low, found.p, found.reason) == (None, None, ONE_SEED)

@@ -22,6 +22,7 @@ from meltpoint.reports.statistics.sample_sizes import Design
 from meltpoint.reports.statistics.seed_variance import (
     LEAST_FREEDOM,
     MOST_FREEDOM,
+    NO_VARIANCE,
     RECORDED,
     Prior,
     SeedVariance,
@@ -152,6 +153,18 @@ def test_without_an_example_part_two_cells_are_welchs_test():
     expected = stats.ttest_ind(*values, equal_var=False)
     assert found.p() == pytest.approx(expected.pvalue)
     assert found.interval() == pytest.approx(tuple(expected.confidence_interval()), abs=1e-7)
+
+
+def test_a_side_without_chance_leaves_the_other_sides_t_test_against_its_score():
+    draw = np.random.default_rng(4)
+    values = draw.normal(0.02, 0.01, 5)
+    ours = Side(values, np.tile(values, (50, 1)), SeedVariance(values.var(ddof=1), 4))
+    exact = Side(np.zeros(1), np.zeros((50, 1)), NO_VARIANCE)
+    expected = stats.ttest_1samp(values, 0.0)
+    for found, sign in ((unpaired(ours, exact, 100), 1), (unpaired(exact, ours, 100), -1)):
+        assert found.p() == pytest.approx(expected.pvalue)
+        low, high = sorted(sign * bound for bound in expected.confidence_interval())
+        assert found.interval() == pytest.approx((low, high), abs=1e-7)
 
 
 def test_one_seed_tells_of_these_models_by_the_paired_bootstrap_over_examples():

@@ -55,6 +55,9 @@ CASES = {
     "a frozen leader that is not surely better than both modes that train the encoder": (
         {ICE: 0.93, FIRE: 0.92, BOTH: 0.8}, {(FIRE, ICE): {"p_holm": UNSURE, "needed_seeds": 12}}, "provisional", ICE,
         "Freeze it: ❄ 93.0, 1.0 above 🔥 [−1.0, +3.0]: provisional; about 12 seeds would make it sure.", None),
+    "a leader whose score is equal": (
+        {ICE: 0.9, FIRE: 0.9}, {(FIRE, ICE): {"p_holm": UNSURE, "needed_seeds": None}}, "provisional", ICE,
+        "Freeze it: ❄ 90.0, as good as 🔥 [−2.0, +2.0]: provisional.", None),
     "two modes of one answer": ({FIRE: 0.9, BOTH: 0.8}, {}, "sure", FIRE, None, None),
     "two modes of one answer that cannot be told apart": (
         {FIRE: 0.9, BOTH: 0.8}, {(BOTH, FIRE): {"p_holm": UNSURE}}, "provisional", FIRE, None, None),
