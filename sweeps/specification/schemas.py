@@ -39,9 +39,10 @@ def task() -> Schema:
     schema = _of_model(UserTask, _as_text)
     cut = {"anyOf": [{"type": "string"}, _closed(dict.fromkeys(KEYS, SCALAR))]}
     named = {"anyOf": [{"type": "array", "items": SCALAR}, {"type": "object", "additionalProperties": SCALAR}]}
-    own = {"kind": {"enum": list(kinds.names())}, "labels": named, "dev_from": cut, "test_from": cut}
-    found = {name: {"description": WANTED[name], **own.get(name, of)} for name, of in schema["properties"].items()}
-    return {**schema, "properties": found}
+    own: dict[str, Schema] = {"kind": {"enum": list(kinds.names())}, "labels": named, "dev_from": cut, "test_from": cut}
+    properties: dict[str, Schema] = schema["properties"]
+    described = {name: {"description": WANTED[name]} | own.get(name, of) for name, of in properties.items()}
+    return {**schema, "properties": described}
 
 
 def specification() -> Schema:
@@ -70,7 +71,7 @@ def space() -> Schema:
     stopping = _closed({key: _value(one) for key, one in STOPPING.items()}, "null")
     section = {"parameters": {"$ref": "#/$defs/parameters"}, "early_stopping": {"$ref": "#/$defs/early_stopping"}}
     by_mode = _closed({mode: _closed(section, "null") for mode in modes.names()}, "null")
-    cell = {key: {"type": ["string", "null"]} for key in CELL}
+    cell: dict[str, Schema] = {key: {"type": ["string", "null"]} for key in CELL}
     top = {**cell, **section, "modes": by_mode, "provenance": {"type": ["object", "null"]}}
     assert set(top) == set(TOP)
     return _closed(top) | {"$defs": {"range": entry, "parameters": parameters, "early_stopping": stopping}}

@@ -250,12 +250,16 @@ def test_an_agent_finds_the_best_encoder_and_mode_for_a_file(tmp_path: Path, min
         arguments = {"file": "train.csv", "mode": "feature_extraction,probe", "trials": 2, "seeds": 2, "name": "mine"}
         started = json.loads(await agent.call("tune", **arguments))
         assert started["sweep"] == "mine"
-        while json.loads(await agent.call("status", sweep="mine"))["state"] == "running":
-            await anyio.sleep(2)
+        await done(agent)
         found = json.loads(await agent.call("recommendation", sweep="mine"))
-        assert found["state"] == "done"
         (one,) = found["recommendations"]
         assert (one["encoder"], one["mode"] in ("feature_extraction", "probe")) == ("minilm", True)
-        assert json.loads(await agent.call("tune", **arguments))["state"] == "done", "the same call resumes it"
+        assert json.loads(await agent.call("tune", **arguments))["sweep"] == "mine", "the same call resumes it"
+        await done(agent)
+
+    async def done(agent: Agent) -> None:
+        while (state := json.loads(await agent.call("status", sweep="mine"))["state"]) == "running":
+            await anyio.sleep(2)
+        assert state == "done"
 
     session(ask, "--allow-runs", "--storage", "runs", cwd=tmp_path)
