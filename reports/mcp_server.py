@@ -133,10 +133,7 @@ class Tools:
 
     def show(
         self, sweep: Sweep,
-        trial: Annotated[
-            str | int,
-            Field(description="A trial's id or its first characters, its number, or a cell for its best trial."),
-        ],
+        trial: Annotated[str | int, Field(description="A trial's id, its number, or a cell, for its best trial.")],
     ) -> dict[str, Any]:  # fmt: skip
         """Show one trial in full: setting, scores of each epoch, time, hardware, and if it failed, its error."""
         trial = str(trial)
@@ -170,11 +167,11 @@ class Tools:
     ) -> dict[str, Any]:  # fmt: skip
         """Show what a sweep would do and cost before anything runs: its cells, how many trials, estimated seconds. It
         trains nothing, but reads the data, which may be downloaded."""
-        asked = {"task": task, "encoder": encoder, "mode": mode, "trials": trials, "seeds": seeds,
-                 "max_train_examples": max_train_examples, "storage": self._storage}  # fmt: skip
-        done = await anyio.run_process(
-            [*_command("plan"), *_options(asked), "--json"], check=False, stdin=subprocess.DEVNULL
-        )
+        words = _command(
+            "plan", task=task, encoder=encoder, mode=mode, trials=trials, seeds=seeds,
+            max_train_examples=max_train_examples, storage=self._storage,
+        )  # fmt: skip
+        done = await anyio.run_process([*words, "--json"], check=False, stdin=subprocess.DEVNULL)
         if done.returncode != DONE:
             raise ValueError(_last_line(done.stderr.decode(errors="replace")))
         planned: dict[str, Any] = parse_json(done.stdout)
@@ -187,6 +184,8 @@ class Tools:
         name: Annotated[str, Field(description="The sweep's name; else the file's.")] = "",
         text: Annotated[list[str] | None, Field(description="The text column, two for pairs; else found.")] = None,
         label: Annotated[str, Field(description="The label column; else it is found.")] = "",
+        kind: Annotated[str, Field(description="The kind of task, such as pair_classification; else found.")] = "",
+        group: Annotated[str, Field(description="The column of documents or authors, kept together in splits.")] = "",
         encoder: Word = "", mode: Word = "", trials: Count = 0, seeds: Count = 0,
         time_budget: Annotated[str, Field(description="The longest time, as 10m or 2h; no limit if empty.")] = "",
         max_train_examples: Count = 0,
@@ -196,11 +195,13 @@ class Tools:
         itself. Ask status for the returned sweep until its state is done, then recommendation. The same call resumes
         a sweep that was stopped."""
         name = name or name_of({"train": Path(file)})
-        asked = {"name": name, "encoder": encoder, "mode": mode, "trials": trials, "seeds": seeds,
-                 "time_budget": time_budget, "max_train_examples": max_train_examples,
-                 "storage": self._storage}  # fmt: skip
-        words = [*_command("tune"), *_options(asked), *(f"--text={column}" for column in text or ())]
-        words += [*([f"--label={label}"] if label else []), "--", file, *([test] if test else [])]
+        words = _command(
+            "tune", name=name, encoder=encoder, mode=mode, trials=trials, seeds=seeds, time_budget=time_budget,
+            max_train_examples=max_train_examples, storage=self._storage,
+        )  # fmt: skip
+        columns = [*(("text", column) for column in text or ()), ("label", label), ("kind", kind), ("group", group)]
+        words += [f"--{option}={value}" for option, value in columns if value]
+        words += ["--", file, *([test] if test else [])]
         ledger = Ledger(sweep_folder(readable_storage(self._storage), name))
         with tempfile.NamedTemporaryFile(prefix=f"meltpoint-{Path(name).name}-", suffix=".log", delete=False) as log:
             process = subprocess.Popen(
@@ -215,17 +216,13 @@ class Tools:
             again = "" if process.returncode == BAD_INPUT else f" The output is in {log.name}."
             raise ValueError(_last_line(output) + again)
         state = "running" if process.returncode is None else "done"
-        stop = f"kill -INT {process.pid}"
-        return {"sweep": name, "state": state, "process": process.pid, "log": log.name, "to_stop": stop}
+        return {"sweep": name, "state": state, "log": log.name, "to_stop": f"kill -INT {process.pid}"}
 
 
-def _command(name: str) -> list[str]:
-    return [sys.executable, *PYTHON[1:], name]
-
-
-def _options(asked: dict[str, Any]) -> list[str]:
-    """The words of options, without those that are left to Meltpoint."""
-    return as_words(options_of({name: value for name, value in asked.items() if value}))
+def _command(command: str, **options: Any) -> list[str]:
+    """The words of a command; options that are empty are left to Meltpoint."""
+    asked = {option: value for option, value in options.items() if value}
+    return [sys.executable, *PYTHON[1:], command, *as_words(options_of(asked))]
 
 
 def _last_line(output: str) -> str:

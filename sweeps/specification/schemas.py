@@ -58,13 +58,8 @@ def space() -> Schema:
     ends = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
     when = {"type": ["object", "null"], "additionalProperties": {"anyOf": [SCALAR, listed]}}
     own = {
-        "fixed": SCALAR,
-        "choice": listed,
-        "first": SCALAR,
-        "grid": listed,
-        "source": {"type": "string"},
-        "when": when,
-    }
+        "fixed": SCALAR, "choice": listed, "first": SCALAR, "grid": listed, "source": {"type": "string"}, "when": when,
+    }  # fmt: skip
     entry = _closed({key: own.get(key, ends) for key in (*RANGE_KINDS, *EXTRAS)})
     entry["oneOf"] = [{"required": [kind]} for kind in RANGE_KINDS]
     parameters = _closed({one.name: _parameter(one) for one in settings.all_parameters()}, "null")

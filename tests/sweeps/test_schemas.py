@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 from typing import Any
@@ -101,20 +102,22 @@ def test_a_misspelled_key_or_word_is_marked(kind: str, text: str) -> None:
 def test_a_task_that_is_read_fits_whatever_its_values_are() -> None:
     accepted = set()
     values = ("oddity", "3", "no", "null", "[a, b]", "{a: b}", "[0, 5]", "true", "tab", "train[-5:]", "utf-8", "iob1")
-    for key, text, value in itertools.product(KEYS, TASKS, values):
-        document = yaml.load(text, Loader=yaml.BaseLoader)
+    read = {value: (yaml.load(value, Loader=yaml.BaseLoader), in_an_editor(value)) for value in values}
+    tasks = [yaml.load(text, Loader=yaml.BaseLoader) for text in TASKS]
+    for key, task, value in itertools.product(KEYS, tasks, values):
+        document = copy.deepcopy(task)
         *outer, inner = key.split(".")
         place = document
         for part in outer:
             place = place.setdefault(part, {**NEEDED.get(part, {})})
-        place[inner] = yaml.load(value, Loader=yaml.BaseLoader)
+        place[inner] = read[value][0]
         try:
             UserTask.model_validate(document)
         except ValidationError:
             continue
         accepted.add(key)
-        place[inner] = in_an_editor(value)
-        assert faults("task", document) == [], (text, value)
+        place[inner] = read[value][1]
+        assert faults("task", document) == [], (task["name"], key, value)
     assert len(accepted) > 25, accepted
 
 
