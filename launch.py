@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
     },
     "Look around": {
         "new-task": look_around.new_task, "features": look_around.features, "list": look_around.list_names,
-        "doctor": look_around.doctor, "ui": look_around.ui,
+        "doctor": look_around.doctor, "ui": look_around.ui, "mcp": look_around.mcp,
     },
 }  # fmt: skip
 """Panel of the help → command → its function. `cache`, a group of commands, follows in the last panel."""

@@ -71,6 +71,7 @@ def submit(
 def logs(
     name: NameArgument, address: JobAddress = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the output until the job ends.")] = False,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Print the output of a submitted sweep. With -f, exit with status 1 if the job failed or was stopped."""
     from meltpoint.sweeps.on_ray.jobs import last_attempt
@@ -79,13 +80,15 @@ def logs(
     job = last_attempt(name, client.jobs())
     if follow:
         try:
-            job = client.follow(job.name, show)
+            job = client.follow(job.name, (lambda text: None) if as_json else show)
         except KeyboardInterrupt:
             complain(f"{job.name} is still running; `meltpoint stop {name}` ends it.")
             raise typer.Exit(DONE) from None
-    else:
+    elif not as_json:
         show(client.log(job.name))
-    if job.is_over:
+    if as_json:
+        print_json({"job": _as_json(job, client), "log": client.log(job.name)})
+    elif job.is_over:
         tell(in_words(job), err=True)
     if follow and job.status != "SUCCEEDED":
         raise typer.Exit(FAILED)

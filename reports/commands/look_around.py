@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -122,6 +123,21 @@ def ui(
     from meltpoint.sweeps.tracking.dashboard import serve
 
     raise typer.Exit(serve(storage_path(storage), tracking_uri, port, name))
+
+
+@exit_on_error()
+def mcp(
+    storage: Storage = "runs",
+    allow_runs: Annotated[bool, typer.Option("--allow-runs", help="Also tools that plan and start sweeps.")] = False,
+) -> None:
+    """Serve sweeps to an agent over standard input and output (MCP); an agent's program starts it (docs/agents.md)."""
+    if find_spec("mcp") is None:
+        raise ValueError("The package mcp is not installed; run pip install 'meltpoint[mcp]'.")
+    from meltpoint.reports.mcp_server import serve
+    from meltpoint.sweeps.storage.files import readable_storage
+
+    readable_storage(storage)
+    serve(storage, allow_runs)
 
 
 @exit_on_error()

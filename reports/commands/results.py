@@ -200,7 +200,7 @@ def analyse(
     data_dir: DataDir = None, max_train_examples: MaxTrainExamples = None,
     out: Annotated[Path | None, typer.Option(help="Output folder; the sweep's analyses/ otherwise.")] = None,
     formats: Annotated[list[str] | None, typer.Option("--format", help="md, csv, tex, svg, png; else all.")] = None,
-    storage: Storage = "runs",
+    storage: Storage = "runs", as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Compute the papers' tables and figures, and others, of a sweep or (with -) of encoders and tasks."""
     from meltpoint.reports.analyses import analyse as run
@@ -213,6 +213,9 @@ def analyse(
         data_dir=str(data_dir.absolute()) if data_dir else None, max_train_examples=max_train_examples, out=out,
         formats=split_at_commas(formats or ()), tell=lambda line: tell(line, err=True),
     )  # fmt: skip
+    if as_json:
+        print_json({"written": [str(path) for path in written]})
+        return
     for path in written:
         tell(path)
 

@@ -18,6 +18,7 @@ from meltpoint.sweeps.specification.provenance import versions
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import StoragePath, cache_folder, storing_folder, write
 from meltpoint.sweeps.worker.work_order import Order
+from meltpoint.tasks.core.files import schema_line
 
 if TYPE_CHECKING:
     from meltpoint.adapters.training.trainer import Trainer
@@ -50,7 +51,7 @@ def export_cells(
         if cell.best is not None:
             path = out / f"{cell.name}.{form}"
             space = best_space(summary, cell, cell.best)
-            write(path, space.dump() if form == "yaml" else as_json(space))
+            write(path, f"{schema_line('space')}\n{space.dump()}" if form == "yaml" else as_json(space))
             written.append(path)
     return written
 

@@ -85,6 +85,9 @@ MOST_DATA_BYTES = 2**32
 MOST_VALUES = 100_000
 """The largest number of values in a YAML document, with every alias expanded."""
 
+SCHEMAS = "https://raw.githubusercontent.com/meltpoint/meltpoint/main/search_spaces/schemas"
+"""The address of the schemas of users' YAML files (`sweeps/specification/schemas.py`)."""
+
 IRREGULAR = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
 """Names for files that are neither regular nor a device."""
 
@@ -152,6 +155,15 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         raise ValueError(f"the key '{next(key for key in keys if keys.count(key) > 1)}' is given twice")
     return found
+
+
+def schema_line(kind: str) -> str:
+    """The first line of a YAML file that Meltpoint writes: it names the schema by which editors check the file.
+
+    Args:
+        kind: `task`, `specification` or `space`.
+    """
+    return f"# yaml-language-server: $schema={SCHEMAS}/{kind}.schema.json"
 
 
 def check_keys(node: yaml.MappingNode) -> None:

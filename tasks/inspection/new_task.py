@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from meltpoint.tasks.core.files import schema_line
 from meltpoint.tasks.core.kinds import GROUP, LABEL
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.core.wording import counted, printable, some
@@ -31,6 +32,7 @@ def yaml_text(draft: Draft, asked: Sequence[str]) -> str:
         asked: the files as named on the command line.
     """
     lines = [
+        schema_line("task"),
         f"# Written by: meltpoint new-task {shlex.join(asked)}",
         "# These are guesses from the files. Correct what is wrong, then try: meltpoint plan --task THIS_FILE",
     ]
@@ -110,7 +112,7 @@ def keep(draft: Draft, files: Mapping[Split, Path], folder: Path, task: str, dat
     if place.exists():
         same = all((folder / names[split]).exists() and filecmp.cmp(folder / names[split], path, shallow=False)
                    for split, path in files.items())  # fmt: skip
-        if not same or place.read_text(encoding="utf-8").partition("\n")[0] != text.partition("\n")[0]:
+        if not same or _writer(place.read_text(encoding="utf-8")) != _writer(text):
             raise ValueError(
                 f"{folder} was made from other files or columns. Choose another --name, or remove it: meltpoint rm "
                 f"{folder.name}."
@@ -122,6 +124,11 @@ def keep(draft: Draft, files: Mapping[Split, Path], folder: Path, task: str, dat
             shutil.copyfile(path, folder / names[split])
     place.write_text(text, encoding="utf-8")
     return place
+
+
+def _writer(text: str) -> str:
+    """The comment with the command that wrote a task file."""
+    return next((line for line in text.splitlines() if line.startswith("# Written by: ")), "")
 
 
 def as_read(draft: Draft) -> str:

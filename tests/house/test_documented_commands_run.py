@@ -46,6 +46,7 @@ CANNOT = {
     "README.md: meltpoint sweep --name first --encoder bert-base": HUB,
     "docs/machines.md: meltpoint demo": "it takes minutes; its sweep is as others that run here",
     "CONTRIBUTING.md: make": SELF,
+    "docs/agents.md: meltpoint mcp": "it serves until its client ends; tests/reports/test_mcp_server.py has one",
     "docs/own_data.md: make install": SELF,
     "docs/own_data.md: meltpoint tune train.csv": "it takes minutes; tests of `tune` run it small",
     "docs/own_data.md: meltpoint predict reviews": "it is of the sweep before it; tests/sweeps/test_predicting.py",

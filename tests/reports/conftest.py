@@ -62,7 +62,7 @@ def record(header: CellHeader, number: int, **fields: Any) -> TrialRecord:
     return TrialRecord(**(values | fields))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_cell() -> MakeCell:
     """A cell from dev scores of its search trials and (dev, test) scores of its finals.
 
@@ -110,7 +110,7 @@ def make_cell() -> MakeCell:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_sweep() -> MakeSweep:
     """A summary of cells, with the specification that follows from them."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import random
 import re
 from pathlib import Path
@@ -135,6 +136,9 @@ def test_every_analysis_is_made_of_a_sweep_of_all_modes(storage, tmp_path):
         assert (tmp_path / f"{name}.svg").stat().st_size > 1000
     (guideline,) = read(tmp_path, "guidelines")
     assert guideline["task"] == "mnli"
+    words = ["analyse", "every", "guidelines", "--format", "csv", "--out", str(tmp_path), "--storage", str(storage)]
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert json.loads(done.stdout) == {"written": [str(tmp_path / "guidelines.csv")]}, done.output
 
 
 def tuned(storage: Path, data: Path, **fields: object) -> dict[str, np.ndarray]:

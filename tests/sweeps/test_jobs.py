@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from meltpoint.launch import app
+from meltpoint.reports.commands import jobs as commands
 from meltpoint.sweeps.command_line.submission import JobEnvironment, copy_tree
 from meltpoint.sweeps.on_ray.jobs import (
     STORAGE,
@@ -254,3 +257,33 @@ def test_an_address_of_another_kind_is_refused_without_showing_a_password(addres
     with pytest.raises(ValueError, match=said) as told:
         url_of(address, environment)
     assert "pw0rd" not in str(told.value)
+
+
+class OneJob(JobClient):
+    """A client of a dashboard with one job, which has ended."""
+
+    url = "http://head:8265"
+
+    def __init__(self) -> None:
+        """Without a server."""
+
+    def jobs(self) -> list[Job]:
+        return [attempt("first", 1, "FAILED")]
+
+    def log(self, name: str) -> str:
+        return "trained\nfailed\n"
+
+    def follow(self, name: str, tell: Callable[[str], None]) -> Job:
+        tell(self.log(name))
+        return self.jobs()[0]
+
+
+@pytest.mark.parametrize(("words", "status"), [((), 0), (("--follow",), 1)])
+def test_logs_as_json_are_one_document_with_the_job(monkeypatch, words, status):
+    monkeypatch.setattr(commands, "_client", lambda address: OneJob())
+    done = CliRunner().invoke(app, ["logs", "first", "--json", *words])
+    assert done.exit_code == status, done.output
+    document = json.loads(done.stdout)
+    assert document["log"] == "trained\nfailed\n"
+    assert document["job"]["status"] == "FAILED"
+    assert done.stderr == ""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
+from meltpoint.tasks.core.files import schema_line
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
@@ -311,3 +312,19 @@ def test_the_same_files_find_the_task_again_and_others_are_refused(tmp_path):
     table(tmp_path, 61)
     with pytest.raises(ValueError, match="Choose another --name"):
         kept()
+
+
+def test_a_written_task_names_its_schema_and_one_of_an_earlier_version_is_used_again(tmp_path):
+    def kept(words):
+        draft = tuned_draft({"train": table(tmp_path, 300)}, "", GUESS)
+        return keep(draft, {"train": tmp_path / "train.csv"}, tmp_path / "kept", "task.yaml", "data", words)
+
+    place = kept(["train.csv"])
+    first, _, rest = place.read_text(encoding="utf-8").partition("\n")
+    assert first == schema_line("task")
+    with_line = load_training_data(DataSpec(str(place))).fingerprint
+    place.write_text(rest, encoding="utf-8")
+    assert kept(["train.csv"]).read_text(encoding="utf-8") == rest
+    assert load_training_data(DataSpec(str(place))).fingerprint == with_line
+    with pytest.raises(ValueError, match="was made from other files or columns"):
+        kept(["train.csv", "--label=id"])
