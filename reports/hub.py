@@ -27,6 +27,7 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import cell_name, word_of
 from meltpoint.sweeps.storage.files import StoragePath, storing_folder, write
 from meltpoint.tasks import get
+from meltpoint.tasks.core.files import schema_line
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResultEntry
@@ -109,7 +110,8 @@ def _folder(
             if form == forms[-1]:
                 raise
     assert cell.best is not None, "a cell with a finalist has a best setting"
-    write(folder / SETTING, _published(best_space(summary, cell, cell.best)).dump())
+    setting = _published(best_space(summary, cell, cell.best))
+    write(folder / SETTING, f"{schema_line('space')}\n{setting.dump()}")
     if (entry := eval_result(summary, cell, repo)) is not None:
         from huggingface_hub import eval_result_entries_to_yaml
 

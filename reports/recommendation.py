@@ -119,7 +119,8 @@ class Recommendation:
         if known.needed_seeds is not None:
             return f"about {some(known.needed_seeds, 'seed')} would make it sure"
         if known.needed_examples is not None:
-            seeds = f" and {some(known.with_seeds, 'seed')}" if (known.with_seeds or 0) > known.seeds else ""
+            needed = known.with_seeds or 0
+            seeds = f" and {some(needed, 'seed')}" if needed > known.seeds else ""
             return f"about {some(known.needed_examples, 'test example')}{seeds} would make it sure"
         return known.reason
 

@@ -1,24 +1,23 @@
-"""Loggers beside MLflow (`--log-to`): one module each, or a Python file of your own.
+"""Loggers other than MLflow (`--log-to`): TensorBoard, Trackio, Weights & Biases, or a Python file of your own.
 
-A module has `begin(sweep, trial, folder)`, which starts a trial's run, and names its package in `PACKAGE`. A run has
-`log(metrics, step)` and `finish()`, as those of W&B and Trackio have. All calls are made by one thread, in order, so
-no trial waits for a logger. A logger that fails is left out for the rest of the command; the ledger has everything.
+A logger is a function `begin(sweep, trial, folder)` that starts a trial's run. A run has `log(metrics, step)` and
+`finish()`, as those of W&B and Trackio have. One thread makes all calls, in order, so no trial waits for a logger. A
+logger that fails is left out for the rest of the command; the ledger has everything.
 """
 
 from __future__ import annotations
 
-import pkgutil
+import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.ledger.records import Trial, TrialRecord
+from meltpoint.sweeps.search.cell_progress import trial_label
 from meltpoint.tasks.core.registry import unknown
 
 
@@ -32,9 +31,67 @@ class LoggedRun(Protocol):
         """End the run."""
 
 
-def shipped() -> list[str]:
-    """The names of the shipped loggers."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+Begin = Callable[[str, Trial, Path], LoggedRun]
+"""Starts the run of a trial of a sweep; files go into the folder."""
+
+
+class _TensorBoardRun:
+    """A trial's event file."""
+
+    def __init__(self, folder: Path, trial: Trial) -> None:
+        from tensorboardX import SummaryWriter
+
+        self._writer = SummaryWriter(str(folder))
+        self._writer.add_text("setting", "\n\n".join(f"{name}: {value}" for name, value in trial.setting.items()))
+
+    def log(self, metrics: dict[str, float], step: int) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+    def finish(self) -> None:
+        self._writer.close()
+
+
+def tensorboard(sweep: str, trial: Trial, folder: Path) -> LoggedRun:
+    """Start an event file in the folder of the trial's cell."""
+    return _TensorBoardRun(folder / "tensorboard" / _cell(trial) / trial_label(trial), trial)
+
+
+def trackio(sweep: str, trial: Trial, folder: Path) -> LoggedRun:
+    """Start or resume a run in the project of the sweep, on this machine or in the Space TRACKIO_SPACE_ID."""
+    import trackio
+
+    run: LoggedRun = trackio.init(
+        project=sweep, space_id=os.environ.get("TRACKIO_SPACE_ID"), resume="allow", embed=False, **_named(trial)
+    )
+    return run
+
+
+def wandb(sweep: str, trial: Trial, folder: Path) -> LoggedRun:
+    """Start or resume a run in the project of the sweep; its id is the trial's. WANDB_MODE=offline keeps it here."""
+    import wandb
+
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = wandb.Settings(silent=True, console="off")
+    run: LoggedRun = wandb.init(
+        project=sweep, id=trial.id, dir=folder, resume="allow", reinit="create_new", settings=settings, **_named(trial)
+    )
+    return run
+
+
+def _named(trial: Trial) -> dict[str, Any]:
+    config = {**trial.setting, "seed": trial.seed}
+    return {"name": f"{_cell(trial)} {trial_label(trial)}", "group": _cell(trial), "config": config}
+
+
+def _cell(trial: Trial) -> str:
+    return ".".join(filter(None, trial.cell))
+
+
+SHIPPED: dict[str, tuple[str, Begin]] = {
+    "tensorboard": ("tensorboardX", tensorboard), "trackio": ("trackio", trackio), "wandb": ("wandb", wandb)
+}  # fmt: skip
+"""Name → its package and its function."""
 
 
 def check(names: Sequence[str]) -> None:
@@ -47,21 +104,22 @@ def check(names: Sequence[str]) -> None:
         if name.endswith(".py"):
             if not Path(name).is_file():
                 raise ValueError(f"--log-to {name}: file not found; name a Python file with a function begin.")
-        elif name not in shipped():
-            raise unknown(name, "logger", [*shipped(), "a FILE.py of your own"])
-        elif find_spec(package := str(_module(name).PACKAGE)) is None:
+        elif name not in SHIPPED:
+            raise unknown(name, "logger", [*SHIPPED, "a FILE.py of your own"])
+        elif find_spec(package := SHIPPED[name][0]) is None:
             raise ValueError(f"--log-to {name}: {package} is not installed; run `pip install {package}`.")
 
 
-def _module(name: str) -> ModuleType:
-    if not name.endswith(".py"):
-        return import_module(f"{__name__}.{name}")
+def _begin_of(name: str) -> Begin:
+    if name in SHIPPED:
+        return SHIPPED[name][1]
     found = spec_from_file_location(Path(name).stem, name)
     assert found is not None, "a path that ends in .py"
     assert found.loader is not None
     module = module_from_spec(found)
     found.loader.exec_module(module)
-    return module
+    begin: Begin = module.begin
+    return begin
 
 
 class Loggers:
@@ -76,7 +134,7 @@ class Loggers:
 
     def __init__(self, names: Sequence[str], sweep: str, folder: Path, say: Callable[[str], None]) -> None:
         self.sweep, self.folder, self.say = sweep, folder, say
-        self._modules: dict[str, ModuleType] = {}
+        self._begins: dict[str, Begin] = {}
         self._runs: dict[str, dict[str, LoggedRun]] = {name: {} for name in names}  # logger → trial → run
         self._logged: dict[tuple[str, str], int] = {}  # (logger, trial) → the last epoch's step
         self._changes: queue.SimpleQueue[Callable[[str], object] | None] = queue.SimpleQueue()
@@ -125,9 +183,9 @@ class Loggers:
                     self.say(f"{name} fails ({reason[:160]}); the sweep continues without it.")
 
     def _begin(self, name: str, trial: Trial) -> None:
-        if name not in self._modules:
-            self._modules[name] = _module(name)
-        self._runs[name][trial.id] = self._modules[name].begin(self.sweep, trial, self.folder)
+        if name not in self._begins:
+            self._begins[name] = _begin_of(name)
+        self._runs[name][trial.id] = self._begins[name](self.sweep, trial, self.folder)
 
     def _epoch(self, name: str, trial: str, epoch: EpochResult) -> None:
         """Log an epoch, unless the run has it already."""
