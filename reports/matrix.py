@@ -12,6 +12,7 @@ from meltpoint.reports.formats import symbol
 from meltpoint.reports.notes import searched_again, searched_less
 from meltpoint.reports.statistics.comparison import Comparer
 from meltpoint.reports.table_values import (
+    TUNED,
     Contrasts,
     Delta,
     EncoderBlock,
@@ -73,6 +74,8 @@ def is_current(made: Ensemble, summary: SweepSummary) -> bool:
     return all(trial in current for member in made.members if member.sweep == summary.name for trial in member.trials)
 
 
+MOST_COMPARED = 4
+"""Modes of which every pair has a row: six differences."""
 HIDDEN = "the test labels are hidden; dev is shown"
 NO_TEST = "there is no labelled test; dev is shown"
 CLOSED = "the specification leaves test closed; dev is shown"
@@ -116,7 +119,16 @@ def _block(
     chosen = _chosen_pairs(sides, pairs, {key for key, _ in contrasts.cells})
     differences = [contrasts.row(pair) for pair in chosen]
     deltas: list[Delta] = [delta for _, behind in differences for delta in behind]
-    return EncoderBlock(encoder, columns, tuple(rows), tuple(row for row, _ in differences), deltas=tuple(deltas))
+    shown = tuple(row for pair, (row, _) in zip(chosen, differences, strict=True) if _is_shown(pair, chosen, pairs))
+    return EncoderBlock(encoder, columns, tuple(rows), shown, deltas=tuple(deltas))
+
+
+def _is_shown(pair: RowPair, chosen: Sequence[RowPair], pairs: Sequence[RowPair]) -> bool:
+    """True if a difference has a row: of many modes, only those from full fine-tuning; the rest is in the findings."""
+    sides = {side.mode for one in chosen for side in (one.upper, one.lower) if isinstance(side, ModeVariant)}
+    if len(sides) <= MOST_COMPARED or TUNED not in sides or pair in pairs:
+        return True
+    return TUNED in {side.mode for side in (pair.upper, pair.lower) if isinstance(side, ModeVariant)}
 
 
 def _in_order(sides: Iterable[ModeVariant]) -> list[ModeVariant]:

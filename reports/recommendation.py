@@ -300,9 +300,10 @@ class _Field:
         return [one for one in self.standings[1:] if _group(one) == _group(self.leader)]
 
     def between(self, one: Standing, other: Standing) -> Comparison | None:
-        """Their comparison, in either order."""
+        """Their comparison, in either order, if it is on the split of the ranking."""
         keys = one.cell.header.key, other.cell.header.key
-        return self.comparisons.get(keys) or self.comparisons.get(keys[::-1])
+        found = self.comparisons.get(keys) or self.comparisons.get(keys[::-1])
+        return found if found is not None and found.split == self.split else None
 
     def within_margin(self) -> list[tuple[Standing, float]]:
         """The modes that are cheaper than the leader, the cheapest first, each with the p of "behind by the margin".

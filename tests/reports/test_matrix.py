@@ -106,6 +106,17 @@ def test_a_difference_has_its_interval_and_no_footnote(make_cell: MakeCell, make
     ]  # fmt: skip
 
 
+def test_of_many_modes_the_table_shows_the_differences_from_fine_tuning_and_keeps_all(
+    make_cell: MakeCell, make_sweep: MakeSweep
+) -> None:
+    ladder = ("probe", "feature_extraction", "lora", "fine_tuning", "stack_and_finetune")
+    cells = [make_cell(mode, finals=[(0.7, 0.7)] * 2) for mode in ladder]
+    table = matrix(make_sweep(*cells), comparer=FixedComparer(0.017))
+    titles = [row.title for row in table.blocks[0].differences]
+    assert titles == ["Δ 🔥 − 🔍", "Δ 🔥 − ❄", "Δ 🔥 − 🧩", "Δ ❄🔥 − 🔥"]
+    assert len(table.deltas) == 10, "every pair is adjusted for, and in the findings"
+
+
 def test_holm_is_over_all_differences_of_all_encoders_and_tasks_by_their_own_metric(
     make_cell: MakeCell, make_sweep: MakeSweep
 ) -> None:

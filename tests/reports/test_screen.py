@@ -113,7 +113,7 @@ def test_a_sweep_ends_in_few_lines_whatever_it_has_to_say(
     results = results_of(sweep, comparer=FixedComparer(0.02))
     text = shown(lambda _, console: show_outcome(outcome, Resources(), "meltpoint sweep", console, results), None)
     said = text + capsys.readouterr().err
-    parts = ("provisional", "★", "Cost: ", "Warning: ", "time budget", "Page  runs/first/report.html", "--explain")
+    parts = ("provisional", "★", "Cost: ", "Warning: ", "(budget)", "Page  runs/first/report.html", "--explain")
     for part in (*parts, "test = train[-1000:]" if count == 1 else "Samples and splits of "):
         assert part in said
     assert len(said.splitlines()) <= most, said
