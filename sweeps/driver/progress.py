@@ -15,9 +15,9 @@ from rich.text import Text
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.sweeps.ledger.records import CellKey, Trial, TrialRecord
+from meltpoint.sweeps.ledger.records import CellKey, Trial, TrialRecord, trial_label
 from meltpoint.sweeps.results.cost import CellWork, TimeLeft, finals_left, planned_work, seconds_of, time_left
-from meltpoint.sweeps.search.cell_progress import CellProgress, trial_label, trial_name
+from meltpoint.sweeps.search.cell_progress import CellProgress, trial_name
 from meltpoint.sweeps.tracking.dashboard import colour
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import score_text

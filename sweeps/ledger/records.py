@@ -206,6 +206,11 @@ class Trial(BaseModel):
         return Trial(**{name: getattr(other, name) for name in Trial.model_fields})
 
 
+def trial_label(trial: Trial) -> str:
+    """A trial's name within its cell: `trial 3` (from 1, as `show` counts), `final, seed 1`, `default, seed 1`."""
+    return f"trial {trial.number + 1}" if trial.role == "search" else f"{trial.role}, seed {trial.seed}"
+
+
 class TrialRecord(Trial, Attempt):
     """One trial, as `trials/ID.json`: its description, its last attempt, and its result.
 

@@ -21,7 +21,7 @@ from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.layers.bundle import MemberRng
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.adapters.settings import PATIENCE, complete
-from meltpoint.sweeps.ledger.records import Trial, TrialRecord
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord, trial_label
 from meltpoint.sweeps.search.early_ends import EarlyEnd, Entrant, scores_of
 from meltpoint.sweeps.search.selection import best_of
 from meltpoint.sweeps.search.study import Study
@@ -124,11 +124,6 @@ def default_seeds(cell: OpenCell, spec: SweepSpec) -> int:
 
 
 # The progress.
-
-
-def trial_label(trial: Trial) -> str:
-    """A trial's name within its cell: `trial 3` (from 1, as `show` counts), `final, seed 1`, `default, seed 1`."""
-    return f"trial {trial.number + 1}" if trial.role == "search" else f"{trial.role}, seed {trial.seed}"
 
 
 def trial_name(trial: Trial) -> str:

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.sweeps.ledger.records import Trial, TrialRecord
-from meltpoint.sweeps.search.cell_progress import trial_label
+from meltpoint.sweeps.ledger.records import Trial, TrialRecord, trial_label
 from meltpoint.tasks.core.registry import unknown
 
 

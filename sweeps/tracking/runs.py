@@ -14,8 +14,7 @@ from mlflow.entities import Metric, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.sweeps.ledger.records import CellKey, Trial, TrialRecord
-from meltpoint.sweeps.search.cell_progress import trial_label
+from meltpoint.sweeps.ledger.records import CellKey, Trial, TrialRecord, trial_label
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.sweeps.tracking.dashboard import (

@@ -11,8 +11,7 @@ import pytest
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import finalist_name
-from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.search.cell_progress import trial_label
+from meltpoint.sweeps.ledger.records import TrialRecord, trial_label
 from meltpoint.sweeps.search.locked_test import ClosingLogs, closing_of, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell

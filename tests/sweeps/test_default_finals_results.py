@@ -273,6 +273,7 @@ def assert_predictions_give_their_scores(storage: Path) -> None:
                 assert sum(line["gold"] == line["prediction"] for line in said) / len(said) == score
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_and_scores_the_published_setting_beside_the_best_one(spec: SweepSpec, tmp_path: Path) -> None:
     frozen = spec.model_copy(update={"modes": ("feature_extraction",), "default_finals": True, "seeds": 3, "trials": 2})
     done = run(command(frozen, tmp_path, *LONG_FIRST))

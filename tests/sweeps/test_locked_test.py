@@ -161,7 +161,7 @@ def test_the_time_budget_is_named_only_where_it_was_spent_before_the_test_was_op
     (cell,) = summarise(make_ledger(spent_at=spent_at)).cells
     assert cell.closed_early is not None
     assert cell.closed_early.by_budget == by_budget
-    assert ("time budget" in in_words(cell.header.key, cell.closed_early)) == by_budget
+    assert ("the budget was spent" in in_words(cell.header.key, cell.closed_early)) == by_budget
 
 
 @pytest.mark.parametrize(("opened_before", "by_budget"), [(0, True), (1, False)])
