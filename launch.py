@@ -13,8 +13,8 @@ except ImportError:
 
 import typer
 
-from meltpoint.adapters import process
 from meltpoint.reports.commands import jobs, look_around, results, search
+from meltpoint.sweeps.machine.limits import freeze_heap, raise_gc_threshold
 from meltpoint.sweeps.machine.terminal import DONE, accept_any_character, forget_no_columns
 
 COMMANDS: Mapping[str, Mapping[str, Callable[..., None]]] = {
@@ -68,11 +68,11 @@ def main() -> None:
     """Run the command line."""
     accept_any_character()
     forget_no_columns()
-    process.raise_gc_threshold()
+    raise_gc_threshold()
     try:
         app()
     finally:
-        process.freeze_heap()
+        freeze_heap()
 
 
 if __name__ == "__main__":

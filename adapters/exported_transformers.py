@@ -19,9 +19,12 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
+import logging
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +47,6 @@ from meltpoint.adapters.families.huggingface.pretrained import (
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.model import AdaptedModel
-from meltpoint.adapters.process import quiet_logger
 from meltpoint.tasks.core.task import Kind, Task
 
 PROBLEMS = {"score": "regression", "label": "single_label_classification", "labels": "multi_label_classification"}
@@ -174,7 +176,7 @@ def _inputs(batch: Batch) -> dict[str, Tensor]:
 def _export(model: Any, example: dict[str, Tensor], path: Path) -> None:
     model.config.return_dict = True
     try:
-        with quiet_logger("torch.onnx"), torch.no_grad():
+        with _quiet_logger("torch.onnx"), torch.no_grad():
             program = torch.onnx.export(
                 model, (), kwargs=example, dynamo=True, dynamic_shapes=dict.fromkeys(example, AXES),
                 input_names=list(example), output_names=["logits"], verbose=False,
@@ -304,3 +306,17 @@ def save_onnx_folder(
         for path in (*companions, *Path(scratch).glob(f"{ONNX_FILE}*")):  # large weights are in a separate file
             shutil.copy(path, folder / path.name)
     return check
+
+
+@contextmanager
+def _quiet_logger(name: str) -> Iterator[None]:
+    """Silence a package's log lines below errors, and all warnings."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)

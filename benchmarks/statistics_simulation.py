@@ -23,7 +23,7 @@ from meltpoint.benchmarks.simulated_finals import DIFFICULTY, KINDS, LIKING, Fin
 from meltpoint.reports.statistics.comparison import ALPHA, MARGIN, holm
 from meltpoint.reports.statistics.example_statistics import scorer
 from meltpoint.reports.statistics.hierarchical_bootstrap import Replicates, Side, counts_of, of_models, unpaired
-from meltpoint.reports.statistics.seed_variance import Prior, prior_of
+from meltpoint.reports.statistics.seeds import Prior, prior_of
 from meltpoint.tasks.core.metrics import Floats
 
 SEEDS, TASKS, EXAMPLES = (1, 2, 3, 5), (1, 4, 12), (200, 500, 2000)

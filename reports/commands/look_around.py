@@ -228,7 +228,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Compare two sweeps: specification, code, data, and the setting and scores of each common cell."""
-    from meltpoint.reports.sweep_comparison import compare_sweeps, lines
+    from meltpoint.reports.loaded_sweep import compare_sweeps, lines
 
     found = compare_sweeps(read_summary(a, storage), read_summary(b, other_storage or storage))
     if as_json:

@@ -154,7 +154,7 @@ def export(
     asked = {"model": model, "transformers": transformers, "onnx": onnx}
     forms: list[Form] = [form for form, is_asked in asked.items() if is_asked]  # type: ignore[misc]
     if push is not None:
-        from meltpoint.reports.hub import push as push_to_hub
+        from meltpoint.reports.exports import push as push_to_hub
 
         to = target if dry_run else None
         push_to_hub(ledger, summary, push, tell, cell=cell, forms=forms, private=private, dry_run=to)

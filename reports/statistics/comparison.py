@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from meltpoint.reports.statistics import sample_sizes
 from meltpoint.reports.statistics.finals_scores import (
     FinalsScores,
     Problem,
@@ -28,8 +27,17 @@ from meltpoint.reports.statistics.hierarchical_bootstrap import (
     probability_better,
     unpaired,
 )
-from meltpoint.reports.statistics.sample_sizes import Design, Needs
-from meltpoint.reports.statistics.seed_variance import NO_VARIANCE, Prior, failed, prior_of, welch
+from meltpoint.reports.statistics.seeds import (
+    NO_VARIANCE,
+    Design,
+    Needs,
+    Prior,
+    cell_names,
+    failed,
+    not_yet,
+    prior_of,
+    welch,
+)
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import best_final
@@ -86,7 +94,7 @@ class Comparison:
         examples: examples of the split (sentences, for labelling).
         needed_seeds: seeds with which a difference of this size would be claimed; None if no number of seeds would.
         reason: the reason for a missing interval, in a few words; "" if there is one.
-        needed_examples: examples with which it would, if no number of seeds would (`sample_sizes.Needs`).
+        needed_examples: examples with which it would, if no number of seeds would (`Needs`).
         with_seeds: the seeds that go with `needed_examples`.
         seeds_error, examples_error: the standard errors of its two parts; None like the interval.
         about_tuning: True if `upper` is a cell's best setting and `lower` the same cell's published one.
@@ -94,7 +102,7 @@ class Comparison:
         upper_behind, lower_behind: the distance by which each may be behind the other (non-inferiority).
         seeds_freedom: degrees of freedom of the seed part.
         model: the same difference for the exported finalists, over examples alone; None without stored predictions.
-        failed_runs: the seeds of runs that failed, of `upper` and of `lower` (`seed_variance`).
+        failed_runs: the seeds of runs that failed, of `upper` and of `lower` (`seeds`).
     """
 
     upper: CellKey
@@ -146,11 +154,7 @@ class Comparison:
     @property
     def words(self) -> str:
         """The conclusion in plain words: `fine-tuning is better`, or the sizes with which it could be told."""
-        sides = (
-            ("tuning", "the published setting")
-            if self.about_tuning
-            else sample_sizes.cell_names(self.upper, self.lower)
-        )
+        sides = ("tuning", "the published setting") if self.about_tuning else cell_names(self.upper, self.lower)
         if self.is_claimed:
             return " is better than ".join(sides if self.gain > 0 else sides[::-1])
         if self.reason:
@@ -159,7 +163,7 @@ class Comparison:
             told = "cannot be told: not adjusted for the other comparisons of its table"
         else:
             needs = Needs(self.needed_seeds, self.needed_examples, self.with_seeds)
-            told = sample_sizes.not_yet(self.seeds, self.examples, needs)
+            told = not_yet(self.seeds, self.examples, needs)
         return f"tuning not shown to help: {told}" if self.about_tuning else told
 
 

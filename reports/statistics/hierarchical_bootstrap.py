@@ -15,7 +15,7 @@ else that varies, 84 % coverage), and the interaction is counted twice, once wit
 
 **The replicates** are D* = D + seed part + example part.
 
-- Seed part: t × sqrt(s²_A / n_A + s²_B / n_B). Each s² is a moderated variance (`seed_variance`), which estimates
+- Seed part: t × sqrt(s²_A / n_A + s²_B / n_B). Each s² is a moderated variance (`seeds`), which estimates
   σ²_seed + σ²_interaction / N; t is Student's with Welch's degrees of freedom.
 - Example part: the same resamples of the examples for both cells and every seed: the difference of the means on the
   resample, minus D. Its variance V estimates σ²_examples / N + the interaction's part, which the seed part has already:
@@ -34,7 +34,7 @@ part of variance I, normal because I is known well, and the larger of both tails
 the observed seeds and of the examples.
 
 The interval is from the 2.5th to the 97.5th percentile and p is twice the smaller tail beyond 0: the interval leaves 0
-out exactly where p < 0.05, before the share of failed runs is added to p (`seed_variance`).
+out exactly where p < 0.05, before the share of failed runs is added to p (`seeds`).
 
 **This model.** One finalist of each cell, the exported one, over examples alone: the percentile interval of the paired
 bootstrap. One seed is enough for it, and it says nothing about another run of the same recipe.
@@ -53,7 +53,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from meltpoint.reports.statistics.seed_variance import SeedVariance, welch
+from meltpoint.reports.statistics.seeds import SeedVariance, welch
 from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.tasks.core.metrics import Floats
 

@@ -6,6 +6,7 @@ The guides show the limits on a GPU. Change one only after a measurement on a GP
 
 from __future__ import annotations
 
+import gc
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,3 +130,22 @@ class GpuPeak:
 
 PeakMemory = ProcessPeak | GpuPeak
 """A meter of peak memory; its `kind` says which memory."""
+
+
+OBJECTS = 100_000
+"""Number of new objects that triggers a collection; Python's default is 700. Code that replaces models
+(workers, scoring) calls `memory.drop_garbage` after each, since a few objects may hold a model's tensors."""
+
+
+def raise_gc_threshold() -> None:
+    """Collect garbage rarely; called before the imports.
+
+    Importing torch, transformers, Ray and MLflow creates a million long-lived objects. With Python's default threshold,
+    collections took a third of the import time (5.0 s instead of 3.4 in the driver), and another second at the exit.
+    """
+    gc.set_threshold(OBJECTS)
+
+
+def freeze_heap() -> None:
+    """Exclude all existing objects from collection; called after the imports, or before exit."""
+    gc.freeze()

@@ -24,8 +24,8 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher, SearchGenerator
 
-from meltpoint.adapters.process import freeze_heap, raise_gc_threshold
 from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.machine.limits import freeze_heap, raise_gc_threshold
 from meltpoint.sweeps.on_ray.cluster_capacity import may_grow, trials_on
 from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, Driver, Trainable, train_on_ray
 from meltpoint.sweeps.worker.outcome import (

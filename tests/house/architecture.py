@@ -18,7 +18,7 @@ ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports", "launch", "b
 
 SUB_ROOMS: Mapping[str, tuple[str, ...]] = {
     "adapters": (
-        "hyperparameters", "files", "process", "hardware", "data", "layers", "objectives", "head", "encoder", "heads",
+        "hyperparameters", "files", "hardware", "data", "layers", "objectives", "head", "encoder", "heads",
         "families", "multiplier_table", "modes", "tricks", "encoders", "settings", "model", "features",
         "training", "exported_model", "exported_transformers",
     ),

@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
-from meltpoint.reports.sweep_comparison import compare_sweeps, lines
+from meltpoint.reports.loaded_sweep import compare_sweeps, lines
 from meltpoint.reports.trial_view import find_trial
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise

@@ -18,12 +18,12 @@ from meltpoint.reports.statistics.hierarchical_bootstrap import (
     probability_better,
     unpaired,
 )
-from meltpoint.reports.statistics.sample_sizes import Design
-from meltpoint.reports.statistics.seed_variance import (
+from meltpoint.reports.statistics.seeds import (
     LEAST_FREEDOM,
     MOST_FREEDOM,
     NO_VARIANCE,
     RECORDED,
+    Design,
     Prior,
     SeedVariance,
     failed,

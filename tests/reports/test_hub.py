@@ -25,7 +25,7 @@ from huggingface_hub import ModelCard, constants, parse_eval_result_entries
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
-from meltpoint.reports.hub import eval_result
+from meltpoint.reports.exports import eval_result
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.local_servers import QuietHandler, free_ports, served_by
 from meltpoint.tests.reports.stored_sweeps import store_sweep

@@ -20,10 +20,10 @@ from rich.console import Console
 
 from meltpoint.reports.console_tables import say_lines, show_rows
 from meltpoint.reports.findings import shown_sweep
+from meltpoint.reports.loaded_sweep import compare_sweeps, lines
 from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_checks, show_outcome, show_plan, show_summary
 from meltpoint.reports.status_view import show_status
-from meltpoint.reports.sweep_comparison import compare_sweeps, lines
 from meltpoint.reports.trial_view import best_rows, ranked_cells, trial_lines
 from meltpoint.sweeps.command_line.listing import ROWS, inventory
 from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
