@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
-from meltpoint.reports.analyses.sizes import size_lines
 from meltpoint.reports.findings import (
     DELTA_HEADS,
     DELTA_SIDES,
@@ -23,6 +22,7 @@ from meltpoint.reports.findings import (
     gain_lines,
     gain_rows,
     overtuning_line,
+    size_lines,
 )
 from meltpoint.reports.formats import (
     booktabs,

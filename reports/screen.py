@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from meltpoint.reports.analyses.sizes import size_lines
 from meltpoint.reports.console_tables import (
     new_table,
     on_two_lines,
@@ -20,7 +19,7 @@ from meltpoint.reports.console_tables import (
     stacked,
     width_of,
 )
-from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines
+from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines, size_lines
 from meltpoint.reports.formats import duration, listed, marks, symbol, title
 from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import (

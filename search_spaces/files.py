@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -239,9 +239,27 @@ def check_keys(section: Mapping[str, object], known: tuple[str, ...], where: str
             raise ValueError(f"{where}: {unknown(key, 'key of a space file', known)}")
 
 
-def elsewhere(allowed: Mapping[str, Parameter], every: Mapping[str, Parameter] | None) -> dict[str, str]:
-    """The parameters that exist but not for this cell → the reason and the remedy."""
-    return {name: _reason(name) for name in every or {} if name not in allowed}
+@dataclass(frozen=True)
+class Elsewhere(Mapping[str, str]):
+    """The parameters that exist but not for a cell → the reason and the remedy, for which all heads are imported."""
+
+    names: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self.names:
+            raise KeyError(name)
+        return _reason(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def elsewhere(allowed: Mapping[str, Parameter], every: Mapping[str, Parameter] | None) -> Elsewhere:
+    """The parameters that exist but not for this cell."""
+    return Elsewhere(tuple(name for name in every or {} if name not in allowed))
 
 
 def _reason(name: str) -> str:

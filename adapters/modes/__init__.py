@@ -18,8 +18,10 @@ LADDER = "ladder"
 
 def expanded(words: Iterable[str]) -> tuple[str, ...]:
     """Names of modes, in which `ladder` is replaced by all modes, the cheapest first."""
-    every = sorted(names(), key=lambda name: get(name).rung)
-    return tuple(name for word in words for name in (every if word == LADDER else [word]))
+    found: list[str] = []
+    for word in words:
+        found += sorted(names(), key=lambda name: get(name).rung) if word == LADDER else [word]
+    return tuple(found)
 
 
 def get(word: str) -> Mode:

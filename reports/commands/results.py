@@ -25,7 +25,6 @@ from meltpoint.sweeps.command_line.typer_options import (
     Tasks,
 )
 from meltpoint.sweeps.machine.terminal import FAILED, Screen, exit_on_error, print_json, show, tell
-from meltpoint.sweeps.on_ray.jobs import ADDRESS
 from meltpoint.tasks.core.files import exists, regular
 from meltpoint.tasks.core.wording import some
 
@@ -43,6 +42,8 @@ def status(
     if name is None:
         show_sweeps(storage, as_json)
         return
+    from meltpoint.sweeps.on_ray.jobs import ADDRESS
+
     if address is not None or (ADDRESS in os.environ and not is_here(name, storage)):
         status_of_job(name, storage, address, as_json, read_view)
         return

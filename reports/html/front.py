@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from meltpoint.reports.analyses.sizes import curves_of
+from meltpoint.reports.findings import curves_of
 from meltpoint.reports.formats import p_text, title
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import SweepResults

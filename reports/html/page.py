@@ -16,8 +16,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from meltpoint.adapters import modes
-from meltpoint.reports.analyses.sizes import size_lines
-from meltpoint.reports.findings import GAIN_HEADS, NO_DEFAULTS, gain_rows, overtuning_line
+from meltpoint.reports.findings import GAIN_HEADS, NO_DEFAULTS, gain_rows, overtuning_line, size_lines
 from meltpoint.reports.formats import duration, finite, marks, searched_names, setting_text, title, trials_text
 from meltpoint.reports.html.front import (
     cards,

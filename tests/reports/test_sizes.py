@@ -13,7 +13,8 @@ import pytest
 
 from meltpoint.adapters import modes
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
-from meltpoint.reports.analyses.sizes import ANALYSIS, crossing, curves_of
+from meltpoint.reports.analyses.sizes import ANALYSIS
+from meltpoint.reports.findings import crossing, curves_of
 from meltpoint.reports.html.page import html
 from meltpoint.reports.report import report
 from meltpoint.reports.results import results_of
