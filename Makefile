@@ -10,7 +10,11 @@ LINT_TREE := build/lint/meltpoint
 # uv, where it is installed, takes half of pip's time.
 # PEP 517: seqeval has no wheel, and setup.py of an older pip (Debian 12 has 23.0) does not find what builds it.
 UV := $(shell command -v uv)
-PIP := $(if $(UV),$(UV) pip install --python,) $(BIN)/python $(if $(UV),,-m pip install --disable-pip-version-check --use-pep517) --quiet --constraint constraints.txt
+ifeq ($(UV),)
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --use-pep517 --quiet --constraint constraints.txt
+else
+PIP := $(UV) pip install --python $(BIN)/python --quiet --constraint constraints.txt
+endif
 # Each process would compile torch and the others again, for some seven seconds.
 unexport PYTHONDONTWRITEBYTECODE
 

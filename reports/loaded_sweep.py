@@ -1,4 +1,4 @@
-"""A sweep's results as Python objects and pandas frames: `meltpoint.load_sweep("runs/NAME")`."""
+"""A sweep's results as Python objects and pandas frames (`mp.load_sweep("runs/NAME")`), and two sweeps compared."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _cell(name: str, a: CellSummary, b: CellSummary) -> CellDifference:
     return CellDifference(name, " → ".join(metrics), conditions, setting, split, of_a, of_b, delta)
 
 
-def lines(found: SweepDifference) -> Iterator[str]:
+def comparison_lines(found: SweepDifference) -> Iterator[str]:
     """The comparison as text, one fact per line."""
     yield f"a: {found.a} · b: {found.b}"
     yield f"Specification: {'; '.join(found.specification) or 'the same'}."

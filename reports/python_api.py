@@ -284,6 +284,8 @@ def _process(words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         raise
 
 
+# The data of `mp.tune` as files: frames, datasets, pairs of texts and labels, or paths.
+
 WANTED = (
     "a pandas frame, a datasets.Dataset, a pair (texts, labels), a path, or a dict of splits of these, as in "
     '{"train": frame, "test": frame}'

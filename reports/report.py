@@ -212,11 +212,11 @@ def _ensemble_line(made: Ensemble, summary: SweepSummary) -> dict[str, object]:
 
 
 VERSION = 1
-"""Of the document: raised if a field changes its meaning or is removed, not for a new field."""
+"""Of the JSON document: raised if a field changes its meaning or is removed, not for a new field."""
 
 
 def document_text(results: SweepResults) -> str:
-    """The document as strict JSON (RFC 8259); a figure that is not finite is null."""
+    """The document as strict JSON (RFC 8259) by docs/report.schema.json; a figure that is not finite is null."""
     return json.dumps(finite(document(results)), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 

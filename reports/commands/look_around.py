@@ -228,7 +228,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Compare two sweeps: specification, code, data, and the setting and scores of each common cell."""
-    from meltpoint.reports.loaded_sweep import compare_sweeps, lines
+    from meltpoint.reports.loaded_sweep import compare_sweeps, comparison_lines
 
     found = compare_sweeps(read_summary(a, storage), read_summary(b, other_storage or storage))
     if as_json:
@@ -236,7 +236,7 @@ def compare(
         return
     from meltpoint.reports.console_tables import say_lines
 
-    say_lines(lines(found), Screen())
+    say_lines(comparison_lines(found), Screen())
 
 
 cache = typer.Typer(no_args_is_help=True, help="The cached hidden states of frozen encoders: list, remove.")

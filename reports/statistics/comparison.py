@@ -90,7 +90,7 @@ class Comparison:
         p_sign_flip: exact two-sided sign-flip test over the pairs of seeds; None for fewer than two pairs.
         probability_better: P(A > B), the probability that one run of `upper` beats one of `lower` on new examples
             (Bouthillier et al. 2021, section 4); None like the interval.
-        seeds: of the cell with fewer, leaving out cells in which nothing is random.
+        seeds: of the cell with fewer, leaving out a cell in which nothing is random; 1 if nothing is in either.
         examples: examples of the split (sentences, for labelling).
         needed_seeds: seeds with which a difference of this size would be claimed; None if no number of seeds would.
         reason: the reason for a missing interval, in a few words; "" if there is one.
@@ -219,7 +219,7 @@ class Comparer:
         values = [np.array(list(one.values())) for one in scores]
         plain = Comparison(
             upper.cell.header.key, lower.cell.header.key, split, metric, float(values[0].mean() - values[1].mean()),
-            seeds=_seeds([len(one) for one, side in zip(values, (upper, lower), strict=True) if side.is_random]),
+            seeds=min((len(own) for own, one in zip(values, (upper, lower), strict=True) if one.is_random), default=1),
             about_tuning=lower.of_default,
             p_sign_flip=sign_flip([scores[0][seed] - scores[1][seed] for seed in common]),
             failed_runs=(failed_seeds(scores[0], metric), failed_seeds(scores[1], metric)),
@@ -287,11 +287,6 @@ class Comparer:
                 cells += [np.array(list(scores.values()))] if scores and in_points(own) else []
             self._priors[split, metric] = prior_of(cells) if in_points(metric) else Prior()
         return self._priors[split, metric]
-
-
-def _seeds(of_random: Sequence[int]) -> int:
-    """The seeds of the side with fewer; 1 if nothing is random on either side."""
-    return min(of_random, default=1)
 
 
 def failed_seeds(scores: Mapping[int, float], metric: str) -> tuple[int, ...]:

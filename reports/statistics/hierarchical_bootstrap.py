@@ -83,6 +83,9 @@ def resampled(score: Scorer, examples: int, resamples: int, name: str, groups: G
 def counts_of(examples: int, resamples: int, name: str, groups: Groups = None) -> Iterator[Floats]:
     """Chunks of counts, (some resamples, examples): how often each example was drawn.
 
+    If examples come in groups (documents, authors), whole groups are drawn: the cluster bootstrap (Davison & Hinkley
+    1997, section 3.8). Examples of a group may depend on each other; groups do not.
+
     Each row sums to `examples`; with groups, the counts of one example of each group sum to the number of groups.
     """
     rows = max(1, CHUNK // examples)

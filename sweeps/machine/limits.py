@@ -1,5 +1,5 @@
-"""Limits: the cores and the memory that this process may use (cgroup v2), and how trials share a GPU. Also meters of
-peak memory: of torch's allocator on a GPU, otherwise of this process.
+"""Limits: the cores and the memory that this process may use (cgroup v2), how trials share a GPU, and how rarely
+garbage is collected. Also meters of peak memory: of torch's allocator on a GPU, otherwise of this process.
 
 The guides show the limits on a GPU. Change one only after a measurement on a GPU, with the figures in
 `docs/internals/log.md`."""
@@ -134,7 +134,7 @@ PeakMemory = ProcessPeak | GpuPeak
 
 OBJECTS = 100_000
 """Number of new objects that triggers a collection; Python's default is 700. Code that replaces models
-(workers, scoring) calls `memory.drop_garbage` after each, since a few objects may hold a model's tensors."""
+(workers, scoring) calls `resources.drop_garbage` after each, since a few objects may hold a model's tensors."""
 
 
 def raise_gc_threshold() -> None:

@@ -379,4 +379,4 @@ def notify(address: str, message: Mapping[str, object]) -> str:
             return ""
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
-        return f"--notify: {urlsplit(address).hostname} did not take the message ({reason}); the results are complete."
+        return f"--notify: {urlsplit(address).hostname} did not take the message ({reason})."

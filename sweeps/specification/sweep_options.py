@@ -254,7 +254,7 @@ class Searched:
     )
     price_per_hour: Annotated[float | None, AfterValidator(_above_zero)] = Field(
         default=None,
-        description="The price of a GPU for an hour (without GPUs: of a trial's CPUs), for reports.",
+        description="The price of an hour of a GPU (of a trial's CPUs if there is none); reports show the cost.",
     )
 
 
@@ -286,14 +286,14 @@ class Resources:
         default=None, description="The longest time for the search: 90s, 30m, 2h. Finals follow."
     )
     max_gpu_hours: Annotated[float | None, AfterValidator(_above_zero)] = Field(
-        default=None, description="The most GPU-hours for the search, over all its trials. Finals follow."
+        default=None, description="GPU-hours after which no search trial starts, over all its trials. Finals follow."
     )
     log_to: Words | None = Field(
         default=None,
-        description="Also log to these, not only MLflow: tensorboard, trackio, wandb, a FILE.py of yours.",
+        description="Loggers in addition to MLflow: tensorboard, trackio, wandb, or your own FILE.py.",
     )
     notify: Annotated[str | None, AfterValidator(_web)] = Field(
-        default=None, description="A web address (http or https) that gets the result as JSON when the command ends."
+        default=None, description="An http(s) address to post the result to, as JSON, when the command ends."
     )
     retry_failed: bool = Field(default=False, description="Run failed trials once more.")
     cache_budget: Bytes = Field(

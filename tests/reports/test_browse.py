@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from meltpoint.launch import app
-from meltpoint.reports.loaded_sweep import compare_sweeps, lines
+from meltpoint.reports.loaded_sweep import compare_sweeps, comparison_lines
 from meltpoint.reports.trial_view import find_trial
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
@@ -157,7 +157,7 @@ def test_compare_says_what_differs_and_that_other_data_lie_under_the_scores(stor
     same = compare_sweeps(summary, summary)
     assert same.specification == same.only_a == same.only_b == []
     assert all(not cell.conditions and not cell.setting and cell.delta == 0 for cell in same.cells)
-    assert "Specification: the same." in list(lines(same))
+    assert "Specification: the same." in list(comparison_lines(same))
 
 
 def test_rm_asks_and_then_removes_a_sweep_and_nothing_beside_it(storage: Path) -> None:

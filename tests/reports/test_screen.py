@@ -20,7 +20,7 @@ from rich.console import Console
 
 from meltpoint.reports.console_tables import say_lines, show_rows
 from meltpoint.reports.findings import shown_sweep
-from meltpoint.reports.loaded_sweep import compare_sweeps, lines
+from meltpoint.reports.loaded_sweep import compare_sweeps, comparison_lines
 from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_checks, show_outcome, show_plan, show_summary
 from meltpoint.reports.status_view import show_status
@@ -352,7 +352,7 @@ def test_a_trial_and_a_comparison_are_wrapped_between_words(sweep: SweepSummary)
     other = replace(sweep, name="other", cells=[replace(cell, best=None, finals=[]) for cell in sweep.cells])
     record = sweep.cells[-1].best
     assert record is not None
-    for found in (trial_lines(record, sweep), list(lines(compare_sweeps(sweep, other)))):
+    for found in (trial_lines(record, sweep), list(comparison_lines(compare_sweeps(sweep, other)))):
         text = at_eighty(lambda console, found=found: say_lines(found, console))
         assert max(len(line) for line in found) > 80
         assert max(cell_len(line.rstrip()) for line in text.splitlines()) <= 80

@@ -193,5 +193,5 @@ def test_a_message_arrives_as_json(receiver):
 
 def test_a_refused_message_is_one_line_that_does_not_show_the_path(receiver):
     said = notify(f"{receiver}/refuse", {"sweep": "first"})
-    assert said == "--notify: 127.0.0.1 did not take the message (Not Found); the results are complete."
+    assert said == "--notify: 127.0.0.1 did not take the message (Not Found)."
     assert "refused" in notify("http://127.0.0.1:9/secret", {})

@@ -6,15 +6,12 @@ The attention is torch's, also for unpadded rows, registered in transformers und
 [CLS], only [CLS] is computed in the top layer. A layer's keys and values use all pieces, but its queries, its output
 and its feed-forward part treat each piece separately (Vaswani et al. 2017, section 3), so they are needed only for the
 first piece of each row. Otherwise five sixths of that layer's products, a seventh of all-MiniLM-L6-v2's, would compute
-states that nothing reads."""
+states that nothing reads.
+"""
 
 from __future__ import annotations
 
-import copy
-import re
-import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,7 +23,6 @@ from transformers.masking_utils import sdpa_mask
 
 from meltpoint.adapters.data.batch import UNPADDED, Row, Unpadded
 from meltpoint.adapters.data.tokenising import PieceTokenizer
-from meltpoint.adapters.families.huggingface.pretrained import quiet
 
 UNBOUNDED = 100_000
 """Lengths from here on mean "no limit"; transformers writes 1e30 as a tokenizer's unknown longest input."""
@@ -348,34 +344,3 @@ def attend_first(query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, 
     scores = query[:, :, None] @ keys.transpose(2, 3) * scale
     weights = torch.softmax(scores.masked_fill(~unpadded.key_mask(), float("-inf")), -1)
     return (functional.dropout(weights, dropout) @ values).squeeze(2)
-
-
-class LoraMatrices:
-    """Two thin matrices beside each linear layer of a model; its own weights are frozen. No module of the model.
-
-    Args:
-        model: of transformers; its linear layers are replaced in place.
-        rank, alpha: the columns of each matrix, and the factor of their product times the rank.
-    """
-
-    def __init__(self, model: Any, rank: int, alpha: int) -> None:
-        from peft import LoraConfig, get_peft_model
-
-        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an older name
-            self._adapted = get_peft_model(model, config)
-
-    def save(self, folder: Path) -> None:
-        """Write the matrices alone, as `peft.PeftModel.from_pretrained` loads them."""
-        with quiet():
-            self._adapted.save_pretrained(str(folder))
-
-    def merged(self) -> Any:
-        """A copy of the model with the matrices' products added to its weights."""
-        return copy.deepcopy(self._adapted).merge_and_unload()
-
-
-def name_without(name: str) -> str:
-    """The name of a parameter before the matrices were added: that of the layer's own weight."""
-    return re.sub(r"\.lora_[AB]\.default\.weight$", ".weight", name).replace(".base_layer.", ".")
