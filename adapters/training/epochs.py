@@ -18,6 +18,10 @@ Seconds = Annotated[Number, Field(ge=-1e11, le=1e11, allow_inf_nan=False)]
 """A duration, or a time since 1970, of at most three thousand years; larger values are damage."""
 
 
+class OutOfTimeError(TimeoutError):
+    """The trainer reached `ends_at` before its last epoch."""
+
+
 class EpochResult(BaseModel):
     """Losses, metrics and times of one epoch of one trial.
 

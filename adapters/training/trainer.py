@@ -23,7 +23,7 @@ from meltpoint.adapters.hyperparameters import common_value
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot, pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
-from meltpoint.adapters.training.epochs import EpochResult, best_epoch
+from meltpoint.adapters.training.epochs import EpochResult, OutOfTimeError, best_epoch
 from meltpoint.adapters.training.evaluation import (
     EVALUATION_BATCH,
     Evaluation,
@@ -40,10 +40,6 @@ from meltpoint.tasks.core.scoring import value
 from meltpoint.tasks.core.task import Example
 
 FINITE_CHECK_STEPS = 64  # the interval of checking the loss; each check makes a GPU wait
-
-
-class OutOfTimeError(TimeoutError):
-    """The trainer reached `ends_at` before its last epoch."""
 
 
 class Trainer:

@@ -16,12 +16,12 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import FINAL_ROLES, CellKey, Trial
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.cluster_capacity import ClusterShare
+from meltpoint.sweeps.on_ray.scorer import Scorer
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.storage.files import cache_folder
 from meltpoint.sweeps.tracking.tracker import Tracker
-from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.sweeps.worker.outcome import (
     INTERRUPTED,
     RETRIES,

@@ -26,6 +26,7 @@ from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_sto
 from meltpoint.sweeps.on_ray.cluster import Cluster, Lost, parts, watched
 from meltpoint.sweeps.on_ray.cluster_capacity import ClusterShare
 from meltpoint.sweeps.on_ray.placement import place
+from meltpoint.sweeps.on_ray.scorer import Scorer
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.specification.cells import fault_lines, length_lines, open_cells, test_lines
@@ -35,7 +36,6 @@ from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import StoragePath, storage_folder
 from meltpoint.sweeps.tracking.loggers import Loggers
 from meltpoint.sweeps.tracking.tracker import Tracker, check_before_start
-from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.tasks.core.wording import printable
 
 

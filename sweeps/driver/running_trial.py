@@ -26,8 +26,7 @@ from meltpoint.sweeps.specification.cells import declared_test_examples
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.tracking.tracker import Tracker
-from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialEvent, TrialOutcome
-from meltpoint.sweeps.worker.resources import halved
+from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialEvent, TrialOutcome, halved
 from meltpoint.sweeps.worker.work_order import Order
 
 

@@ -18,11 +18,20 @@ ANY_NUMBER = 10**6
 NODE_GROUP = "ray.io/node-group"
 """The label of a node that an autoscaler or KubeRay started, which may start more nodes."""
 
+NODE_ID = "ray.io/node-id"
+"""The label with a Ray node's id."""
+
 PATIENCE_SECONDS = 2.0
 """Time before a sweep reports that it waits for room: a worker that just ended may still be releasing its own."""
 
 LOOK_SECONDS = 5.0
 """Interval between checks of the cluster's nodes; a check takes milliseconds."""
+
+
+def elsewhere(nodes: Iterable[str]) -> dict[str, str]:
+    """Ray's label selector for all nodes except these; empty without any."""
+    ids = ",".join(sorted(nodes))
+    return {NODE_ID: f"!in({ids})"} if ids else {}
 
 
 def trials_on(node: Node, cpus: float, gpus: float) -> int:

@@ -26,7 +26,7 @@ from ray.tune.search import Searcher, SearchGenerator
 
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.machine.limits import freeze_heap, raise_gc_threshold
-from meltpoint.sweeps.on_ray.cluster_capacity import may_grow, trials_on
+from meltpoint.sweeps.on_ray.cluster_capacity import elsewhere, may_grow, trials_on
 from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, Driver, Trainable, train_on_ray
 from meltpoint.sweeps.worker.outcome import (
     RESTARTED,
@@ -38,7 +38,6 @@ from meltpoint.sweeps.worker.outcome import (
     lost_gpu,
     lost_worker,
 )
-from meltpoint.sweeps.worker.resources import elsewhere
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder, to_config
 
 FOREVER = 10**9

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict
 
 from meltpoint.adapters import encoders, modes, settings
-from meltpoint.adapters.data.batch import EncodedSplit
-from meltpoint.adapters.hardware import Hardware, claim_device, is_gpu_out_of_memory
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.adapters.training.evaluation import EVALUATION_BATCH
-from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.search_spaces.ranges import Range
 from meltpoint.sweeps.ledger.records import CellKey, Trial
 from meltpoint.sweeps.machine.limits import GPU_MARGIN, MOST_TRIALS_OF_A_GPU
@@ -27,12 +22,12 @@ from meltpoint.sweeps.on_ray.cluster_capacity import slots, wait_for_room
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.specification.sweep_options import Resources
-from meltpoint.sweeps.worker.outcome import memory_error_in_short
-from meltpoint.sweeps.worker.resources import release_memory
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
-from meltpoint.sweeps.worker.worker import training, warm_encoder
 from meltpoint.tasks.core.task import Kind
 from meltpoint.tasks.core.wording import some
+
+if TYPE_CHECKING:
+    from meltpoint.sweeps.worker.gpu_probe import Need, ProbeOrder  # imports the training code
 
 RAY_UNITS = 10_000  # Ray counts resources in ten-thousandths (ray 2.60, fixed_point.h) and rounds: 1/6 would be 0.1667
 
@@ -190,6 +185,8 @@ def measure(
     """
     import ray
 
+    from meltpoint.sweeps.worker.gpu_probe import probe_gpu
+
     slots(resources.cpus_per_trial, 1.0)
     # One process per probe: its CUDA context ends with it, so the next probe does not count its memory.
     remote = ray.remote(num_cpus=resources.cpus_per_trial, num_gpus=1, max_calls=1)(probe or probe_gpu)
@@ -217,6 +214,8 @@ def _share(key: CellKey, reference: Any, say: Callable[[str], None]) -> float:
 
 def probe_orders(planner: Planner, order: MakeOrder, gpus: int) -> dict[CellKey, ProbeOrder]:
     """The probes of all unfinished cells."""
+    from meltpoint.sweeps.worker.gpu_probe import ProbeOrder
+
     cells = [progress.cell for progress in planner.unfinished()]
     return {
         cell.key: ProbeOrder(bundles=(_bundle(planner, cell, order, gpus),), residents=_residents(cell, cells))
@@ -259,123 +258,3 @@ def _residents(cell: OpenCell, cells: list[OpenCell]) -> tuple[tuple[str, Kind],
     own = (cell.located_encoder, cell.task.kind)
     others = sorted((size, entry) for entry, size in sizes.items() if entry != own)
     return tuple([own] * (own in sizes) + [entry for _, entry in others[-1:]])
-
-
-# The probe, in a separate process: the heaviest steps of a trial, two of training and an evaluation, all layers thawed.
-
-
-@dataclass(frozen=True)
-class Need:
-    """The result of a memory probe.
-
-    Attributes:
-        bytes: peak GPU memory of one trial's process.
-        total_bytes: the GPU's memory.
-        error: one line on why nothing was measured; None if it was.
-        is_too_large: whether the heaviest setting with its whole batch exceeds the GPU.
-    """
-
-    bytes: int
-    total_bytes: int
-    error: str | None = None
-    is_too_large: bool = False
-
-
-class Meter(Protocol):
-    """A meter of a GPU's memory."""
-
-    def begin(self) -> None:
-        """Start measuring."""
-
-    def read(self) -> Need:
-        """The peak memory since `begin`."""
-
-
-class GpuMeter:
-    """The first visible GPU's memory: the peak of torch's allocator, plus the memory in use outside it.
-
-    Outside are the CUDA context and the memory of other programs. All of it counts as the trial's, which may be too
-    much but never too little.
-    """
-
-    def begin(self) -> None:
-        """Start measuring."""
-        torch.cuda.reset_peak_memory_stats()
-
-    def read(self) -> Need:
-        """The peak memory since `begin`."""
-        free, total = torch.cuda.mem_get_info()
-        outside = total - free - torch.cuda.memory_reserved()
-        return Need(torch.cuda.max_memory_reserved() + max(0, outside), total)
-
-
-class ProbeOrder(BaseModel):
-    """The order of one cell's probe.
-
-    Attributes:
-        bundles: the cell's largest bundles of trials that a worker may get; each is run separately.
-        residents: (encoder, kind of task) that other trials of the sweep may leave on the GPU in a warm worker.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    bundles: tuple[WorkOrder, ...]
-    residents: tuple[tuple[str, Kind], ...] = ()
-
-
-def probe_gpu(document: dict[str, Any]) -> Need:
-    """Run a probe on the GPU assigned by Ray; an error is returned as an answer."""
-    try:
-        order = ProbeOrder.model_validate(document)
-        return probe(order, claim_device(int(order.bundles[0][0].cpus), 1.0), GpuMeter())
-    except Exception as failure:  # noqa: BLE001 - the driver reports it in one line and ends the sweep
-        if not is_gpu_out_of_memory(failure):
-            return Need(0, 0, f"{type(failure).__name__}: {failure}")
-        fault = memory_error_in_short(failure)
-        why = f"a whole GPU is too small for the largest batches ({fault}); they train in micro-batches."
-        return Need(0, 0, why, is_too_large=True)
-
-
-def probe(order: ProbeOrder, hardware: Hardware, meter: Meter) -> Need:
-    """Run the heaviest steps of each bundle; returns the need of the heaviest bundle."""
-    meter.begin()
-    for word, kind in order.residents:
-        warm_encoder(word, kind).to(hardware.device)
-    for work in order.bundles:
-        _run_heaviest_steps(work, hardware)
-        release_memory()
-    return meter.read()
-
-
-def _run_heaviest_steps(work: WorkOrder, hardware: Hardware) -> None:
-    """Run two steps of the last epoch, which has most layers thawed, an evaluation, and two copies of the weights.
-
-    Two steps, because the first creates the optimiser's state; two copies, because the best weights so far are kept
-    while better ones are copied.
-    """
-    trainer = training(work, hardware)
-    plan = trainer.trials[0].table.plan
-    trainer.data = longest_rows(trainer.data, 2 * trainer.batch_size)
-    trainer.step = (plan.epochs - 1) * plan.steps_per_epoch
-    next(trainer.epochs())
-    trainer.evaluate(_longest(trainer.data.train, EVALUATION_BATCH)[0], [])  # as for cached states
-    for _ in range(2):
-        own = trainer.model.own_weights(0)
-        trainer.trials[0].best_state = own | trainer.model.encoder_weights() if trainer.trains_encoder else own
-
-
-def longest_rows(data: EncodedData, train_rows: int) -> EncodedData:
-    """The examples with the longest rows: at least `train_rows` rows of train, and one evaluation batch of dev."""
-    train, _ = _longest(data.train, train_rows)
-    dev, chosen = _longest(data.dev, EVALUATION_BATCH)
-    return EncodedData(data.task, train, dev, [data.dev_examples[example] for example in chosen])
-
-
-def _longest(split: EncodedSplit, rows: int) -> tuple[EncodedSplit, list[int]]:
-    """(the examples with the longest rows, with all their windows; their indices)."""
-    order = sorted(range(len(split.rows)), key=lambda row: -sum(map(len, split.rows[row].inputs)))
-    chosen = sorted({split.rows[row].example for row in order[:rows]})
-    place = {example: index for index, example in enumerate(chosen)}
-    kept = [replace(row, example=place[row.example]) for row in split.rows if row.example in place]
-    words = [split.word_counts[example] for example in chosen] if split.word_counts else []
-    return EncodedSplit(kept, len(chosen), word_counts=words), chosen

@@ -19,8 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from safetensors import SafetensorError
 
 from meltpoint.adapters.hardware import DETERMINISM, is_gpu_out_of_memory
-from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.adapters.training.trainer import OutOfTimeError
+from meltpoint.adapters.training.epochs import EpochResult, OutOfTimeError
 from meltpoint.sweeps.ledger.records import Attempt, Cause
 from meltpoint.sweeps.storage.object_client import StoreError
 
@@ -54,6 +53,11 @@ class OutOfMemory(BaseModel):
     length: int
     is_shared: bool
     together: int
+
+
+def halved(rows: int) -> int:
+    """The next smaller micro-batch."""
+    return -(-rows // 2)
 
 
 class TrialOutcome(BaseModel):

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -34,7 +34,7 @@ from meltpoint.sweeps.machine.limits import GpuPeak, PeakMemory, ProcessPeak
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.storage.files import StoragePath, features_folder, storage_path
 from meltpoint.sweeps.storage.object_client import StoreError
-from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialOutcome, failed, memory_error_in_short
+from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialOutcome, failed, halved, memory_error_in_short
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks.core.task import Task
 from meltpoint.tasks.core.wording import some
@@ -82,11 +82,6 @@ def release_memory() -> None:
 def longest_input(split: EncodedSplit) -> int:
     """The most subword tokens in one row of a split, over all its inputs."""
     return max((sum(map(len, row.inputs)) for row in split.rows), default=0)
-
-
-def halved(rows: int) -> int:
-    """The next smaller micro-batch."""
-    return -(-rows // 2)
 
 
 def micro_batch_of(order: Order, hardware: Hardware, train: EncodedSplit) -> int:
@@ -166,17 +161,8 @@ class ResourceMeter:
 
 # Whether the machine is fit, and what is noted of its work.
 
-NODE_ID = "ray.io/node-id"
-"""The label with a Ray node's id."""
-
 VISIBLE_SECONDS = 5.0
 """Time that another machine's file may take to appear on a network file system."""
-
-
-def elsewhere(nodes: Iterable[str]) -> dict[str, str]:
-    """Ray's label selector for all nodes except these; empty without any."""
-    ids = ",".join(sorted(nodes))
-    return {NODE_ID: f"!in({ids})"} if ids else {}
 
 
 def unfit(order: Order, patience_seconds: float = VISIBLE_SECONDS) -> str | None:

@@ -12,11 +12,11 @@ from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import finalist_name
 from meltpoint.sweeps.ledger.records import TrialRecord, trial_label
+from meltpoint.sweeps.on_ray.scorer import Scorer
 from meltpoint.sweeps.search.locked_test import ClosingLogs, closing_of, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
-from meltpoint.sweeps.worker.finalist_scoring import Scorer
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tests.sweeps.one_process import quiet_driver
 from meltpoint.tests.sweeps.planning import (

@@ -18,10 +18,11 @@ from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.machine.limits import GPU_MARGIN
 from meltpoint.sweeps.on_ray import placement
 from meltpoint.sweeps.on_ray.experiment import resources_of
-from meltpoint.sweeps.on_ray.placement import Need, ProbeOrder, share_of
+from meltpoint.sweeps.on_ray.placement import share_of
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.worker import worker
+from meltpoint.sweeps.worker import gpu_probe, worker
+from meltpoint.sweeps.worker.gpu_probe import Need, ProbeOrder
 from meltpoint.sweeps.worker.work_order import to_config
 from meltpoint.tests.sweeps.one_process import order_of
 
@@ -140,7 +141,7 @@ def test_the_longest_rows_are_taken_with_all_windows_of_their_examples(windows, 
         for place, length in enumerate(lengths)
     ]
     split = EncodedSplit(rows, len(windows), word_counts=[2 * len(lengths) for lengths in windows])
-    longest, chosen = placement._longest(split, wanted)
+    longest, chosen = gpu_probe._longest(split, wanted)
     assert [windows[example] for example in chosen] == [
         [len(row.pieces) for row in longest.rows if row.example == place] for place in range(longest.examples)
     ]
@@ -184,7 +185,7 @@ def test_a_probe_runs_two_steps_on_the_longest_rows_with_all_layers_open_and_an_
     monkeypatch.setattr(Trainer, "_set_encoder_rates", begin_step)
     monkeypatch.setattr(Trainer, "evaluate", score)
     meter = FakeMeter(Need(3 * GIB, 80 * GIB))
-    need = placement.probe(probed[mode], claim_device(1), meter)
+    need = gpu_probe.probe(probed[mode], claim_device(1), meter)
     assert need == Need(3 * GIB, 80 * GIB)
     assert meter.calls == ["begin", "read"]
     bundles = probed[mode].bundles
@@ -200,7 +201,7 @@ def test_a_probe_leaves_the_encoder_as_it_was(probed):
     order = probed["fine_tuning"].bundles[0][0]
     encoder = worker.warm_encoder(order.encoder, "sentence_classification")
     before = {name: weight.clone() for name, weight in encoder.state_dict().items()}
-    placement.probe(probed["fine_tuning"], claim_device(1), FakeMeter(Need(1, 2)))
+    gpu_probe.probe(probed["fine_tuning"], claim_device(1), FakeMeter(Need(1, 2)))
     assert all(torch.equal(before[name], weight) for name, weight in encoder.state_dict().items())
 
 
@@ -208,7 +209,7 @@ def test_what_lies_on_the_gpu_outside_torchs_memory_counts_as_needed(monkeypatch
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (70 * GIB, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 9 * GIB)
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda: 12 * GIB)
-    assert placement.GpuMeter().read() == Need(13 * GIB, 80 * GIB)
+    assert gpu_probe.GpuMeter().read() == Need(13 * GIB, 80 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -223,8 +224,8 @@ def test_what_goes_wrong_in_a_probe_is_an_answer(probed, monkeypatch, failure, s
     def fail(*words: object) -> None:
         raise failure
 
-    monkeypatch.setattr(placement, "claim_device", fail)
-    need = placement.probe_gpu(probed["fine_tuning"].model_dump(mode="json"))
+    monkeypatch.setattr(gpu_probe, "claim_device", fail)
+    need = gpu_probe.probe_gpu(probed["fine_tuning"].model_dump(mode="json"))
     assert need.error is not None
     assert said in need.error
     assert "\n" not in need.error

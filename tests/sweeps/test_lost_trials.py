@@ -15,12 +15,13 @@ from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import FACTS, Trial
+from meltpoint.sweeps.on_ray.scorer import Scorer
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
-from meltpoint.sweeps.worker.finalist_scoring import Scorer, score_finalists
+from meltpoint.sweeps.worker.finalist_scoring import score_finalists
 from meltpoint.sweeps.worker.retrain import retrain
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import run

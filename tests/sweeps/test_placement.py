@@ -163,7 +163,7 @@ from meltpoint.sweeps.specification.cells import open_cells
 from meltpoint.sweeps.worker.work_order import Order, from_config
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.on_ray.placement import Need
+from meltpoint.sweeps.worker.gpu_probe import Need
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.sweep_options import Resources
 
