@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.reports.formats import searched_names, setting_text
 from meltpoint.reports.table_values import STAR
 from meltpoint.sweeps.ledger.records import TrialRecord
@@ -61,17 +60,11 @@ def trial_lines(record: TrialRecord, summary: SweepSummary) -> list[str]:
         "searched": {name: record.setting[name] for name in searched},
         "fixed": {name: value for name, value in record.setting.items() if name not in searched},
         "notes": [*record.result_notes(), *record.storage_notes],
-        "epochs": [epoch_line(one) + (" ←" if one.epoch == record.best_epoch else "") for one in record.epochs],
+        "epochs": [one.in_words() + (" ←" if one.epoch == record.best_epoch else "") for one in record.epochs],
     }  # fmt: skip
     shown = {name: value for name, value in facts.items() if value not in (None, "", [], {})}
     text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=float("inf"))
     return [f"# {'.'.join(record.cell)}", *text.splitlines()]
-
-
-def epoch_line(epoch: EpochResult) -> str:
-    """One epoch on one line."""
-    shown = ", ".join(f"{name} {value:.4f}" for name, value in epoch.dev.items())
-    return f"epoch {epoch.epoch} ({epoch.phase}): train loss {epoch.train_loss:.4f}, dev {shown}"
 
 
 @dataclass(frozen=True)

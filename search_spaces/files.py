@@ -186,6 +186,19 @@ def read_cell(path: Path | str) -> dict[str, str]:
     return cell_of(documents.read(Path(path)), str(path))
 
 
+def check_setting(path: str) -> None:
+    """Check that an exported setting can be read and names a known mode and head.
+
+    Raises:
+        ValueError: one line with the file or the name.
+    """
+    cell = read_cell(path)
+    if "mode" in cell:
+        modes.get(cell["mode"])
+    if "head" in cell:
+        heads.check(cell["head"])
+
+
 def cell_of(data: Mapping[str, object], where: str) -> dict[str, str]:
     """The names of the cell among the top-level keys."""
     cell = {key: data[key] for key in CELL if data.get(key) is not None}

@@ -67,3 +67,13 @@ def _declared(text: str) -> tuple[Parameter, ...]:
         for call in calls
         if isinstance(call.func, ast.Name) and call.func.id == Parameter.__name__
     )
+
+
+def check(word: str) -> None:
+    """Check a head's name against the file names of the heads, because importing its class imports torch.
+
+    Raises:
+        ValueError: the message suggests similar names.
+    """
+    if word not in names():
+        raise registry.unknown(word, "head", names())

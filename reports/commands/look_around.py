@@ -67,7 +67,6 @@ def list_names(
         show_sweeps(storage, as_json)
         return
     from meltpoint.sweeps.command_line.listing import inventory, overview, parameters_of_cell
-    from meltpoint.sweeps.storage.files import readable_storage
 
     if (encoder or task or head) and not mode:
         raise ValueError(
@@ -77,6 +76,8 @@ def list_names(
         raise ValueError(f"--mode is for spaces, not for {what or 'nothing'}; see: list spaces --mode {mode}.")
     rows = parameters_of_cell(mode, encoder or ANY_ENCODER, task, head) if mode else inventory(what) if what else []
     if not what:
+        from meltpoint.sweeps.storage.files import readable_storage
+
         names = sorted(path.parent.name for path in readable_storage(storage).glob("*/sweep.json"))
         rows = [*overview(), {"list": "sweeps", "count": len(names), "for example": names[:2]}]
     if as_json:

@@ -25,7 +25,6 @@ from meltpoint.sweeps.command_line.typer_options import (
     Tasks,
 )
 from meltpoint.sweeps.machine.terminal import FAILED, Screen, exit_on_error, print_json, show, tell
-from meltpoint.tasks.core.files import exists, regular
 from meltpoint.tasks.core.wording import some
 
 if TYPE_CHECKING:
@@ -238,6 +237,7 @@ def predict(
     """Predict each row of a file with a finalist; its columns are kept, and the prediction is appended."""
     from meltpoint.sweeps.results.export import model_folder
     from meltpoint.sweeps.results.predicting import format_of
+    from meltpoint.tasks.core.files import exists, regular
 
     for named in (file, *([out] if out else [])):
         format_of(named)
@@ -268,15 +268,14 @@ def train(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Retrain an exported setting; bit-identical on the same machine and versions. Status 1 if dev differs."""
-    from meltpoint.sweeps.specification.early_checks import check_point
+    from meltpoint.search_spaces.files import check_setting
 
-    check_point(str(file))
-    from meltpoint.reports.trial_view import epoch_line
+    check_setting(str(file))
     from meltpoint.sweeps.worker.retrain import retrain  # torch, which takes seconds
 
     talk = Screen(stderr=True)
     where = str(data_dir.absolute()) if data_dir else None
-    done = retrain(str(file), seed, test, where, lambda epoch: talk.print(epoch_line(epoch)), out, transformers)
+    done = retrain(str(file), seed, test, where, lambda epoch: talk.print(epoch.in_words()), out, transformers)
     if as_json:
         print_json(done.as_json())
     else:

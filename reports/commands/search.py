@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meltpoint.reports.formats import symbol
 from meltpoint.sweeps.command_line.typer_options import (
     AsJson,
     Group,
@@ -21,7 +20,6 @@ from meltpoint.sweeps.command_line.typer_options import (
 )
 from meltpoint.sweeps.machine.terminal import DONE, Screen, again, exit_on_error, print_json, tell
 from meltpoint.sweeps.specification.sweep_options import TIMES, SweepOptions, in_units
-from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.core.wording import some
 
 TUNED_SEEDS = 3
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from meltpoint.sweeps.specification.sweep_options import Resources
     from meltpoint.sweeps.specification.sweep_spec import SweepSpec
     from meltpoint.sweeps.storage.files import StoragePath
+    from meltpoint.tasks.core.task import Split
 
 
 @exit_on_error(goes_on=True)
@@ -87,6 +86,7 @@ def tune(
     Example: meltpoint tune questions.csv --time-budget 10m
     """
     began = time.monotonic()
+    from meltpoint.reports.formats import symbol
     from meltpoint.sweeps.command_line.spec_from_options import checked_spec, default_encoder
     from meltpoint.sweeps.ledger.ledger import DATA, TASK
     from meltpoint.sweeps.specification.sweep_spec import check_name

@@ -6,18 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from meltpoint import tasks
-from meltpoint.adapters import encoders, heads, modes, settings, tricks
+from meltpoint.adapters import encoders, heads, modes, tricks
 from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.adapters.multiplier_table import Mode, Trick
-from meltpoint.search_spaces import documents, files
-from meltpoint.search_spaces.ranges import RANGE_KINDS
-from meltpoint.sweeps.specification import spec_files
-from meltpoint.sweeps.specification.spec_files import SpecFile
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import KINDS, SPLITS, Task
 
 if TYPE_CHECKING:
     from meltpoint.adapters.head import Head  # imports torch, which takes seconds
+    from meltpoint.search_spaces.files import MergedEntries
 
 Row = dict[str, object]
 
@@ -48,6 +45,9 @@ def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> li
     Raises:
         ValueError: an unknown mode, head, encoder or task.
     """
+    from meltpoint.adapters import settings
+    from meltpoint.search_spaces import files
+
     modes.get(mode)
     if encoder.partition(":")[0] not in ("hf", *encoders.FAMILIES):
         encoders.summary(encoder)  # raises for an unknown name
@@ -68,7 +68,7 @@ def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> li
     return found
 
 
-def _rows_of(layers: files.MergedEntries) -> list[Row]:
+def _rows_of(layers: MergedEntries) -> list[Row]:
     """One row per parameter of merged files."""
     rows: list[Row] = []
     for name, entry in layers.declared.items():
@@ -161,26 +161,38 @@ def _parameters(parameters: tuple[Parameter, ...]) -> list[str]:
     return [f"{one.name} = {_written(one.default)}: {one.domain()}" for one in parameters]
 
 
-def _space(name: str) -> Row:
-    data = documents.read(documents.SHIPPED / f"{name}.yaml")
-    entries_by_key = files.parameters_of(data, f"{name}.yaml")
-    ranges = [f"{key} {_range(entry)}" for key, entry in entries_by_key.items()]
-    return {"name": f"{name}.yaml", "parameters": ranges, "early_stopping": _stopping(data)}
+def _spaces() -> list[Row]:
+    from meltpoint.search_spaces import documents, files
+
+    rows: list[Row] = []
+    for name in files.shipped():
+        data = documents.read(documents.SHIPPED / f"{name}.yaml")
+        entries_by_key = files.parameters_of(data, f"{name}.yaml")
+        ranges = [f"{key} {_range(entry)}" for key, entry in entries_by_key.items()]
+        rows.append({"name": f"{name}.yaml", "parameters": ranges, "early_stopping": _stopping(data)})
+    return rows
 
 
-def _spec(file: SpecFile) -> Row:
-    folders = [f"--with {encoder}=FOLDER: {what}" for encoder, what in file.folders.items()]
-    return {
-        "name": file.name, "encoders": file.words("encoders"), "modes": file.words("modes"),
-        "tasks": file.words("tasks"), "cells": sum(block.size for block in file.blocks),
-        "needs": folders, "source": file.source, "summary": file.summary,
-    }  # fmt: skip
+def _specs() -> list[Row]:
+    from meltpoint.sweeps.specification import spec_files
+
+    return [
+        {
+            "name": file.name, "encoders": file.words("encoders"), "modes": file.words("modes"),
+            "tasks": file.words("tasks"), "cells": sum(block.size for block in file.blocks),
+            "needs": [f"--with {encoder}=FOLDER: {what}" for encoder, what in file.folders.items()],
+            "source": file.source, "summary": file.summary,
+        }
+        for file in map(spec_files.read, spec_files.shipped())
+    ]  # fmt: skip
 
 
 def _range(entry: object) -> str:
     """An entry of a space without its source: `log_uniform 1e-05…0.0001`, `2 | 3 | 4`, or a fixed value."""
     if not isinstance(entry, Mapping):
         return _written(cast(Value, entry))
+    from meltpoint.search_spaces.ranges import RANGE_KINDS
+
     kind = next(kind for kind in RANGE_KINDS if kind in entry)
     if kind == "fixed":
         return _written(entry[kind])
@@ -208,7 +220,7 @@ ROWS: Mapping[str, Callable[[], list[Row]]] = {
     "tasks": lambda: [_task(tasks.get(name)) for name in tasks.names()],
     "heads": lambda: [_head(name, heads.get(name)) for name in heads.names()],
     "tricks": lambda: [_trick(trick) for trick in tricks.every()],
-    "spaces": lambda: [_space(name) for name in files.shipped()],
-    "specs": lambda: [_spec(spec_files.read(name)) for name in spec_files.shipped()],
+    "spaces": _spaces,
+    "specs": _specs,
 }
 """Argument of `meltpoint list` → the function that returns its rows."""

@@ -10,8 +10,10 @@ import gc
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from meltpoint.sweeps.ledger.records import MemoryKind
+if TYPE_CHECKING:
+    from meltpoint.sweeps.ledger.records import MemoryKind
 
 CGROUP = Path("/sys/fs/cgroup")
 

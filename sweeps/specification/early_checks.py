@@ -17,7 +17,7 @@ from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check, w
 from meltpoint.tasks import get
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.files import is_file
-from meltpoint.tasks.core.registry import is_task_file, unknown
+from meltpoint.tasks.core.registry import is_task_file
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Kind
 
@@ -67,21 +67,11 @@ def _check_words(block: Block, is_elsewhere: Callable[[str], bool]) -> None:
     for mode in block.modes:
         modes.get(mode)
     if block.head is not None:
-        check_head(block.head)
+        heads.check(block.head)
     kinds = dict.fromkeys(get(word).kind for word in block.tasks if not is_elsewhere(word)) or {_ANY_KIND: None}
     for encoder in (word for word in block.encoders if not is_elsewhere(word)):
         for kind in kinds:
             encoders.resolve(encoder, kind)
-
-
-def check_head(word: str) -> None:
-    """Check a head's name against the file names of the heads, because importing its class imports torch.
-
-    Raises:
-        ValueError: the message suggests similar names.
-    """
-    if word not in heads.names():
-        raise unknown(word, "head", heads.names())
 
 
 def check_overrides(texts: Sequence[str]) -> None:
@@ -96,19 +86,6 @@ def check_overrides(texts: Sequence[str]) -> None:
             build.parse_stopping(entry, where)
         else:
             build.check_entry(name, entry, every, where)
-
-
-def check_point(path: str) -> None:
-    """Check that a file for `train` can be read and names a known mode and head.
-
-    Raises:
-        ValueError: one line with the file or the name.
-    """
-    cell = files.read_cell(path)
-    if "mode" in cell:
-        modes.get(cell["mode"])
-    if "head" in cell:
-        check_head(cell["head"])
 
 
 def check_features(encoder: str, text: Path, layers: str) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.registry import unknown
+
+if TYPE_CHECKING:
+    from meltpoint.sweeps.storage.files import StoragePath
 
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 """URI schemes of stores that MLflow's client opens directly, without a server."""

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from meltpoint.adapters import encoders, heads, modes, settings
-from meltpoint.adapters.exported_model import save_folder
 from meltpoint.adapters.families import encoder_word, short_name
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.hyperparameters import Setting
@@ -181,6 +180,8 @@ def _keep(order: Order, trained: Trainer, out: Path, facts: Mapping[str, Any], p
 
         save_transformers_folder(out, model, task, order.mode, order.head, order.setting, facts)
         return
+    from meltpoint.adapters.exported_model import save_folder
+
     save_folder(out, model, task, order.mode, order.head, order.setting, trained.precision, facts)
 
 

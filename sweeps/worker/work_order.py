@@ -6,9 +6,8 @@ from typing import Any
 
 from pydantic import Field, TypeAdapter
 
-from meltpoint.adapters.training.epochs import LARGEST_SHARE
 from meltpoint.sweeps.ledger.records import Trial
-from meltpoint.sweeps.specification.sweep_options import CACHE_BYTES, Overflow
+from meltpoint.sweeps.specification.sweep_options import CACHE_BYTES, LARGEST_SHARE, Overflow
 from meltpoint.tasks.core.task import DataSpec
 
 

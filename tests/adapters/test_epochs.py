@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meltpoint.adapters.training.epochs import LARGEST_SHARE, SHARE, EpochResult, SavingRule, best_epoch, largest_share
+from meltpoint.adapters.training.epochs import EpochResult, SavingRule, best_epoch
+from meltpoint.sweeps.specification.sweep_options import LARGEST_SHARE, SHARE, largest_share
 from meltpoint.tests.adapters.conftest import KeptStates
 
 SCORES = st.lists(st.sampled_from([-0.5, 0.0, 0.25, 0.5, math.inf, -math.inf, math.nan]), max_size=8)

@@ -18,11 +18,12 @@ import psutil
 import pytest
 from mlflow.tracking import MlflowClient
 
-from meltpoint.adapters.training.epochs import SHARE, best_epoch
+from meltpoint.adapters.training.epochs import best_epoch
 from meltpoint.adapters.training.saved_state import DamagedStateError, read_about
 from meltpoint.sweeps.ledger.ledger import STATES, Ledger
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells
+from meltpoint.sweeps.specification.sweep_options import SHARE
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
 from meltpoint.tests.marked_processes import titled
