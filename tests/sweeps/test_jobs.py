@@ -31,6 +31,7 @@ from meltpoint.sweeps.on_ray.jobs import (
     token_of,
     url_of,
 )
+from meltpoint.tests.json_documents import assert_published
 from meltpoint.tests.local_servers import QuietHandler, free_ports, served_by
 
 SWEEPS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,6}", fullmatch=True)
@@ -284,6 +285,7 @@ def test_logs_as_json_are_one_document_with_the_job(monkeypatch, words, status):
     done = CliRunner().invoke(app, ["logs", "first", "--json", *words])
     assert done.exit_code == status, done.output
     document = json.loads(done.stdout)
+    assert_published("logs", document)
     assert document["log"] == "trained\nfailed\n"
     assert document["job"]["status"] == "FAILED"
     assert done.stderr == ""

@@ -18,6 +18,7 @@ from meltpoint.launch import app
 from meltpoint.reports.commands import jobs as commands
 from meltpoint.sweeps.on_ray.jobs import JobClient
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.tests.json_documents import assert_published
 from meltpoint.tests.sweeps.ray_head import ray_head
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, command, records, roles
 
@@ -100,6 +101,7 @@ def test_a_sweep_is_sent_followed_to_its_end_and_its_status_read(say, spec, tmp_
     assert roles(storage) == {}, "the sweep is not called tiny"
     assert [record["status"] for record in records(storage, "first")] == ["finished"] * 2
     status = json.loads(say("status", "first", "--json").stdout)
+    assert_published("status", status)
     assert (status["state"], status["job"]["name"], status["job"]["status"]) == ("done", "first-1", "SUCCEEDED")
     assert say("stop", "first").stdout.startswith("The job had already ended: first-1: SUCCEEDED")
 
@@ -137,7 +139,9 @@ def test_a_stopped_sweep_keeps_what_finished_and_the_same_command_goes_on_as_a_n
     kept = {record["id"] for record in records(storage, "again")}
     status = json.loads(say("status", "again", "--json").stdout)
     assert (status["state"], status["job"]["status"]) == ("stopped", "STOPPED")
-    assert json.loads(say(*words, "--json").stdout) == {
+    submitted = json.loads(say(*words, "--json").stdout)
+    assert_published("submit", submitted)
+    assert submitted == {
         "job": "again-2", "sweep": "again", "attempt": 2, "address": url,
     }  # fmt: skip
     assert say("logs", "again", "-f").exit_code == 0

@@ -10,7 +10,10 @@ from collections import Counter
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from meltpoint.launch import app
+from meltpoint.tests.json_documents import assert_published
 from meltpoint.tests.sweeps.whole_sweeps import (
     SEEDS,
     TRIALS,
@@ -129,6 +132,29 @@ def test_status_is_the_document_of_the_contract(done):
     assert cell["best"]["dev"] == max(
         r["dev"] for r in records(storage) if r["mode"] == cell["mode"] and r["role"] == "search"
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("status", ["tiny"]), ("best", ["tiny"]), ("compare", ["tiny", "tiny"]), ("list", []), ("list sweeps", []),
+        *(("list KIND", [kind]) for kind in ("encoders", "modes", "tasks", "heads", "tricks", "spaces", "specs")),
+        ("cache ls", []), ("ensemble", ["tiny", "--task", "TASK"]), ("analyse", ["tiny", "guidelines"]),
+        ("show", ["tiny", "TRIAL"]), ("train", ["EXPORT"]), ("doctor", []), ("plan", ["PLAN"]),
+    ],
+)  # fmt: skip
+def test_each_json_document_follows_its_published_schema(done, command, more):
+    spec, storage = done
+    (export,) = (storage / "tiny" / "exports").glob("*.fine_tuning.*.yaml")
+    trial = records(storage)[0]
+    known = {"TASK": [trial["task"]], "TRIAL": [trial["id"]], "EXPORT": [str(export)]}
+    known["PLAN"] = ["--name", "another", "--encoder", spec.encoders[0], "--mode", "feature_extraction,fine_tuning"]
+    known["PLAN"] += ["--task", spec.tasks[0]]
+    words = [*command.removesuffix(" KIND").split(), *(part for word in more for part in known.get(word, [word]))]
+    place = [] if command == "train" else ["--storage", str(storage)]
+    said = CliRunner().invoke(app, [*words, "--json", *place])
+    assert said.exit_code in (0, 1), said.output
+    assert_published(command, json.loads(said.stdout))
 
 
 def test_an_exported_setting_trains_again_to_the_last_bit_in_a_fresh_process(done):
