@@ -13,7 +13,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from meltpoint.reports.formats import QUOTED
 from meltpoint.tasks.core.wording import printable
 
 UNLIMITED = 10_000
@@ -57,13 +56,6 @@ def say_lines(lines: Iterable[str], console: Console) -> None:
             console.print(Padding(Text(printable(line.strip())), (0, 0, 0, indent)), highlight=False)
         else:
             console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
-
-
-def on_two_lines(text: str) -> str:
-    """A score with its split on a line above it, and its interval on a line below."""
-    for where, broken in (("dev ", "dev\n"), ("test ", "test\n"), (f" {QUOTED}", f"\n{QUOTED}"), (" [", "\n[")):
-        text = text.replace(where, broken)
-    return text
 
 
 def show_rows(

@@ -13,14 +13,13 @@ from rich.text import Text
 
 from meltpoint.reports.console_tables import (
     new_table,
-    on_two_lines,
     say,
     show_rows,
     stacked,
     width_of,
 )
 from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines, size_lines
-from meltpoint.reports.formats import duration, listed, marks, symbol, title
+from meltpoint.reports.formats import QUOTED, duration, listed, marks, symbol, title
 from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import (
     folded_warnings,
@@ -141,7 +140,7 @@ def _show_block(block: EncoderBlock, heading: str, console: Console, explain: bo
 
 
 def _entry(shown: TableEntry, narrow: bool) -> Text:
-    label = on_two_lines(shown.label).replace(f"{STAR} ", STAR) if narrow else shown.label
+    label = _on_two_lines(shown.label).replace(f"{STAR} ", STAR) if narrow else shown.label
     return Text(label + marks(shown.notes))
 
 
@@ -286,3 +285,10 @@ def show_checks(checks: Sequence[Check], console: Console, verbose: bool = False
         console.print(grid)
     bad = [check.name for check in checks if not check.ok]
     say(console, f"{len(bad)} of {len(checks)} need attention: {listed(bad)}." if bad else "All is well.")
+
+
+def _on_two_lines(text: str) -> str:
+    """A score with its split on a line above it, and its interval on a line below."""
+    for where, broken in (("dev ", "dev\n"), ("test ", "test\n"), (f" {QUOTED}", f"\n{QUOTED}"), (" [", "\n[")):
+        text = text.replace(where, broken)
+    return text

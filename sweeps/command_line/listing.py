@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from meltpoint import tasks
-from meltpoint.adapters import encoders, heads, modes, tricks
+from meltpoint.adapters import heads, modes, tricks
 from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.adapters.multiplier_table import Mode, Trick
 from meltpoint.tasks.core import kinds
@@ -45,7 +45,7 @@ def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> li
     Raises:
         ValueError: an unknown mode, head, encoder or task.
     """
-    from meltpoint.adapters import settings
+    from meltpoint.adapters import encoders, settings
     from meltpoint.search_spaces import files
 
     modes.get(mode)
@@ -82,6 +82,8 @@ def _rows_of(layers: MergedEntries) -> list[Row]:
 
 
 def _encoders() -> list[Row]:
+    from meltpoint.adapters import encoders
+
     named: list[Row] = []
     for name in encoders.names():
         references = [encoders.resolve(name, kind) for kind in KINDS]
@@ -115,10 +117,12 @@ def _mode(mode: Mode) -> Row:
 def _default_heads(mode: Mode) -> list[str]:
     """`KIND: HEAD` for BERT, with the heads of ELMo and of encoders with their own pooling if they differ."""
     lines = []
-    others = {"ELMo": encoders.traits("elmo"), "sentence encoders": encoders.traits("bge-base")}
+    heads = mode.default_heads
     for kind in KINDS:
-        head = mode.default_heads.of(encoders.TRANSFORMERS, kind).name
-        found = {who: mode.default_heads.of(traits, kind).name for who, traits in others.items()}
+        head = (heads.native or heads.joint)[kind].name
+        found = {"ELMo": heads.single.get(kind, heads.joint[kind]).name}
+        if heads.pooled is not None and not kinds.get(kind).labels_words:
+            found["sentence encoders"] = heads.pooled.name
         differing = "; ".join(f"{who}: {name}" for who, name in found.items() if name != head)
         lines.append(f"{kind}: {head}" + (f" ({differing})" if differing else ""))
     return lines

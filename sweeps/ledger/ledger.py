@@ -20,7 +20,7 @@ from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.driver_notes import inherited, is_late
 from meltpoint.sweeps.ledger.lease import Lease, LeaseLostError
 from meltpoint.sweeps.ledger.locks import LOCK, file_lock, latest
-from meltpoint.sweeps.ledger.records import Trial, TrialRecord, reason
+from meltpoint.sweeps.ledger.records import STATES, Trial, TrialRecord, reason
 from meltpoint.sweeps.storage.files import (
     StoragePath,
     append_line,
@@ -34,8 +34,6 @@ from meltpoint.sweeps.storage.files import (
 from meltpoint.tasks.core.files import parse_json
 from meltpoint.tasks.core.wording import some
 
-STATES = "state.*"
-"""The files in a trial's checkpoint folder that hold its saved epochs (`worker.epoch_checkpoints`)."""
 DRIVERS = "drivers"
 EMPTY_SWEEP = {LOCK, DRIVERS, "trials", "started"}
 """The files and folders that a sweep's folder may contain before `sweep.json` is written, if they are empty."""

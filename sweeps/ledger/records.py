@@ -105,6 +105,8 @@ FINAL_ROLES: tuple[Role, ...] = ("final", "default")
 """The roles scored on test, in the order in which a cell runs them."""
 SuggestedBy = Literal["first", "random", "tpe", "sibling", "grid"]
 """The source of a search trial's setting. `sibling`: the best one of a cell with the same encoder, mode and head."""
+STATES = "state.*"
+"""The files in a trial's checkpoint folder that hold its saved epochs (`worker.epoch_checkpoints`)."""
 GPU_TOLERANCE = 0.02
 """The largest accepted difference between scores of the same weights on a GPU, where other trials affect rounding."""
 ROUNDING = 1e-6

@@ -28,7 +28,7 @@ from meltpoint.adapters.training.saved_state import (
     write_state,
 )
 from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.sweeps.ledger.ledger import STATES
+from meltpoint.sweeps.ledger.records import STATES
 from meltpoint.sweeps.specification.provenance import COMPUTING, code_version, versions
 from meltpoint.sweeps.storage.files import StoragePath, local_copy, rename, scratch_of, storage_path, storing
 from meltpoint.sweeps.storage.object_client import OPTIONAL, StoreError

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -27,7 +28,6 @@ from meltpoint.adapters.hardware import Hardware, Precision
 from meltpoint.adapters.hyperparameters import common_value
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.adapters.training.trial_state import EncodedData
-from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import NOTHING_KNOWN, CellKey, ResourceUse
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.machine.limits import GpuPeak, PeakMemory, ProcessPeak
@@ -38,6 +38,9 @@ from meltpoint.sweeps.worker.outcome import OutOfMemory, TrialOutcome, failed, h
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks.core.task import Task
 from meltpoint.tasks.core.wording import some
+
+if TYPE_CHECKING:
+    from meltpoint.sweeps.ledger.ledger import Ledger
 
 
 class _LastOrder:
@@ -193,6 +196,8 @@ def storage_fault(sweep_folder: StoragePath, trial: str, patience_seconds: float
     The driver notes a trial before it hands it out, and records it before it is scored; a folder with neither note nor
     record is another folder.
     """
+    from meltpoint.sweeps.ledger.ledger import Ledger  # `train` needs no ledger
+
     ledger = Ledger(sweep_folder)
     deadline = time.monotonic() + patience_seconds
     try:

@@ -31,7 +31,6 @@ from meltpoint.sweeps.specification.provenance import (
     versions,
 )
 from meltpoint.sweeps.specification.space_rules import with_word_tokenizer
-from meltpoint.sweeps.worker.finalist_scoring import predict_test, restore
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import hardware_record, save_weights, training
 from meltpoint.tasks import get
@@ -128,7 +127,7 @@ def retrain(
             on_epoch(result)
         (trial,) = trainer.trials
         save_weights(trial.best_state, Path(order.checkpoint))
-        trained = restore([order]) if with_test or out is not None else None
+        trained = _restored(order) if with_test or out is not None else None
         opened = _on_test(order, trained) if trained is not None and with_test else None
         test = None if opened is None else opened[0].metrics.get(trainer.data.task.metric)
         if trained is not None and out is not None:
@@ -165,8 +164,17 @@ def check_test(order: Order) -> None:
         raise ValueError(f"--test: {order.task} {why}; leave --test out.")
 
 
+def _restored(order: Order) -> Trainer:
+    """A trainer with the best weights."""
+    from meltpoint.sweeps.worker.finalist_scoring import restore  # the ledger comes with it
+
+    return restore([order])
+
+
 def _on_test(order: Order, trained: Trainer) -> OnExamples:
     """The predictions on test."""
+    from meltpoint.sweeps.worker.finalist_scoring import predict_test
+
     opened = open_test(order.data)
     (result,) = predict_test(order, trained, opened)
     return result, opened.examples

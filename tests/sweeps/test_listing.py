@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from meltpoint import tasks
-from meltpoint.adapters import heads, modes, tricks
+from meltpoint.adapters import encoders, heads, modes, tricks
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.command_line.listing import ROWS, inventory, parameters_of_cell
 from meltpoint.sweeps.machine.terminal import exit_on_error
@@ -69,6 +69,19 @@ def test_a_task_says_its_metric_its_splits_and_whether_test_has_labels() -> None
     found = row("tasks", "sst2")
     assert (found["metric"], found["splits"], found["test_labels"]) == ("accuracy", ["train", "dev", "test"], "public")
     assert row("tasks", "cola")["test_labels"] == "hidden"
+
+
+@pytest.mark.parametrize("mode", modes.names())
+def test_a_modes_default_heads_are_those_that_its_cells_get(mode: str) -> None:
+    of = modes.get(mode).default_heads.of
+    others = {"ELMo": encoders.traits("elmo"), "sentence encoders": encoders.traits("bge-base")}
+    for line in row("modes", mode)["default_heads"]:  # type: ignore[attr-defined]
+        kind, _, said = line.partition(": ")
+        usual, _, rest = said.rstrip(")").partition(" (")
+        differing = dict(part.split(": ") for part in rest.split("; ") if part)
+        assert usual == of(encoders.TRANSFORMERS, kind).name
+        for who, traits in others.items():
+            assert differing.get(who, usual) == of(traits, kind).name, (kind, who)
 
 
 def test_a_mode_says_its_symbol_and_its_default_head() -> None:
