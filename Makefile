@@ -75,7 +75,8 @@ bench: install ## the benchmarks in their short version; their figures mean litt
 SEED ?= 0
 JOBS ?= 2
 fuzz: install ## 100 000 mutated files against every reader
-	$(BIN)/python -m meltpoint.tests.fuzz --seed $(SEED) --jobs $(JOBS)
+	MELTPOINT_FUZZ_SEED=$(SEED) MELTPOINT_FUZZ_EACH=5300 \
+	  $(BIN)/python -m pytest -m "slow or not slow" --timeout=7200 -n $(JOBS) tests/fuzz -k mutated
 
 # The variable silences the theme's line on its successor; a link or an anchor that leads nowhere ends the build.
 docs: install ## the guides as a site in build/docs; no network

@@ -41,8 +41,7 @@ settings.load_profile("house")
 
 
 BEGIN_WITH = (
-    "sweeps/test_sweep.py", "sweeps/test_driver_ends.py", "sweeps/test_sweep_failures.py", "test_launch.py",
-    "reports/test_analyses_writing.py",
+    "sweeps/test_sweep.py", "sweeps/test_driver_ends.py", "test_launch.py", "reports/test_analyses_writing.py",
 )  # fmt: skip
 """The files with the longest tests, whole sweeps mostly: begun first, so that two processes end at the same time."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -115,38 +114,12 @@ def served(app: App) -> Iterator[tuple[str, Faults]]:
 
 
 @contextmanager
-def kept_open(app: App) -> Iterator[tuple[str, Faults]]:
-    """As `served`, by a server that leaves a connection open after its answer, as real stores do.
-
-    A fault of `break_off` is none there.
-    """
-    from a2wsgi import WSGIMiddleware
-    from uvicorn import Config, Server
-
-    faults = Faults()
-    config = Config(WSGIMiddleware(Faulty(app, faults)), log_level="critical", lifespan="off", timeout_keep_alive=600)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Server(config)
-        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}", faults
-        finally:
-            server.should_exit = server.force_exit = True
-            thread.join()
-
-
-@contextmanager
-def s3_server(keeps_open: bool = False) -> Iterator[tuple[dict[str, str], Faults]]:
-    """moto's S3 with an empty bucket; yields the environment by which clients find it.
-
-    Args:
-        keeps_open: whether connections stay open (`kept_open`).
-    """
+def s3_server() -> Iterator[tuple[dict[str, str], Faults]]:
+    """moto's S3 with an empty bucket; yields the environment by which clients find it."""
     from moto.server import DomainDispatcherApplication, create_backend_app
 
     app = DomainDispatcherApplication(create_backend_app)
-    with (kept_open if keeps_open else served)(app) as (url, faults):
+    with served(app) as (url, faults):
         environment = {
             "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "not-a-secret",
             "AWS_REGION": "us-east-1",

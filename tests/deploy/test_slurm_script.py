@@ -1,4 +1,4 @@
-"""The Slurm script beside stand-ins for the commands that it calls; tests/cluster/slurm.py has the real ones."""
+"""The Slurm script beside stand-ins for the commands that it calls."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.tests.fuzz.targets import Mutation, Target, json_lines, json_tree
+from meltpoint.tests.fuzz.targets import Mutation, Target, folder_bytes, json_lines, json_tree
 
 NAME = "first"
 
@@ -161,19 +160,12 @@ def ledger_targets(base: Path, encoder: str) -> list[Target]:
         base: the storage with one sweep.
         encoder: as its specification names it.
     """
-    from meltpoint.tests.fuzz.targets import folder_bytes
-
     files = {name: data for name, data in folder_bytes(base).items() if not name.endswith((".lock", ".beat"))}
     beat = {"first/drivers/000001.beat": b"released    \n"}
     ways: Mapping[str, Mutation] = {name: _way(name) for name in files}
     guess = {name for name in files if "/predictions/" in name}
     return [
-        Target("results", files, read_results, ways, frozenset(guess), weight=10),
-        Target("going_on", files | beat, going_on(encoder), ways, frozenset(guess), weight=10),  # type: ignore[arg-type]
-        Target("predictions", {name: files[name] for name in guess}, read_predictions, ways, weight=8),
+        Target("results", files, read_results, ways, frozenset(guess)),
+        Target("going_on", files | beat, going_on(encoder), ways, frozenset(guess)),  # type: ignore[arg-type]
+        Target("predictions", {name: files[name] for name in guess}, read_predictions, ways),
     ]
-
-
-def rng_of(seed: int, target: str, number: int) -> random.Random:
-    """The random numbers of one input."""
-    return random.Random(f"{seed}/{target}/{number}")

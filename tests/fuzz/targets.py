@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import random
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow
@@ -38,7 +40,6 @@ class Target:
         read: reads the folder, in the ways of the commands.
         mutations: file → how it is mutated beside its bytes; nothing for those that are bytes alone.
         fixed: files that are not mutated.
-        weight: the share of the inputs that it gets, relative to others.
     """
 
     name: str
@@ -46,10 +47,17 @@ class Target:
     read: Callable[[Path], object]
     mutations: Mapping[str, Mutation] = field(default_factory=dict)
     fixed: frozenset[str] = frozenset()
-    weight: int = 10
 
-    def mutated(self, rng: random.Random) -> tuple[str, bytes]:
-        """A file's name and new contents."""
+    def lay(self, folder: Path, mutated: Mapping[str, bytes] = MappingProxyType({})) -> None:
+        """Write the files, with other contents for some."""
+        for file, contents in {**self.files, **mutated}.items():
+            path = folder / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(contents)
+
+    def mutated(self, seed: int, number: int) -> tuple[str, bytes]:
+        """A file's name and new contents, the same each time for a seed and a number."""
+        rng = random.Random(f"{seed}/{self.name}/{number}")
         name = rng.choice(sorted(set(self.files) - self.fixed))
         data = self.files[name]
         pool = list(self.files.values())
@@ -141,7 +149,7 @@ def _user_task(form: str, head: str, data: bytes, mutation: Mutation | None) -> 
     task = (head + _files(form)).encode()
     changes = {} if mutation is None else {f"data.{form}": mutation}
     files = {"task.yaml": task, f"data.{form}": data}
-    return Target(f"data_{form}", files, read_task, changes, frozenset({"task.yaml"}), weight=12)
+    return Target(f"data_{form}", files, read_task, changes, frozenset({"task.yaml"}))
 
 
 def _parquet() -> bytes:
@@ -164,7 +172,7 @@ def data_targets() -> list[Target]:
     task = (HEAD + _files("tsv") + "metric: accuracy\nheader: true\nquoting: false\ndescription: a task\n").encode()
     return [
         Target("task_yaml", {"task.yaml": task, "data.tsv": tsv}, read_task, {"task.yaml": yaml_tree},
-               frozenset({"data.tsv"}), weight=14),
+               frozenset({"data.tsv"})),
         _user_task("tsv", HEAD, tsv, table("\t")), _user_task("csv", HEAD, _rows(","), table(",")),
         _user_task("jsonl", PAIRS, lines, json_lines), _user_task("conll", TAGS, conll, table(" ")),
         _user_task("parquet", HEAD, _parquet(), parquet_table),
@@ -260,9 +268,9 @@ def read_point(folder: Path) -> None:
 def setting_targets() -> list[Target]:
     """Spaces, specifications and exported settings."""
     return [
-        Target("space", {"space.yaml": SPACE}, read_space, {"space.yaml": yaml_tree}, weight=14),
-        Target("spec", {"spec.yaml": SPEC}, read_spec, {"spec.yaml": yaml_tree}, weight=12),
-        Target("point", {"point.yaml": POINT}, read_point, {"point.yaml": yaml_tree}, weight=8),
+        Target("space", {"space.yaml": SPACE}, read_space, {"space.yaml": yaml_tree}),
+        Target("spec", {"spec.yaml": SPEC}, read_spec, {"spec.yaml": yaml_tree}),
+        Target("point", {"point.yaml": POINT}, read_point, {"point.yaml": yaml_tree}),
     ]
 
 
@@ -304,6 +312,28 @@ def read_model(folder: Path) -> None:
     load_folder(folder)
 
 
+def make_encoders(base: Path) -> None:
+    """Write the folders that `encoder_targets` mutates."""
+    from meltpoint.adapters import encoders
+    from meltpoint.adapters.exported_model import save_folder
+    from meltpoint.adapters.model import Member, build
+    from meltpoint.tasks import get
+    from meltpoint.tests.adapters.conftest import save_tiny, save_tiny_elmo
+    from meltpoint.tests.adapters.published_skip_thoughts import save_tiny_skip_thoughts
+
+    save_tiny(base / "hf", "bert")
+    save_tiny_elmo(base / "elmo")
+    save_tiny_skip_thoughts(base / "skipthoughts")
+    (base / "sharded").mkdir()
+    shutil.copy(base / "hf" / "model.safetensors", base / "sharded" / "model-00001-of-00001.safetensors")
+    index = {"metadata": {}, "weight_map": {"embeddings.word_embeddings.weight": "model-00001-of-00001.safetensors"}}
+    (base / "sharded" / "model.safetensors.index.json").write_text(json.dumps(index))
+    task, setting = get("demo_sentiment"), settings.complete({}, "feature_extraction", "linear")
+    encoder = encoders.load(resolve(f"hf:{base / 'hf'}", task.kind))
+    model = build(encoder, task, "feature_extraction", "linear", [Member(setting, 0)], "cpu")
+    save_folder(base / "model", model, task, "feature_extraction", "linear", setting, "fp32", {"sweep": "first"})
+
+
 def encoder_targets(base: Path) -> list[Target]:
     """Encoders of every family, and an exported model.
 
@@ -321,11 +351,11 @@ def encoder_targets(base: Path) -> list[Target]:
     sharded = {name: data for name, data in hugging.items() if name != weights} | files("sharded", "hf/")
     only = {name: data for name, data in model.items() if name in ("meltpoint.json", "head.safetensors")}
     return [
-        Target("safetensors", hugging, read_encoder, by_name, frozenset(set(hugging) - {weights}), weight=6),
-        Target("encoder_files", hugging, load_encoder, by_name, frozenset({weights}), weight=3),
+        Target("safetensors", hugging, read_encoder, by_name, frozenset(set(hugging) - {weights})),
+        Target("encoder_files", hugging, load_encoder, by_name, frozenset({weights})),
         Target("sharded", sharded, read_encoder, {"hf/model.safetensors.index.json": json_tree},
-               frozenset(set(sharded) - {"hf/model.safetensors.index.json"}), weight=3),
-        Target("elmo", files("elmo", "elmo/"), load_encoder, {"elmo/options.json": json_tree}, weight=3),
-        Target("skip_thoughts", files("skipthoughts", "skipthoughts/"), load_encoder, weight=3),
-        Target("model", model, read_model, by_name, frozenset(set(model) - set(only)), weight=3),
+               frozenset(set(sharded) - {"hf/model.safetensors.index.json"})),
+        Target("elmo", files("elmo", "elmo/"), load_encoder, {"elmo/options.json": json_tree}),
+        Target("skip_thoughts", files("skipthoughts", "skipthoughts/"), load_encoder),
+        Target("model", model, read_model, by_name, frozenset(set(model) - set(only))),
     ]  # fmt: skip

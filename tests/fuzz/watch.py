@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 LIMIT_SECONDS = 10.0
-"""Processor time that one input may take; what waits without using any is found by its parent process."""
+"""Processor time that one input may take; what waits without using any is found by pytest's own limit."""
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 CHANGES = {
     "os.remove": 0, "os.rename": 1, "os.rmdir": 0, "os.mkdir": 0, "os.truncate": 0, "os.link": 1, "os.symlink": 1,
@@ -102,17 +102,16 @@ def _within(folder: Path) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def fault_of(read: Callable[[Path], object], folder: Path) -> tuple[Fault | None, bool]:
-    """Read a folder with a mutated file: (what is wrong with how it ended, whether the input was accepted).
+def fault_of(read: Callable[[Path], object], folder: Path) -> Fault | None:
+    """Read a folder with a mutated file: what is wrong with how it ended.
 
     It may succeed, or raise `ValueError` itself with a message: that is what the command line turns into one line. Its
     subclasses (of decoding, of JSON, of validation) name neither the file nor the remedy.
     """
-    fault, accepted = None, False
+    fault = None
     try:
         with _within(folder):
             read(folder)
-        accepted = True
     except TooLongError as error:
         fault = _fault("TooLong", error)
     except BaseException as error:  # noqa: BLE001 - any other class is what is looked for
@@ -122,7 +121,7 @@ def fault_of(read: Callable[[Path], object], folder: Path) -> tuple[Fault | None
             fault = _fault("no message", error)
     if AUDITOR.noted:
         fault = Fault("Wrote", AUDITOR.noted[0].split(" ")[0], AUDITOR.noted[0])
-    return fault, accepted
+    return fault
 
 
 def _fault(kind: str, error: BaseException) -> Fault:

@@ -130,11 +130,6 @@ def test_no_control_character_of_a_text_reaches_the_terminal_and_json_keeps_its_
     assert "\nforged" not in said.out
 
 
-def test_an_unknown_command_is_bad_usage_without_a_traceback() -> None:
-    done = run(str(COMMAND), "swep")
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
-
-
 def test_the_help_answers_at_once() -> None:
     seconds = []
     for _ in range(3):

@@ -56,26 +56,3 @@ def test_a_failure_under_one_kind_or_a_run_that_counts_nothing_is_in_its_row_and
         assert done.stdout.splitlines()[-1].split()[:4] == [kind, *row], done.stdout + done.stderr
         assert done.returncode == 1
     assert "test_umask" in (tmp_path / "umask.log").read_text(encoding="utf-8")
-
-
-def test_kinds_that_are_not_here_or_cannot_be_joined_fail_nothing_and_say_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for kind in ("path", "umask"):
-        (tmp_path / "copies" / kind / "meltpoint").mkdir(parents=True)
-        run = machines.Run(checkout=tmp_path / "copies" / kind / "meltpoint")
-        monkeypatch.setitem(machines.KINDS, kind, lambda out, run=run: run)
-    both = machines.suite("path+umask", [], tmp_path)
-    assert not list((tmp_path / "copies").iterdir()), "the copies are removed"
-    assert (both.failed, both.note) == (0, "two of them bring a checkout of their own")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
-    other = machines.suite("python3.12", [], tmp_path)
-    assert (other.failed, other.note) == (0, "there is no Python 3.12")
-    assert "not run" in str(other)
-
-
-def test_an_unknown_kind_is_bad_usage_and_the_kinds_are_named(tmp_path: Path) -> None:
-    done = asked(tmp_path, "avx3")
-    assert done.returncode == 2
-    assert "unknown kind of machine 'avx3'; there is: haswell, skylakex" in done.stderr

@@ -106,20 +106,6 @@ def test_a_page_has_the_lists_tables_and_code_that_the_document_has_elsewhere(si
     assert Seen(page).elements == expected.elements
 
 
-def test_a_link_or_an_anchor_that_leads_nowhere_ends_the_build(tmp_path: Path) -> None:
-    config = (ROOT / "docs" / "site" / "mkdocs.yml").read_text(encoding="utf-8")
-    settings, _, _ = config.replace("hooks: [documents.py]\n", "").partition("\n# Not in the navigation")
-    (tmp_path / "mkdocs.yml").write_text(settings, encoding="utf-8")
-    pages = tmp_path / "assets"
-    pages.mkdir()
-    (pages / "index.md").write_text("# A\n\n[a](#a) [b](lost.md) [c](index.md#lost)", encoding="utf-8")
-    built = build(tmp_path / "out", tmp_path / "mkdocs.yml")
-    assert built.returncode == 1
-    assert "'lost.md'" in built.stderr
-    assert "'index.md#lost', but there is no such anchor" in built.stderr
-    assert "Aborted with 2 warnings" in built.stdout + built.stderr
-
-
 def commands() -> dict[str, object]:
     """Every command by its whole name, as the parser has it."""
     whole = typer.main.get_command(app)

@@ -10,7 +10,7 @@ import pytest
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes, settings
 from meltpoint.adapters.encoders import TRANSFORMERS
-from meltpoint.search_spaces import documents, files
+from meltpoint.search_spaces import documents
 from meltpoint.search_spaces.build import EarlyStopping
 from meltpoint.search_spaces.documents import SHIPPED
 from meltpoint.search_spaces.files import find, load, read_cell, shipped, stems
@@ -283,10 +283,3 @@ def test_a_key_of_another_head_is_passed_over_in_shipped_files_but_a_typo_is_not
     (tmp_path / "m.yaml").write_text("parameters: {epochs: 3, bilstm.layer: 1}")
     with pytest.raises(ValueError, match=r"^m\.yaml: Unknown key of a space 'bilstm.layer'"):
         find("m", "minilm", "sst2", "linear", allowed, every=known, folder=tmp_path)
-
-
-def test_reasons_cover_every_parameter_that_some_cell_cannot_have(every):
-    for mode, head in itertools.product(modes.names(), heads.names()):
-        allowed = {one.name: one for one in settings.parameters(mode, head)}
-        for name, reason in files.elsewhere(allowed, every).items():
-            assert reason.endswith("or leave it out"), name

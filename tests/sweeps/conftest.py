@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,13 +10,16 @@ import pytest
 
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.sweeps.driver.start import asked_sweep, differences
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import HardwareRecord, Trial, TrialRecord
 from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage import object_client
+from meltpoint.sweeps.tracking.store import open_client
 from meltpoint.tests.object_stores import Faults, gs_server, s3_server
 from meltpoint.tests.sweeps.planning import epoch_of
 from meltpoint.tests.sweeps.whole_sweeps import SEEDS, TRIALS, command, run
@@ -34,6 +38,14 @@ def spec(tiny_encoder: str, tiny_task: Path, quick_space: Path) -> SweepSpec:
 def cells(spec: SweepSpec) -> list[OpenCell]:
     """The opened cells of `spec`."""
     return open_cells(spec)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """A new ledger."""
+    made = Ledger(tmp_path / "sweep")
+    made.create()
+    return made
 
 
 MakeRecord = Callable[..., TrialRecord]
@@ -158,7 +170,15 @@ def _found_by_clients(
     object_client._client.cache_clear()
 
 
+@pytest.fixture(scope="session")
+def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's SQLite store without a sweep: to make one takes seconds, to copy it none."""
+    folder = tmp_path_factory.mktemp("made_store")
+    open_client(default_uri(folder))
+    return folder / "mlflow.db"
+
+
 @pytest.fixture(scope="module")
-def mlflow_storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A storage folder; one SQLite store serves the module, since its first opening takes seconds."""
-    return tmp_path_factory.mktemp("storage")
+def mlflow_storage(tmp_path_factory: pytest.TempPathFactory, made_store: Path) -> Path:
+    """A storage folder with a store of its own, for all tests of a module."""
+    return Path(shutil.copy(made_store, tmp_path_factory.mktemp("storage"))).parent

@@ -1,4 +1,4 @@
-"""A real MLflow server for tests, and a TCP proxy before it that refuses, hangs, cuts, delays, and loses answers."""
+"""A real MLflow server for tests, and a TCP proxy before it that refuses, hangs, cuts, and loses answers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,6 @@ class Proxy:
         self.uri = f"http://127.0.0.1:{self.port}"
         self.requests: list[bytes] = []
         self.loses: Matches = lambda request: False
-        self.delay_seconds = 0.0
         self._hangs = False
         self._listener: socket.socket | None = None
         self._open: set[socket.socket] = set()
@@ -128,7 +127,6 @@ class Proxy:
                 if self._hangs:
                     client.recv(1)  # until it is cut, or the client has enough
                     return
-                time.sleep(self.delay_seconds)
                 loses = self.loses(request)
                 answer = self._ask(request)
                 if loses or not answer:

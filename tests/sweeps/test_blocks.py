@@ -25,6 +25,7 @@ from meltpoint.sweeps.specification.cells import cell_name, open_cells
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
+from meltpoint.sweeps.tracking.run_contents import cell_tags
 from meltpoint.sweeps.worker.retrain import load_point
 from meltpoint.tests.reports.rendered import render
 from meltpoint.tests.sweeps.planning import note_of
@@ -75,6 +76,8 @@ def test_each_block_opens_with_its_own_head_space_and_counts(blocks):
         ("one", "linear", 2, 1), ("two", "linear", 2, 1), ("mlp", "mlp", 2, 1), ("", "linear", 3, 2),
     ]  # fmt: skip
     assert len({cell.key for cell in opened}) == 4
+    tags = [cell_tags("tiny", cell, "", "cell", "running") for cell in opened]
+    assert [one.get("meltpoint.variant") for one in tags] == ["one", "two", "mlp", None]
     assert "mlp.hidden_size" in opened[2].space.parameters
     assert opened[0].space.size() == 2
     assert opened[3].space.size() is None

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -19,7 +18,6 @@ from meltpoint.reports.screen import data_lines
 from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.driver.cell_endings import cost_figures
 from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, plan_sweep, price_of
-from meltpoint.sweeps.driver.progress import RemainingTime, left
 from meltpoint.sweeps.driver.start import header
 from meltpoint.sweeps.ledger.records import HardwareRecord, ResourceUse, TrialRecord
 from meltpoint.sweeps.results.cost import CellCost, CellWork, cell_cost, time_left, trials_at_a_time
@@ -149,11 +147,6 @@ TASKS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def forget_counted_heads():
-    cell_progress._head_weights.cache_clear()
-
-
 def cell_of(head: str, mode: str, task: str) -> OpenCell:
     [cell] = open_cells(SweepSpec(name="x", encoders=("minilm",), modes=(mode,), tasks=(task,), head=head))
     return cell
@@ -173,54 +166,10 @@ def test_a_head_that_is_built_without_memory_has_the_weights_of_a_real_one(head:
     assert counted == head_weights(cell, setting) > 0
 
 
-def test_building_a_head_to_count_its_weights_computes_nothing(minilm, monkeypatch):
-    devices: list[str] = []
-    decompose = torch.linalg.qr
-
-    def noted(tensor: torch.Tensor) -> object:
-        devices.append(tensor.device.type)
-        return decompose(tensor)
-
-    cell = cell_of("bilstm", "feature_extraction", "demo_entities")
-    monkeypatch.setattr(torch.linalg, "qr", noted)
-    assert head_weights(cell, complete(cell.space.first(), cell.mode, cell.head)) > 100_000
-    assert not devices, "a decomposition of first weights was computed"
-
-
-def test_a_head_is_built_once_to_count_its_weights_however_often_they_are_asked_for(minilm, monkeypatch):
-    cell = cell_of("native", "fine_tuning", "demo_sentiment")
-    setting = complete(cell.space.first(), cell.mode, cell.head)
-    counted = head_weights(cell, setting)
-    monkeypatch.setattr(heads, "get", lambda name: pytest.fail("built again"))
-    assert head_weights(cell, dict(reversed(setting.items()))) == counted
-
-
 def test_what_a_frozen_encoder_computes_once_is_shared_among_a_cells_runs(minilm):
     cell = cell_of("linear", "feature_extraction", "demo_sentiment")
     operations, runs = operations_of(cell), planned_trials(cell) + cell.seeds
     assert work_of(cell) * runs == pytest.approx(operations.once + runs * operations.trial)
-
-
-def test_a_frozen_cell_is_as_long_as_its_head_is_dear(minilm):
-    cheap, dear = (cell_of(head, "feature_extraction", "demo_entailment") for head in ("linear", "esim"))
-    assert work_of(dear) > 10 * work_of(cheap)
-
-
-def test_the_time_left_counts_the_head_of_a_frozen_cell_before_one_of_its_trials_has_ended(minilm):
-    spec = SweepSpec(
-        name="x", encoders=("minilm",), modes=("fine_tuning",), tasks=("demo_entailment",), trials=4, seeds=2
-    )
-    frozen, tuned = (
-        cell_of("esim", "feature_extraction", spec.tasks[0]),
-        cell_of("native", "fine_tuning", spec.tasks[0]),
-    )
-    planner = Planner(spec, [frozen, tuned], [])
-    cells = list(planner.cells.values())
-    remaining = RemainingTime(measured={tuned.key: (1, 60.0)})
-    found = remaining.estimate(cells)
-    assert found is not None
-    assert found.seconds == pytest.approx(60.0 * sum(left(one) * one.work / work_of(tuned) for one in cells))
-    assert found.seconds > 1.1 * 60.0 * left(planner.cells[tuned.key]), "the frozen cell is no trifle"
 
 
 def test_the_sweeps_file_names_the_work_of_a_cell_as_the_driver_counts_it(minilm):
@@ -314,13 +263,3 @@ def test_a_plan_says_that_nothing_will_be_scored_on_test_and_what_follows(
 def test_a_plan_with_a_test_split_says_nothing_of_it(frozen_spec: SweepSpec, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(plan, "multiply_rate", lambda threads, gpus: RATE)
     assert not any("only on dev" in note for note in plan_sweep(frozen_spec, Resources(str(tmp_path))).notes)
-
-
-def test_more_trials_of_a_frozen_cell_cost_their_heads_only(minilm, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(plan, "multiply_rate", lambda threads, gpus: RATE)  # it is measured, and machines are busy
-
-    def seconds(trials: int) -> float:
-        planned = plan_sweep(spec_of("linear", trials, MODES[:1]), Resources(storage=str(tmp_path)))
-        return planned.cells[0].estimated_seconds
-
-    assert seconds(16) < 1.5 * seconds(1)

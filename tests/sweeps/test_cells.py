@@ -11,14 +11,10 @@ from pathlib import Path
 import pytest
 import transformers
 
-from meltpoint.adapters import encoders, modes
 from meltpoint.adapters.families.huggingface import files
 from meltpoint.adapters.settings import complete
-from meltpoint.reports.commands.search import demo_spec
 from meltpoint.sweeps.specification.cells import (
     OpenCell,
-    cell_name,
-    cell_space,
     declared_test_examples,
     open_cells,
     word_of,
@@ -71,11 +67,6 @@ def test_two_words_for_one_task_are_refused(words, tmp_path):
         open_cells(spec(*words))
 
 
-def test_cells_of_different_variants_have_different_names():
-    names = {cell_name("minilm", "fine_tuning", f"yahoo{rest}") for rest in ("", ":health+sports", ":health+sports+x")}
-    assert len(names) == 3
-
-
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -123,11 +114,6 @@ def test_a_sweep_of_a_decoder_and_an_encoder_is_refused_with_the_line_that_says_
 def test_a_sweep_is_not_named_as_something_that_lies_in_the_storage_already(name):
     with pytest.raises(ValueError, match=rf"^--name {name}: that name is reserved by .* choose another\.$"):
         check(spec("sst2").model_copy(update={"name": name}))
-
-
-@pytest.mark.parametrize("name", ["cached", "mlflow", "default", "a.b-c_d"])
-def test_names_near_those_are_free(name):
-    check(spec("sst2").model_copy(update={"name": name}))
 
 
 @pytest.fixture(scope="module")
@@ -244,14 +230,6 @@ def test_what_compares_a_pair_is_neither_searched_nor_shown_for_single_sentences
     assert dict(cell.space.first()) == {"pooling.kind": "max", "max_pieces": cell.length.max_pieces}
 
 
-def test_the_native_head_of_words_is_not_said_to_have_a_pooler(tiny_encoder: str, tiny_task: Path):
-    heads = modes.get("fine_tuning").default_heads
-    reference = encoders.resolve(tiny_encoder, "sequence_labelling")
-    assert "pooler" in opened(tiny_encoder, tiny_task, "fine_tuning").head_source
-    found = heads.of(reference, "sequence_labelling")
-    assert (found.name, "pooler" in found.source) == ("native", False)
-
-
 def test_an_encoder_that_ships_none_gets_the_papers_head(tiny_encoder: str, tiny_task: Path):
     cell = opened(tiny_encoder, tiny_task)
     assert (cell.head, cell.head_source.rpartition(": ")[2]) == ("bcn", "Peters, Ruder & Smith 2019, A.1")
@@ -290,18 +268,3 @@ def test_a_setting_without_a_head_is_trained_with_that_head(on_hub: str, tiny_en
     cell = {"mode": FROZEN, "task": str(tiny_task)}
     assert named_head({**cell, "encoder": on_hub}) == "pooling"
     assert named_head({**cell, "encoder": tiny_encoder}) == "bcn"
-
-
-def test_only_an_encoder_of_the_hub_keeps_its_pooling_until_it_is_there(on_hub: str, tiny_encoder: str):
-    words = ("minilm", "bert-base", tiny_encoder, on_hub)
-    known = [encoders.knows_pooling(encoders.resolve(word, "sentence_classification")) for word in words]
-    assert known == [True, True, True, False]
-    assert [encoders.traits(word).has_pooling for word in words] == [True, False, False, False]
-
-
-def test_the_demo_names_its_heads_and_their_ranges_stay():
-    (frozen, tuned) = demo_spec("demo").blocks
-    assert [frozen.head, tuned.head] == ["bilstm", "linear"]
-    task = get("demo_similarity")
-    space = cell_space(demo_spec("demo"), frozen, "minilm", FROZEN, task, frozen.head or "", has_pooling=True)
-    assert (space.sources["learning_rate"], space.first()["epochs"]) == ("feature_extraction.demo.yaml", 40)

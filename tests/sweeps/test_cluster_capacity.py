@@ -23,7 +23,6 @@ from meltpoint.sweeps.on_ray.cluster import Cluster, Lost, watched
 from meltpoint.sweeps.on_ray.cluster_capacity import (
     LOOK_SECONDS,
     ClusterShare,
-    needs,
     slots,
     trials_on,
 )
@@ -63,10 +62,6 @@ def test_a_trial_that_fits_no_single_node_is_refused_with_the_options() -> None:
 def test_a_trial_that_an_autoscaler_may_have_room_for_is_not_refused() -> None:
     assert slots(8, 1, [node(0, group="headgroup")]) == 1
     assert slots(8, 0, [node(1, group="small"), node(1)]) == 1
-
-
-def test_a_need_is_said_in_words() -> None:
-    assert [needs(2, 0), needs(1, 0.25), needs(1, 1)] == ["2 CPUs", "1 CPU and 0.25 GPUs", "1 CPU and 1 GPU"]
 
 
 def part(places: int, whole: int, **more: Any) -> ClusterPart:
@@ -138,22 +133,6 @@ def test_a_sweep_lets_one_order_wait_and_with_a_cap_none(share, orders, taken, h
     assert driver.has_enough() is (share.is_limited and orders >= share.places)
 
 
-def test_the_driver_says_once_that_the_cluster_has_changed() -> None:
-    driver, said = driver_with(part(4, 4), 0, 0)
-
-    def now() -> ClusterPart:
-        driver.share.part = part(2, 2)  # type: ignore[union-attr]
-        return driver.share.part  # type: ignore[union-attr]
-
-    driver.share.now = now  # type: ignore[union-attr]
-    driver._follow_cluster()
-    driver._follow_cluster()
-    assert said == ["The sweep may use 2 of 2 CPUs (2 of 2 trials at a time)."]
-    assert driver.slots == 2
-
-
-PATIENCE_SECONDS = 900
-
 GIVING_BACK = """
 import os, sys, time
 import ray
@@ -214,6 +193,9 @@ if __name__ == "__main__":
         experiment.run_on_tune(driver, train)
     print(driver.said)
 """
+
+
+PATIENCE_SECONDS = 900
 
 
 @pytest.mark.slow
@@ -359,19 +341,6 @@ def test_a_part_that_is_gone_is_told_once_with_its_name_and_only_after_its_time(
     (lost,) = heard.lost
     assert str(lost) == f"Ray's head did not answer for {lost.seconds:.0f} s"
     assert lost.seconds >= 1.0
-
-
-def test_parts_that_are_gone_together_are_told_together_the_first_one_first(listener):
-    heard = Heard()
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen(50)
-        parts = {"the raylet": other.getsockname(), "Ray's head": listener.getsockname()}
-        with watched(parts, heard, lost_seconds=1.0):
-            other.close()
-            listener.close()
-            assert heard.came.wait(WATCH_SECONDS)
-    assert [lost.part for lost in heard.lost] == ["the raylet and Ray's head"]
 
 
 def test_a_part_that_comes_back_in_time_is_not_missed(listener):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,12 +11,10 @@ from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import finalist_name
 from meltpoint.sweeps.ledger.records import TrialRecord, trial_label
-from meltpoint.sweeps.on_ray.scorer import Scorer
 from meltpoint.sweeps.search.locked_test import ClosingLogs, closing_of, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
-from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tests.sweeps.one_process import quiet_driver
 from meltpoint.tests.sweeps.planning import (
     SEEDS,
@@ -94,15 +91,6 @@ def test_a_published_setting_that_did_not_finish_in_the_search_answers_nothing(w
         planner.end(make_record(proposal, **changes))
     progress = progress_of(planner)
     assert [planner.answer(progress, proposal) for proposal in planner.missing_defaults(progress)] == [None, None]
-
-
-def test_they_follow_a_time_budget_that_ended_the_search(wanted, cell, make_record):
-    planner = Planner(wanted, [replace(cell, trials=9)], [])
-    for number in range(2):
-        planner.begin(proposal := planner.next())
-        planner.end(make_record(proposal, (0.1 + number / 10,)))
-    planner.close_search()
-    assert [p.role for p in taken(planner)] == ["final"] * SEEDS + ["default"] * SEEDS
 
 
 def test_a_sweep_is_complete_once_they_are_scored_and_not_before(wanted, cell, make_record):
@@ -219,13 +207,6 @@ def test_the_published_settings_weights_stay_until_its_final_has_them(wanted, ce
     assert [(p.role, p.seed) for p in taken(driver.planner)] == [("final", 1), *([("default", 1)] if best else [])]
 
 
-def test_without_them_the_published_settings_weights_go_as_any_losers_do(wanted, cell, make_record, make_driver):
-    spec = wanted.model_copy(update={"default_finals": False})
-    driver = make_driver(Planner(spec, [cell], []))
-    search_with_weights(driver, make_record, best_is(2))
-    assert with_weights(driver) == {progress_of(driver.planner).best.id}
-
-
 def test_they_are_scored_together_apart_from_the_finals_and_their_weights_go(wanted, cell, make_record, make_driver):
     driver = make_driver(searched(wanted, cell, make_record, best_is(2)))
     for proposal in taken(driver.planner):
@@ -242,15 +223,6 @@ def test_they_are_scored_together_apart_from_the_finals_and_their_weights_go(wan
     assert with_weights(driver) == {groups[0][1].id}, "the best final's alone"
     assert driver.planner.is_complete()
     assert driver.finals._test_of(groups[1][0]) == "a", "one test split for all of a task"
-
-
-def test_the_finals_are_scored_while_those_of_the_published_setting_still_train(wanted, cell, make_record, make_driver):
-    driver = make_driver(searched(wanted, cell, make_record, best_is(2)))
-    for proposal in taken(driver.planner):
-        if proposal.role == "final" or proposal.seed == 0:
-            driver.planner.end(make_record(proposal))
-    driver.score(0.0)
-    assert [[r.role for r in group] for group in driver.finals.scorer.groups] == [["final"] * SEEDS]
 
 
 def test_one_with_damaged_weights_is_trained_again_once(wanted, cell, make_record, make_driver):
@@ -282,28 +254,3 @@ def test_a_variant_that_would_share_their_file_names_is_refused_unless_there_are
 
 
 # --- the processes that score ---
-
-
-class CountedScorer(Scorer):
-    """A scorer whose finalists are never scored."""
-
-    def _sent_to_ray(self, orders, records) -> object:
-        return object()
-
-
-def order_on(gpus: float) -> Order:
-    return Order.model_construct(gpus=gpus, cpus=1.0)
-
-
-@pytest.mark.parametrize(
-    ("is_local", "gpus", "processes", "sent"),
-    [(True, 0.0, 1, 1), (True, 0.0, 8, 2), (True, 0.5, 1, 9), (False, 0.0, 1, 9)],
-)
-def test_one_process_scores_beside_the_trials_and_more_where_nothing_trains(is_local, gpus, processes, sent, tmp_path):
-    scorer = CountedScorer(Ledger(tmp_path).folder, is_local)
-    scorer.processes = processes
-    for number in range(9):
-        scorer.submit([order_on(gpus)], [SimpleNamespace(id=str(number))])
-    assert len(scorer._sent) == sent
-    assert scorer.pending
-    assert all(scorer.has(str(number)) for number in range(9))

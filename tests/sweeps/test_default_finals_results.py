@@ -21,7 +21,6 @@ from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.cost import planned_work
 from meltpoint.sweeps.results.export import provenance
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.search.planner import Planner
@@ -139,14 +138,6 @@ def test_a_sweep_waits_for_them_and_says_which_are_missing(summary_of, defaults,
     assert len(noted) == len(cell.failed_defaults) == sum("error" in one for one in defaults)
 
 
-def test_without_them_the_summary_has_none_and_is_done(summary_of, wanted):
-    summary = summary_of(2, spec=wanted.model_copy(update={"default_finals": False}))
-    (cell,) = summary.cells
-    assert (summary.state, cell.default_finals, cell.default_test) == ("done", [], None)
-    assert summary.as_json()["cells"][0]["default"] is None
-    assert "default" not in provenance(summary.spec, cell, cell.best)
-
-
 # --- older files, and asking for them later ---
 
 
@@ -202,24 +193,17 @@ def test_plan_counts_them_apart_and_those_that_the_ledger_has(summary_of, wanted
     assert (first.trials, first.answered, first.defaults, first.estimated_seconds) == (5, 5, 0, 0.0)
 
 
-def test_the_amount_of_work_is_worded_with_them_and_without():
-    assert planned_work(1, 8, 4, 4) == (
-        "1 cell: 8 search trials + 4 finals + up to 4 default finals, 1 of each answered by its search trial"
-    )
-    assert planned_work(1, 8, 4) == "1 cell: 8 search trials + 4 finals, 1 answered by its search trial"
-    assert planned_work(1, 8, 4, may_end_early=True).startswith("1 cell: at most 8 search trials + 4 finals, ")
-
-
 def test_records_without_a_word_of_their_origin_are_read_as_none(make_record, proposal, tmp_path: Path):
     document = make_record(proposal).model_dump(mode="json")
     assert document.pop("suggested_by") == "first"
     assert TrialRecord.model_validate(document).suggested_by is None
 
 
-BAD_FIRST = ("--set", "learning_rate={choice: [0.0000001, 0.01], first: 0.0000001}", "--set", "dropout=0.1")
-"""A space of two settings, of which the published one learns nothing where the encoder trains."""
 LONG_FIRST = ("--set", "epochs={choice: [2, 1], first: 2}", "--set", "learning_rate=0.001", "--set", "dropout=0.1")
 """A space of two settings that score alike on a frozen encoder, so that the one with fewer epochs wins."""
+
+
+BAD_FIRST = ("--set", "learning_rate={choice: [0.0000001, 0.01], first: 0.0000001}", "--set", "dropout=0.1")
 
 
 def of_role(storage: Path, role: str) -> list[dict]:

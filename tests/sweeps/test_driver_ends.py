@@ -24,6 +24,7 @@ from meltpoint.tests.sweeps.whole_sweeps import (
     PATIENCE_SECONDS,
     assert_whole,
     command,
+    in_the_background,
     mlflow_runs,
     records,
     run,
@@ -32,8 +33,6 @@ from meltpoint.tests.sweeps.whole_sweeps import (
 SAVED_SECONDS, GONE_SECONDS = 10.0, 30.0
 AGENTS_SECONDS = 75.0
 """How long two of Ray's agents may outlive a driver that was killed: for 60 s they tell a head that is gone of it."""
-LONG = ("--set", "epochs=150")
-"""Trials that are far from their end when their first epochs are known."""
 
 
 class Sweep:
@@ -52,7 +51,7 @@ class Sweep:
         with self.log.open("a") as file:
             self.process = subprocess.Popen(
                 self.words, stdout=file, stderr=file, env={**os.environ, **self.marked.environment},
-                start_new_session=True,
+                start_new_session=True, preexec_fn=in_the_background,
             )  # fmt: skip
 
     def until(self, condition: Callable[[Sweep], object]) -> None:
@@ -118,19 +117,10 @@ def end_by(sweep: Sweep, send: Callable[[], None]) -> None:
         assert "RUNNING" not in {run.info.status for run in mlflow_runs(sweep.storage)}
 
 
-def go_on(sweep: Sweep) -> None:
+def go_on(sweep: Sweep, trials: int = 3) -> None:
     finished = run(sweep.words)
     assert finished.returncode == 0, finished.stderr
-    assert_whole(sweep.storage, cells=1, trials=3, seeds=2)
-
-
-@pytest.mark.slow  # an interrupt is in tests/sweeps/test_sweep_failures.py
-def test_sigterm_saves_what_there_is_ends_with_143_and_the_same_command_goes_on(spec, tmp_path):
-    sweep = Sweep(spec, tmp_path)
-    sweep.until(PHASES["search"])
-    end_by(sweep, lambda: sweep.process.send_signal(signal.SIGTERM))
-    assert "Stopped (stopped by SIGTERM)" in sweep.said()
-    go_on(sweep)
+    assert_whole(sweep.storage, cells=1, trials=trials, seeds=2)
 
 
 @pytest.mark.slow
@@ -145,16 +135,32 @@ def test_a_sweep_saves_what_there_is_in_every_phase_whoever_gets_the_signal(spec
     go_on(sweep)
 
 
-@pytest.mark.parametrize(
-    "phase", [phase if phase == "search" else pytest.param(phase, marks=pytest.mark.slow) for phase in PHASES]
-)
+def test_a_sweep_that_is_interrupted_and_then_killed_keeps_what_finished_and_is_completed(spec, tmp_path):
+    interrupted = Sweep(spec, tmp_path, trials=4)
+    interrupted.until(PHASES["search"])
+    interrupted.process.send_signal(signal.SIGINT)
+    assert interrupted.process.wait(timeout=60) == 1, interrupted.said()
+    assert "Resume it with:" in interrupted.said()
+    assert "RUNNING" not in {run.info.status for run in mlflow_runs(tmp_path)}
+    kept = {record["id"]: record["dev"] for record in records(tmp_path)}
+    killed = Sweep(spec, tmp_path, trials=4)
+    killed.until(lambda sweep: len(records(tmp_path)) > len(kept))
+    killed.process.kill()
+    killed.process.wait()
+    assert_gone(killed, GONE_SECONDS, but_agents=True)
+    go_on(killed, trials=4)  # at once, as a user does: Ray's agents may take a minute to notice
+    assert kept.items() <= {record["id"]: record["dev"] for record in records(tmp_path)}.items()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", PHASES)
 def test_of_a_driver_that_is_killed_nothing_runs_on_and_nothing_is_lost_or_repeated(spec, tmp_path, phase):
     sweep = Sweep(spec, tmp_path)
     sweep.until(PHASES[phase])
     sweep.process.kill()
     sweep.process.wait()
     assert_gone(sweep, GONE_SECONDS, but_agents=True)
-    go_on(sweep)  # at once, as a user does: Ray's agents may take a minute to notice
+    go_on(sweep)
     assert_gone(sweep, AGENTS_SECONDS)
 
 
@@ -174,6 +180,28 @@ def test_a_driver_that_was_halted_and_taken_over_ends_in_one_line_and_each_trial
     assert_nothing_is_left(halted)
     assert other.process.wait(timeout=PATIENCE_SECONDS) == 0, other.said()
     assert_whole(tmp_path, cells=1, trials=3, seeds=2)
+
+
+BEFORE = """
+import ctypes, os, signal, sys, threading, time
+from meltpoint.sweeps.machine import signals
+from meltpoint.sweeps.machine.signals import StopRequest, raise_requested, request_stop, stoppable
+
+def caught(act):
+    try:
+        act()
+    except StopRequest as stop:
+        print("request:", stop, stop.status)
+        return signals.reason_of(stop)
+    except KeyboardInterrupt as stop:
+        print("interrupted")
+        return signals.reason_of(stop)
+    print("nothing was raised")
+
+def send(number):
+    caught(lambda: signal.raise_signal(number))
+
+"""
 
 
 @pytest.mark.slow
@@ -197,28 +225,6 @@ def test_a_race_that_was_killed_ends_as_an_undisturbed_one(spec, tmp_path):
         found.append(({(one["id"], one["dev"]) for one in ended}, [row.split(",")[:8] for row in table.splitlines()]))
         assert len(ended) < len(modes) * (16 + 2), "each search ended early"
     assert found[0] == found[1]
-
-
-BEFORE = """
-import ctypes, os, signal, sys, threading, time
-from meltpoint.sweeps.machine import signals
-from meltpoint.sweeps.machine.signals import StopRequest, raise_requested, request_stop, stoppable
-
-def caught(act):
-    try:
-        act()
-    except StopRequest as stop:
-        print("request:", stop, stop.status)
-        return signals.reason_of(stop)
-    except KeyboardInterrupt as stop:
-        print("interrupted")
-        return signals.reason_of(stop)
-    print("nothing was raised")
-
-def send(number):
-    caught(lambda: signal.raise_signal(number))
-
-"""
 
 
 def case(code: str) -> subprocess.CompletedProcess[str]:

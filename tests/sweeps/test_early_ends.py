@@ -75,14 +75,6 @@ def test_a_cell_far_behind_is_dropped_and_a_cell_close_behind_is_not():
         assert key("leader") not in found.ends
 
 
-def test_the_words_of_an_end_say_how_far_behind_it_was():
-    leader, other = entrant("leader", [0.911] * 4), entrant("other", [0.82] * 4)
-    found = check_searches([leader, other], race=True, auto=False, margin=MARGIN)
-    assert str(found.ends[key("other")]) == "dropped after 4 trials, 9.1 points behind"
-    found = check_searches([leader], race=False, auto=True, margin=MARGIN)
-    assert str(found.ends[key("leader")]) == "ended after 4 trials, since more would gain little"
-
-
 def test_a_small_dev_split_drops_nobody_for_a_difference_that_may_be_noise():
     scores = [0.80, 0.80, 0.79, 0.79]
     for dev, dropped in ((50, False), (5000, True)):

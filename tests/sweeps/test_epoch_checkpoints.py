@@ -197,12 +197,12 @@ def test_nothing_is_saved_where_it_is_turned_off_side_by_side_or_not_worth_it(sp
     assert states(order) == []
 
 
+# --- the ledger ---
+
+
 def test_a_save_that_is_not_reached_leaves_the_trial_as_it_was(spec, tmp_path):
     on, off = (saving_order(spec, "fine_tuning", tmp_path / str(share), saving_share=share) for share in (1e9, 0.0))
     assert epochs_in(events_of(on)) == epochs_in(events_of(off))
-
-
-# --- the ledger ---
 
 
 @pytest.fixture
@@ -232,12 +232,6 @@ def test_the_record_of_a_trial_ends_its_saved_epochs_and_keeps_its_weights(ledge
     folder = with_states(ledger, proposal.id, *names)
     ledger.write(make_record(proposal))
     assert [path.name for path in folder.iterdir()] == [worker.WEIGHTS]
-
-
-def test_a_folder_with_nothing_else_goes_too(ledger, proposal, make_record):
-    folder = with_states(ledger, proposal.id, "state.000001-0000.safetensors")
-    ledger.write(make_record(proposal, status="failed", cause="setting", error="it broke"))
-    assert not folder.exists()
 
 
 def test_a_lost_trial_keeps_its_saved_epochs_for_the_next_command(ledger, proposal, make_record):

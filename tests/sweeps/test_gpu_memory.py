@@ -50,11 +50,6 @@ def limit(monkeypatch) -> Callable[[int], None]:
     return set_to
 
 
-def on_the_cpu(order: Order) -> Order:
-    """The order as a worker on this machine can take it, which has no GPU."""
-    return order.model_copy(update={"gpus": 0})
-
-
 def longest(spec, cells) -> int:
     (order,) = _orders(spec, cells)
     return longest_input(worker.encoded_data(order).train)

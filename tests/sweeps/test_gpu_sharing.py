@@ -65,13 +65,6 @@ def test_what_a_whole_gpu_is_too_small_for_is_refused_with_the_remedy(total, mor
         share_of(total + more, total)
 
 
-@pytest.mark.parametrize("trials", range(1, 9))
-def test_ray_which_rounds_to_ten_thousandths_runs_as_many_trials_as_were_counted(trials):
-    total = 80 * GIB
-    share = share_of(int(total / trials / (1 + GPU_MARGIN) * 0.999), total, 8)
-    assert trials * round(share * 10_000) <= 10_000 < (trials + 1) * round(share * 10_000)
-
-
 # --- what is probed ---
 
 

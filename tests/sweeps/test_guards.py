@@ -316,6 +316,16 @@ def swept(storage: Path, *words: str) -> tuple[SweepSummary, str]:
     return summarise(Ledger(storage / "s")), " ".join((done.stdout + done.stderr).split())
 
 
+SOUND_SWEEPS = {
+    "sst2, its makers' head": ("sst2",), "sst2, another seed": ("sst2", "--seed", "1"),
+    "sst2, a third seed": ("sst2", "--seed", "2"), "sst2, 4 000 examples": ("sst2", "--max-train-examples", "4000"),
+    "stsb, its makers' head": ("stsb",), "stsb, another seed": ("stsb", "--seed", "1"),
+    "stsb, 3 000 examples": ("stsb", "--max-train-examples", "3000"),
+    "qqp, its makers' head": ("qqp",), "qqp, 4 000 examples": ("qqp", "--max-train-examples", "4000"),
+    "mnli, 6 000 examples": ("mnli", "--max-train-examples", "6000"),
+}  # fmt: skip
+
+
 TRIPPED = {
     "a small dev split": ({"dev": 60}, (), "data", "dev has 60 examples"),
     "texts of dev in train": ({"shared": 40}, (), "data", "also occur in train"),
@@ -346,16 +356,6 @@ def test_a_guard_is_tripped_by_a_sweep_and_said_on_the_terminal_and_in_the_table
     assert [one.text for one in guards(summary) if one.kind == kind and part in one.text]
     assert part in said
     assert part in " ".join((tmp_path / "runs" / "s" / "report.md").read_text(encoding="utf-8").split())
-
-
-SOUND_SWEEPS = {
-    "sst2, its makers' head": ("sst2",), "sst2, another seed": ("sst2", "--seed", "1"),
-    "sst2, a third seed": ("sst2", "--seed", "2"), "sst2, 4 000 examples": ("sst2", "--max-train-examples", "4000"),
-    "stsb, its makers' head": ("stsb",), "stsb, another seed": ("stsb", "--seed", "1"),
-    "stsb, 3 000 examples": ("stsb", "--max-train-examples", "3000"),
-    "qqp, its makers' head": ("qqp",), "qqp, 4 000 examples": ("qqp", "--max-train-examples", "4000"),
-    "mnli, 6 000 examples": ("mnli", "--max-train-examples", "6000"),
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -110,15 +110,6 @@ def test_a_copied_tree_has_nothing_that_is_hidden_or_built(tree, tmp_path_factor
     assert files_of(folder / "copy") == {name: content for name, content in written.items() if belongs(name)}
 
 
-def test_links_and_environments_stay_here(tmp_path):
-    root = tmp_path / "root"
-    lay(root, {("a.py",): b"1", ("env", "pyvenv.cfg"): b"", ("env", "b.py"): b"2"})
-    (root / "linked").symlink_to(tmp_path)
-    (root / "link.py").symlink_to(root / "a.py")
-    copy_tree(root, tmp_path / "copy")
-    assert files_of(tmp_path / "copy") == {"a.py": b"1"}
-
-
 def test_a_job_gets_the_whole_package_and_the_files_of_its_command(tmp_path):
     space = tmp_path / "space.yaml"
     space.write_bytes(b"2")

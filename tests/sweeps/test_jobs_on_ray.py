@@ -118,14 +118,6 @@ def test_a_head_that_asks_for_a_token_takes_nothing_without_it(say, spec, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_sweep_that_nobody_sent_is_refused_with_those_that_were(say):
-    for words in (["logs", "absent"], ["stop", "absent", "--address", os.environ["RAY_API_SERVER_ADDRESS"]]):
-        refused = say(*words)
-        assert refused.exit_code == 2
-        assert "no job of the sweep 'absent'" in refused.stderr
-
-
-@pytest.mark.slow
 def test_a_stopped_sweep_keeps_what_finished_and_the_same_command_goes_on_as_a_new_attempt(say, spec, tmp_path, url):
     storage = tmp_path / "sweeps"
     client = JobClient(url)

@@ -273,6 +273,23 @@ def test_a_processs_start_is_told_without_proc_too(monkeypatch, tmp_path):
     assert locks.look_up(gone_process()) is None
 
 
+AT_ONCE = 4
+ONCE = """
+import sys, time
+from pathlib import Path
+from meltpoint.sweeps.ledger.ledger import Ledger
+folder = Path(sys.argv[1])
+while not (folder.parent / "go").exists():
+    pass
+try:
+    with Ledger(folder).driving():
+        print("runs", flush=True)
+        sys.stdin.read()
+except ValueError as refused:
+    print(refused)
+"""
+
+
 DRIVES = """
 import sys, time
 from pathlib import Path
@@ -363,23 +380,6 @@ def assert_fair(folder: Path, contenders: list[Contender], turns: int) -> None:
 
 def test_of_two_drivers_that_fight_for_a_sweep_one_writes_at_a_time(tmp_path):
     assert_fair(tmp_path / "sweep", *fight(tmp_path / "sweep", seconds=1.0))
-
-
-AT_ONCE = 4
-ONCE = """
-import sys, time
-from pathlib import Path
-from meltpoint.sweeps.ledger.ledger import Ledger
-folder = Path(sys.argv[1])
-while not (folder.parent / "go").exists():
-    pass
-try:
-    with Ledger(folder).driving():
-        print("runs", flush=True)
-        sys.stdin.read()
-except ValueError as refused:
-    print(refused)
-"""
 
 
 def test_one_name_that_is_started_several_times_at_the_same_moment_runs_once_and_the_others_say_who_drives(tmp_path):

@@ -23,8 +23,6 @@ from meltpoint.sweeps.ledger.locks import Found, Owner
 
 TRIALS = ("one", "two", "three")
 DRIVERS = 4
-LAST = DRIVERS
-"""The number of one more driver, which comes when the others have ended."""
 STEPS = ("listdir", "mkdir", "open", "rename", "replace", "rmdir", "stat", "unlink")
 """What a driver does to the disk: it may be halted or killed before each."""
 

@@ -86,22 +86,24 @@ def test_a_note_that_is_struck_off_while_it_is_read_is_no_fault(ledger, proposal
     assert ledger.unfinished() == []
 
 
+IMPOSSIBLE = {
+    "dev": [math.nan, math.inf, 3.5, -0.5, "0.9", "high", True, None],
+    "dev_metrics": [{"accuracy": math.nan}, {"accuracy": 350.0}, {"pearson": -1.2}, {"mae": -0.1}],
+    "test": [{"accuracy": math.nan}, {"accuracy": 1.5}, {"accuracy": "0.5"}, {"f1": 0.5}, "x"],
+    "epochs": [[], [{"epoch": 1}], "x", None],
+    "seconds": [math.nan, math.inf, "12", None],
+    "best_epoch": [9, "x"],
+    "setting": [{"learning_rate": math.nan}, {"batch_size": 2**63}, []],
+    "id": ["../../escaped", "another", "x" * 300],
+    "trained_together": [0],
+}
+"""Field of a record → values that no trial gives, or that lead elsewhere."""
+
+
 def test_an_empty_record_is_named_with_its_remedy(ledger):
     (ledger.trials / "abc.json").write_text("")  # as a power cut may leave a file
     with pytest.raises(ValueError, match=r"abc\.json is not a trial record .* delete it"):
         ledger.records()
-
-
-IMPOSSIBLE = {
-    "dev": [math.nan, math.inf, 3.5, -0.5, "0.9", "high", True, None],
-    "dev_metrics": [{"accuracy": math.nan}, {"accuracy": 350.0}, {"pearson": -1.2}, {"mae": -0.1}],
-    "test": [{"accuracy": math.nan}, {"accuracy": 1.5}, {"accuracy": "0.5"}, "x"],
-    "epochs": [[], "x", None],
-    "seconds": [math.nan, math.inf, "12", None],
-    "best_epoch": [9, "x"],
-    "setting": [{"learning_rate": math.nan}],
-}
-"""Field of a record → values that no trial gives."""
 
 
 @pytest.mark.parametrize(("field", "value"), [(name, value) for name, all in IMPOSSIBLE.items() for value in all])

@@ -24,7 +24,6 @@ from meltpoint.sweeps.search.study import Study
 from meltpoint.sweeps.specification.cells import OpenCell, length_lines, open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.tasks.core.task import Example
 from meltpoint.tests.adapters.conftest import save_tiny_elmo
 
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
@@ -134,15 +133,6 @@ def test_only_a_sample_of_a_large_task_is_counted_and_the_same_each_time(tiny_en
     assert open_cells(asked)[0].length == first.length, "the sweep's seed has no part in it"
 
 
-def test_modes_and_heads_of_a_task_and_encoder_read_the_same_text(minilm):
-    spec = spec_of("minilm", "demo_entailment", "demo_sentiment", modes=MODES)
-    found: dict[str, set[int]] = {}
-    for head in (None, "linear"):
-        for cell in open_cells(spec.model_copy(update={"head": head})):
-            found.setdefault(cell.task_name, set()).add(length_of(cell))
-    assert [len(every) for every in found.values()] == [1, 1]
-
-
 def test_the_own_pooling_of_a_sentence_encoder_reads_texts_up_to_their_makers_end(
     tiny_encoder: str, texts: Write, tmp_path: Path
 ):  # fmt: skip
@@ -245,14 +235,6 @@ def test_a_word_of_a_short_document_sees_all_of_it(tiny_encoder: str, documents:
     assert short.length.notes[0].endswith("--set max_pieces=56 would keep all")
 
 
-def test_a_sample_in_document_context_is_of_whole_documents():
-    examples = [Example(str(number), words=("w",), group=str(number // 30)) for number in range(9000)]
-    drawn = lengths.sample_of(examples, in_documents=True)
-    assert 2000 <= len(drawn) < 2030
-    assert len(drawn) == 30 * len({example.group for example in drawn})
-    assert drawn != examples[: len(drawn)]
-
-
 # --- what is said of it ---
 
 
@@ -272,15 +254,6 @@ def test_plan_says_what_is_cut_as_counted_by_hand(minilm, texts: Write, tmp_path
     short = spec.model_copy(update={"overrides": ("max_pieces=8",)})
     (line,) = length_lines(open_cells(short))
     assert f"10 of 1 000 examples cut to max_pieces = 8 (1 %; {at_8:.3g} % of all pieces lost)" in line
-
-
-def test_the_longest_inputs_are_said_once_for_all_modes(tiny_encoder: str, texts: Write):
-    cells = open_cells(spec_of(tiny_encoder, texts([5] * 9), modes=MODES))
-    (line,) = length_lines(cells)
-    assert line.endswith(
-        "(the longest of 9 training examples): none of 9 training examples is cut, the longest has 7 pieces"
-    )
-    assert length_lines(cells, only_cut=True) == [], "a sweep says only what is lost"
 
 
 # --- the identity of trials ---

@@ -13,13 +13,10 @@ import pytest
 from meltpoint.sweeps.driver.finals import require_test_splits, unchecked
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.driver.start import settle_specification
-from meltpoint.sweeps.ledger.ledger import Ledger, read_lines
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
-from meltpoint.sweeps.results import summary
 from meltpoint.sweeps.results.summary import summarise
-from meltpoint.sweeps.search import locked_test as closing_module
 from meltpoint.sweeps.search.locked_test import (
-    Closing,
     ClosingLogs,
     closing_of,
     in_words,
@@ -134,19 +131,6 @@ def test_a_test_split_that_was_opened_closes_the_cell_though_no_score_came_of_it
     assert Planner(wanted, own, ledger.records(), opened=opened_trials(ledger)).next() == "done"
 
 
-def test_the_logs_of_openings_and_budgets_are_read_once_for_all_cells(make_ledger, monkeypatch):
-    ledger, read = make_ledger(), []
-    monkeypatch.setattr(
-        closing_module, "read_lines", lambda path, kind: read.append(path.name) or read_lines(path, kind)
-    )
-    sweep = summary.read_sweep(ledger)
-    (header,) = sweep.cells
-    many = tuple(header.model_copy(update={"variant": str(number)}) for number in range(20))
-    monkeypatch.setattr(summary, "read_sweep", lambda ledger: sweep.model_copy(update={"cells": (header, *many)}))
-    assert len(summarise(ledger).cells) == 21
-    assert sorted(set(read)) == sorted(read), "each once"
-
-
 def test_a_cell_that_was_searched_whole_is_closed_but_not_early(wanted, make_ledger):
     ledger = make_ledger(searched=PLANNED)
     (cell,) = summarise(ledger).cells
@@ -201,11 +185,6 @@ def test_a_damaged_line_names_its_file(make_ledger):
         file.write('"trial": "0123456789abcdef"}')
     with pytest.raises(ValueError, match=r"test_openings\.jsonl has a damaged line .*; delete that line"):
         summarise(ledger)
-
-
-def test_a_closing_is_short_in_a_table():
-    assert str(Closing(3, 50, OPENED_AT, by_budget=True)) == "3 of 50 trials (budget)"
-    assert str(Closing(3, 50, OPENED_AT, by_budget=False)) == "3 of 50 trials"
 
 
 ROWS = "text\tlabel\nx fine film\tgood\na dull one\tbad\n"

@@ -57,8 +57,8 @@ def again(spec, cells, records, **options: object) -> tuple[Planner, list[str]]:
 
 
 def test_the_same_command_runs_lost_trials_again_and_leaves_failed_ones(spec, cells, make_record):
-    records, _ = a_cell_in_which(spec, cells, make_record, None, "worker", "setting", "memory")
-    assert again(spec, cells, records)[1] == [records[1].id, records[3].id]
+    records, _ = a_cell_in_which(spec, cells, make_record, None, "worker", "setting", "memory", "input")
+    assert again(spec, cells, records)[1] == [records[1].id, records[3].id, records[4].id]
 
 
 def test_retry_failed_runs_failed_trials_again_under_their_identity(spec, cells, make_record):

@@ -176,6 +176,9 @@ def test_a_trial_that_was_lost_runs_again_by_the_new_code_under_its_identity(beg
     assert (proposal.id, proposal.setting) == (lost.id, lost.setting)
 
 
+# --- the marks ---
+
+
 def test_a_trial_that_was_cut_off_comes_first_by_the_new_code(begun, one_cell, cells, use_code):
     planner = planner_module.Planner(one_cell, own(cells), begun.records(), codes=(OLD,))
     cut = planner.next()
@@ -184,9 +187,6 @@ def test_a_trial_that_was_cut_off_comes_first_by_the_new_code(begun, one_cell, c
     planner = planner_module.Planner(one_cell, own(cells), begun.records(), codes=settled.codes)
     planner.recall([note_of(cut)])
     assert planner.next() == cut
-
-
-# --- the marks ---
 
 
 @pytest.fixture
@@ -253,9 +253,9 @@ def test_a_sweep_of_one_version_has_no_marks(begun, one_cell, cells, make_record
 # --- MLflow ---
 
 
-def test_a_trial_that_goes_on_by_other_code_gets_a_run_of_its_own(proposal, cells, make_record, tmp_path):
+def test_a_trial_that_goes_on_by_other_code_gets_a_run_of_its_own(proposal, cells, make_record, mlflow_storage):
     def opened() -> Runs:
-        runs = Runs("sweep", f"sqlite:///{tmp_path}/mlflow.db", tmp_path)
+        runs = Runs("sweep", f"sqlite:///{mlflow_storage}/mlflow.db", mlflow_storage)
         runs.open(cells, "{}", 1.7e9)
         return runs
 
@@ -277,6 +277,12 @@ def test_a_trial_that_goes_on_by_other_code_gets_a_run_of_its_own(proposal, cell
     assert [metric.value for metric in history] == [0.7]
 
 
+BY_CODE = (
+    "import sys; from meltpoint.sweeps.specification import provenance as own; code = sys.argv.pop(1); "
+    "own.code_version = lambda: code; from meltpoint.launch import main; main()"
+)
+
+
 def test_what_is_filled_in_later_has_the_code_of_its_record(proposal, cells, make_record, tmp_path):
     tracker = Tracker("sweep", f"sqlite:///{tmp_path}/mlflow.db", tmp_path)
     tracker.open(cells, "{}")
@@ -284,14 +290,6 @@ def test_what_is_filled_in_later_has_the_code_of_its_record(proposal, cells, mak
     run = tracker.runs.client.get_run(tracker.run_of(proposal.id))
     assert run.data.tags["meltpoint.code_version"] == OLD
     tracker.close([], True, {})
-
-
-# --- a whole sweep ---
-
-BY_CODE = (
-    "import sys; from meltpoint.sweeps.specification import provenance as own; code = sys.argv.pop(1); "
-    "own.code_version = lambda: code; from meltpoint.launch import main; main()"
-)
 
 
 def by(code: str, words: list[str]) -> list[str]:

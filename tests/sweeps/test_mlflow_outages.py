@@ -56,7 +56,6 @@ class Sweep:
         self.cells, self.make_record = cells, make_record
         self.said: list[str] = []
         self.seconds: list[float] = []
-        self.proposals: dict[str, Trial] = {}
         self.records: dict[str, TrialRecord] = {}
         self.tracker = Tracker(name, uri, storage, self.said.append)
         self.call(self.tracker.open, cells, "{}")
@@ -76,7 +75,7 @@ class Sweep:
             self.call(self.tracker.epoch, record.id, epoch)
             self.call(self.tracker.run_of, record.id)
         self.call(self.tracker.end, record)
-        self.proposals[record.id], self.records[record.id] = proposal, record
+        self.records[record.id] = record
 
     def trials(self, count: int = TRIALS) -> None:
         for _ in range(count):
@@ -85,13 +84,6 @@ class Sweep:
     def end(self) -> None:
         self.tracker.reconcile(self.records.values())
         self.tracker.close([(cell.key, {"best_dev": 0.75}) for cell in self.cells], True, {"table.md": "| a |"})
-
-    def end_whole(self, server: MlflowServer) -> None:
-        """End, with each trial in MLflow once; no call took long on the way."""
-        self.assert_each_trial_once(server)
-        self.assert_nobody_waited()
-        self.end()
-        self.assert_ended(server)
 
     def until_everything_is_written(self) -> None:
         until(lambda: len(self.said) % 2 == 0 and self.said[-1:] and "all data are written" in self.said[-1])
@@ -154,11 +146,11 @@ def test_a_server_that_is_down_when_the_sweep_starts_gets_everything_while_it_ru
     assert len(begun.said) == 2, "one line when it stopped, one when it answered again"
 
 
-SLOW = ("experiments/create", "runs/log-batch", "runs/update", "runs/search")
-
-
-@pytest.mark.parametrize("path", ["runs/create", *(pytest.param(path, marks=pytest.mark.slow) for path in SLOW)])
-def test_answers_that_are_lost_after_the_server_has_obeyed_leave_nothing_twice(server, between, sweep, path, capfd):
+@pytest.mark.slow  # a server without HTTP between is in tests/sweeps/test_mlflow_runs.py
+@pytest.mark.parametrize("path", ["runs/create", "experiments/create", "runs/log-batch", "runs/update", "runs/search"])
+def test_answers_that_are_lost_after_the_server_has_obeyed_leave_nothing_twice(
+    server, between, tmp_path, cells, make_record, path, capfd
+):
     lost = []
 
     def loses_the_first_three(request: bytes) -> bool:
@@ -168,7 +160,7 @@ def test_answers_that_are_lost_after_the_server_has_obeyed_leave_nothing_twice(s
         return True
 
     between.loses = loses_the_first_three
-    begun = sweep()
+    begun = Sweep(uuid4().hex, between.uri, tmp_path, cells[:1], make_record)
     begun.trials()
     until(lambda: begun.tracker.run_of(f"{TRIALS - 1:016x}"))
     begun.end()
@@ -179,6 +171,7 @@ def test_answers_that_are_lost_after_the_server_has_obeyed_leave_nothing_twice(s
     assert "View run" not in "".join(capfd.readouterr())
 
 
+@pytest.mark.slow
 def test_a_server_whose_connections_are_all_cut_after_half_a_second_has_each_trial_once(
     server, tmp_path, cells, make_record, monkeypatch
 ):

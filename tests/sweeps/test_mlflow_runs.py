@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-import signal
-import subprocess
-import sys
+import shutil
 import threading
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,23 +23,9 @@ BEGAN = 1.7e9
 """When the records of `make_record` began."""
 
 
-@pytest.fixture(scope="module")
-def shared_with_a_group() -> Iterator[None]:
-    """The umask of people who share a storage."""
-    before = os.umask(0o002)
-    yield
-    os.umask(before)
-
-
-@pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory, shared_with_a_group: None) -> Path:
-    """A storage folder; one store serves the module, since its first opening takes seconds."""
-    return tmp_path_factory.mktemp("storage")
-
-
 @pytest.fixture
-def runs(storage: Path, cells, request: pytest.FixtureRequest) -> Runs:
-    made = Runs(request.node.name[:60], f"sqlite:///{storage / 'mlflow.db'}", storage)
+def runs(mlflow_storage: Path, cells, request: pytest.FixtureRequest) -> Runs:
+    made = Runs(request.node.name[:60], f"sqlite:///{mlflow_storage / 'mlflow.db'}", mlflow_storage)
     made.open(cells, "{}", BEGAN)
     return made
 
@@ -53,11 +35,8 @@ def of_trial(runs: Runs, trial: str) -> list:
     return [run for run in found if run.data.tags.get("meltpoint.trial") == trial]
 
 
-def test_a_new_store_has_the_permissions_that_the_umask_gives(runs, storage):
-    assert (storage / "mlflow.db").stat().st_mode & 0o777 == 0o664
-
-
-def test_a_sweep_waits_while_another_one_makes_the_store(tmp_path, monkeypatch):
+def test_a_sweep_waits_while_another_one_makes_the_store(tmp_path, made_store, monkeypatch):
+    monkeypatch.setattr(store, "_make_store", lambda uri, path: shutil.copy(made_store, path))
     waits = threading.Event()
     monkeypatch.setattr(store, "acquire", lambda *words, **options: (waits.set(), acquire(*words, **options)))
     with (tmp_path / "mlflow.db.lock").open("a") as other:
@@ -72,32 +51,36 @@ def test_a_sweep_waits_while_another_one_makes_the_store(tmp_path, monkeypatch):
     assert (tmp_path / "mlflow.db").exists()
 
 
-def test_a_process_that_is_killed_while_it_makes_the_store_leaves_none_that_cannot_be_opened(tmp_path):
+def test_a_process_that_ends_while_it_makes_the_store_leaves_none_that_cannot_be_opened(tmp_path, monkeypatch):
     (tmp_path / ".mlflow.db.0.tmp").write_text("half a store")
     (tmp_path / ".mlflow.db.0.tmp-journal").write_text("and its journal")
-    killed = f"""
-import os
-from pathlib import Path
-from meltpoint.sweeps.tracking import runs, store
-store.give_usual_mode = lambda path: os.kill(os.getpid(), 9)
-runs.Runs("killed", "sqlite:///{tmp_path}/mlflow.db", Path("{tmp_path}"))
-"""
-    assert subprocess.run([sys.executable, "-c", killed], check=False).returncode == -signal.SIGKILL
+
+    def half(uri: str) -> None:
+        Path(uri.removeprefix("sqlite:///")).write_text("half of another one")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "MlflowClient", half)
+        with pytest.raises(KeyboardInterrupt):
+            Runs("killed", f"sqlite:///{tmp_path}/mlflow.db", tmp_path)
     assert [path.suffix for path in tmp_path.glob(".mlflow.db.*")] == [".tmp"], "the older one is gone"
     assert not (tmp_path / "mlflow.db").exists()
+    before = os.umask(0o002)  # of people who share a storage
     Runs("after", f"sqlite:///{tmp_path}/mlflow.db?timeout=20", tmp_path).open([], "{}", BEGAN)
+    os.umask(before)
     assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.lock"}
+    assert (tmp_path / "mlflow.db").stat().st_mode & 0o777 == 0o664
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["the same driver", "a later one"])
 def test_no_run_ends_before_it_began_though_the_clock_is_set_back_meanwhile(
-    runs, storage, cells, proposal, make_record, is_known
+    runs, mlflow_storage, cells, proposal, make_record, is_known
 ):
     runs.begin(proposal, code_version(), BEGAN)
     runs.abandon(proposal.id, BEGAN - 3600)
     (abandoned,) = of_trial(runs, proposal.id)
     assert (abandoned.info.status, abandoned.info.end_time) == ("KILLED", 1000 * BEGAN)
-    later = runs if is_known else Runs(runs.sweep, runs.uri, storage)
+    later = runs if is_known else Runs(runs.sweep, runs.uri, mlflow_storage)
     if not is_known:
         later.open(cells, "{}", BEGAN - 3600)
     later.begin(proposal, code_version(), BEGAN - 3600)
@@ -107,32 +90,6 @@ def test_no_run_ends_before_it_began_though_the_clock_is_set_back_meanwhile(
     ended = later.client.search_runs([later.experiment], max_results=1000)
     assert {run.info.status for run in ended} == {"FINISHED"}
     assert all(run.info.end_time >= run.info.start_time for run in ended)
-
-
-def test_a_trial_costs_three_calls_and_the_best_one_so_far_four(runs, proposal, make_record, monkeypatch):
-    called: Counter[str] = Counter()
-    for name in (name for name in dir(MlflowClient) if not name.startswith("_")):
-        method = getattr(MlflowClient, name)
-        if callable(method):
-            monkeypatch.setattr(MlflowClient, name, _counted(called, name, method))
-    runs.begin(proposal, code_version(), BEGAN)
-    record = make_record(proposal, dev=(0.5, 0.75))
-    runs.write(proposal.id, record.epochs, record)
-    trial = {"create_run": 1, "log_batch": 1, "set_terminated": 1}
-    assert called == trial | {"log_batch": 2}, "its cell's run gets the score"
-    called.clear()
-    worse = proposal.model_copy(update={"id": "b" * 16, "number": 1})
-    runs.begin(worse, code_version(), BEGAN)
-    runs.write(worse.id, record.epochs, make_record(worse, dev=(0.25,)))
-    assert called == trial
-
-
-def _counted(called: Counter[str], name: str, method):
-    def counted(*words: object, **options: object) -> object:
-        called[name] += 1
-        return method(*words, **options)
-
-    return counted
 
 
 def test_values_that_are_no_numbers_long_errors_and_many_epochs_are_written(runs, proposal, make_record):
@@ -161,11 +118,11 @@ def test_a_finalist_of_a_task_without_a_labelled_test_is_written_whole(runs, pro
 
 
 def test_a_trial_that_was_cut_off_before_its_setting_came_gets_it_when_it_is_taken_up(
-    runs, storage, cells, proposal, make_record
+    runs, mlflow_storage, cells, proposal, make_record
 ):
     runs.begin(proposal, code_version(), BEGAN)
     assert of_trial(runs, proposal.id)[0].data.params == {}
-    later = Runs(runs.sweep, runs.uri, storage)
+    later = Runs(runs.sweep, runs.uri, mlflow_storage)
     later.open(cells, "{}", BEGAN)
     later.begin(proposal, code_version(), BEGAN)
     later.write(proposal.id, [], None)
@@ -199,13 +156,13 @@ def unanswered(runs: Runs, proposal: Trial) -> str:
 
 
 def test_an_empty_second_run_of_a_trial_is_deleted_and_the_one_with_the_epochs_kept(
-    runs, storage, cells, proposal, make_record
+    runs, mlflow_storage, cells, proposal, make_record
 ):
     record = make_record(proposal)
     runs.begin(proposal, code_version(), BEGAN)
     runs.write(proposal.id, record.epochs, None)
     unanswered(runs, proposal)  # it comes late, and is the newest
-    later = Runs(runs.sweep, runs.uri, storage)
+    later = Runs(runs.sweep, runs.uri, mlflow_storage)
     later.open(cells, "{}", BEGAN)
     assert later.runs == runs.runs
     assert statuses(runs, proposal.id) == {runs.runs[proposal.id]: "RUNNING"}
@@ -221,8 +178,10 @@ def test_a_run_that_was_just_begun_is_kept_though_a_second_empty_one_is_there(ru
     assert statuses(runs, proposal.id) == {runs.runs[proposal.id]: "RUNNING"}
 
 
-def test_a_cell_has_one_run_though_its_creation_was_not_answered_and_gets_what_it_lacks(storage, cells, monkeypatch):
-    made = Runs("cell", f"sqlite:///{storage / 'mlflow.db'}", storage)
+def test_a_cell_has_one_run_though_its_creation_was_not_answered_and_gets_what_it_lacks(
+    mlflow_storage, cells, monkeypatch
+):
+    made = Runs("cell", f"sqlite:///{mlflow_storage / 'mlflow.db'}", mlflow_storage)
     with monkeypatch.context() as patch:
         _lose_answers(patch, "create_run")
         with pytest.raises(MlflowException, match="no answer"):
@@ -251,7 +210,7 @@ def _lose_answers(patch: pytest.MonkeyPatch, name: str) -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_that_is_made_again_since_its_answer_was_lost_leaves_everything_once(
-    runs, storage, cells, proposal, make_record, monkeypatch, name
+    runs, mlflow_storage, cells, proposal, make_record, monkeypatch, name
 ):
     """Each step of a trial with an interruption is tried until it is answered, the first time in vain."""
     record = make_record(proposal)
@@ -281,7 +240,7 @@ def test_a_call_that_is_made_again_since_its_answer_was_lost_leaves_everything_o
         assert len(runs.client.get_metric_history(run.info.run_id, name_of_metric)) == count
 
 
-def test_an_experiment_that_a_person_deleted_is_said_to_be_with_the_way_back(runs, storage, cells):
+def test_an_experiment_that_a_person_deleted_is_said_to_be_with_the_way_back(runs, mlflow_storage, cells):
     runs.client.delete_experiment(runs.experiment)
     with pytest.raises(MlflowException, match="mlflow experiments restore --experiment-id"):
-        Runs(runs.sweep, runs.uri, storage).open(cells, "{}", BEGAN)
+        Runs(runs.sweep, runs.uri, mlflow_storage).open(cells, "{}", BEGAN)

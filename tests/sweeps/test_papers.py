@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from meltpoint import tasks
 from meltpoint.adapters import encoders, heads, modes
-from meltpoint.reports import analyses, papers
+from meltpoint.reports import papers
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.specification import spec_files
@@ -157,23 +156,6 @@ def test_each_delta_of_a_papers_table_is_of_two_rows_of_its_specification_with_s
             assert row.scores == {column: round(upper[column] - lower[column], 1) for column in upper}
 
 
-@pytest.mark.parametrize(
-    ("name", "columns", "analysis"),
-    [
-        ("figure_1", ["cola", "sst2_subtrees", "mrpc", "stsb"], "diagnostic_classifiers"),
-        ("figure_2", ["cola", "sst2_subtrees", "mrpc"], "mutual_information"),
-    ],
-)
-def test_a_figures_specification_fine_tunes_bert_as_table_2_does_and_names_its_analysis(name, columns, analysis):
-    spec = shipped(name)
-    (block,) = spec.blocks
-    (tuned,) = [block for block in shipped("to_tune_or_not").blocks if block.name == "BERT 🔥"]
-    assert list(block.tasks) == columns
-    assert (block.head, block.overrides, block.modes) == (tuned.head, tuned.overrides, tuned.modes)
-    assert any(f"meltpoint analyse {name} {analysis}" in note for note in spec.notes)
-    assert analysis in analyses.names()
-
-
 def test_the_first_specification_is_the_papers_matrix_with_five_seeds_for_ner():
     spec = shipped("to_tune_or_not")
     cells = {key[:3]: block for block in spec.blocks for key in block.keys()}  # noqa: SIM118
@@ -247,33 +229,3 @@ def test_the_two_sides_of_a_comparison_differ_in_one_key(name, key, values):
         dict.fromkeys(values, True)
     )
     assert {*first.overrides} ^ {*second.overrides} == {f"{key}={value}" for value in values.values()}
-
-
-def test_a_laptop_can_run_a_specification_small(minilm: Path, shared: Path):
-    """The papers' joint against separate encoding on the embedded encoder: every cell opens on real data."""
-    options = SweepOptions(
-        spec="table_4", replacing=["bert-base=minilm"], task=["mrpc"], trials=1, seeds=1, overrides=["epochs=1"],
-        data_dir=shared / "data", max_train_examples=64,
-    )  # fmt: skip
-    spec = asked_spec(options)
-    assert [(block.trials, block.seeds, block.encoders) for block in spec.blocks] == [(1, 1, ("minilm",))] * 2
-    for block in spec.blocks:
-        for space in spaces(block).values():
-            assert space.first()["epochs"] == 1
-
-
-def test_the_cells_of_skip_thoughts_are_the_systems_whose_numbers_are_quoted():
-    blocks = {task: block for block in shipped("to_tune_or_not").blocks for task in block.tasks
-              if block.encoders[0].startswith("skipthoughts")}  # fmt: skip
-    assert set(blocks) == {"sst2_phrases", "mnli", "stsb", "sick_r", "mrpc"}
-    assert all(block.head == "sentence_vectors" for block in blocks.values())
-    firsts = {task: space.first() for task, block in blocks.items() for (_, _, own), space in spaces(block).items()
-              if own == task}  # fmt: skip
-    named = ("pair", "hidden_size", "regression", "feats")
-    systems = {
-        task: tuple(first.get(f"sentence_vectors.{name}") for name in named) for task, first in firsts.items()
-    }  # fmt: skip
-    assert systems["mrpc"] == ("kiros", 0, "distribution", True), "combine-skip + feats"
-    assert systems["sick_r"] == ("kiros", 0, "distribution", False), "combine-skip"
-    assert systems["mnli"] == ("glue", 512, "distribution", False), "GLUE's baseline"
-    assert systems["stsb"] == ("glue", 0, "value", False), "GLUE's baseline"

@@ -274,20 +274,6 @@ def test_nothing_is_said_of_inputs_that_fit():
     assert input_notes(data(128, 128, examples=9, name="dev"), 128, 512) == []
 
 
-def test_an_encoder_without_a_longest_input_is_offered_what_a_setting_can_be():
-    (note,) = input_notes(data(128, 20_000, examples=9, name="dev"), 128, 100_000)
-    assert note.endswith("--set max_pieces=8192 would keep all but 60")
-
-
-def test_a_length_that_the_encoder_cannot_take_is_said_to_be_read_as_the_encoders_limit():
-    first, second = input_notes(data(64, 80, examples=9, name="dev"), 128, 64)
-    assert first == "max_pieces = 128 was read as the encoder's longest input, 64 pieces"
-    assert second == (
-        "train: 60 of 60 examples cut to the encoder's longest input, 64 pieces (100 %; 20 % of all pieces lost); "
-        "the longest has 80"
-    )
-
-
 def test_sentences_to_label_are_said_to_lose_a_word_or_to_be_split():
     rows = [Row(0, 0, (1,) * 100, (), (), ()), Row(0, 60, (1,) * 100, (), (), ())]
     dev = {
@@ -302,14 +288,3 @@ def test_sentences_to_label_are_said_to_lose_a_word_or_to_be_split():
         "--set max_pieces=256 would keep all",
         "dev: 1 of 1 sentence without a neighbour in the document",
     ]
-
-
-def test_sentences_that_see_a_part_of_their_document_are_counted():
-    rows = [Row(number, 0, (1,) * 20, (), (), (), before=(1,) * 40, after=(1,) * 40) for number in range(4)]
-    train = EncodedSplit(rows, 4, word_counts=[9] * 4, name="train", whole=[300, 300, 100, 100], narrowed=2)
-    own = EncodedData(get("demo_entities"), train, EncodedSplit([], 0, name="dev"), [])
-    (note,) = input_notes(own, 100, 512)
-    assert note == (
-        "train: 2 of 4 sentences with only a part of their document in max_pieces = 100 (50 %; the mean input has "
-        "100 of their document's 200 pieces); --set max_pieces=304 would keep all"
-    )

@@ -266,7 +266,3 @@ def test_one_changed_number_and_a_moved_file_make_another_version():
     assert digest({**SOURCES, LOOP: f"{text}\nEXTRA = 1\n"}) != digest({**SOURCES, LOOP: f"{text}\nEXTRA = 2\n"})
     moved = {path: text for path, text in SOURCES.items() if path != LOOP} | {"adapters/training/loop.py": text}
     assert digest(moved) != OF_TODAY
-
-
-def test_the_version_is_meltpoints_and_eight_characters():
-    assert code_version() == f"{meltpoint.__version__}+{OF_TODAY[:8]}"

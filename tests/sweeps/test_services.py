@@ -26,7 +26,7 @@ from meltpoint.sweeps.machine.services import (
 )
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.tracking.tracker import check_before_start
-from meltpoint.tests.local_servers import QuietHandler, served_by
+from meltpoint.tests.local_servers import QuietHandler, free_ports, served_by
 
 HERE = metadata.version("mlflow")
 
@@ -89,18 +89,6 @@ def test_a_server_that_accepts_and_stays_silent_does_not_hang_the_doctor(monkeyp
         check = services.tracking_store(f"http://127.0.0.1:{silent.getsockname()[1]}")
     assert not check.ok
     assert "timed out" in check.detail
-
-
-def test_what_is_no_http_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(listening: socket.socket) -> None:
-        connection, _ = listening.accept()
-        with connection:
-            connection.recv(1000)
-            connection.sendall(b"\x00\x01 not http\r\n")
-
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        threading.Thread(target=answer, args=(other,), daemon=True).start()
-        assert not services.tracking_store(f"http://127.0.0.1:{other.getsockname()[1]}").ok
 
 
 @pytest.fixture
@@ -168,18 +156,6 @@ def test_a_database_whose_driver_is_not_installed_is_told_the_package(monkeypatc
     assert "pw" not in check.detail
 
 
-def test_a_database_of_a_kind_that_nobody_knows_is_refused() -> None:
-    check = services.tracking_store("postgresql+nobody://user:pw@127.0.0.1:1/mlflow")
-    assert not check.ok
-    assert not check.is_away
-    assert "pw" not in repr(check)
-
-
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
-
-
 @pytest.mark.parametrize(("status", "is_away"), [(401, False), (403, False), (404, False), (429, True), (503, True)])
 def test_a_server_that_refuses_is_told_from_one_that_may_answer_later(status: int, is_away: bool) -> None:
     with server(status=status) as uri:
@@ -190,7 +166,7 @@ def test_a_server_that_refuses_is_told_from_one_that_may_answer_later(status: in
 
 
 def test_a_new_sweep_is_refused_where_its_store_does_not_answer_and_one_that_was_started_goes_on() -> None:
-    uri = f"http://user:pw@127.0.0.1:{closed_port()}"
+    uri = f"http://user:pw@127.0.0.1:{free_ports(1)[0]}"
     with pytest.raises(ValueError, match=r"^MLflow: .* does not answer .*; start it .*--tracking-uri\.$"):
         check_before_start(uri, has_begun=False)
     line = check_before_start(uri, has_begun=True)
@@ -210,6 +186,9 @@ def test_a_server_that_lets_this_user_not_in_ends_the_command_also_when_it_goes_
 
 def test_a_store_that_is_fine_is_not_worth_a_line(tmp_path) -> None:
     assert check_before_start(f"sqlite:///{tmp_path}/mlflow.db", has_begun=False) is None
+
+
+SETTINGS = bytes([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0x7F, 0xFF, 0xFF, 0xFF])  # a server's first frame (RFC 9113, 6.5)
 
 
 KILLED_WITHIN_A_TRANSACTION = """
@@ -236,9 +215,6 @@ def test_a_store_whose_writer_was_killed_within_a_transaction_is_the_store_that_
         assert store.execute("select distinct substr(text, 1, 1) from filler").fetchall() == [("a",)]
 
 
-SETTINGS = bytes([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0x7F, 0xFF, 0xFF, 0xFF])  # a server's first frame (RFC 9113, 6.5)
-
-
 @contextmanager
 def answering(answer: bytes | None) -> Iterator[str]:
     """`HOST:PORT` of a server that answers each connection with these bytes; None never answers."""
@@ -262,11 +238,6 @@ def answering(answer: bytes | None) -> Iterator[str]:
         server.shutdown(socket.SHUT_RDWR)
         for connection in open_ones:
             connection.close()
-
-
-def closed_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
 
 
 # --- names ---
@@ -333,11 +304,11 @@ def test_a_port_that_takes_connections_and_says_nothing_is_given_up_in_seconds(m
 def test_a_cluster_behind_tls_is_only_connected_to() -> None:
     with answering(None) as address:
         assert join_fault(address, {"RAY_USE_TLS": "1"}) == ""
-    assert "refused" in join_fault(closed_address(), {"RAY_USE_TLS": "1"})
+    assert "refused" in join_fault(f"127.0.0.1:{free_ports(1)[0]}", {"RAY_USE_TLS": "1"})
 
 
 def test_an_unreachable_cluster_is_refused_at_once_in_one_line() -> None:
-    address, began = closed_address(), time.monotonic()
+    address, began = f"127.0.0.1:{free_ports(1)[0]}", time.monotonic()
     with Cluster(address) as cluster, pytest.raises(ValueError, match="no Ray cluster answers there") as told:
         cluster.join()
     assert time.monotonic() - began < 10

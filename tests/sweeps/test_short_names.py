@@ -132,9 +132,3 @@ def test_the_ledger_has_the_commit_of_a_revision_and_a_moved_revision_is_refused
     moved = f"the files of encoder hf:some/model@v1 (some/model@{old.name} → some/model@{new.name} on the hub; "
     with pytest.raises(ValueError, match=re.escape(moved + f"hf:some/model@{old.name} pins it)")):
         settle_specification(ledger, hub, open_cells(hub))
-
-
-def test_an_encoder_in_a_folder_has_no_revision_in_the_ledger(spec: SweepSpec, tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "tiny")
-    settle_specification(ledger, spec, open_cells(spec))
-    assert {cell.encoder_revision for cell in read_sweep(ledger).cells} == {""}

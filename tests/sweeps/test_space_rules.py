@@ -185,8 +185,3 @@ def test_the_tasks_say_which_of_their_texts_are_tokenised():
     assert not any(tasks.get(name).tokenised for name in RAW)
     assert all(tasks.get(name).tokenised for name in TOKENISED)
     assert not tasks.get("yahoo:sports+health").tokenised
-
-
-def test_a_wrong_value_of_tokenised_in_a_task_file_is_named_with_the_remedy(opened_words: Open):
-    with pytest.raises(ValueError, match="tokenised is 'perhaps'; write true or false"):
-        opened_words(tokenised="perhaps")

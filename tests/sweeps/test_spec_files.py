@@ -323,15 +323,6 @@ def test_what_lies_on_the_cluster_is_not_looked_for_here():
     assert "--data-dir=/not/here/data" in asked.words
 
 
-def test_a_replaced_encoder_may_lie_on_the_cluster():
-    asked = submission(
-        SweepOptions(
-            spec="to_tune_or_not", replacing=["elmo=/not/here/elmo"], data_dir=Path("/not/here"), storage="/mnt/sweeps"
-        )
-    )  # fmt: skip
-    assert "--with=elmo=/not/here/elmo" in asked.words
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -22,7 +22,7 @@ from meltpoint.tests.object_stores import BUCKET, Faults
 
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="the extra 's3' is not installed")
 
-PROCESSES = 6
+PROCESSES = 3
 LARGE = bytes(6 * 2**20)
 """More than goes in one part."""
 

@@ -98,19 +98,6 @@ def test_random_is_said_exactly_where_tpes_sampler_draws_at_random(spec, cells, 
         assert 0 < count["tpe"] < 13
 
 
-def test_random_is_said_exactly_also_by_a_study_that_was_built_again(spec, cells, make_record, monkeypatch):
-    records, sampler = [], CountedRandom(monkeypatch)
-    for _ in range(10):
-        planner = of_one_cell(spec, cells[0], "tpe", records=records)
-        sampler.has_drawn()
-        proposal = planner.next()
-        assert (proposal.suggested_by == "random") == sampler.has_drawn() or not records
-        records.append(make_record(proposal, (0.5,)))
-    assert [record.suggested_by for record in records] == [
-        "first", *["random"] * (STARTUP_TRIALS - 1), *["tpe"] * (10 - STARTUP_TRIALS)
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("searcher", ["random", "grid"])
 def test_points_that_are_enumerated_once_draws_repeat_are_of_the_grid(cells, monkeypatch, searcher):
     space = cells[0].space.with_overrides(
@@ -149,15 +136,6 @@ def test_it_is_no_part_of_a_trials_identity(spec, cells):
     assert by_tpe.id == by_draws.id
     planner = of_one_cell(spec, cells[0], "tpe")
     assert planner.trial_id(cells[0], by_tpe.setting, 0, "search") == by_tpe.id
-
-
-def test_finals_have_none(spec, cells, make_record):
-    spec = spec.model_copy(update={"default_finals": True})
-    planner = of_one_cell(spec, cells[0], "tpe", trials=3)
-    search_trials(planner, make_record)
-    (progress,) = planner.cells.values()
-    finals = [*planner.missing_finals(progress), *planner.missing_defaults(progress)]
-    assert {(proposal.role, proposal.suggested_by) for proposal in finals} == {("final", None), ("default", None)}
 
 
 def test_random_trials_are_a_sample_of_the_space_whatever_siblings_find(spec, cells, make_record):
@@ -236,36 +214,6 @@ def test_at_most_a_quarter_is_taken_over_however_often_the_sweep_is_begun_again(
     taken = Counter(record.task for record in records if record.suggested_by == "sibling")
     assert taken
     assert max(taken.values()) <= 2
-
-
-def test_the_finals_of_a_best_setting_are_hashed_once_however_often_they_are_asked_for(
-    spec, cells, make_record, monkeypatch
-):
-    planner = Planner(spec, cells, [])
-    drive(planner, make_record)
-    hashed = []
-    monkeypatch.setattr(planner, "trial_id", lambda *given: hashed.append(given) or "none")
-    for _ in range(5):
-        assert all(planner.missing(progress, "final") == [] for progress in planner.cells.values())
-    assert hashed == []
-
-
-def test_a_long_grid_is_walked_through_once(spec, cells, make_record):
-    points = 0
-
-    class Counting(type(cells[0].space)):
-        def points(self):
-            nonlocal points
-            for one in super().points():
-                points += 1
-                yield one
-
-    space = Counting.of({"learning_rate": {"choice": [n / 1e4 for n in range(1, 61)]}}, cells[0].space.allowed)
-    study = Study(space, "grid", (0,), [])
-    found = [study.ask(lambda setting: (str(setting), dict(setting))) for _ in range(61)]
-    assert len({one.trial for one in found[:60]}) == 60
-    assert found[60] is None
-    assert points == 60
 
 
 def test_other_modes_are_no_siblings_and_neither_a_grid_nor_random_draws_borrow(spec, cells, make_record):

@@ -35,27 +35,12 @@ from meltpoint.tests.sweeps.whole_sweeps import (
     assert_whole,
     command,
     hung_server,
-    in_the_background,
     mlflow_runs,
     records,
     roles,
     run,
     started,
-    wait_for,
 )
-
-
-def test_ctrl_c_stops_cleanly_prints_the_way_on_and_going_on_completes_the_sweep(spec, tmp_path):
-    words = command(spec, tmp_path, modes=("fine_tuning",))
-    process = started(words, tmp_path / "log", in_the_background)
-    (tmp_path / "tiny" / "trials").mkdir(parents=True, exist_ok=True)
-    wait_for(tmp_path, 1, process)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 1, (tmp_path / "log").read_text(encoding="utf-8")
-    assert "Resume it with:" in (tmp_path / "log").read_text(encoding="utf-8")
-    assert "RUNNING" not in {run.info.status for run in mlflow_runs(tmp_path)}
-    assert run(words).returncode == 0
-    assert_whole(tmp_path, cells=1, trials=3, seeds=2)
 
 
 @pytest.mark.slow

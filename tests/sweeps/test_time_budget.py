@@ -191,13 +191,6 @@ def driven_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         lease.release()
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    made = Ledger(tmp_path / "sweep")
-    made.create()
-    return made
-
-
 def test_the_lease_of_a_driver_that_is_alive_is_not_taken_over(ledger, monkeypatch, jump):
     with driven_elsewhere(ledger.folder, monkeypatch) as lease:
         jump()

@@ -108,7 +108,7 @@ def test_whatever_the_ledger_has_and_mlflow_has_not_is_written_and_no_run_is_lef
     for trial in (orphan, other):
         tracker.begin(trial, code_version(), BEGAN)  # and then the driver is killed
     tracker.flush()
-    records = [make_record(trial) for trial in (proposal, other)]
+    records = [make_record(proposal, code_version="of an older version"), make_record(other)]
     later = Tracker(tracker.sweep, default_uri(mlflow_storage), mlflow_storage)
     later.open(cells, "{}")
     later.reconcile(records)
@@ -116,6 +116,7 @@ def test_whatever_the_ledger_has_and_mlflow_has_not_is_written_and_no_run_is_lef
     assert [run.info.status for run in of_trial(later, orphan.id)] == ["KILLED"]
     for record in records:
         (run,) = of_trial(later, record.id)
+        assert run.data.tags["meltpoint.code_version"] == record.code_version
         times = run.info.start_time, run.info.end_time
         assert (run.info.status, times) == ("FINISHED", (1_700_000_000_000, 1_700_000_003_000))
         history = MlflowClient(later.uri).get_metric_history(run.info.run_id, "dev/accuracy")

@@ -23,7 +23,6 @@ from meltpoint.sweeps.specification.tracking_uri import (
     is_database,
     redacted,
     sqlite_file,
-    without_sign_in,
 )
 from meltpoint.sweeps.tracking import store
 from meltpoint.sweeps.tracking import tracker as tracking
@@ -46,11 +45,7 @@ def test_the_schemes_of_mlflows_own_stores_are_taken(uri):
     check_scheme(uri)
 
 
-def test_the_default_store_is_that_of_the_contract(tmp_path):
-    assert default_uri(Path("/data/runs")) == "sqlite:////data/runs/mlflow.db"
-
-
-@pytest.mark.parametrize("name", ["two words", "hash#x", "50%", "100%zz", "größe", "a&b;c=d", "at@b:c"])
+@pytest.mark.parametrize("name", ["two words#x 50%", "100%zz größe a&b;c=d at@b:c"])
 def test_mlflow_keeps_its_store_in_a_folder_of_an_odd_name_and_makes_nothing_beside_it(tmp_path, name, file_name):
     name = file_name(name)
     storage = tmp_path / name
@@ -108,10 +103,6 @@ def test_a_sign_in_with_white_space_is_refused_and_not_shown():
     check_sign_in("sqlite:////two words/anna@home/mlflow.db")
 
 
-def test_an_address_to_open_has_no_sign_in():
-    assert without_sign_in("http://anna:secret@tracking:5000/x?token=secret") == "http://tracking:5000/x"
-
-
 @pytest.mark.parametrize("uri", ["http://user:secret@127.0.0.1:1/", "postgresql://u:secret@127.0.0.1:1/db"])
 def test_a_store_that_does_not_answer_is_named_without_its_password(tmp_path, cells, monkeypatch, capfd, uri):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
@@ -163,9 +154,10 @@ def drive(storage: Path, cell: OpenCell, proposal: Trial, record: object, text: 
 
 
 @pytest.fixture
-def original(tmp_path: Path, cells, proposal, make_record) -> Path:
+def original(tmp_path: Path, made_store: Path, cells, proposal, make_record) -> Path:
     storage = tmp_path / "original"
     storage.mkdir()
+    shutil.copy(made_store, storage)
     drive(storage, cells[1], proposal, make_record(proposal), "before")
     return storage
 
@@ -189,10 +181,6 @@ def test_a_moved_storage_goes_on_and_makes_nothing_at_its_old_place(
     drive(moved, cells[1], proposal, make_record(proposal), "after")
     assert files_of(moved) == {"report.md": "after", "space.yaml": cells[1].space.dump()}
     assert sorted(path.name for path in tmp_path.iterdir()) == [name]
-
-
-def test_mlflows_store_holds_no_path_of_the_storage(original):
-    assert str(original).encode() not in (original / "mlflow.db").read_bytes()
 
 
 @pytest.mark.parametrize("uri", ["postgresql+psycopg2://u:pw@db/mlflow", "mysql://db/mlflow", "sqlite:////x/mlflow.db"])
