@@ -32,18 +32,6 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class RunSpread:
-    """The median and range of a figure over several runs."""
-
-    median: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.median:.3g} ({self.low:.3g} – {self.high:.3g})"
-
-
-@dataclass(frozen=True)
 class Comparison:
     """The results of alternating runs.
 
@@ -51,19 +39,19 @@ class Comparison:
         claim: a description of the comparison.
         rival: the other side's name.
         ours, theirs: the runs in order; run i of one side is next to run i of the other.
-        ratio: of neighbouring runs; above 1 means that Meltpoint is faster.
+        ratio: of neighbouring runs, `spread`; above 1 means that Meltpoint is faster.
     """
 
     claim: str
     rival: str
     ours: list[Measurement]
     theirs: list[Measurement]
-    ratio: RunSpread
+    ratio: dict[str, float]
 
 
-def spread(values: list[float]) -> RunSpread:
-    """Median, lowest and highest."""
-    return RunSpread(statistics.median(values), min(values), max(values))
+def spread(values: list[float]) -> dict[str, float]:
+    """Median, lowest and highest of a figure over several runs."""
+    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 
 def alternate(
@@ -86,31 +74,17 @@ def show(comparison: Comparison, as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(comparison), indent=1, ensure_ascii=False))
         return
-    repeats = len(comparison.ours)
-    print(f"{comparison.claim}; median of {repeats} alternating runs (lowest – highest)")
-    print(f"  ratio      {comparison.ratio}")
-    for name, runs in (("meltpoint", comparison.ours), (comparison.rival, comparison.theirs)):
-        print(f"  {name}  {spread([run.seconds for run in runs])} s")
-    for name in comparison.ours[0].details:
-        both = [spread([run.details[name] for run in side]) for side in (comparison.ours, comparison.theirs)]
-        print(f"  {name}: meltpoint {both[0]}, {comparison.rival} {both[1]}")
+    text = "{median:.3g} ({low:.3g} – {high:.3g})"
+    print(f"{comparison.claim}; median of {len(comparison.ours)} alternating runs (lowest – highest)")
+    print(f"  ratio  {text.format(**comparison.ratio)}")
+    for side, runs in (("meltpoint", comparison.ours), (comparison.rival, comparison.theirs)):
+        print(f"  {side}  {text.format(**spread([run.seconds for run in runs]))} s")
+        for name in runs[0].details:
+            print(f"    {name}: {text.format(**spread([run.details[name] for run in runs]))}")
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A command that exited with status 0.
-
-    Attributes:
-        began: the start time, in seconds since 1970.
-        seconds: wall time from start to exit.
-    """
-
-    began: float
-    seconds: float
-
-
-def run_timed(command: Sequence[str]) -> Finished:
-    """Run a command and wait for its end.
+def run_timed(command: Sequence[str]) -> tuple[float, float]:
+    """Run a command and wait for its end: its start in seconds since 1970, and its wall time in seconds.
 
     Raises:
         RuntimeError: it failed; the message has the end of its standard error.
@@ -120,7 +94,7 @@ def run_timed(command: Sequence[str]) -> Finished:
     seconds = time.perf_counter() - started
     if done.returncode:
         raise RuntimeError(f"{' '.join(command[:4])} … ended with status {done.returncode}:\n{done.stderr[-2000:]}")
-    return Finished(began, seconds)
+    return began, seconds
 
 
 def compare(job: Job, repeats: int) -> Comparison:
@@ -138,8 +112,8 @@ def meltpoint_side(job: Job) -> Measurement:
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
         space = Path(folder) / "space.yaml"
         space.write_text(job.space(), encoding="utf-8")
-        finished = run_timed(sweep_command(job, space, Path(folder) / "runs"))
-        return measurement(finished, ledger_answer(job, Path(folder) / "runs" / "benchmark" / "trials"))
+        times = run_timed(sweep_command(job, space, Path(folder) / "runs"))
+        return measurement(*times, ledger_answer(job, Path(folder) / "runs" / "benchmark" / "trials"))
 
 
 def sweep_command(job: Job, space: Path, storage: Path) -> list[str]:
@@ -179,27 +153,22 @@ def rival_side(job: Job) -> Measurement:
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
         job_file, answer_file = Path(folder) / "job.json", Path(folder) / "answer.json"
         job_file.write_text(job.model_dump_json(), encoding="utf-8")
-        finished = run_timed(
+        times = run_timed(
             [sys.executable, "-m", "meltpoint.benchmarks.trainer_search", str(job_file), str(answer_file)]
         )
-        return measurement(finished, Answer.model_validate_json(answer_file.read_text(encoding="utf-8")))
+        return measurement(*times, Answer.model_validate_json(answer_file.read_text(encoding="utf-8")))
 
 
-def measurement(finished: Finished, answer: Answer) -> Measurement:
+def measurement(began: float, seconds: float, answer: Answer) -> Measurement:
     """The figures of one run: its phases, and the mean of its dev scores with the standard error."""
     scores = list(answer.dev.values())
     error = statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else 0.0
-    return Measurement(
-        finished.seconds,
-        {
-            "start-up, s": answer.first_began - finished.began,
-            "trials, s": answer.last_ended - answer.first_began,
-            "after the last trial, s": finished.began + finished.seconds - answer.last_ended,
-            "dev, mean over the settings": statistics.mean(scores),
-            "dev, standard error": error,
-            "dev, best": max(scores),
-        },
-    )
+    return Measurement(seconds, {
+        "start-up, s": answer.first_began - began,
+        "trials, s": answer.last_ended - answer.first_began,
+        "after the last trial, s": began + seconds - answer.last_ended,
+        "dev, mean over the settings": statistics.mean(scores), "dev, standard error": error, "dev, best": max(scores),
+    })  # fmt: skip
 
 
 def main() -> None:

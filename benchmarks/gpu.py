@@ -16,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ import torch
 from meltpoint.adapters import encoders, heads
 from meltpoint.adapters.data.input_format import input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
-from meltpoint.adapters.hardware import GRAPHS, Hardware, claim_device
+from meltpoint.adapters.hardware import GRAPHS, claim_device
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import complete
 from meltpoint.adapters.training.epochs import EpochResult
@@ -111,13 +111,9 @@ class Trial:
     tiny: bool = False
 
 
-def claim(tiny: bool) -> Hardware:
-    """The GPU, or with `tiny` the CPU."""
-    return claim_device(1, 0.0 if tiny else 1.0)
-
-
-def trainer_of(trial: Trial, hardware: Hardware) -> Trainer:
-    """A trainer of a trial, on its made-up sentences."""
+def trainer_of(trial: Trial) -> Trainer:
+    """A trainer of a trial on its made-up sentences: on the GPU, or with `tiny` on the CPU."""
+    hardware = claim_device(1, 0.0 if trial.tiny else 1.0)
     encoder = encoders.load(encoders.resolve(f"hf:{trial.folder}", "sentence_classification"))
     setting = {**COMMON, "batch_size": trial.batch_size, "epochs": trial.epochs}
     if trial.mode != "feature_extraction":
@@ -135,11 +131,10 @@ def trainer_of(trial: Trial, hardware: Hardware) -> Trainer:
 
 def one_trial(trial: Trial) -> dict[str, Any]:
     """Train a trial alone: the examples a second of its later epochs, the seconds of its first one and of dev."""
-    hardware = claim(trial.tiny)
     if not trial.tiny:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    trainer = trainer_of(trial, hardware)
+    trainer = trainer_of(trial)
     results = [result for ((_, result), *_) in trainer.epochs() if isinstance(result, EpochResult)]
     later = results[1:]  # shapes are recorded in the first epoch
     seconds = statistics.median(result.train_seconds for result in later) * trial.members
@@ -155,8 +150,7 @@ def one_trial(trial: Trial) -> dict[str, Any]:
 def _beside_others(trial: Trial, seconds: float, ready: Any, results: Any) -> None:
     """A process that trains until the time is up; it reports the examples of all whole epochs after the barrier."""
     try:
-        trainer = trainer_of(trial, claim(trial.tiny))
-        iterator = trainer.epochs()
+        iterator = trainer_of(trial).epochs()
         next(iterator), next(iterator)
         ready.wait(timeout=180)
         start, done = time.monotonic(), 0
@@ -172,7 +166,7 @@ def side_by_side(trial: Trial, processes: int, seconds: float) -> dict[str, Any]
     """Train the same trial in several processes at once: their examples a second, all together."""
     context = multiprocessing.get_context("spawn")
     ready, results = context.Barrier(processes), context.Queue()
-    endless = Trial(**{**vars(trial), "epochs": 1000})
+    endless = replace(trial, epochs=1000)
     every = [context.Process(target=_beside_others, args=(endless, seconds, ready, results), daemon=True)
              for _ in range(processes)]  # fmt: skip
     for process in every:
@@ -238,30 +232,25 @@ def ceiling(tiny: bool) -> float:
 
 def parts(base: str, mini: str, tiny: bool) -> dict[str, Callable[[], dict[str, Any]]]:
     """Every measurement by name; the cheap and the important ones first."""
-    few: dict[str, Any] = {"tiny": tiny, "examples": 64, "epochs": 3} if tiny else {"tiny": False}
     processes, seconds = (2, 0.2) if tiny else (8, 6.0)
-    short = Trial(mini, **few)
-    large = Trial(base, pieces=128, **(few or {}) | ({} if tiny else {"examples": 2048, "epochs": 3}))
-
-    def changed(trial: Trial, **values: Any) -> Trial:
-        return Trial(**{**vars(trial), **values})
+    short = Trial(mini, examples=64, epochs=3, tiny=True) if tiny else Trial(mini)
+    large = Trial(base, pieces=128, examples=64 if tiny else 2048, epochs=3, tiny=tiny)
+    frozen = replace(short, mode="feature_extraction", head="bilstm", members=8, examples=64 if tiny else 1024)
 
     return {
         "minilm fine_tuning": lambda: one_trial(short),
-        "minilm fine_tuning, plain": lambda: one_trial(changed(short, graphs=False, epochs=3)),
-        "minilm Trainer": lambda: the_trainer(changed(short, epochs=3), False),
-        "minilm lora": lambda: one_trial(changed(short, mode="lora")),
-        "minilm frozen bilstm, 8": lambda: one_trial(
-            changed(short, mode="feature_extraction", head="bilstm", members=8, examples=few.get("examples", 1024))
-        ),
+        "minilm fine_tuning, plain": lambda: one_trial(replace(short, graphs=False, epochs=3)),
+        "minilm Trainer": lambda: the_trainer(replace(short, epochs=3), False),
+        "minilm lora": lambda: one_trial(replace(short, mode="lora")),
+        "minilm frozen bilstm, 8": lambda: one_trial(frozen),
         "bert_base fine_tuning, 32": lambda: one_trial(large),
-        "bert_base fine_tuning, 128": lambda: one_trial(changed(large, batch_size=128)),
-        "bert_base fine_tuning, 32, plain": lambda: one_trial(changed(large, graphs=False)),
-        "bert_base lora, 32": lambda: one_trial(changed(large, mode="lora")),
+        "bert_base fine_tuning, 128": lambda: one_trial(replace(large, batch_size=128)),
+        "bert_base fine_tuning, 32, plain": lambda: one_trial(replace(large, graphs=False)),
+        "bert_base lora, 32": lambda: one_trial(replace(large, mode="lora")),
         "bert_base Trainer, 32": lambda: the_trainer(large, False),
         "minilm fine_tuning, processes": lambda: side_by_side(short, processes, seconds),
-        "minilm lora, 16 processes": lambda: side_by_side(changed(short, mode="lora"), 2 * processes, seconds),
-        "bert_base Trainer, 128, compiled": lambda: the_trainer(changed(large, batch_size=128, epochs=4), True),
+        "minilm lora, 16 processes": lambda: side_by_side(replace(short, mode="lora"), 2 * processes, seconds),
+        "bert_base Trainer, 128, compiled": lambda: the_trainer(replace(large, batch_size=128, epochs=4), True),
     }
 
 

@@ -101,6 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=int, default=16, help="number of settings, the same for both sides")
     parser.add_argument("--repeats", type=int, default=5, help="alternating runs of each side")
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--max-pieces", type=int, default=128)
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--task", default="sst2")
     parser.add_argument("--data-dir", type=Path, help="as for `meltpoint sweep`; default: the hub's data")
@@ -116,7 +117,7 @@ def job_of(options: argparse.Namespace) -> Job:
         encoder=options.encoder, mode=options.mode, task=options.task, max_train_examples=options.max_train_examples,
         data_dir=str(options.data_dir.absolute()) if options.data_dir else None, epochs=options.epochs,
         slots=options.slots, learning_rates=learning_rates(options.mode, options.trials),
-        group_by_length=options.group_by_length,
+        group_by_length=options.group_by_length, max_pieces=options.max_pieces,
     )  # fmt: skip
 
 

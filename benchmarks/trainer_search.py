@@ -131,11 +131,6 @@ def accuracy(prediction: Any) -> dict[str, float]:
     return {"accuracy": float((np.argmax(prediction.predictions, -1) == prediction.label_ids).mean())}
 
 
-def dev_score(metrics: dict[str, float]) -> float:
-    """The objective of the search."""
-    return metrics["eval_accuracy"]
-
-
 def arguments(job: Job, folder: str) -> transformers.TrainingArguments:
     """The Trainer's arguments: the job's values, and the fastest choice for everything else."""
     return transformers.TrainingArguments(
@@ -181,7 +176,8 @@ def search(job: Job) -> Answer:
     ray.init("local", num_cpus=job.slots, include_dashboard=False, log_to_driver=False)
     with tempfile.TemporaryDirectory(prefix="trainer-search-") as folder:
         best = trainer_for(job, data, folder).hyperparameter_search(
-            hp_space=functools.partial(_space, job), compute_objective=dev_score, n_trials=1, direction="maximize",
+            hp_space=functools.partial(_space, job), compute_objective=lambda metrics: metrics["eval_accuracy"],
+            n_trials=1, direction="maximize",
             backend="ray", resources_per_trial={"cpu": 1}, reuse_actors=True, verbose=0, storage_path=folder,
         )  # fmt: skip
     assert not isinstance(best, list)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,7 @@ def cell_card(summary: SweepSummary, cell: CellSummary, form: Form) -> str | Non
     setting = yaml.safe_dump(dict(final.setting), sort_keys=False, allow_unicode=True).rstrip()
     return _template("model_card.md.jinja").render(
         front_matter=Markup(_front_matter(cell, form, encoder, pipeline, own)),
-        usage=Markup(usage(form, head.kind, pipeline)), setting=Markup(setting), name=cell_name(*head.key),
+        usage=Markup(usage(form, head.kind, pipeline)), setting=Markup(setting), name=cell.name,
         sweep=summary.name, cell=cell, head=head, final=final, form=form, kind=kind, encoder=encoder, metric=metric,
         axis=axis_name(metric), own=own, scores=scores, errors=errors,
         calibration=CALIBRATION, baseline=known.best if known is not None and known.metric == metric else None,
@@ -134,7 +135,7 @@ def _front_matter(
     data = ModelCardData(
         license=encoder.licence or UNKNOWN, base_model=encoder.hub_id, library_name=LIBRARY[form],
         pipeline_tag=pipeline, tags=["meltpoint", head.mode, head.head], metrics=[name],
-        model_name=cell_name(*head.key) if results else None, eval_results=results or None,
+        model_name=cell.name if results else None, eval_results=results or None,
     )  # fmt: skip
     return data.to_yaml()
 
@@ -158,7 +159,7 @@ def export_recommended(ledger: Ledger, known: Recommendation, summary: SweepSumm
     """
     cell = known.winner.cell
     card = cell_card(summary, cell, "model")
-    return export_finalist(ledger, summary, cell_name(*cell.header.key), ledger.folder, card=card, name=KEPT)
+    return export_finalist(ledger, summary, cell.name, ledger.folder, card=card, name=KEPT)
 
 
 def export_finalists(
@@ -174,16 +175,12 @@ def export_finalists(
     Raises:
         ValueError: a finalist cannot be written; the others are still written.
     """
-    cells = {cell_name(*cell.header.key): cell for cell in summary.cells}
     refused = []
-    for form in forms:
-        for name, cell in cells.items():
-            if only not in (None, name):
-                continue
-            try:
-                tell(export_finalist(ledger, summary, name, out, form, cell_card(summary, cell, form)))
-            except ValueError as error:
-                refused.append(str(error))
+    for form, cell in product(forms, summary.cells if only is None else [summary.named(only)]):
+        try:
+            tell(export_finalist(ledger, summary, cell.name, out, form, cell_card(summary, cell, form)))
+        except ValueError as error:
+            refused.append(str(error))
     if refused:
         raise ValueError(" ".join(refused))
 

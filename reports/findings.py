@@ -186,6 +186,11 @@ class SizeCurve:
     sizes: tuple[int, ...]
     cells: dict[str, dict[int, CellSummary]]
 
+    @property
+    def metric(self) -> str:
+        """The metric of its scores."""
+        return next(cell.header.metric for of_mode in self.cells.values() for cell in of_mode.values())
+
     def scores(self, mode: str) -> list[tuple[int, Spread]]:
         """A mode's score at each of its sizes: on test where the cell has been scored on it, else on dev."""
         found = ((size, self.cells[mode][size]) for size in self.sizes if size in self.cells[mode])
@@ -205,9 +210,7 @@ def curves_of(cells: Sequence[CellSummary]) -> list[SizeCurve]:
     for (encoder, task), modes in groups.items():
         sizes = tuple(sorted({size for of_mode in modes.values() for size in of_mode}))
         if len(sizes) > 1:
-            found.append(
-                SizeCurve(encoder, task, sizes, dict(sorted(modes.items(), key=lambda item: place_of(item[0]))))
-            )
+            found.append(SizeCurve(encoder, task, sizes, {mode: modes[mode] for mode in sorted(modes, key=place_of)}))
     return found
 
 
@@ -241,11 +244,10 @@ def crossing(curve: SizeCurve, lower: str, upper: str, deltas: Sequence[Delta]) 
         return f"{names[lower]} and {names[upper]} change places more than once; see the table."
     for mode, other in ((lower, upper), (upper, lower)):
         if ahead[mode]:
-            at = (
-                "each size" if len(ahead[mode]) == len(curve.sizes) else f"{listed(map(counted, ahead[mode]))} examples"
-            )
-            rest = "" if len(ahead[mode]) == len(curve.sizes) else "; elsewhere they cannot be told apart"
-            return f"{names[mode]} is better than {names[other]} at {at}{rest}."
+            head = f"{names[mode]} is better than {names[other]} at"
+            if len(ahead[mode]) == len(curve.sizes):
+                return f"{head} each size."
+            return f"{head} {listed(map(counted, ahead[mode]))} examples; elsewhere they cannot be told apart."
     return f"{names[lower]} and {names[upper]} {LEVEL}."
 
 

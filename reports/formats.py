@@ -14,6 +14,7 @@ from meltpoint.tasks.core.scoring import difference_text, score_text
 from meltpoint.tasks.core.wording import printable
 
 if TYPE_CHECKING:  # `list` does not import the ledger
+    from meltpoint.sweeps.results.summary import CellSummary
     from meltpoint.sweeps.results.sweep_file import CellHeader
 
 QUOTED = "quoted"
@@ -76,6 +77,12 @@ def symbol(mode: str) -> str:
 def title(mode: str) -> str:
     """A mode's symbol and name."""
     return mode if symbol(mode) == mode else f"{symbol(mode)} {mode}"
+
+
+def name_of(cell: CellSummary) -> list[str]:
+    """The texts that identify a cell: encoder, mode, task, and its variant or ""."""
+    head = cell.header
+    return [head.encoder, title(head.mode), head.task, head.variant]
 
 
 def duration(seconds: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -71,10 +71,6 @@ class SweepDifference:
     only_b: list[str]
     cells: list[CellDifference]
 
-    def as_json(self) -> dict[str, Any]:
-        """The document of `compare --json`."""
-        return asdict(self)
-
 
 CONDITIONS: Mapping[str, str] = {
     "head": "head", "metric": "metric", "data_fingerprint": "data", "documents_fingerprint": "documents",
@@ -86,7 +82,7 @@ CONDITIONS: Mapping[str, str] = {
 
 def compare_sweeps(a: SweepSummary, b: SweepSummary) -> SweepDifference:
     """Compare two sweeps; nothing is trained or scored."""
-    ours, theirs = ({cell_name(*cell.header.key): cell for cell in one.cells} for one in (a, b))
+    ours, theirs = ({cell.name: cell for cell in one.cells} for one in (a, b))
     return SweepDifference(
         a.name, b.name, [line for line in b.spec.differences(a.spec) if not line.startswith("name ")],
         (a.code_versions, b.code_versions), [name for name in ours if name not in theirs],
@@ -124,12 +120,12 @@ def comparison_lines(found: SweepDifference) -> Iterator[str]:
         yield f"{cell.cell}: {said}"
         if cell.conditions:
             yield f"  not the same: {'; '.join(cell.conditions)}"
+        texts = (
+            f"{name} {' → '.join('absent' if one is None else value_text(one) for one in both)}"
+            for name, both in cell.setting.items()
+        )
         if cell.setting:
-            texts = {
-                name: " → ".join("absent" if one is None else value_text(one) for one in both)
-                for name, both in cell.setting.items()
-            }
-            yield "  " + ", ".join(f"{name} {text}" for name, text in texts.items())
+            yield f"  {', '.join(texts)}"
 
 
 @dataclass(frozen=True)
@@ -184,9 +180,9 @@ class LoadedSweep:
         found = self.recommendations
         tasks = {cell.header.task for cell in self.summary.cells}
         if len(tasks) > 1:
+            names = ", ".join(sorted(tasks))
             raise ValueError(
-                f"{self.name} has {some(len(tasks), 'task')}; take .recommendations[TASK] "
-                f"for one of {', '.join(sorted(tasks))}."
+                f"{self.name} has {some(len(tasks), 'task')}; take .recommendations[TASK] for one of {names}."
             )
         if not found:
             raise ValueError(f"{self.name} has no recommendation yet: no finals have ended.")
@@ -228,7 +224,13 @@ class LoadedSweep:
     @property
     def cells(self) -> pandas.DataFrame:
         """One row per cell, by name: its parts, trials, best dev, scores over seeds (fractions), seconds."""
-        rows = {cell_name(*cell.header.key): _cell_row(cell) for cell in self.summary.cells}
+        rows = {
+            cell.name: {
+                **cell_figures(cell), "trials_finished": cell.counts["finished"],
+                "trials_planned": cell.counts["planned"], "seeds": len(cell.finals),
+            }
+            for cell in self.summary.cells
+        }  # fmt: skip
         return _frame(rows, "cell")
 
     @property
@@ -254,9 +256,7 @@ class LoadedSweep:
         import pandas
 
         rows = {
-            (block.encoder, row.title): {
-                column: entry.label for column, entry in zip(block.columns, row.entries, strict=True)
-            }
+            (block.encoder, row.title): dict(zip(block.columns, (entry.label for entry in row.entries), strict=True))
             for block in self._results.table.blocks
             for row in block.rows
         }
@@ -284,9 +284,8 @@ class LoadedSweep:
         """The recommendations and the ❄/🔥 table, for notebooks; `report("html")` is the whole page."""
         from html import escape
 
-        said = "".join(
-            f"<p>{escape(one.task)}: <b>{escape(one.sentence)}</b></p>" for one in self._results.recommendations
-        )
+        advice = self._results.recommendations
+        said = "".join(f"<p>{escape(one.task)}: <b>{escape(one.sentence)}</b></p>" for one in advice)
         return f"<h4>{escape(repr(self).splitlines()[0])}</h4>{said}{self.table().to_html(na_rep='')}"
 
     def __repr__(self) -> str:
@@ -308,19 +307,13 @@ def _ledger(place: str) -> Ledger:
     return Ledger(sweep_folder(readable_storage(storage or "."), name))
 
 
-def _cell_row(cell: CellSummary) -> dict[str, Any]:
-    counts = {f"trials_{state}": cell.counts[state] for state in ("finished", "planned")}
-    return {**cell_figures(cell), **counts, "seeds": len(cell.finals)}
-
-
 def _board_row(ranked: RankedCell, record: TrialRecord) -> dict[str, Any]:
     cell = ranked.cell
     head, is_best = cell.header, cell.best is not None and cell.best.id == record.id
     dev, test = (cell.dev, cell.test) if is_best else (None, None)
     return {
         "task": head.task, "rank": ranked.rank, "recommended": ranked.is_recommended and is_best,
-        "encoder": head.encoder,
-        "mode": head.mode, "variant": head.variant, "head": head.head, "metric": head.metric, "dev": record.dev,
+        **{name: getattr(head, name) for name in ("encoder", "mode", "variant", "head", "metric")}, "dev": record.dev,
         "test_mean": test and test.mean, "test_std": test and test.std, "dev_mean": dev and dev.mean,
         "seeds": len(cell.finals) if is_best else 0, "status": record.status, "seconds": record.seconds,
         **{name: record.setting.get(name) for name in searched_names(head)},

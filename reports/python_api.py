@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +37,8 @@ R = TypeVar("R")
 
 
 TERMINAL_CLAIMS = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
-"""Variables with which a notebook's kernel claims that output goes to a terminal."""
+"""Variables with which a notebook's kernel claims that output goes to a terminal. With them, rich takes a pipe for one
+and redraws its live table several times a second: thousands of lines in place of plain progress lines."""
 
 
 class SweepFailedError(RuntimeError):
@@ -255,23 +257,13 @@ def _run(words: Sequence[str]) -> tuple[int, str]:
         return process.wait(), message
 
 
-def _without_terminal() -> dict[str, str]:
-    """The environment without a claim that output goes to a terminal.
-
-    ipykernel sets FORCE_COLOR for processes started in a cell. rich then takes the pipe for a terminal and redraws its
-    live table several times a second: thousands of lines in the notebook in place of plain progress lines.
-    """
-    return {name: value for name, value in os.environ.items() if name not in TERMINAL_CLAIMS}
-
-
 @contextmanager
 def _process(words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """A child process that ends with the block: on an error or interrupt, it is told to stop and waited for."""
-    import signal
-
+    environment = {name: value for name, value in os.environ.items() if name not in TERMINAL_CLAIMS}
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, encoding="utf-8",
-        errors="replace", start_new_session=True, env=_without_terminal(),
+        errors="replace", start_new_session=True, env=environment,
     )  # fmt: skip
     try:
         yield process

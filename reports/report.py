@@ -10,20 +10,7 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
-from meltpoint.reports.findings import (
-    DELTA_HEADS,
-    DELTA_SIDES,
-    GAIN_HEADS,
-    GAIN_SIDES,
-    NO_DEFAULTS,
-    advice_lines,
-    delta_lines,
-    delta_row,
-    gain_lines,
-    gain_rows,
-    overtuning_line,
-    size_lines,
-)
+from meltpoint.reports import findings
 from meltpoint.reports.formats import (
     booktabs,
     bullets,
@@ -32,6 +19,7 @@ from meltpoint.reports.formats import (
     markdown_table,
     markdown_text,
     marks,
+    name_of,
     searched_names,
     setting_text,
     trials_text,
@@ -39,7 +27,7 @@ from meltpoint.reports.formats import (
 from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import cell_notes, notes, state_line
 from meltpoint.reports.results import SweepResults, TuningGain, ran_nowhere, results_of
-from meltpoint.reports.statistics.cost import cost_notes, cost_rows, name_of
+from meltpoint.reports.statistics.cost import cost_notes, cost_rows
 from meltpoint.reports.statistics.finals_scores import (
     CLASS_HEADS,
     CLASSES_NOTE,
@@ -50,7 +38,6 @@ from meltpoint.reports.statistics.finals_scores import (
 )
 from meltpoint.reports.table_values import Delta, EncoderBlock
 from meltpoint.reports.trial_view import cell_figures, spread_figures
-from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.guards import cell_guards
@@ -62,13 +49,8 @@ from meltpoint.tasks.core.metrics import is_lower_better
 def latex(results: SweepResults) -> str:
     """The ❄/🔥 table, also while the sweep is running; footnotes and conclusions are comments below each table."""
     footnotes = [f"{number}: {text}" for number, text in enumerate(results.table.footnotes, 1)]
-    notes = [
-        *advice_lines(results.recommendations),
-        *footnotes,
-        *delta_lines(results),
-        *gain_lines(results),
-        *results.legend,
-    ]
+    notes = [*findings.advice_lines(results.recommendations), *footnotes, *findings.delta_lines(results)]
+    notes += [*findings.gain_lines(results), *results.legend]
     head = "% \\usepackage{booktabs}\n"
     return head + "\n".join(_table(block, results.summary, notes) for block in results.table.blocks)
 
@@ -102,11 +84,8 @@ def files_of(results: SweepResults) -> dict[str, str]:
 def markdown(results: SweepResults) -> str:
     """The Markdown report: the ❄/🔥 table, its findings, the cells with their best settings, and the notes."""
     summary, table = results.summary, results.table
-    parts = [
-        f"# Sweep {markdown_text(summary.name)}",
-        bullets(advice_lines(results.recommendations)),
-        state_line(summary),
-    ]
+    advice = bullets(findings.advice_lines(results.recommendations))
+    parts = [f"# Sweep {markdown_text(summary.name)}", advice, state_line(summary)]
     for block in table.blocks:
         heads, rows = block.texts()
         sides = "ll" + "r" * len(block.tasks)
@@ -125,13 +104,16 @@ def _findings(results: SweepResults) -> list[str]:
     """The sections on the table's differences and on gains from tuning; none if there are no scores yet."""
     parts = []
     if results.family:
-        parts += ["## What the table shows", markdown_table(DELTA_HEADS, map(delta_row, results.family), DELTA_SIDES)]
-    if lines := size_lines(results):
+        parts += [
+            "## What the table shows",
+            markdown_table(findings.DELTA_HEADS, map(findings.delta_row, results.family), findings.DELTA_SIDES),
+        ]
+    if lines := findings.size_lines(results):
         parts += ["## Over sizes of train", bullets(lines)]
     if results.gains:
-        table = markdown_table(GAIN_HEADS, gain_rows(results.gains), GAIN_SIDES)
-        parts += ["## What tuning bought", NO_DEFAULTS if ran_nowhere(results.gains) else table]
-        parts += [overtuning_line(results.gains)]
+        table = markdown_table(findings.GAIN_HEADS, findings.gain_rows(results.gains), findings.GAIN_SIDES)
+        parts += ["## What tuning bought", findings.NO_DEFAULTS if ran_nowhere(results.gains) else table]
+        parts += [findings.overtuning_line(results.gains)]
     return parts
 
 
@@ -167,7 +149,7 @@ def _cell_row(cell: CellSummary, names: int) -> list[str]:
     head, best = cell.header, cell.best
     setting = setting_text(best.setting, searched_names(head)) or "nothing is searched" if best else NOTHING
     return [
-        *name_of(cell, names), head.head, trials_text(cell.counts), best_dev_text(best),
+        *name_of(cell)[:names], head.head, trials_text(cell.counts), best_dev_text(best),
         NOTHING if best is None or best.best_epoch is None else f"{best.best_epoch} of {len(best.epochs)}",
         spread_text(cell.dev, head.metric), spread_text(cell.test, head.metric), duration(cell.seconds), setting,
     ]  # fmt: skip
@@ -224,7 +206,7 @@ def document(results: SweepResults) -> dict[str, Any]:
     """The document: cells, ensembles, comparisons and notes. Scores and differences are fractions."""
     summary = results.summary
     gains = {gain.cell.header.key: gain for gain in results.gains}
-    missing = [NO_DEFAULTS] if results.gains and ran_nowhere(results.gains) else []
+    missing = [findings.NO_DEFAULTS] if results.gains and ran_nowhere(results.gains) else []
     return {
         "version": VERSION, "sweep": summary.name, "state": summary.state, "code_versions": summary.code_versions,
         "recommendations": [one.as_json() for one in results.recommendations],
@@ -240,6 +222,9 @@ def document(results: SweepResults) -> dict[str, Any]:
     }  # fmt: skip
 
 
+TUNING = ("split", "delta", "low", "high", "p", "seeds")
+
+
 def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> dict[str, Any]:
     metric = cell.header.metric
     return {
@@ -248,8 +233,7 @@ def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> 
         "dev_scores": [final.dev for final in cell.finals],
         "test_scores": [(final.test or {}).get(metric) for final in cell.finals],
         "default_seeds": [final.seed for final in cell.default_finals],
-        "tuning": gain
-        and {**_fields(gain.comparison, "split", "delta", "low", "high", "p", "seeds"), "words": gain.words},
+        "tuning": gain and {**_fields(gain.comparison, *TUNING), "words": gain.words},
         "setting": cell.best and cell.best.setting, "notes": cell_notes(cell),
         "classes": cell_class_scores(cell, results.summary.folder),
         "lower_is_better": is_lower_better(metric),
@@ -265,9 +249,7 @@ def _fields(one: object, *names: str) -> dict[str, Any]:
 def _ensemble(made: Ensemble) -> dict[str, Any]:
     return {
         "task": made.task, "metric": made.metric, "kind": made.kind,
-        "members": [
-            _fields(one, "sweep", "encoder", "mode", "variant", "head") for one in made.members
-        ],
+        "members": [_fields(one, "sweep", "encoder", "mode", "variant", "head") for one in made.members],
         **spread_figures("dev", made.spread("dev")), **spread_figures("test", made.spread("test")), "notes": made.notes,
     }  # fmt: skip
 
@@ -276,15 +258,11 @@ def _delta(delta: Delta) -> dict[str, Any]:
     known = delta.comparison
     return {
         "encoder": delta.encoder, "task": delta.task, "a": known.upper[1], "b": known.lower[1],
-        "a_variant": _variant(known.upper), "b_variant": _variant(known.lower),
+        "a_variant": (*known.upper, "")[3], "b_variant": (*known.lower, "")[3],
         "in_table": True, "in_family": delta.in_family,
-        **_fields(known, "metric", "split", "delta", "low", "high", "p", "p_holm", "p_sign_flip", "probability_better",
+        **_fields(known, "metric", "split", "delta", "low", "high", "p", "p_holm", "probability_better",
                   "seeds", "examples", "needed_seeds", "needed_examples", "reason", "words"),
     }  # fmt: skip
-
-
-def _variant(key: CellKey) -> str:
-    return key[3] if len(key) > 3 else ""
 
 
 MAKERS: Mapping[str, Callable[[SweepResults], str]] = {
@@ -324,9 +302,6 @@ def kept_files(results: SweepResults) -> dict[str, str]:
 
             files["report.html"] = html(results)
         except Exception as error:  # noqa: BLE001 - no error here may lose the tables and the exports
-            tell(
-                f"report.html was not written ({type(error).__name__}: {error}); `meltpoint report "
-                f"{results.summary.name} --format html` tries again.",
-                err=True,
-            )
+            again = f"`meltpoint report {results.summary.name} --format html` tries again"
+            tell(f"report.html was not written ({type(error).__name__}: {error}); {again}.", err=True)
     return files

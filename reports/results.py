@@ -113,14 +113,12 @@ def _errors(summary: SweepSummary) -> list[str]:
     heads = [cell.header for cell in summary.cells]
     shown = (name for head in heads for name in (head.metric, *head.beside, *head.also_test))
     names = dict.fromkeys(name for name in shown if is_lower_better(name))
-    return (
-        [
-            f"For {' and '.join(names)}, lower is better, so a Δ below 0 favours the upper side; they are "
-            "in the unit of the task's scores, not ×100."
-        ]
-        if names
-        else []
-    )
+    if not names:
+        return []
+    return [
+        f"For {' and '.join(names)}, lower is better, so a Δ below 0 favours the upper side; they are in the unit of "
+        "the task's scores, not ×100."
+    ]
 
 
 @dataclass(frozen=True)

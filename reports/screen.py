@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -11,26 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from meltpoint.reports.console_tables import (
-    new_table,
-    say,
-    show_rows,
-    stacked,
-    width_of,
-)
+from meltpoint.reports.console_tables import new_table, say, show_rows, stacked, width_of
 from meltpoint.reports.findings import advice_lines, delta_lines, gain_lines, size_lines
 from meltpoint.reports.formats import QUOTED, duration, listed, marks, symbol, title
 from meltpoint.reports.matrix import members_text
-from meltpoint.reports.notes import (
-    folded_warnings,
-    state_line,
-    task_notes,
-    trial_notes,
-    warning_notes,
-)
+from meltpoint.reports.notes import folded_warnings, state_line, task_notes, trial_notes, warning_notes
 from meltpoint.reports.results import SweepResults, results_of
 from meltpoint.reports.statistics.cost import price_text
-from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry
+from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen
 from meltpoint.sweeps.results.cost import planned_work, spread_text
@@ -68,9 +57,7 @@ def show_summary(
     for block in results.table.blocks:
         say(console, "")
         _show_block(block, f"{summary.name} · {block.encoder}", console, explain)
-    rows = (
-        row for block in results.table.blocks for row in (block.rows if explain else (*block.modes, *block.ensembles))
-    )
+    rows = [row for block in results.table.blocks for row in _rows(block, explain)]
     shown = {number for row in rows for entry in row.entries for number in entry.notes}
     for number, text in enumerate(results.table.footnotes, 1):
         if number in shown:
@@ -96,9 +83,9 @@ def _data_lines(summary: SweepSummary, explain: bool) -> list[str]:
 
 def _cost_line(summary: SweepSummary) -> list[str]:
     """`Cost: 43 min of training (❄ 6 min 38 s, 🔥 36 min 22 s), 0.2 GPU-hours.`; nothing before a trial has ended."""
-    modes: dict[str, float] = {}
+    modes: dict[str, float] = defaultdict(float)
     for cell in summary.cells:
-        modes[cell.header.mode] = modes.get(cell.header.mode, 0.0) + cell.cost.seconds
+        modes[cell.header.mode] += cell.cost.seconds
     total, hours = sum(modes.values()), sum(cell.cost.gpu_hours for cell in summary.cells)
     if not total:
         return []
@@ -120,9 +107,13 @@ def _explain(results: SweepResults, console: Console) -> None:
         say(console, line, style="dim")
 
 
+def _rows(block: EncoderBlock, explain: bool) -> Sequence[TableRow]:
+    return block.rows if explain else (*block.modes, *block.ensembles)
+
+
 def _show_block(block: EncoderBlock, heading: str, console: Console, explain: bool) -> None:
     """Print an encoder's table; where it is too wide, narrow, and in parts of as many tasks as fit."""
-    rows = block.rows if explain else (*block.modes, *block.ensembles)
+    rows = _rows(block, explain)
     first, count = 0, len(block.tasks)
     while first < count:
         for size, narrow in [(count - first, False), *((size, True) for size in range(count - first, 0, -1))]:

@@ -15,7 +15,6 @@ from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
-from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.metrics import gain
 
 if TYPE_CHECKING:
@@ -45,9 +44,9 @@ def find_trial(records: Sequence[TrialRecord], sweep: str, word: str) -> TrialRe
 
 def best_of_cell(summary: SweepSummary, word: str) -> TrialRecord | None:
     """The best trial of the cell that a word names: `E.M.T`, or parts of it that only one cell has; None otherwise."""
-    names = {cell_name(*cell.header.key): cell for cell in summary.cells}
-    wanted = set(word.split("."))
-    found = [names[word]] if word in names else [cell for name, cell in names.items() if wanted <= {*name.split(".")}]
+    parts = set(word.split("."))
+    found = [cell for cell in summary.cells if cell.name == word]
+    found = found or [cell for cell in summary.cells if parts <= {*cell.name.split(".")}]
     return found[0].best if len(found) == 1 else None
 
 
@@ -91,7 +90,7 @@ def ranked_cells(results: SweepResults) -> list[RankedCell]:
     """The cells task by task, the best first: by the finals that a recommendation ranks, the others by dev."""
     winners = {id(one.winner.cell) for one in results.recommendations}
     places = {id(one.cell): place for each in results.recommendations for place, one in enumerate(each.standings)}
-    found = []
+    found: list[RankedCell] = []
     for task in dict.fromkeys(cell.header.task for cell in results.summary.cells):
         cells = [cell for cell in results.summary.cells if cell.header.task == task]
         cells.sort(key=lambda cell: (places.get(id(cell), len(cells)), -dev_gain(cell.best)))
@@ -113,18 +112,15 @@ def chosen_cells(results: SweepResults, cell: str | None) -> list[RankedCell]:
     ranked, summary = ranked_cells(results), results.summary
     if cell is None:
         return ranked
-    names = {cell_name(*one.cell.header.key): one for one in ranked}
-    if cell not in names:
-        raise ValueError(f"No cell '{cell}' in sweep '{summary.name}'. There is: {', '.join(names)}.")
-    if names[cell].cell.best is None:
+    if (wanted := summary.named(cell)).best is None:
         raise ValueError(f"Cell '{cell}' of sweep '{summary.name}' has no finished trial yet; see `meltpoint status`.")
-    return [names[cell]]
+    return [one for one in ranked if one.cell is wanted]
 
 
 def best_json(cells: Sequence[RankedCell]) -> list[dict[str, Any]]:
     """The document of `best --json`: a cell without a finished trial has null for its setting."""
     return [
-        {"cell": cell_name(*one.cell.header.key), **cell_figures(one.cell), "rank": one.rank,
+        {"cell": one.cell.name, **cell_figures(one.cell), "rank": one.rank,
          "recommended": one.is_recommended, "trial": one.cell.best and one.cell.best.id,
          "setting": one.cell.best and one.cell.best.setting, "dev": one.cell.best and one.cell.best.dev,
          "seeds": [final.seed for final in one.cell.finals]}
@@ -135,14 +131,10 @@ def best_json(cells: Sequence[RankedCell]) -> list[dict[str, Any]]:
 def best_rows(cells: Sequence[RankedCell]) -> list[dict[str, object]]:
     """One row per cell: its name, rank, scores, and the searched part of the setting."""
     return [
-        {
-            "cell": cell_name(*one.cell.header.key), "rank": one.label,
-            "test": spread_text(one.cell.test, one.cell.header.metric), "best dev": best_dev_text(one.cell.best),
-            "head": one.cell.header.head,
-            "setting": setting_text(one.cell.best.setting, searched_names(one.cell.header))
-            if one.cell.best else NOTHING,
-        }
-        for one in cells
+        {"cell": cell.name, "rank": label, "test": spread_text(cell.test, cell.header.metric),
+         "best dev": best_dev_text(cell.best), "head": cell.header.head,
+         "setting": setting_text(cell.best.setting, searched_names(cell.header)) if cell.best else NOTHING}
+        for cell, label in ((one.cell, one.label) for one in cells)
     ]  # fmt: skip
 
 

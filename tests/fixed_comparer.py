@@ -41,6 +41,6 @@ class FixedComparer(Comparer):
         is_wide = low <= 0 <= high
         return Comparison(
             upper.header.key, lower.header.key, found.split, metric or upper.header.metric, found.mean, low, high,
-            p=0.5 if is_wide else 0.001, p_sign_flip=0.0625, probability_better=0.6 if is_wide else 0.98, seeds=5,
+            p=0.5 if is_wide else 0.001, probability_better=0.6 if is_wide else 0.98, seeds=5,
             examples=400, seeds_error=self.half / 3, examples_error=self.half / 3, seeds_freedom=8,
         )  # fmt: skip

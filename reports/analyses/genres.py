@@ -21,8 +21,6 @@ from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, 
 from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Value, figures, points
 from meltpoint.reports.table_values import FROZEN, TUNED, difference_of
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.search.selection import Spread
-from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example
 from meltpoint.tasks.core.wording import some
@@ -92,7 +90,7 @@ def genre_cells(options: AnalysisOptions) -> list[CellSummary]:
         raise ValueError(f"Sweep '{options.sweep.name}' has no cell of a genre; sweep --task {TASK}:fiction and so on.")
     for cell in cells:
         if cell.dev is None:
-            raise ValueError(f"Cell '{cell_name(*cell.header.key)}' has no finals yet; finish the sweep.")
+            raise ValueError(f"Cell '{cell.name}' has no finals yet; finish the sweep.")
     return cells
 
 
@@ -124,10 +122,7 @@ def terms(text: str) -> list[str]:
 
 def count_terms(texts: Iterable[str]) -> Counter[str]:
     """Term → its number of occurrences."""
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(terms(text))
-    return counts
+    return Counter(term for text in texts for term in terms(text))
 
 
 def count_file(path: Path) -> Counter[str]:
@@ -150,9 +145,7 @@ def count_file(path: Path) -> Counter[str]:
 
 def vocabulary(counts: Iterable[Mapping[str, int]], size: int = VOCABULARY) -> list[str]:
     """The most frequent terms of all texts together, most frequent first; ties in alphabetical order."""
-    total: Counter[str] = Counter()
-    for one in counts:
-        total.update(one)
+    total = sum(map(Counter, counts), Counter[str]())
     return sorted(total, key=lambda term: (-total[term], term))[:size]
 
 
@@ -184,15 +177,10 @@ def _rows(
             frozen, tuned = (overs.get((encoder, mode, f"{TASK}:{genre}")) for mode in (FROZEN, TUNED))
             if frozen or tuned:
                 delta = difference_of(tuned, frozen, "dev") if frozen and tuned else None
-                rows.append(
-                    (genre, distances.get(genre), encoder, *_both(frozen), *_both(tuned),
-                     delta.mean if delta else None, delta.error if delta else None, *sizes[genre])
-                )  # fmt: skip
+                scores = [(over.mean, over.std) if over else (None, None) for over in (frozen, tuned)]
+                change = (delta.mean, delta.error) if delta else (None, None)
+                rows.append((genre, distances.get(genre), encoder, *scores[0], *scores[1], *change, *sizes[genre]))
     return rows
-
-
-def _both(over: Spread | None) -> tuple[float | None, float | None]:
-    return (over.mean, over.std) if over else (None, None)
 
 
 def _correlation(rows: Sequence[tuple[Value, ...]]) -> list[str]:

@@ -18,7 +18,6 @@ from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Score,
 from meltpoint.reports.statistics.comparison import ALPHA, Comparer, Comparison, adjusted
 from meltpoint.reports.table_values import FROZEN, TUNED, over_seeds
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import in_points
@@ -118,10 +117,8 @@ def compared(cells: Sequence[tuple[CellSummary, CellSummary]], comparer: Compare
     for lower, upper in cells:
         for cell in (lower, upper):
             if cell.dev is None:
-                name = cell_name(*cell.header.key)
-                raise ValueError(
-                    f"Cell '{name}' has no finals yet; finish the sweep, or leave its task out with --task."
-                )
+                remedy = "finish the sweep, or leave its task out with --task"
+                raise ValueError(f"Cell '{cell.name}' has no finals yet; {remedy}.")
         comparison = comparer.compare(upper, lower)
         assert comparison is not None, "both have dev scores"
         made.append(comparison)

@@ -5,7 +5,7 @@ random states against the labels. Tasks whose labels are scores are left out.
 
 EDGE: mutual information by hashing (Noshad, Zeng & Hero 2018, arXiv 1801.09125v2), the estimator of P1's figure 2.
 
-Both sides are hashed into buckets; a bucket is a node of a bipartite graph, and an edge joins two buckets that samples
+Both are hashed into buckets; a bucket is a node of a bipartite graph, and an edge joins two buckets that samples
 share. With N samples, N_i and M_j of them in the buckets i and j, N_ij in both, equations 6 and 9 are
 
     I = Σ_ij (N_i M_j / N²) g(N_ij N / (N_i M_j)),   g(x) = x log2 x,
@@ -61,36 +61,32 @@ class Estimate:
     first_pass: float
 
 
-class ContinuousSide:
-    """One side of the samples: real vectors, randomly projected, to be divided into cells of any width.
+class HashedStates:
+    """The states of the samples, randomly projected, to be divided into cells of any width.
 
     Args:
-        values: (samples, dim) or (samples,) real numbers.
-        drawn: the number of random numbers that the other side's projections have used; this side uses the next ones.
+        values: (samples, dim) real numbers.
 
     Raises:
         ValueError: fewer than 20 samples, which one projection needs.
     """
 
-    def __init__(self, values: Floats, drawn: int = 0) -> None:
-        self.values = values
-        columns = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
-        samples, dim = columns.shape
+    def __init__(self, values: Floats) -> None:
+        samples, dim = values.shape
         if samples < 2 * SAMPLES_PER_CELL:
             raise ValueError(f"mutual information of {samples} examples cannot be estimated; it takes 20 or more.")
         self.dim = min(dim, math.floor(math.log2(samples / SAMPLES_PER_CELL)))
-        deviations = columns.std(axis=0)
+        deviations = values.std(axis=0)
         deviations[deviations < 1e-4] = 1.0  # release: a constant column stays as it is
-        self.drawn = drawn + dim * self.dim
-        stream = np.random.RandomState(SEED).standard_normal(self.drawn)  # frozen by NEP 19
-        normal = stream[drawn:].reshape(dim, self.dim)
-        self.projected = columns @ (normal / (deviations[:, None] * math.sqrt(dim)))  # (samples, self.dim)
+        normal = np.random.RandomState(SEED).standard_normal((dim, self.dim))  # frozen by NEP 19
+        self.projected = values @ (normal / (deviations[:, None] * math.sqrt(dim)))  # (samples, self.dim)
 
     @cached_property
     def _widths(self) -> Floats:
         """ε of each projection at smoothness 1: (self.dim,)."""
         distances = [neighbour_distance(column, self.dim) for column in self.projected.T]
-        return (np.array(distances) + 1e-4) * WIDTHS_PER_DIMENSION * self.dim
+        widths: Floats = (np.array(distances) + 1e-4) * WIDTHS_PER_DIMENSION * self.dim
+        return widths
 
     def buckets(self, smoothness: float) -> list[Buckets]:
         """Each sample's bucket, at each width of the ensemble; the shifts b are spread evenly over a cell."""
@@ -102,49 +98,22 @@ class ContinuousSide:
         return [np.unique(cell, axis=0, return_inverse=True)[1].reshape(-1) for cell in cells]
 
 
-class DiscreteSide:
-    """One side of the samples: discrete labels, each of which is a bucket at every width.
-
-    Args:
-        values: (samples,) labels of any kind.
-    """
-
-    dim = 0
-
-    def __init__(self, values: NDArray[np.int64]) -> None:
-        labels: Buckets = np.unique(values, return_inverse=True)[1].reshape(-1)
-        self._labels = [labels] * len(SCALES)
-
-    def buckets(self, smoothness: float) -> list[Buckets]:
-        """Each sample's label, at each width; the smoothness is ignored."""
-        return self._labels
-
-
-SampleSide: TypeAlias = ContinuousSide | DiscreteSide
-
-
-def information(left: SampleSide, right: SampleSide) -> Estimate:
-    """The mutual information of prepared sides, so that many labellings can share one side of states.
-
-    Two sides of vectors have separate projections, as in the release: shared ones would make the buckets more dependent
-    than the vectors are.
-    """
-    if isinstance(left, ContinuousSide) and isinstance(right, ContinuousSide):
-        right = ContinuousSide(right.values, left.drawn)
-    first = ensemble(left.buckets(1.0), right.buckets(1.0))
+def information(states: HashedStates, labels: NDArray[np.int64]) -> Estimate:
+    """The mutual information of states and labels, each of which is a bucket at every width."""
+    buckets: Buckets = np.unique(labels, return_inverse=True)[1].reshape(-1)
+    first = ensemble(states.buckets(1.0), buckets)
     least = max(first, NOTHING_BITS)
     smoothness = SHRINK * 2.0 ** (-math.sqrt(2.0 * least) + 0.5 / least)
-    second = ensemble(left.buckets(smoothness), right.buckets(smoothness))
-    return Estimate(second, first)
+    return Estimate(ensemble(states.buckets(smoothness), buckets), first)
 
 
-def ensemble(left: Sequence[Buckets], right: Sequence[Buckets]) -> float:
+def ensemble(states: Sequence[Buckets], labels: Buckets) -> float:
     """The median of the estimates from the buckets at each width, in bits: the release's default.
 
     The weights of theorem 4.1, which cancel the bias of wide cells, need many samples and few dimensions: with a
     thousand samples in six projections they are in the hundreds, and so is the noise.
     """
-    return float(np.median([graph_information(one, other) for one, other in zip(left, right, strict=True)]))
+    return float(np.median([graph_information(one, labels) for one in states]))
 
 
 def graph_information(left: Buckets, right: Buckets, least_bits: float = NOTHING_BITS) -> float:
@@ -283,12 +252,8 @@ def _curves(
     lower.append(Line(RANDOM, (checked.excess,) * shape[0], is_reference=True))
     title = f"{task.name}, {encoder_name}"
     notes.append(f"{task.name}: {some(len(labels), 'dev example')}.")
-    return (
-        Panel(title, "bits", tuple(upper), (0.0, 1.05 * most)),
-        Panel(title, "excess of pass 1", tuple(lower)),
-        rows,
-        notes,
-    )
+    above = Panel(title, "bits", tuple(upper), (0.0, 1.05 * most))
+    return above, Panel(title, "excess of pass 1", tuple(lower)), rows, notes
 
 
 def measure(states: States, labels: NDArray[np.int64]) -> LayerInformation:
@@ -298,11 +263,11 @@ def measure(states: States, labels: NDArray[np.int64]) -> LayerInformation:
         states: (examples, dim).
         labels: (examples,).
     """
-    hashed = ContinuousSide(states.astype(np.float64))
+    hashed = HashedStates(states.astype(np.float64))
     shuffle = np.random.default_rng(0)
     orders = [shuffle.permutation(len(labels)) for _ in range(SHUFFLES)]
-    others = tuple(information(hashed, DiscreteSide(labels[order])) for order in orders)
-    return LayerInformation(information(hashed, DiscreteSide(labels)), others)
+    others = tuple(information(hashed, labels[order]) for order in orders)
+    return LayerInformation(information(hashed, labels), others)
 
 
 def _row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
@@ -19,7 +20,6 @@ from meltpoint.reports.analyses.core.output import (
 from meltpoint.reports.findings import SizeCurve, curves_of, size_lines
 from meltpoint.reports.formats import title
 from meltpoint.reports.results import results_of
-from meltpoint.reports.table_values import Split
 from meltpoint.tasks.core.scoring import axis_name, scale
 
 NAME = "sizes"
@@ -44,42 +44,31 @@ def run(options: AnalysisOptions) -> list[Path]:
     curves = curves_of(options.chosen_cells(NAME))
     if not curves:
         raise ValueError(f"Sweep '{sweep.name}' has scores at one size only; sweep with --train-sizes 64,256,1024,all.")
-    split: Split = "dev" if sweep.spec.split == "dev" else "test"
-    rows = [row for curve in curves for row in _rows(curve, split)]
     table = AnalysisTable(
-        NAME, f"Scores over sizes of train, sweep {sweep.name}", COLUMNS, tuple(rows),
-        (*size_lines(results_of(sweep)), *METHOD),
+        NAME, f"Scores over sizes of train, sweep {sweep.name}", COLUMNS,
+        tuple(row for curve in curves for row in _rows(curve)), (*size_lines(results_of(sweep)), *METHOD),
     )  # fmt: skip
-    panels = [_panel(curve, split) for curve in curves]
-    return [*write_table(table, options), *write_figure(NAME, in_rows(panels), options)]
+    return [*write_table(table, options), *write_figure(NAME, in_rows([*map(_panel, curves)]), options)]
 
 
-def _rows(curve: SizeCurve, split: Split) -> list[tuple[Value, ...]]:
+def _rows(curve: SizeCurve) -> list[tuple[Value, ...]]:
     rows: list[tuple[Value, ...]] = []
-    for size in curve.sizes:
-        for mode, cells in curve.cells.items():
-            if size in cells:
-                cell = cells[size]
-                shown: Split = "test" if split == "test" and cell.test is not None else "dev"
-                over = cell.test if shown == "test" else cell.dev
-                assert over is not None, "a curve has cells with scores"
-                score, std = Score.each((over.mean, over.std), cell.header.metric)
-                rows.append((curve.encoder, curve.task, size, title(mode), shown, score, std, over.count))
+    scores = {(size, mode): over for mode in curve.cells for size, over in curve.scores(mode)}
+    for size, mode in product(curve.sizes, curve.cells):
+        if over := scores.get((size, mode)):
+            split = "test" if curve.cells[mode][size].test else "dev"
+            shown = Score.each((over.mean, over.std), curve.metric)
+            rows.append((curve.encoder, curve.task, size, title(mode), split, *shown, over.count))
     return rows
 
 
-def _panel(curve: SizeCurve, split: Split) -> Panel:
-    metric = next(iter(next(iter(curve.cells.values())).values())).header.metric
-    factor, lines = scale(metric), []
-    for mode, cells in curve.cells.items():
-        x = tuple(size for size in curve.sizes if size in cells)
-        shown = [
-            cells[size].test if split == "test" and cells[size].test is not None else cells[size].dev for size in x
-        ]
-        spreads = [over for over in shown if over is not None]
-        error = tuple(factor * (over.std or 0.0) for over in spreads)
-        lines.append(Line(mode, tuple(factor * over.mean for over in spreads), error, x=x))
-    return Panel(f"{curve.task}, {curve.encoder}", axis_name(metric), tuple(lines), x_name="training examples")
+def _panel(curve: SizeCurve) -> Panel:
+    factor, lines = scale(curve.metric), []
+    for mode in curve.cells:
+        x, scores = zip(*curve.scores(mode), strict=True)
+        error = tuple(factor * (over.std or 0.0) for over in scores)
+        lines.append(Line(mode, tuple(factor * over.mean for over in scores), error, x=x))
+    return Panel(f"{curve.task}, {curve.encoder}", axis_name(curve.metric), tuple(lines), x_name="training examples")
 
 
 ANALYSIS = Analysis(NAME, "each mode's score over --train-sizes, and where the lead changes", run)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from meltpoint.reports.commands.results import read_summary, read_view, show_sweeps
+from meltpoint.reports.commands.results import print_rows, read_summary, read_view, show_sweeps
 from meltpoint.sweeps.command_line.typer_options import (
     Address,
     AsJson,
@@ -80,12 +81,7 @@ def list_names(
 
         names = sorted(path.parent.name for path in readable_storage(storage).glob("*/sweep.json"))
         rows = [*overview(), {"list": "sweeps", "count": len(names), "for example": names[:2]}]
-    if as_json:
-        print_json(rows)
-        return
-    from meltpoint.reports.console_tables import show_rows
-
-    show_rows(rows, Screen())
+    print_rows(rows, as_json)
 
 
 @exit_on_error()
@@ -191,12 +187,7 @@ def best(
     from meltpoint.reports.trial_view import best_json, best_rows, chosen_cells
 
     cells = chosen_cells(results_of(read_summary(name, storage)), cell)
-    if as_json:
-        print_json(best_json(cells))
-        return
-    from meltpoint.reports.console_tables import show_rows
-
-    show_rows(best_rows(cells), Screen())
+    print_rows(best_json(cells) if as_json else best_rows(cells), as_json)
 
 
 @exit_on_error()
@@ -233,7 +224,7 @@ def compare(
 
     found = compare_sweeps(read_summary(a, storage), read_summary(b, other_storage or storage))
     if as_json:
-        print_json(found.as_json())
+        print_json(asdict(found))
         return
     from meltpoint.reports.console_tables import say_lines
 
@@ -252,15 +243,10 @@ def cache_list(storage: Storage = "runs", cache_dir: CacheDir = None, as_json: A
     from meltpoint.sweeps.storage.files import storage_path
 
     rows = listed(storage_path(storage), check_cache_dir(cache_dir))
-    if as_json:
-        print_json(rows)
-        return
-    from meltpoint.reports.console_tables import show_rows
-
-    for row in rows:
+    for row in () if as_json else rows:
         row["size"] = f"{int(str(row.pop('bytes'))) / 1e6:.1f} MB"
         row["last_used"] = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(str(row["last_used"]))))
-    show_rows(rows, Screen())
+    print_rows(rows, as_json)
 
 
 @cache.command("rm")

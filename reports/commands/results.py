@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,17 +58,24 @@ def status(
 
 def show_sweeps(storage: str, as_json: bool) -> None:
     """Print the sweeps of a storage, a row each: `status` without a name, and `list sweeps`."""
-    from meltpoint.reports.console_tables import show_rows
     from meltpoint.reports.findings import shown_sweep, sweep_rows
     from meltpoint.sweeps.storage.files import readable_storage
 
     rows = sweep_rows(readable_storage(storage))
-    if as_json:
-        print_json(rows)
-    elif rows:
-        show_rows([*map(shown_sweep, rows)], Screen())
+    if rows or as_json:
+        print_rows(rows if as_json else [*map(shown_sweep, rows)], as_json)
     else:
         tell(f"No sweep in {storage} yet; start one with `meltpoint sweep`, or name another --storage.")
+
+
+def print_rows(rows: Sequence[Mapping[str, object]], as_json: bool) -> None:
+    """Print rows as JSON, or as a table or paragraphs that fit the terminal."""
+    if as_json:
+        print_json(rows)
+        return
+    from meltpoint.reports.console_tables import show_rows
+
+    show_rows(rows, Screen())
 
 
 def read_view(name: str, storage: str) -> SweepSummary:

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meltpoint.sweeps.command_line.typer_options import (
-    AsJson,
-    Group,
-    Name,
-    Verbose,
-    with_sweep_options,
-)
+from meltpoint.sweeps.command_line.typer_options import AsJson, Group, Name, Verbose, with_sweep_options
 from meltpoint.sweeps.machine.terminal import DONE, Screen, again, exit_on_error, print_json, tell
 from meltpoint.sweeps.specification.sweep_options import TIMES, SweepOptions, in_units
 from meltpoint.tasks.core.wording import some

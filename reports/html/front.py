@@ -21,7 +21,6 @@ from meltpoint.sweeps.ledger.ledger import TASK
 from meltpoint.sweeps.results.cost import spread_text
 from meltpoint.sweeps.results.export import KEPT
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import gain, limits
 from meltpoint.tasks.core.scoring import axis_name, in_points, scale, score_text
@@ -96,7 +95,7 @@ def size_charts(results: SweepResults) -> list[Chart]:
     """A chart of the modes' scores over the sizes of train, for each task and encoder with several sizes."""
     charts = []
     for curve in curves_of(results.summary.cells):
-        metric = next(iter(next(iter(curve.cells.values())).values())).header.metric
+        metric = curve.metric
         lines: list[dict[str, Any]] = [
             {"name": title(mode), "mode": mode, "points": [
                 [size, round(scale(metric) * score.mean, 4), round(scale(metric) * (score.std or 0.0), 4)]
@@ -223,22 +222,22 @@ def cards(results: SweepResults) -> list[Card]:
     known = {one.task: one for one in results.recommendations}
     metrics = {cell.header.task: cell.header.metric for cell in results.summary.cells}
     return [
-        _card(known[task], results.summary) if task in known else Card(task, metric, _missing(results.summary, task))
+        _card(known[task], results.summary) if task in known else _no_card(task, metric, results.summary)
         for task, metric in metrics.items()
     ]
 
 
-def _missing(summary: SweepSummary, task: str) -> str:
+def _no_card(task: str, metric: str, summary: SweepSummary) -> Card:
     cells = [cell for cell in summary.cells if cell.header.task == task]
     done = sum(cell.dev is not None for cell in cells)
-    return f"No recommendation yet: {done} of {some(len(cells), 'cell')} have finals."
+    return Card(task, metric, f"No recommendation yet: {done} of {some(len(cells), 'cell')} have finals.")
 
 
 def _card(known: Recommendation, summary: SweepSummary) -> Card:
     baseline = summary.baselines.get(known.task)
-    based = baseline is not None and baseline.metric == known.metric
+    baseline = baseline if baseline is not None and baseline.metric == known.metric else None
     scores = [one.score.mean + (one.score.std or 0.0) for one in known.standings]
-    scores += [baseline.best[1]] if baseline and based else []
+    scores += [baseline.best[1]] if baseline else []
     least = min(*scores, *(one.score.mean - (one.score.std or 0.0) for one in known.standings))
     low = limits(known.metric)[0] if least < 0 else 0.0
     high = 1.0 if in_points(known.metric) else max(*scores, 1e-9)
@@ -258,16 +257,14 @@ def _card(known: Recommendation, summary: SweepSummary) -> Card:
             keys.index(one.cell.header.key), one.is_recommended)
         for one in known.standings
     ]  # fmt: skip
-    if baseline and based:
+    if baseline:
         name, score = baseline.best
         on_dev = "" if known.split == "dev" else ", on dev"
         bars.append(bar(BASELINE, f"{name}{on_dev}", score_text(score, known.metric), score, None))
     shown = tuple((f"{scale(known.metric) * tick:.3g}".replace("-", "−"), share(tick)) for tick in ticks)
     metric = known.metric + (" on dev" if known.split == "dev" else "")
-    commands, python = use_of(known, summary)
-    return Card(
-        known.task, metric, known.sentence, known.certainty, known.details, tuple(bars), shown, commands, python
-    )
+    words = known.sentence, known.certainty, known.details
+    return Card(known.task, metric, *words, tuple(bars), shown, *use_of(known, summary))
 
 
 def use_of(known: Recommendation, summary: SweepSummary) -> tuple[str, str]:
@@ -277,16 +274,16 @@ def use_of(known: Recommendation, summary: SweepSummary) -> tuple[str, str]:
     keeps = summary.folder is not None and any((summary.folder / place).exists() for place in (KEPT, TASK))
     example = EXAMPLES[kinds.get(head.kind).input]
     storage = "runs" if summary.folder is None else str(summary.folder.parent)
-    if storage == str(Path("runs").absolute()):
-        storage = "runs"
+    storage = "runs" if storage == str(Path("runs").absolute()) else storage
     where = [] if storage == "runs" else ["--storage", storage]
     new = "new.conll" if kinds.get(head.kind).labels_words else "new.csv"
     if keeps:  # a running `tune` will keep it
         folder = f"{storage}/{name}/model"
         commands = shlex.join(["meltpoint", "predict", name, new, *where])
     else:
-        folder = f"models/{cell_name(*head.key)}.model"
-        export = ["meltpoint", "export", name, "--cell", cell_name(*head.key), "--model", "--out", "models", *where]
+        cell = known.winner.cell.name
+        folder = f"models/{cell}.model"
+        export = ["meltpoint", "export", name, "--cell", cell, "--model", "--out", "models", *where]
         commands = f"{shlex.join(export)}\n{shlex.join(['meltpoint', 'predict', folder, new])}"
     python = f'import meltpoint as mp\nmodel = mp.load_model("{folder}")\nprint(model.predict([{example}]))'
     return commands, python

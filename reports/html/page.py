@@ -18,13 +18,7 @@ from markupsafe import Markup, escape
 from meltpoint.adapters import modes
 from meltpoint.reports.findings import GAIN_HEADS, NO_DEFAULTS, gain_rows, overtuning_line, size_lines
 from meltpoint.reports.formats import duration, finite, marks, searched_names, setting_text, title, trials_text
-from meltpoint.reports.html.front import (
-    cards,
-    cost_charts,
-    front_tables,
-    history_charts,
-    size_charts,
-)
+from meltpoint.reports.html.front import cards, cost_charts, front_tables, history_charts, size_charts
 from meltpoint.reports.notes import folded_warnings, notes, state_line
 from meltpoint.reports.results import SweepResults, ran_nowhere
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows
@@ -86,12 +80,7 @@ def _environment() -> Environment:
     made = Environment(
         loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {
-        "prose": prose,
-        "breakable": breakable,
-        "many": many,
-        "marks": lambda number: marks([number]),
-    }
+    made.filters |= {"prose": prose, "breakable": breakable, "many": many, "marks": lambda number: marks([number])}
     return made
 
 
@@ -169,15 +158,13 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> Ce
     scores = cell_class_scores(cell, summary.folder)
     ranked = sorted(cell.search, key=_rank)
     shown = ranked[:most_rows]
-    note = (
-        f"The table has the best {counted(len(shown))} of {some(len(ranked), 'trial')}; `meltpoint.load_sweep` has all."
-    )
+    left_out = f"the best {counted(len(shown))} of {some(len(ranked), 'trial')}; `meltpoint.load_sweep` has all"
     return CellSection(
         name, _headline(cell), tuple(_facts(cell, summary)),
         tuple(one.text for one in cell_guards(cell, summary.baselines.get(head.task))), _seeds(cell),
         best_setting(cell, summary),
         [] if scores is None else class_rows(scores), [] if scores is None else confusion_rows(scores),
-        "" if len(shown) == len(ranked) else note,
+        "" if len(shown) == len(ranked) else f"The table has {left_out}.",
         {"title": name, "task": head.task, "scale": scale(head.metric), "rows": _columns(shown, searched_names(head))},
     )  # fmt: skip
 

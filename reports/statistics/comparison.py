@@ -87,7 +87,6 @@ class Comparison:
         low, high: its 95 % interval over seeds and examples; None if it cannot be computed (`reason`).
         p: two-sided p-value of "no difference", before adjustment; None like the interval.
         p_holm: adjusted for all comparisons of the table (Holm 1979); None before `adjusted`, or without p.
-        p_sign_flip: exact two-sided sign-flip test over the pairs of seeds; None for fewer than two pairs.
         probability_better: P(A > B), the probability that one run of `upper` beats one of `lower` on new examples
             (Bouthillier et al. 2021, section 4); None like the interval.
         seeds: of the cell with fewer, leaving out a cell in which nothing is random; 1 if nothing is in either.
@@ -114,7 +113,6 @@ class Comparison:
     high: float | None = None
     p: float | None = None
     p_holm: float | None = None
-    p_sign_flip: float | None = None
     probability_better: float | None = None
     seeds: int = 0
     examples: int = 0
@@ -215,21 +213,17 @@ class Comparer:
     def _on(
         self, split: Split, metric: str, upper: FinalsScores, lower: FinalsScores, scores: Sequence[dict[int, float]]
     ) -> Comparison:  # fmt: skip
-        common = sorted(scores[0].keys() & scores[1].keys())
         values = [np.array(list(one.values())) for one in scores]
         plain = Comparison(
             upper.cell.header.key, lower.cell.header.key, split, metric, float(values[0].mean() - values[1].mean()),
             seeds=min((len(own) for own, one in zip(values, (upper, lower), strict=True) if one.is_random), default=1),
             about_tuning=lower.of_default,
-            p_sign_flip=sign_flip([scores[0][seed] - scores[1][seed] for seed in common]),
             failed_runs=(failed_seeds(scores[0], metric), failed_seeds(scores[1], metric)),
         )  # fmt: skip
         try:
             return self._with_interval(plain, upper, lower)
-        except UnreadableError as problem:
-            return replace(plain, reason=str(problem), is_unreadable=True)
         except Problem as problem:
-            return replace(plain, reason=str(problem))
+            return replace(plain, reason=str(problem), is_unreadable=isinstance(problem, UnreadableError))
 
     def _with_interval(self, plain: Comparison, upper: FinalsScores, lower: FinalsScores) -> Comparison:
         if upper.finals == lower.finals:
@@ -254,10 +248,8 @@ class Comparer:
         if plain.seeds < 2 and (upper.is_random or lower.is_random):
             parts = [(side.variance.value / side.seeds, max(1.0, side.variance.freedom)) for side in sides]
             error, freedom = welch(parts)
-            return _with_needs(
-                replace(known, reason=ONE_SEED, seeds_error=error, seeds_freedom=freedom,
-                        examples_error=float(models.deviations.std())), 1,
-            )  # fmt: skip
+            known = replace(known, reason=ONE_SEED, seeds_error=error, seeds_freedom=freedom)
+            return _with_needs(replace(known, examples_error=float(models.deviations.std())), 1)
         found = unpaired(sides[0], sides[1], units)
         low, high = found.interval()
         all_failed = [
@@ -298,11 +290,9 @@ def failed_seeds(scores: Mapping[int, float], metric: str) -> tuple[int, ...]:
 
 def _models(upper: FinalsScores, ahead: ResampledScores, lower: FinalsScores, behind: ResampledScores) -> Replicates:
     """The difference of the two exported finalists."""
-    columns = [_exported(one, scores) for one, scores in ((upper, ahead), (lower, behind))]
-    return of_models(
-        float(ahead.observed[columns[0]]), float(behind.observed[columns[1]]), ahead.resampled[:, columns[0]],
-        behind.resampled[:, columns[1]], ahead.units,
-    )  # fmt: skip
+    one, other = _exported(upper, ahead), _exported(lower, behind)
+    scores = float(ahead.observed[one]), float(behind.observed[other])
+    return of_models(*scores, ahead.resampled[:, one], behind.resampled[:, other], ahead.units)
 
 
 def _exported(finals: FinalsScores, scores: ResampledScores) -> int:
@@ -352,27 +342,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (count - step) * p_values[place]))
         found[place] = highest
     return found
-
-
-def sign_flip(differences: Sequence[float]) -> float | None:
-    """The exact two-sided sign-flip test of paired differences; None for fewer than two pairs.
-
-    n pairs have 2ⁿ assignments of signs, so p is never below 2 / 2ⁿ: 0.0625 for five pairs, 0.03125 for six.
-    """
-    if len(differences) < 2:
-        return None
-    from scipy.stats import permutation_test  # takes a second to import
-
-    flips = np.inf if len(differences) <= MOST_EXACT else 2**MOST_EXACT - 1
-    found = permutation_test(
-        (np.array(differences),), np.mean, permutation_type="samples", n_resamples=flips, vectorized=True,
-        rng=np.random.default_rng(0),
-    )  # fmt: skip
-    return float(found.pvalue)
-
-
-MOST_EXACT = 14
-"""Most pairs whose 2ⁿ assignments are all computed; for more pairs, as many are drawn."""
 
 
 def _with_needs(one: Comparison, factor: float) -> Comparison:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from meltpoint.reports.formats import duration, interval_text, listed, symbol, title
-from meltpoint.reports.table_values import TUNED, Delta
+from meltpoint.reports.formats import duration, interval_text, listed, name_of, symbol
+from meltpoint.reports.table_values import TUNED, Delta, Split
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.cost import NOTHING, CellCost, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.wording import counted
 
-Split = Literal["dev", "test"]
-
-KINDS = {
-    "gpu_allocated": "tensors on the GPU",
-    "process": "the worker process",
-    "process_lifetime": "the worker process",
-}
+KINDS = {"gpu_allocated": "tensors on the GPU", "process": "the worker process",
+         "process_lifetime": "the worker process"}  # fmt: skip
 
 COST_NOTE = (
     "Seconds are those in which workers were busy; trials that train side by side share them. GPU-hours: seconds × the "
@@ -100,7 +95,7 @@ def cost_rows(summary: SweepSummary, deltas: Sequence[Delta]) -> list[list[str]]
     scores = ["score", *([f"Δ to {symbol(TUNED)}"] if any(to_tuned.values()) else [])]
     heads = ["search", "finals", "GPU-hours", "peak memory", "weights trained", "next task adds", "one run"]
     rows = [
-        [*name_of(cell, len(names)), *[_score(cell), to_tuned[cell.header.key] or NOTHING][: len(scores)],
+        [*name_of(cell)[: len(names)], *[_score(cell), to_tuned[cell.header.key] or NOTHING][: len(scores)],
          *cost_texts(cell.cost)]
         for cell in summary.cells
     ]  # fmt: skip
@@ -117,38 +112,27 @@ def _score(cell: CellSummary) -> str:
 def _to_tuned(cell: CellSummary, deltas: Sequence[Delta]) -> str:
     """The cell's score minus that of fine-tuning on the same task, with its interval; "" if they are not compared."""
     encoder, _, *rest = key = cell.header.key
-    for delta in deltas:
-        known = delta.comparison
-        if not delta.in_family or known.low is None or known.high is None:
+    for known in (delta.comparison for delta in deltas if delta.in_family):
+        if known.low is None or known.high is None or {known.upper, known.lower} != {key, (encoder, TUNED, *rest)}:
             continue
-        if (known.upper, known.lower) == (key, (encoder, TUNED, *rest)):
+        if known.upper == key:
             return interval_text(known.delta, known.low, known.high, known.metric)
-        if (known.lower, known.upper) == (key, (encoder, TUNED, *rest)):
-            return interval_text(-known.delta, -known.high, -known.low, known.metric)
+        return interval_text(-known.delta, -known.high, -known.low, known.metric)
     return ""
-
-
-def name_of(cell: CellSummary, columns: int = 4) -> list[str]:
-    """The texts that identify a cell: encoder, mode, task, and its variant in a fourth column."""
-    head = cell.header
-    return [head.encoder, title(head.mode), head.task, head.variant][:columns]
 
 
 def cost_texts(cost: CellCost) -> list[str]:
     """A cell's cost in the columns of `cost_rows`."""
     peak, trained, run = cost.peak_memory_bytes, cost.trained_parameters, cost.seconds_of_a_final
+    share = f" ({100 * (trained or 0) / cost.model_parameters:.3g} %)" if cost.model_parameters else ""
     return [
         seconds_text(cost.search_seconds), seconds_text(cost.final_seconds),
         f"{cost.gpu_hours:.3g}",
         NOTHING if peak is None else f"{peak / 1e9:.2f} GB",
-        NOTHING if trained is None else f"{counted(trained)}{_share(trained, cost.model_parameters)}",
+        NOTHING if trained is None else f"{counted(trained)}{share}",
         NOTHING if trained is None else f"{trained * BYTES_OF_A_WEIGHT / 1e6:.3g} MB",
         NOTHING if run is None else seconds_text(run),
     ]  # fmt: skip
-
-
-def _share(trained: int, total: int | None) -> str:
-    return "" if not total else f" ({100 * trained / total:.3g} %)"
 
 
 def seconds_text(seconds: float) -> str:
@@ -161,10 +145,9 @@ def price_text(summary: SweepSummary) -> str:
     price = summary.spec.price_per_hour
     if price is None:
         return ""
-    modes: dict[str, float] = {}
+    modes: dict[str, float] = defaultdict(float)
     for cell in summary.cells:
-        hours = cell.cost.gpu_hours or cell.cost.seconds / 3600
-        modes[cell.header.mode] = modes.get(cell.header.mode, 0.0) + hours * price
+        modes[cell.header.mode] += price * (cell.cost.gpu_hours or cell.cost.seconds / 3600)
     each = ", ".join(f"{symbol(mode)} {cost:.2f}" for mode, cost in modes.items())
     return f"{sum(modes.values()):.2f} at {price:g} an hour ({each})"
 

@@ -115,10 +115,8 @@ def _label_sums(runs: Runs, labels: Sequence[int]) -> Callable[[Floats], tuple[F
 
 def _indicators(values: NDArray[np.generic], labels: Sequence[int]) -> NDArray[np.bool_]:
     """Indicators of these labels for each example, (examples, labels)."""
-    having: NDArray[np.bool_] = (
-        values[:, list(labels)] == 1 if values.ndim == 2 else values[:, None] == np.array(labels)
-    )
-    return having
+    of_label = values[:, list(labels)] == 1 if values.ndim == 2 else values[:, None] == np.array(labels)
+    return np.asarray(of_label, dtype=np.bool_)
 
 
 def _quadratic_kappa(runs: Runs) -> Scorer:
@@ -185,10 +183,8 @@ def _span_counts(
 
 
 def _word_accuracy(runs: Runs) -> Scorer:
-    starts = np.cumsum(runs[0].lengths) - runs[0].lengths
-    words = runs[0].lengths.astype(np.float64)
-    right = [np.concatenate([[0], np.cumsum(run.gold == run.predicted)]) for run in runs]
-    hits = np.stack([sums[starts + runs[0].lengths] - sums[starts] for sums in right], axis=1).astype(np.float64)
+    starts, words = np.cumsum(runs[0].lengths) - runs[0].lengths, as_floats(runs[0].lengths)
+    hits = np.stack([np.add.reduceat(as_floats(run.gold == run.predicted), starts) for run in runs], axis=1)
     return lambda counts: _ratio(counts @ hits, np.broadcast_to((counts @ words)[:, None], (len(counts), len(runs))))
 
 

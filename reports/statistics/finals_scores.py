@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meltpoint.adapters import modes
-from meltpoint.reports.formats import percent, title
+from meltpoint.reports.formats import name_of, percent
 from meltpoint.reports.statistics.example_statistics import scorer
 from meltpoint.reports.statistics.hierarchical_bootstrap import resampled, units_of
 from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path, read_scored
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.kinds import TaskKind
@@ -142,7 +141,7 @@ class StoredScores:
     def _run(self, cell: CellSummary, final: TrialRecord, split: Split) -> ScoredExamples:
         if self.folder is None:
             raise Problem("no stored predictions")
-        path = predictions_path(self.folder, cell_name(*cell.header.key), final, split)
+        path = predictions_path(self.folder, cell.name, final, split)
         if path not in self._read:
             self._read[path] = _read(path, final, cell.header.kind)
         return self._read[path]
@@ -194,7 +193,7 @@ def cell_class_scores(cell: CellSummary, folder: StoragePath | None) -> ClassSco
     if folder is None or not cell.finals or kinds.get(cell.header.kind).is_regression:
         return None
     split = "test" if all(final.test for final in cell.finals) else "dev"
-    paths = [predictions_path(folder, cell_name(*cell.header.key), final, split) for final in cell.finals]
+    paths = [predictions_path(folder, cell.name, final, split) for final in cell.finals]
     try:
         runs = [read_scored(path, cell.header.kind) for path in paths]
     except (ValueError, OSError):
@@ -208,12 +207,10 @@ def class_scores(runs: Sequence[ScoredExamples], split: str) -> ClassScores:
     if kind.labels_words and not kind.has_spans:  # a file has the labels that occur in it
         runs = _with_labels(runs, sorted({label for run in runs for label in run.labels}))
     names = _names(runs[0], kind)
-    of_runs = [_rows(run, kind, names) for run in runs]
-    means = np.mean(np.array(of_runs, dtype=np.float64).reshape(len(runs), len(names), 3), axis=0)
-    names_of_parts = ("precision", "recall", "f1")
+    means = np.mean([_figures(run, kind, names) for run in runs], axis=0).tolist()
     rows = [
-        {"class": name, **dict(zip(names_of_parts, parts, strict=True)), "examples": examples}
-        for name, parts, examples in zip(names, means.tolist(), _examples(runs[0], kind, names), strict=True)
+        {"class": name, "precision": precision, "recall": recall, "f1": f1, "examples": int(examples)}
+        for name, precision, recall, f1, examples in zip(names, *means, strict=True)
     ]
     counts = [confusion_counts(run) for run in runs] if kind.target in ("label", "grade", "classes") else []
     confusion = np.mean(counts, axis=0).tolist() if counts else None
@@ -236,29 +233,21 @@ def _names(run: ScoredExamples, kind: TaskKind) -> list[str]:
     return sorted({type_ for prefix, type_ in split_labels(run.labels) if prefix != "O"})
 
 
-def _rows(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> list[tuple[float, float, float]]:
-    """(precision, recall, F1) of each class."""
-    if kind.has_spans:
-        gold, predicted = run.nested(run.gold), run.nested(run.predicted)
-        found = [span_scores(gold, predicted, run.labels, name) for name in names]
-        return [(one.precision, one.recall, one.f1) for one in found]
-    from sklearn.metrics import precision_recall_fscore_support  # takes a second to import
+def _figures(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> Floats:
+    """Precision, recall, F1 and the number of gold examples, or spans, of each class: (4, classes)."""
+    if not kind.has_spans:
+        from sklearn.metrics import precision_recall_fscore_support  # takes a second to import
 
-    parts = precision_recall_fscore_support(
-        run.gold, run.predicted, labels=range(len(names)), average=None, zero_division=0
-    )  # fmt: skip
-    return [(float(p), float(r), float(f)) for p, r, f in zip(*parts[:3], strict=True)]
-
-
-def _examples(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> list[int]:
-    """The number of gold examples, or spans, of each class."""
-    if kind.has_spans:
-        labels = split_labels(run.labels)
-        begun = [labels[tag][1] for tag in run.gold.tolist() if labels[tag][0] == "B"]
-        return [begun.count(name) for name in names]
-    if run.gold.ndim == 2:
-        return [int(count) for count in run.gold.sum(axis=0)]
-    return [int(np.sum(run.gold == label)) for label in range(len(names))]
+        every = range(len(names))
+        parts = precision_recall_fscore_support(run.gold, run.predicted, labels=every, average=None, zero_division=0)
+        return np.array(parts, dtype=np.float64)
+    gold, predicted, labels = run.nested(run.gold), run.nested(run.predicted), split_labels(run.labels)
+    found = [span_scores(gold, predicted, run.labels, name) for name in names]
+    begun = [labels[tag][1] for tag in run.gold.tolist() if labels[tag][0] == "B"]
+    return np.array([
+        [one.precision for one in found], [one.recall for one in found], [one.f1 for one in found],
+        [begun.count(name) for name in names],
+    ])  # fmt: skip
 
 
 def confusion_counts(run: ScoredExamples) -> NDArray[np.int64]:
@@ -280,13 +269,10 @@ CLASSES_NOTE = (
 def class_sections(summary: SweepSummary) -> list[tuple[str, ClassScores]]:
     """(title, classes) of each cell with stored predictions of classes, in the order of the cells."""
     found = ((cell, cell_class_scores(cell, summary.folder)) for cell in summary.cells)
-    return [(_title(cell, scores), scores) for cell, scores in found if scores is not None]
-
-
-def _title(cell: CellSummary, scores: ClassScores) -> str:
-    head = cell.header
-    words = [head.encoder, title(head.mode), head.task, head.variant]
-    return f"{' '.join(word for word in words if word)}, {scores['split']}"
+    return [
+        (f"{' '.join(filter(None, name_of(cell)))}, {scores['split']}", scores)
+        for cell, scores in found if scores is not None
+    ]  # fmt: skip
 
 
 def class_rows(scores: ClassScores) -> list[list[str]]:

@@ -122,6 +122,7 @@ def prior_freedom(variances: Floats, freedoms: Floats) -> float:
     known = variances > 0  # runs that agree to the last example say nothing about the spread of log s²
     if known.sum() < ENOUGH_CELLS:
         return MOST_FREEDOM
+    from scipy.optimize import brentq
     from scipy.special import digamma, polygamma  # takes a second to import
 
     half = freedoms[known] / 2
@@ -129,14 +130,7 @@ def prior_freedom(variances: Floats, freedoms: Floats) -> float:
     excess = float(logs.var(ddof=1) - polygamma(1, half).mean())  # trigamma(d₀ / 2)
     if excess <= float(polygamma(1, MOST_FREEDOM / 2)):
         return MOST_FREEDOM
-    return max(LEAST_FREEDOM, 2 * _inverse_trigamma(excess))
-
-
-def _inverse_trigamma(value: float) -> float:
-    from scipy.optimize import brentq
-    from scipy.special import polygamma
-
-    return float(brentq(lambda x: float(polygamma(1, x)) - value, 1e-3, 1e3))
+    return max(LEAST_FREEDOM, 2 * float(brentq(lambda x: float(polygamma(1, x)) - excess, 1e-3, 1e3)))
 
 
 def welch(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -200,9 +194,8 @@ class Design:
         of_seeds = self.seed_variance / seeds
         variance = of_seeds + self.example_variance * self.examples / examples
         with np.errstate(divide="ignore", invalid="ignore"):
-            freedom = np.where(
-                of_seeds > 0, (self.freedom + 2 * (seeds - self.seeds)) * (variance / of_seeds) ** 2, 1e9
-            )
+            own = self.freedom + 2 * (seeds - self.seeds)
+            freedom = np.where(of_seeds > 0, own * (variance / of_seeds) ** 2, 1e9)
             distance = np.where(variance > 0, abs(self.delta) / np.sqrt(variance), np.inf)
         p: Floats = 2 * stdtr(freedom, -distance)
         return p
@@ -237,14 +230,10 @@ class Design:
 
 
 MODES = {
-    "feature_extraction": "feature extraction",
-    "fine_tuning": "fine-tuning",
-    "stack_and_finetune": "stack-and-finetune",
-    "lora": "LoRA",
-    "lp_ft": "LP-FT",
-    "norm_bias": "norms and biases",
-    "top_k": "top layers",
-}
+    "fine_tuning": "fine-tuning", "stack_and_finetune": "stack-and-finetune", "lora": "LoRA", "lp_ft": "LP-FT",
+    "norm_bias": "norms and biases", "top_k": "top layers",
+}  # fmt: skip
+"""Mode → its name in prose, where it is not its words."""
 
 
 def cell_names(upper: CellKey, lower: CellKey) -> tuple[str, str]:
@@ -255,12 +244,13 @@ def cell_names(upper: CellKey, lower: CellKey) -> tuple[str, str]:
 def _name(cell: CellKey, other: CellKey) -> str:
     encoder, mode, _, variant = (*cell, "")[:4]
     other_encoder, other_mode, _, other_variant = (*other, "")[:4]
-    words = [MODES.get(mode, mode.replace("_", " "))] if mode != other_mode else []
+    name = MODES.get(mode, mode.replace("_", " "))
+    words = [name] if mode != other_mode else []
     if variant != other_variant:
         words.append(f"with {variant or 'the default head'}" if words else variant or "the default head")
     if encoder != other_encoder:
         words.append(f"of {encoder}" if words else encoder)
-    return " ".join(words) or MODES.get(mode, mode.replace("_", " "))
+    return " ".join(words) or name
 
 
 def not_yet(seeds: int, examples: int, needs: Needs) -> str:

@@ -9,18 +9,19 @@ import pytest
 from meltpoint import tasks
 from meltpoint.adapters import encoders, settings
 from meltpoint.adapters.model import Member, build
-from meltpoint.benchmarks.against_trainer import (
-    Finished,
-    Measurement,
-    alternate,
-    ledger_answer,
-    measurement,
-    run_timed,
-    sweep_command,
-)
-from meltpoint.benchmarks.job import RATES, Answer, learning_rates
+from meltpoint.benchmarks.against_trainer import Measurement, alternate, ledger_answer, measurement, run_timed
+from meltpoint.benchmarks.job import RATES, Answer, Job, learning_rates
 from meltpoint.search_spaces import files
 from meltpoint.sweeps.ledger.ledger import Ledger
+
+
+@pytest.fixture
+def toy_job(tiny_encoder: str) -> Job:
+    """Two trials of two epochs on a few generated sentences."""
+    return Job(
+        encoder=tiny_encoder, mode="feature_extraction", task="demo_sentiment", data_dir=None, max_train_examples=24,
+        learning_rates=(1e-3, 1e-2), batch_size=8,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", sorted(RATES))
@@ -50,10 +51,10 @@ def test_the_side_that_begins_changes_with_each_round():
 
     compared = alternate("claim", "them", side("ours", 2.0), side("theirs", 6.0), repeats=3)
     assert turns == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
-    assert (compared.ratio.median, compared.ratio.low, compared.ratio.high) == (3.0, 3.0, 3.0)
+    assert compared.ratio == {"median": 3.0, "low": 3.0, "high": 3.0}
     runs = [iter(Measurement(seconds, {}) for seconds in side) for side in ((1.0, 2.0, 4.0), (8.0, 4.0, 4.0))]
     compared = alternate("claim", "them", *(lambda side=side: next(side) for side in runs), repeats=3)
-    assert (compared.ratio.low, compared.ratio.median, compared.ratio.high) == (1.0, 2.0, 8.0), "of neighbouring runs"
+    assert compared.ratio == {"median": 2.0, "low": 1.0, "high": 8.0}, "of neighbouring runs"
 
 
 def test_a_side_that_fails_or_lacks_trials_stops_the_comparison_with_its_last_words(toy_job, tmp_path):
@@ -67,7 +68,7 @@ def test_a_side_that_fails_or_lacks_trials_stops_the_comparison_with_its_last_wo
 
 def test_the_figures_of_a_run_are_its_phases_and_the_mean_of_its_settings():
     answer = Answer(dev={1e-3: 0.6, 1e-2: 0.8}, first_began=102.0, last_ended=107.0)
-    run = measurement(Finished(began=100.0, seconds=10.0), answer)
+    run = measurement(100.0, 10.0, answer)
     phases = [run.details[name] for name in ("start-up, s", "trials, s", "after the last trial, s")]
     assert phases == [2.0, 5.0, 3.0]
     assert sum(phases) == run.seconds
@@ -75,39 +76,20 @@ def test_the_figures_of_a_run_are_its_phases_and_the_mean_of_its_settings():
     assert run.details["dev, standard error"] == pytest.approx(0.1)  # s = 0.1414, n = 2
 
 
-def test_the_sweep_is_asked_for_the_job_s_data_and_all_its_settings(toy_job, tmp_path):
-    words = sweep_command(toy_job, tmp_path / "space.yaml", tmp_path)
-    asked = {word: words[words.index(word) + 1] for word in ("--trials", "--max-train-examples", "--searcher")}
-    assert asked == {"--trials": "2", "--max-train-examples": "24", "--searcher": "grid"}
-    assert "--data-dir" not in words
-
-
-def test_the_rival_s_model_starts_from_the_same_head_as_meltpoint_s(toy_job):
+@pytest.mark.parametrize("mode", ["feature_extraction", "lora"])
+def test_the_rival_s_model_has_the_same_head_and_trains_as_many_weights_as_meltpoint(mode, toy_job):
     from meltpoint.benchmarks.trainer_search import build_model
 
-    task = tasks.get(toy_job.task)
-    encoder = encoders.load(encoders.resolve(toy_job.encoder, task.kind))
-    setting = settings.complete(toy_job.setting(1e-3), toy_job.mode, "linear")
-    ours = build(encoder, task, toy_job.mode, "linear", [Member(setting, 0)], "cpu").head
-    theirs = build_model(toy_job, task.outputs)
-    shapes = sorted(tuple(parameter.shape[1:]) for parameter in ours.parameters())  # of the stack's only member
-    assert sorted(tuple(p.shape) for p in (theirs.linear.weight, theirs.linear.bias)) == shapes
-    assert theirs.dropout.p == toy_job.dropout
-    theirs.train()
-    assert not theirs.encoder.training
-    assert [name for name, p in theirs.named_parameters() if p.requires_grad] == ["linear.weight", "linear.bias"]
-
-
-def test_under_lora_the_rival_trains_as_many_weights_as_meltpoint(toy_job):
-    from meltpoint.benchmarks.trainer_search import build_model
-
-    job = toy_job.model_copy(update={"mode": "lora"})
+    job = toy_job.model_copy(update={"mode": mode})
     task = tasks.get(job.task)
-    setting = settings.complete(job.setting(1e-3), job.mode, "linear")
     encoder = encoders.load(encoders.resolve(job.encoder, task.kind))
-    ours = build(encoder, task, job.mode, "linear", [Member(setting, 0)], "cpu")
-    sizes = [
-        sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-        for model in (ours, build_model(job, task.outputs))
-    ]
-    assert sizes[0] == sizes[1] > 0
+    setting = settings.complete(job.setting(1e-3), mode, "linear")
+    ours, theirs = build(encoder, task, mode, "linear", [Member(setting, 0)], "cpu"), build_model(job, task.outputs)
+    shapes = sorted(tuple(parameter.shape[1:]) for parameter in ours.head.parameters())  # of the stack's only member
+    assert sorted(tuple(p.shape) for p in (theirs.linear.weight, theirs.linear.bias)) == shapes
+    sizes = [sum(one.numel() for one in model.parameters() if one.requires_grad) for model in (ours, theirs)]
+    head = sum(one.numel() for one in theirs.linear.parameters())
+    assert sizes[1] == (sizes[0] if mode == "lora" else head) > 0
+    assert theirs.dropout.p == job.dropout
+    theirs.train()
+    assert theirs.encoder.training == (mode == "lora")

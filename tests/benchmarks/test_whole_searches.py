@@ -18,7 +18,8 @@ def test_a_comparison_runs_both_sides_over_the_same_settings(mode, more, tiny_en
     pytest.importorskip("accelerate", reason="the Trainer needs it")
     words = [
         sys.executable, "-m", "meltpoint.benchmarks.against_trainer", "--mode", mode, "--trials", "2", "--repeats", "1",
-        "--encoder", tiny_encoder, "--task", "demo_sentiment", "--max-train-examples", "24", "--json", *more,
+        "--encoder", tiny_encoder, "--task", "demo_sentiment", "--max-train-examples", "24", "--max-pieces", "32",
+        "--json", *more,
     ]  # fmt: skip
     done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=280, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
 """Every figure of `report NAME --format json`, computed again from the stored predictions and the ledger's files.
 
-    python -m meltpoint.tests.reports.recompute STORAGE NAME [--report FILE] [--resamples 2000]
+    python -m meltpoint.tests.reports.recompute STORAGE NAME
 
 Nothing of Meltpoint is imported: scores are scikit-learn's, seqeval's and SciPy's, the intervals are the method of
 `docs/statistics.md` in plain loops with other random draws. Status 1 where a figure differs by more than its tolerance.
@@ -8,7 +8,6 @@ Nothing of Meltpoint is imported: scores are scikit-learn's, seqeval's and SciPy
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -18,11 +17,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import special, stats
+from scipy import optimize, special, stats
 from seqeval.metrics import f1_score as span_f1
 from seqeval.metrics import precision_score as span_precision
 from seqeval.metrics import recall_score as span_recall
@@ -118,23 +118,23 @@ def key_of(document: Document) -> tuple[str, str, str, str]:
     return document["encoder"], document["mode"], document["task"], document.get("variant", "")
 
 
+SCORES: dict[str, Callable[..., float]] = {
+    "accuracy": accuracy_score, "matthews": matthews_corrcoef,
+    "macro_f1": partial(f1_score, average="macro", zero_division=0), "span_f1": partial(span_f1, zero_division=0),
+    "span_precision": partial(span_precision, zero_division=0), "span_recall": partial(span_recall, zero_division=0),
+}  # fmt: skip
+
+
 def full_score(metric: str, lines: Sequence[Document]) -> float:
     """A metric of one finalist's predictions, by the field's libraries."""
     gold, guessed = [one["gold"] for one in lines], [one["prediction"] for one in lines]
-    if metric.startswith("span_"):
-        score = {"span_f1": span_f1, "span_precision": span_precision, "span_recall": span_recall}[metric]
-        return float(score(gold, guessed, zero_division=0))
     if metric == "word_accuracy":
         return float(accuracy_score(*([tag for tags in side for tag in tags] for side in (gold, guessed))))
     if metric in ("pearson", "spearman"):
         return correlation(metric, gold, guessed)
     if metric == "f1":
-        positive = list(lines[0]["probabilities"])[1]
-        return float(f1_score(gold, guessed, pos_label=positive, labels=None, zero_division=0))
-    if metric == "macro_f1":
-        return float(f1_score(gold, guessed, average="macro", zero_division=0))
-    score = {"accuracy": accuracy_score, "matthews": matthews_corrcoef}[metric]
-    return float(score(gold, guessed))
+        return float(f1_score(gold, guessed, pos_label=list(lines[0]["probabilities"])[1], zero_division=0))
+    return float(SCORES[metric](gold, guessed))
 
 
 def correlation(metric: str, gold: Sequence[float], guessed: Sequence[float]) -> float:
@@ -194,17 +194,6 @@ def _spans(metric: str, lines: Sequence[Document]) -> Callable[[Sequence[int]], 
     return score
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A difference with its interval, its p-value and P(A > B)."""
-
-    delta: float
-    low: float
-    high: float
-    p: float
-    probability_better: float
-
-
 def moderated(scores: Sequence[float], prior: tuple[float, float, float], pooled: bool) -> tuple[float, float]:
     """The variance of a cell's runs and its degrees of freedom: drawn towards the prior, unless a run failed."""
     own, more = statistics.variance(scores), len(scores) - 1
@@ -232,8 +221,8 @@ def prior_of(cells: Sequence[Sequence[float]]) -> tuple[float, float, float]:
 def interval(
     metric: str, upper: Sequence[Sequence[Document]], lower: Sequence[Sequence[Document]], resamples: int,
     prior: tuple[float, float, float], seed: int = 7,
-) -> Interval:  # fmt: skip
-    """The documented method in loops.
+) -> tuple[float, float, float, float, float]:  # fmt: skip
+    """The documented method in loops: a difference with its interval, its p-value and P(A > B).
 
     Args:
         upper, lower: the predictions of each seed.
@@ -264,10 +253,13 @@ def interval(
     freedom = variance**2 / sum(value**2 / more for value, more in terms if value) if variance else 1.0
     low_tail, high_tail = tails(delta, parts, math.sqrt(variance), math.sqrt(interaction), freedom)
     all_failed = prior[2] ** len(seen[1] if delta > 0 else seen[0])
-    return Interval(
-        delta, bisected(low_tail, delta, -1), bisected(high_tail, delta, 1),
-        min(1.0, min(1.0, 2 * min(low_tail(0.0), high_tail(0.0))) + all_failed), wins / resamples,
-    )  # fmt: skip
+    p = min(1.0, min(1.0, 2 * min(low_tail(0.0), high_tail(0.0))) + all_failed)
+    reach = 20 * (math.sqrt(variance) + math.sqrt(interaction)) + 2 * max(map(abs, parts)) + 1e-6
+    low, high = (
+        float(optimize.brentq(lambda value, tail=tail: tail(value) - 0.025, delta, delta + side * reach))
+        for tail, side in ((low_tail, -1), (high_tail, 1))
+    )
+    return delta, low, high, p, wins / resamples
 
 
 Tail = Callable[[float], float]
@@ -285,17 +277,6 @@ def tails(delta: float, parts: Sequence[float], seen: float, least: float, freed
     )
 
 
-def bisected(tail: Tail, start: float, side: int) -> float:
-    """The value beyond which a tail of 2.5 % lies."""
-    near, far = start, start + side * 1e-6
-    while tail(far) > 0.025:
-        near, far = far, start + 2 * (far - start)
-    for _ in range(60):
-        middle = (near + far) / 2
-        near, far = (middle, far) if tail(middle) > 0.025 else (near, middle)
-    return (near + far) / 2
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's adjustment in loops: of each, the largest of the smaller ones' p × how many are not smaller."""
     ranked = sorted(range(len(p_values)), key=lambda at: p_values[at])
@@ -308,9 +289,8 @@ def cell_checks(sweep: Sweep, reported: Document, resamples: int) -> Iterator[Ch
     cell = sweep.cell(*key_of(reported))
     name, finals, defaults = ".".join(filter(None, key_of(cell))), sweep.finals(cell), sweep.defaults(cell)
     for split in ("dev", "test"):
-        yield from spread_checks(
-            sweep, cell, finals, split, name, (reported[f"{split}_mean"], reported[f"{split}_std"])
-        )
+        told = reported[f"{split}_mean"], reported[f"{split}_std"]
+        yield from spread_checks(sweep, cell, finals, split, name, told)
         if defaults:
             told = reported[f"default_{split}_mean"], reported[f"default_{split}_std"]
             yield from spread_checks(sweep, cell, defaults, split, f"{name} default", told)
@@ -354,14 +334,13 @@ def interval_checks(
     """A difference with its interval and p-value."""
     sides = list(zip(cells, finals, strict=True))
     runs = [[sweep.lines(cell, final, told["split"]) for final in own] for cell, own in sides]
-    found = interval(told["metric"], runs[0], runs[1], resamples, sweep.prior(told["metric"], told["split"]))
-    width = found.high - found.low
-    yield Check(f"{name} delta", told["delta"], found.delta, EXACT)
-    yield Check(f"{name} low", told["low"], found.low, max(EXACT, NEAR * width))
-    yield Check(f"{name} high", told["high"], found.high, max(EXACT, NEAR * width))
-    yield Check(f"{name} p", told["p"], found.p, 0.01 + 0.25 * found.p)
-    if "probability_better" in told:
-        yield Check(f"{name} P(A > B)", told["probability_better"], found.probability_better, 0.04)
+    prior = sweep.prior(told["metric"], told["split"])
+    delta, low, high, p, better = interval(told["metric"], runs[0], runs[1], resamples, prior)
+    near = max(EXACT, NEAR * (high - low))
+    figures = {"delta": (delta, EXACT), "low": (low, near), "high": (high, near), "p": (p, 0.01 + 0.25 * p)}
+    figures |= {"probability_better": (better, 0.04)} if "probability_better" in told else {}
+    for field, (computed, tolerance) in figures.items():
+        yield Check(f"{name} {field}", told[field], computed, tolerance)
 
 
 def holm_checks(deltas: Sequence[Document]) -> Iterator[Check]:
@@ -381,21 +360,10 @@ def checks(folder: Path, report: Document, resamples: int) -> list[Check]:
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("storage", type=Path)
-    parser.add_argument("name")
-    parser.add_argument("--report", type=Path, help="the document; without it, `meltpoint report` prints it")
-    parser.add_argument("--resamples", type=int, default=2000)
-    options = parser.parse_args()
-    words = ["report", options.name, "--storage", str(options.storage), "--format", "json"]
-    text = (
-        options.report.read_text(encoding="utf-8")
-        if options.report
-        else subprocess.run(
-            [sys.executable, "-m", "meltpoint.launch", *words], check=True, capture_output=True, encoding="utf-8"
-        ).stdout
-    )
-    found = checks(options.storage / options.name, json.loads(text), options.resamples)
+    storage, name = sys.argv[1:3]
+    words = ["-m", "meltpoint.launch", "report", name, "--storage", storage, "--format", "json"]
+    done = subprocess.run([sys.executable, *words], check=True, capture_output=True, encoding="utf-8")
+    found = checks(Path(storage) / name, json.loads(done.stdout), 2000)
     different = [check for check in found if not check.is_equal]
     for check in different:
         print(f"{check.name}: the report says {check.reported}, computed again: {check.computed}")

@@ -1,22 +1,23 @@
-"""Hand-made sweeps with stored predictions, and cells whose trials have settings of a known space."""
+"""Hand-made sweeps with stored predictions, and readers of report files."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from meltpoint.benchmarks.simulated_finals import Finals
+from meltpoint.reports.report import files_of
+from meltpoint.reports.results import results_of
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path
+from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path, read_scored
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, write_sweep
-from meltpoint.sweeps.search.selection import best_of
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks import get
@@ -24,6 +25,23 @@ from meltpoint.tasks import get
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
 METRICS = {"accuracy": "mrpc", "span_f1": "conll2003", "pearson": "sick_r", "matthews": "cola"}
 """Metric → a task of the shipped ones that is scored by it."""
+
+
+def read_csv(source: Path | str) -> list[dict[str, str]]:
+    """The rows of a CSV file or text."""
+    text = source.read_text(encoding="utf-8") if isinstance(source, Path) else source
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def render(summary: SweepSummary, beside: str | None = None) -> dict[str, str]:
+    """The report files: name → text; `beside` is the paper's table to compare with."""
+    return files_of(results_of(summary, beside))
+
+
+def as_read(path: Path, kind: Any, rows: Sequence[Mapping[str, Any]]) -> ScoredExamples:
+    """Predictions, written to a file and read again."""
+    path.write_text("".join(json.dumps({"id": str(n), **row}) + "\n" for n, row in enumerate(rows)), encoding="utf-8")
+    return read_scored(path, kind)
 
 
 def store_sweep(
@@ -37,8 +55,11 @@ def store_sweep(
     spec = SweepSpec(name=name, encoders=("minilm",), modes=modes, tasks=tuple(tasks), trials=1, seeds=seeds)
     write_sweep(ledger, SweepFile(spec=spec, code="0", cells=tuple(cells.values())))
     for number, metric in enumerate(metrics):
-        found = Finals(metric, examples, seeds, tuple(levels)).draw(np.random.default_rng(number))
-        for mode, runs in zip(modes, found, strict=True):
+        draw = np.random.default_rng(number)
+        gold = GOLD[get(METRICS[metric]).of_kind.target](draw, examples)
+        ease = draw.normal(scale=0.1, size=len(gold))
+        for mode, level in zip(modes, levels, strict=True):
+            runs = [_guessed(metric, gold, draw, level, ease) for _ in range(seeds)]
             cell = cells[mode, METRICS[metric]]
             ledger.write(_record(cell, "search", 0, dev=0.5))
             for seed, run in enumerate(runs):
@@ -60,6 +81,29 @@ def stored(storage: Path, summary: SweepSummary) -> Ledger:
     cells = tuple(cell.header for cell in summary.cells)
     write_sweep(ledger, SweepFile(spec=summary.spec, code=summary.code, cells=cells))
     return ledger
+
+
+TAGS = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
+SLOT = np.array([[4, 4, 4], [0, 2, 4], [1, 3, 4]], dtype=np.int32)
+"""The three words of a sentence: no span, a place, a person."""
+GOLD = {
+    "label": lambda draw, count: (draw.random(count) < 0.35).astype(np.int32),
+    "tags": lambda draw, count: draw.integers(0, 3, count),
+    "score": lambda draw, count: draw.normal(size=count),
+}
+"""What is predicted → gold answers; for tags, the kind of each sentence."""
+
+
+def _guessed(metric: str, gold: Any, draw: np.random.Generator, level: float, ease: Any) -> ScoredExamples:
+    """A run that is right on about a share `level` of the examples, mostly of the easy ones, or so correlated."""
+    ones, right = np.ones(len(gold), dtype=np.int64), draw.random(len(gold)) < level + ease
+    if metric == "span_f1":
+        guessed = np.where(right, gold, (gold + draw.integers(1, 3, len(gold))) % 3)
+        return ScoredExamples("sequence_labelling", TAGS, SLOT[gold].ravel(), SLOT[guessed].ravel(), 3 * ones)
+    if metric == "pearson":
+        noise = (8 * ease + draw.normal(size=len(gold))) * np.sqrt(1 / level**2 - 1)
+        return ScoredExamples("pair_regression", (), gold, gold + noise, ones)
+    return ScoredExamples("pair_classification", ("no", "yes"), gold, np.where(right, gold, 1 - gold), ones)
 
 
 def _header(mode: str, task: str) -> CellHeader:
@@ -96,30 +140,3 @@ def _write(path: object, run: ScoredExamples, cell: CellHeader) -> None:
             line["probabilities"] = {label: float(label == guessed) for label in labels}
         lines.append(json.dumps(line) + "\n")
     path.write_text("".join(lines), encoding="utf-8")
-
-
-MakeCell = Callable[..., CellSummary]
-MakeSweep = Callable[..., SweepSummary]
-"""The fixtures of `conftest`."""
-
-SPACE = """\
-parameters:
-  learning_rate: {log_uniform: [1.0e-5, 1.0e-4], first: 5.0e-5}
-  dropout: {uniform: [0.0, 0.3]}
-  weight_decay: {fixed: 0.01}
-  epochs: {choice: [2, 4, 3]}
-  schedule: {choice: [constant, slanted_triangular]}
-  slanted_triangular.ratio: {uniform: [16, 64], when: {schedule: [slanted_triangular]}}
-"""
-SETTING = {
-    "learning_rate": 4.25e-5, "dropout": 0.1, "weight_decay": 0.01, "epochs": 3, "schedule": "constant",
-    "slanted_triangular.ratio": 32.0,
-}  # fmt: skip
-
-
-def searched(cell: CellSummary, *changes: Mapping[str, Any]) -> CellSummary:
-    """The cell with `SPACE`, and with changed fields of its search trials in their order; `SETTING` without changes."""
-    updates = [{"setting": SETTING, **(changes[at] if at < len(changes) else {})} for at in range(len(cell.search))]
-    trials = [record.model_copy(update=update) for record, update in zip(cell.search, updates, strict=True)]
-    header = cell.header.model_copy(update={"space": SPACE})
-    return replace(cell, header=header, search=trials, best=best_of(trials))

@@ -14,21 +14,18 @@ from sklearn import metrics as sk
 from meltpoint.reports.statistics.example_statistics import SCORERS, scorer, written_out
 from meltpoint.reports.statistics.finals_scores import class_rows, class_scores, confusion_rows
 from meltpoint.reports.statistics.hierarchical_bootstrap import counts_of, resampled
-from meltpoint.sweeps.ledger.predictions import ScoredExamples, read_scored
+from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import CALIBRATION, METRICS
+from meltpoint.tests.reports.stored_sweeps import as_read
 
 LABELS = ("a", "b", "c")
 
 
-def drawn(kind, labels, count=2, examples=40, seed=0):
-    draw = np.random.default_rng(seed)
-    gold = draw.integers(0, len(labels), examples).astype(np.int32)
-    ones = np.ones(examples, dtype=np.int64)
-    return [
-        ScoredExamples(kind, labels, gold, draw.integers(0, len(labels), examples).astype(np.int32), ones)
-        for _ in range(count)
-    ]
+def drawn(kind, labels, examples=40):
+    """Two runs of random labels."""
+    gold, *guesses = np.random.default_rng(0).integers(0, len(labels), (3, examples)).astype(np.int32)
+    return [ScoredExamples(kind, labels, gold, guess, np.ones(examples, dtype=np.int64)) for guess in guesses]
 
 
 @pytest.mark.parametrize("kind", ["pair_classification", "ordinal_classification"])
@@ -66,37 +63,27 @@ def test_of_several_labels_each_is_a_class_and_there_is_no_matrix():
 
 def test_of_spans_each_type_is_a_class(tmp_path):
     tags = [(["B-PER", "O", "B-LOC"], ["B-PER", "O", "O"]), (["O", "B-PER", "I-PER"], ["O", "B-LOC", "I-PER"])]
-    path = tmp_path / "predictions.jsonl"
-    lines = [json.dumps({"id": str(n), "gold": gold, "prediction": own}) for n, (gold, own) in enumerate(tags)]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found = class_scores([read_scored(path, "sequence_labelling")], "test")
+    rows = [{"gold": gold, "prediction": own} for gold, own in tags]
+    found = class_scores([as_read(tmp_path / "one.jsonl", "sequence_labelling", rows)], "test")
     wanted = classification_report(*map(list, zip(*tags, strict=True)), output_dict=True, zero_division=0)
     assert [row["class"] for row in found["rows"]] == ["LOC", "PER"]
     for row in found["rows"]:
         own = wanted[row["class"]]
-        assert (row["precision"], row["recall"], row["f1"]) == pytest.approx(
-            (own["precision"], own["recall"], own["f1-score"])
-        )
-        assert row["examples"] == own["support"]
+        figures = [row[name] for name in ("precision", "recall", "f1", "examples")]
+        assert figures == pytest.approx([own[name] for name in ("precision", "recall", "f1-score", "support")])
 
 
 def test_of_words_each_class_counts_also_one_that_only_some_finals_predict(tmp_path):
     gold = [["NOUN", "VERB"], ["NOUN"]]
     guesses = [[["NOUN", "VERB"], ["VERB"]], [["ADJ", "VERB"], ["NOUN"]]]
-    runs = []
-    for number, guess in enumerate(guesses):
-        path = tmp_path / f"{number}.jsonl"
-        lines = [json.dumps({"id": "x", "gold": one, "prediction": own}) for one, own in zip(gold, guess, strict=True)]
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        runs.append(read_scored(path, "word_tagging"))
+    rows = [[{"gold": one, "prediction": own} for one, own in zip(gold, guess, strict=True)] for guess in guesses]
+    runs = [as_read(tmp_path / "one.jsonl", "word_tagging", each) for each in rows]
     found = class_scores(runs, "dev")
     assert [row["class"] for row in found["rows"]] == ["ADJ", "NOUN", "VERB"]
     flat = [tag for one in gold for tag in one]
     flats = [[tag for one in guess for tag in one] for guess in guesses]
-    wanted = [
-        sk.f1_score(flat, own, labels=[row["class"] for row in found["rows"]], average=None, zero_division=0)
-        for own in flats
-    ]
+    labels = ["ADJ", "NOUN", "VERB"]
+    wanted = [sk.f1_score(flat, own, labels=labels, average=None, zero_division=0) for own in flats]
     assert [row["f1"] for row in found["rows"]] == pytest.approx(np.mean(wanted, axis=0))
     assert [row["examples"] for row in found["rows"]] == [0, 2, 1]
     assert np.sum(found["confusion"]) == 3
@@ -104,20 +91,17 @@ def test_of_words_each_class_counts_also_one_that_only_some_finals_predict(tmp_p
 
 
 def test_stored_predictions_of_several_labels_are_read_as_they_were_written(tmp_path):
-    path = tmp_path / "predictions.jsonl"
     rows = [
-        {"id": "1", "gold": ["a", "c"], "prediction": [], "probabilities": {"a": 0.1, "b": 0.2, "c": 0.3}},
-        {"id": "2", "gold": [], "prediction": ["b"], "probabilities": {"a": 0.1, "b": 0.7, "c": 0.3}},
+        {"gold": ["a", "c"], "prediction": [], "probabilities": {"a": 0.1, "b": 0.2, "c": 0.3}},
+        {"gold": [], "prediction": ["b"], "probabilities": {"a": 0.1, "b": 0.7, "c": 0.3}},
     ]
-    path.write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
-    found = read_scored(path, "multi_label_classification")
+    found = as_read(tmp_path / "one.jsonl", "multi_label_classification", rows)
     assert found.gold.tolist() == [[1, 0, 1], [0, 0, 0]]
     assert found.predicted.tolist() == [[0, 0, 0], [0, 1, 0]]
     assert found.score("subset_accuracy") == 0.0
     rows[1]["gold"] = ["d"]
-    path.write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
     with pytest.raises(ValueError, match="a label that is not one of a, b, c; restore the file"):
-        read_scored(path, "multi_label_classification")
+        as_read(tmp_path / "one.jsonl", "multi_label_classification", rows)
 
 
 IOB = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
@@ -191,18 +175,3 @@ def test_groups_are_drawn_whole_as_a_cluster_bootstrap_written_out_draws_them():
     counts = next(counts_of(60, 10, "a test", groups))
     assert all((counts[:, groups == group] == counts[:, groups == group][:, :1]).all() for group in range(12))
     assert (counts[:, np.unique(groups, return_index=True)[1]].sum(axis=1) == 12).all()
-
-
-def test_rows_that_occur_five_times_give_no_narrower_interval_where_they_are_a_group():
-    draw = np.random.default_rng(5)
-    single = (draw.random(80) < 0.7).astype(np.int32)
-
-    def spread(predicted, groups):
-        ones = np.ones(len(predicted), dtype=np.int64)
-        run = ScoredExamples("sentence_classification", ("a", "b"), ones.astype(np.int32), predicted, ones)
-        return resampled(scorer("accuracy", [run]), len(predicted), 4000, "a test", groups)[:, 0].std()
-
-    alone, copied = spread(single, None), spread(np.repeat(single, 5), None)
-    grouped = spread(np.repeat(single, 5), np.repeat(np.arange(80), 5))
-    assert copied == pytest.approx(alone / 5**0.5, rel=0.06), "five copies pass for five times the evidence"
-    assert grouped == pytest.approx(alone, rel=0.06)

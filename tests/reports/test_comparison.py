@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from meltpoint.reports.statistics.comparison import ONE_SEED, Comparer, Comparison, adjusted
-from meltpoint.sweeps.ledger.predictions import read_scored
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import spread
+from meltpoint.tests.reports.stored_sweeps import as_read
 
 ICE, FIRE, BOTH = "feature_extraction", "fine_tuning", "stack_and_finetune"
 LABELS = ("bad", "good")
@@ -74,7 +74,6 @@ def test_a_large_difference_is_claimed_with_its_interval_in_the_modes_names(stor
     assert one.excludes_zero
     assert one.words == "fine-tuning is better than feature extraction"
     assert one.probability_better == pytest.approx(1.0, abs=0.01)
-    assert one.p_sign_flip == pytest.approx(0.0625)
     (other,) = adjusted([comparer.compare(stored.cell(ICE, 0.6), stored.cell(FIRE, 0.9))])
     assert other.words == one.words, "whichever is named first"
     (small,) = adjusted([Comparer(stored.folder, 500).compare(stored.cell(FIRE, 0.71), stored.cell(ICE, 0.7))])
@@ -90,25 +89,9 @@ def test_the_numbers_are_the_same_each_time_and_do_not_depend_on_what_else_is_co
     assert comparer.compare(cells[0], cells[1]) == alone
 
 
-def test_each_file_is_read_once(stored, monkeypatch):
-    cells = [stored.cell(mode, 0.7) for mode in (FIRE, ICE, BOTH)]
-    comparer, paths = Comparer(stored.folder, 50), []
-
-    def counted(path, kind):
-        paths.append(path.name)
-        return read_scored(path, kind)
-
-    monkeypatch.setattr("meltpoint.reports.statistics.finals_scores.read_scored", counted)
-    for upper, lower in ((0, 1), (1, 0), (2, 0), (2, 1)):
-        comparer.compare(cells[upper], cells[lower])
-    comparer.compare(cells[0], cells[1], metric="macro_f1")
-    assert len(paths) == len(set(paths)) == 15
-
-
 def test_the_seeds_of_two_cells_need_not_be_the_same_but_the_examples_need_to_be(stored):
     found = Comparer(stored.folder, 50).compare(stored.cell(FIRE, 0.8, seeds=4), stored.cell(ICE, 0.7, first=7))
     assert (found.seeds, found.reason) == (4, "")
-    assert found.p_sign_flip is None, "that test is of pairs"
     assert Comparer(None).compare(stored.cell(FIRE, 0.8), stored.cell(ICE, 0.7)).reason == "no stored predictions"
     other = Comparer(stored.folder, 50).compare(stored.cell(FIRE, 0.8), stored.cell(ICE, 0.7, examples=150))
     assert (other.reason, other.low, other.p) == ("they are scored on different examples", None, None)
@@ -182,7 +165,6 @@ def test_missing_or_other_predictions_end_no_report(stored, content, reason):
     found = Comparer(stored.folder, 50).compare(*cells)
     assert found.reason == reason
     assert found.delta == pytest.approx(cells[0].test.mean - cells[1].test.mean)
-    assert found.p_sign_flip is not None, "the records have the scores"
 
 
 def test_hidden_test_labels_lead_to_dev(stored):
@@ -217,11 +199,8 @@ def test_the_adjustment_counts_what_has_a_p_value_and_what_cannot_be_read_so_tha
     sound = adjusted([comparison(0.02), comparison(0.04), comparison(0.03)])
     damaged = adjusted([comparison(0.02), comparison(None, is_unreadable=True), comparison(0.03)])
     assert [one.p_holm for one in damaged] == [0.06, None, 0.06]
-    assert [one.p_holm for one in adjusted([comparison(0.02), comparison(None), comparison(0.03)])] == [
-        0.04,
-        None,
-        0.04,
-    ]
+    untold = adjusted([comparison(0.02), comparison(None), comparison(0.03)])
+    assert [one.p_holm for one in untold] == [0.04, None, 0.04]
     assert comparison(0.001).words == "cannot be told: not adjusted for the other comparisons of its table"
     alone, among = (adjusted([comparison(0.2)] * count)[0].needed_seeds for count in (1, 20))
     assert 5 < (alone or 0) < (among or 0), "more comparisons need more seeds"
@@ -233,15 +212,12 @@ def test_the_adjustment_counts_what_has_a_p_value_and_what_cannot_be_read_so_tha
     [
         ({"seeds_error": 0.01}, "cannot be told with 5 seeds and 408 examples; about 8 seeds would"),
         ({"delta": 0.0}, "cannot be told with 5 seeds and 408 examples"),
-        (
-            {"examples_error": 0.02, "seeds_error": 0.001},
-            "cannot be told with 5 seeds and 408 examples; no number of seeds would, about 1 600 examples would",
-        ),
+        ({"examples_error": 0.02, "seeds_error": 0.001},
+         "cannot be told with 5 seeds and 408 examples; no number of seeds would, about 1 600 examples would"),
     ],
-)
+)  # fmt: skip
 def test_the_words_say_what_would_tell(more, words):
-    values = {"examples_error": 0.001, **more}
-    assert adjusted([replace(comparison(0.2), **values)])[0].words == words
+    assert adjusted([replace(comparison(0.2), **{"examples_error": 0.001, **more})])[0].words == words
 
 
 @pytest.mark.parametrize(
@@ -268,11 +244,8 @@ def test_cells_are_named_by_what_tells_them_apart(upper, lower, words):
 )
 def test_predictions_of_regression_and_labelling_are_read(tmp_path, kind, metric, lines):
     path = tmp_path / "one.jsonl"
-    documents = [{"id": str(n), "gold": gold, "prediction": guess} for n, (gold, guess) in enumerate(lines)]
-    path.write_text("".join(json.dumps(one) + "\n" for one in documents), encoding="utf-8")
-    read = read_scored(path, kind)
+    read = as_read(path, kind, [{"gold": gold, "prediction": guess} for gold, guess in lines])
     expected = {"pearson": np.corrcoef(np.array(lines).T)[0, 1] if kind == "pair_regression" else 0, "span_f1": 2 / 3}
     assert (read.count, read.score(metric)) == (len(lines), pytest.approx(expected[metric]))
-    path.write_text('{"id": "0", "gold": ["O"], "prediction": ["O", "O"]}\n', encoding="utf-8")
     with pytest.raises(ValueError, match=r"line 1: not an example with gold and prediction, one tag per word"):
-        read_scored(path, "sequence_labelling")
+        as_read(path, "sequence_labelling", [{"gold": ["O"], "prediction": ["O", "O"]}])

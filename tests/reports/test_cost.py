@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -23,9 +21,11 @@ from meltpoint.reports.statistics.cost import (
     trade_offs,
 )
 from meltpoint.reports.table_values import Delta
-from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import NOTHING, CellCost
 from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.tests.reports.conftest import HARDWARE
+from meltpoint.tests.reports.stored_sweeps import read_csv
 
 ICE, FIRE, BOTH = "feature_extraction", "fine_tuning", "stack_and_finetune"
 
@@ -96,7 +96,7 @@ def test_the_report_has_a_row_a_cell_with_what_hardware_told(cells, make_sweep) 
     assert both[6:8] == ["0", "3.21 GB"]
     section = report(summary, "md").partition("## Score and cost\n")[2].partition("\n## ")[0]
     assert "Peak memory is of tensors on the GPU." in section
-    _, plain, *_ = csv.DictReader(io.StringIO(report(summary, "csv")))
+    _, plain, *_ = read_csv(report(summary, "csv"))
     assert (plain["peak_memory_bytes"], plain["trained_parameters"]) == ("3210000000", "109483778")
     assert (float(plain["gpu_hours"]), float(plain["seconds_of_a_final"])) == (0.0, 40.0)
     told = with_use(summary.cells[0], 1.0, peak_memory_bytes=5, peak_memory_kind="process_lifetime")
@@ -131,7 +131,4 @@ def test_a_price_per_hour_prices_gpu_hours_and_without_them_the_trials_hours(cel
 
 
 def with_gpu(record: TrialRecord) -> TrialRecord:
-    hardware = HardwareRecord(
-        device="cuda:0", name="GPU", threads=1, gpu_share=0.5, precision="bf16", host="here"
-    )  # fmt: skip
-    return record.model_copy(update={"hardware": hardware})
+    return record.model_copy(update={"hardware": HARDWARE.model_copy(update={"device": "cuda:0", "gpu_share": 0.5})})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import io
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,20 +10,21 @@ import pytest
 from rich.console import Console
 
 from meltpoint.reports.matrix import SEVERAL, STALE, matrix
-from meltpoint.reports.screen import show_ensemble, show_summary
+from meltpoint.reports.screen import show_ensemble
 from meltpoint.sweeps.results.kept_results import Ensemble, EnsembleMember
 from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.tests.reports.rendered import render
-from meltpoint.tests.reports.stored_sweeps import MakeCell, MakeSweep
+from meltpoint.tests.reports.stored_sweeps import read_csv, render
 
 MODES = ("feature_extraction", "fine_tuning")
 
 
 def member(
-    mode: str = MODES[0], *, sweep: str = "first", encoder: str = "minilm", trials: tuple[str, ...] = ()
-) -> EnsembleMember:
+    mode: str = MODES[0], *, sweep: str = "first", encoder: str = "minilm", variant: str = "",
+    trials: tuple[str, ...] = (),
+) -> EnsembleMember:  # fmt: skip
     return EnsembleMember(
         sweep=sweep, encoder=encoder, mode=mode, head="linear", cell=f"{encoder}.{mode}.sst2", seeds=(0, 1),
+        variant=variant,
         trials=trials or tuple(f"{mode}.sst2.{100 + seed}" for seed in (0, 1)),
     )  # fmt: skip
 
@@ -40,7 +39,7 @@ def made(*members: EnsembleMember, **fields: Any) -> Ensemble:
 
 
 @pytest.fixture
-def summary(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepSummary:
+def summary(make_cell, make_sweep) -> SweepSummary:
     """Two modes × two tasks, without an ensemble."""
     tasks = ("sst2", "mrpc")
     return make_sweep(*(make_cell(mode, task, finals=[(0.8, 0.79), (0.8, 0.81)]) for mode in MODES for task in tasks))
@@ -67,18 +66,14 @@ def test_the_row_stands_under_the_modes_and_its_members_in_a_note(summary: Sweep
 
 
 @pytest.mark.parametrize(("sweep", "is_said"), [("first", True), ("other", False)])
-def test_members_with_other_finalists_by_now_are_said_and_those_of_other_sweeps_named(
-    sweep: str, is_said: bool, summary: SweepSummary
-) -> None:
+def test_members_with_other_finalists_by_now_are_said_and_those_of_other_sweeps_named(sweep, is_said, summary):
     gone = member(MODES[1], sweep=sweep, trials=("fine_tuning.sst2.100", "fine_tuning.sst2.177"))
     text = markdown(summary, made(member(), gone))
     assert (STALE in text) == is_said
     assert ("ensemble of minilm ❄ (linear), other/minilm 🔥 (linear)" in text) != is_said
 
 
-def test_ensembles_of_several_encoders_have_a_table_of_their_own_and_a_second_one_a_second_row(
-    summary: SweepSummary,
-) -> None:
+def test_ensembles_of_several_encoders_have_a_table_of_their_own_and_a_second_one_a_second_row(summary):
     both = made(member(), member(sweep="other", encoder="bert-base"))
     text = markdown(summary, made(), made(member(), member(sweep="other")), both)
     single, _, several = text.partition("## What the table shows")[0].partition(f"## {SEVERAL}")
@@ -94,7 +89,7 @@ def test_ensembles_of_several_encoders_have_a_table_of_their_own_and_a_second_on
 
 def test_the_csv_has_a_line_an_ensemble_behind_the_cells(summary: SweepSummary) -> None:
     text = render(replace(summary, ensembles=[made(notes=("a note",))]))["report.csv"]
-    rows = list(csv.DictReader(io.StringIO(text)))
+    rows = read_csv(text)
     assert [row["mode"] for row in rows] == [MODES[0], MODES[0], MODES[1], MODES[1], "ensemble"]
     row = rows[-1]
     assert (row["sweep"], row["encoder"], row["task"], row["head"]) == ("first", "minilm", "sst2", "linear")
@@ -103,19 +98,11 @@ def test_the_csv_has_a_line_an_ensemble_behind_the_cells(summary: SweepSummary) 
     assert row["notes"] == "ensemble of minilm ❄ (linear), minilm 🔥 (linear); a note"
 
 
-def told(show: Callable[[Console], None]) -> str:
-    console = Console(file=io.StringIO(), width=80)
-    show(console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
-def test_a_terminal_shows_the_row_and_the_command_members_scores_and_notes(summary: SweepSummary) -> None:
-    text = told(lambda console: show_summary(replace(summary, ensembles=[made()]), console, explain=True))
-    assert any(line.split() == ["ensemble", "85.0", "±", "1.4¹", "–"] for line in text.splitlines())
-    assert "An ensemble averages the probabilities" in text
-    one = made(notes=("left out, not finished: [x]",))
-    assert told(lambda console: show_ensemble(one, "first", console)).splitlines() == [
+def test_the_command_tells_members_scores_and_notes() -> None:
+    show_ensemble(
+        made(notes=("left out, not finished: [x]",)), "first", Console(file=(file := io.StringIO()), width=80)
+    )
+    assert file.getvalue().splitlines() == [
         "sst2: ensemble of minilm ❄ (linear), minilm 🔥 (linear)", "test accuracy 85.0 ± 1.4 over 2 seeds",
         "dev accuracy 90.0 ± 0.0 over 2 seeds", "left out, not finished: [x]",
     ]  # fmt: skip

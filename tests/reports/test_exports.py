@@ -30,9 +30,7 @@ def text_of(summary: SweepSummary, form: str = "transformers") -> str:
     return text
 
 
-def test_the_hubs_own_reader_finds_licence_base_model_and_the_scores_of_this_model(
-    summary: SweepSummary, minilm: Path
-) -> None:
+def test_the_hubs_own_reader_finds_licence_base_model_and_the_scores_of_this_model(summary, minilm):
     (cell,) = summary.cells
     assert cell.kept is not None
     data = ModelCard(text_of(summary)).data
@@ -102,9 +100,7 @@ def test_no_name_or_note_forges_a_section_or_html(make_cell: Any, make_sweep: An
         assert not any(line.startswith("# Licence") for line in text.splitlines())
 
 
-def test_an_encoder_whose_files_state_no_licence_is_said_to_have_none(
-    make_cell: Any, make_sweep: Any, tiny_encoder: str
-) -> None:
+def test_an_encoder_whose_files_state_no_licence_is_said_to_have_none(make_cell, make_sweep, tiny_encoder):
     cell = make_cell(encoder=tiny_encoder, finals=[(0.8, 0.79)])
     text = cell_card(make_sweep(cell), cell, "transformers")
     assert text is not None

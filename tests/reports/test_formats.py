@@ -11,14 +11,7 @@ import pytest
 
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training.epochs import best_epoch
-from meltpoint.reports.formats import (
-    booktabs,
-    duration,
-    latex_text,
-    percent,
-    searched_names,
-    setting_text,
-)
+from meltpoint.reports.formats import booktabs, duration, latex_text, percent, searched_names, setting_text
 from meltpoint.reports.report import report
 from meltpoint.reports.results import gain_in_words
 from meltpoint.reports.statistics.comparison import Comparison
@@ -32,11 +25,8 @@ from meltpoint.sweeps.tracking.dashboard import PLACE
 from meltpoint.tests.reports.conftest import epoch
 
 
-@pytest.mark.parametrize(
-    ("fraction", "text"), [(0.8512, "85.1"), (1.0, "100.0"), (-0.0004, "0.0"), (-0.25, "−25.0"), (0.0, "0.0")]
-)
-def test_a_fraction_is_shown_in_percent_points(fraction: float, text: str) -> None:
-    assert percent(fraction) == text
+def test_a_fraction_is_shown_in_percent_points() -> None:
+    assert [*map(percent, (0.8512, 1.0, -0.0004, -0.25, 0.0))] == ["85.1", "100.0", "0.0", "−25.0", "0.0"]
 
 
 @pytest.mark.parametrize(
@@ -113,19 +103,13 @@ def test_the_words_of_a_difference_below_0_are_for_the_side_with_the_lower_error
     assert gain_in_words(compared("mae", 0.3)).startswith("tuning cost +0.300")
 
 
-@pytest.mark.parametrize(("metric", "best"), [("mse", 2), ("pearson", 1)])
-def test_the_best_epoch_has_the_lowest_error_the_earliest_among_equals_and_is_never_nan(metric, best):
-    epochs = [epoch(number, metric, score) for number, score in enumerate((0.5, 0.2, 0.2, float("nan")), 1)]
-    found = best_epoch(epochs, metric)
-    assert found is not None
-    assert found.epoch == best
-
-
 @pytest.mark.parametrize(("metric", "best"), [("mse", 1), ("pearson", 0)])
-def test_the_best_trial_and_the_final_that_is_kept_have_the_lowest_error(metric, best):
+def test_the_best_epoch_trial_and_final_have_the_lowest_error_and_are_never_nan(metric, best):
+    epochs = [epoch(number, metric, score) for number, score in enumerate((0.5, 0.2, 0.2, float("nan")))]
+    assert best_epoch(epochs, metric).epoch == best
     common = {"metric": metric, "status": "finished", "epoch_count": 2}
     trials = [SimpleNamespace(dev=dev, number=n, seed=n, id=str(n), **common) for n, dev in enumerate((0.5, 0.2, 0.3))]
-    assert best_of(trials).number == best_final(trials).number == best  # type: ignore[arg-type, union-attr]
+    assert best_of(trials).number == best_final(trials).number == best
 
 
 @pytest.mark.parametrize(("metric", "places"), [("mse", ("2", "1")), ("pearson", ("1", "2"))])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from meltpoint.reports.analyses.guidelines import (
 )
 from meltpoint.reports.statistics.comparison import Comparison
 from meltpoint.tests.fixed_comparer import FixedComparer
+from meltpoint.tests.reports.stored_sweeps import read_csv
 
 ICE, FIRE = "feature_extraction", "fine_tuning"
 LOW, HIGH = [0.80, 0.81, 0.805], [0.85, 0.86, 0.84, 0.852]
@@ -46,7 +45,7 @@ def options(sweep, out: Path, **fields) -> AnalysisOptions:
 
 def rows(paths: list[Path]) -> list[dict[str, str]]:
     (path,) = [path for path in paths if path.suffix == ".csv"]
-    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+    return read_csv(path)
 
 
 def compared(delta: float, low: float, high: float, p_holm: float, **fields) -> Comparison:
@@ -124,14 +123,6 @@ def test_the_table_has_a_row_a_task_and_one_for_the_kind(make_cell, make_sweep, 
     assert "| minilm | sentence classification | sst2 | test | 80.5 |" in (tmp_path / "guidelines.md").read_text(
         encoding="utf-8"
     )
-
-
-def test_without_predictions_nothing_can_be_told(make_cell, make_sweep, tmp_path):
-    cells = [make_cell(ICE, finals=finals([0.8])), make_cell(FIRE, finals=finals([0.9, 0.91]))]
-    (row,) = rows(ANALYSIS.run(options(make_sweep(*cells), tmp_path)))
-    assert (row["advice"], row["low"], row["high"]) == ("cannot be told", "", "")
-    assert row["in words"] == "cannot be told: no stored predictions"
-    assert float(row["Δ"]) == pytest.approx(0.105)
 
 
 def test_tasks_and_encoders_that_are_named_narrow_it(make_cell, make_sweep, tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from meltpoint.reports.statistics.comparison import holm, sign_flip
+from meltpoint.reports.statistics.comparison import holm
 from meltpoint.reports.statistics.hierarchical_bootstrap import (
     Replicates,
     Side,
@@ -118,13 +118,6 @@ def closed_testing(p_values: list[float]) -> list[float]:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
 def test_holms_adjustment_is_closed_testing_with_bonferroni(p_values):
     assert holm(p_values) == pytest.approx(closed_testing(p_values))
-
-
-@pytest.mark.parametrize(("pairs", "lowest"), [(2, 0.5), (3, 0.25), (5, 0.0625), (6, 0.03125), (10, 2 / 1024)])
-def test_an_exact_sign_flip_test_cannot_go_below_its_number_of_assignments(pairs, lowest):
-    assert sign_flip([0.02 + 0.001 * place for place in range(pairs)]) == pytest.approx(lowest)
-    assert sign_flip([0.1]) is None, "one pair says nothing"
-    assert sign_flip([0.01] * 30) == pytest.approx(0.0, abs=0.001), "of many pairs, some assignments are drawn"
 
 
 def test_seeds_help_where_they_vary_and_examples_where_those_do():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import random
 from pathlib import Path
 
@@ -16,17 +14,13 @@ from meltpoint.adapters import encoders
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.reports.analyses import FORMATS, analyse
 from meltpoint.reports.analyses.core.states import constant, probe, split_states
-from meltpoint.reports.analyses.mutual_information import ContinuousSide, DiscreteSide, information
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.export import order_of
-from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import read_sweep, write_sweep
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
-from meltpoint.sweeps.worker.finalist_scoring import restore
-from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import DataSpec, Example, Task
-from meltpoint.tests.tiny_parts import write_splits
+from meltpoint.tasks.core.task import Example, Task
+from meltpoint.tests.reports.stored_sweeps import read_csv
+from meltpoint.tests.tiny_parts import BAD, GOOD, TASK_YAML, write_splits
 
 WORDS = ("fine", "lovely", "dull", "awful", "film", "meal", "hotel", "the", "was")
 LABELLED = Task("tiny", "sentence_classification", "accuracy", "", {}, labels=("bad", "good"))
@@ -98,18 +92,10 @@ def test_scores_are_probed_by_least_squares():
     assert result == pytest.approx(expected, abs=1e-5)
 
 
-TASK = """\
-name: tiny_reviews
-kind: sentence_classification
-files: {train: train.tsv, dev: dev.tsv}
-format: tsv
-columns: {text: sentence, label: label}
-labels: [bad, good]
-"""
 SETTING = {
     "learning_rate": 2e-3, "epochs": 4, "batch_size": 8, "dropout": 0.0, "max_pieces": 16, "precision": "fp32",
 }  # fmt: skip
-PLAIN_WORDS = ("fine", "lovely", "great", "warm", "dull", "awful", "cold", "poor", "film", "meal", "hotel", "song")
+PLAIN_WORDS = (*GOOD, *BAD, "film", "meal", "hotel", "song")
 
 
 @pytest.fixture(scope="module")
@@ -122,9 +108,9 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return f"the {draw.choice(PLAIN_WORDS[8:12])} was {' '.join(['the'] * (number % 3))} {tone}", label
 
     place = tmp_path_factory.mktemp("tiny-task")
-    write_splits(place, {"train": 64, "dev": 160}, row)
+    write_splits(place, {"train": 64, "dev": 160, "test": 8}, row)
     path = place / "tiny_reviews.yaml"
-    path.write_text(TASK, encoding="utf-8")
+    path.write_text(TASK_YAML, encoding="utf-8")
     return path
 
 
@@ -140,7 +126,7 @@ def storage(tiny_bert: Path, task: Path, train_sweep, tmp_path_factory: pytest.T
 
 
 def read(out: Path, name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO((out / f"{name}.csv").read_text(encoding="utf-8"))))
+    return read_csv(out / f"{name}.csv")
 
 
 def column(rows: list[dict[str, str]], stage: str, name: str) -> list[float]:
@@ -177,27 +163,10 @@ def test_a_sweeps_finalist_is_measured_beside_the_encoder_it_began_as(storage, t
         away.rename(weights)
 
 
-def test_the_figures_numbers_are_those_of_the_finalists_own_weights(storage, task):
+def test_the_sanity_checks_give_the_estimators_zero(storage):
     (path,) = analyse("tiny", ["mutual_information"], storage, formats=["csv"])
     assert path == storage / "tiny" / "analyses" / "mutual_information.csv", "without `out`, in the sweep's own folder"
-    ledger = Ledger(storage / "tiny")
-    summary = summarise(ledger)
-    (cell,) = [cell for cell in summary.cells if cell.header.mode == "fine_tuning"]
-    tuned = restore([order_of(summary.spec, cell.finals[0], ledger)]).model.encoder
-    dev = load_training_data(DataSpec(str(task))).dev
-    labels = np.array([example.label for example in dev])
-    expected = [
-        information(ContinuousSide(states), DiscreteSide(labels))
-        for states in split_states(tuned, "sentence_classification", dev)
-    ]
     rows = read(path.parent, "mutual_information")
-    assert column(rows, "fine-tuned", "bits") == pytest.approx([one.bits for one in expected])
-    assert column(rows, "fine-tuned", "first pass") == pytest.approx([one.first_pass for one in expected])
-
-
-def test_the_sanity_checks_give_the_estimators_zero(storage, tmp_path):
-    analyse("tiny", ["mutual_information"], storage, out=tmp_path, formats=["csv"])
-    rows = read(tmp_path, "mutual_information")
     (noisy,) = [row for row in rows if row["stage"] == "random states"]
     assert float(noisy["bits"]) < 0.02
     assert noisy["layer"] == ""

@@ -13,24 +13,18 @@ from rich.console import Console
 from meltpoint.reports.papers import with_paper_numbers
 from meltpoint.reports.results import results_of, searches_note
 from meltpoint.reports.screen import show_summary
-from meltpoint.sweeps.results.kept_results import Ensemble, EnsembleMember
+from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tests.fixed_comparer import FixedComparer
-from meltpoint.tests.reports.rendered import render
-from meltpoint.tests.reports.stored_sweeps import MakeCell, MakeSweep
-from meltpoint.tests.tiny_parts import BAD, GOOD, TASK_YAML, write_splits
+from meltpoint.tests.reports.stored_sweeps import render
+from meltpoint.tests.reports.test_ensembles import made, member
 
 FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetune"
 
 
-def rows(sweep: SweepSummary, beside: str | None = None, block: int = 0) -> dict[str, list[str]]:
-    table = with_paper_numbers(sweep, beside).table.blocks[block]
-    return {row.title: [shown.label for shown in row.entries] for row in (*table.modes, *table.differences)}
-
-
 @pytest.fixture
-def table_2(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepSummary:
+def table_2(make_cell, make_sweep) -> SweepSummary:
     """BERT on two tasks, both modes, as its specification would have named the sweep."""
     cells = [
         make_cell(mode, task, encoder="bert-base", finals=[(score, score)])
@@ -59,26 +53,16 @@ def test_the_papers_numbers_are_never_recommended(make_cell, make_sweep):
     assert not recommended.is_paper
 
 
-def test_ours_is_of_dev_where_the_papers_table_is_of_dev(make_cell, make_sweep):
+def test_ours_is_of_dev_where_the_papers_table_is_with_the_difference_of_two_variants(make_cell, make_sweep):
     cells = [
-        make_cell(FROZEN, "mrpc", encoder="bert-base", variant=word, head="esim", finals=[(dev, 0.5)], seeds=1)
+        make_cell(FROZEN, "mrpc", encoder="bert-base", variant=word, finals=[(dev, 0.5), (dev, 0.6)], seeds=2)
         for word, dev in (("joint", 0.81), ("separate", 0.79))
     ]
-    table = with_paper_numbers(make_sweep(*cells, origin="table_4")).table.blocks[0]
-    labels = [shown.label for row in table.modes for shown in row.entries]
-    assert labels == ["dev 81.0", "dev 83.3", "dev 79.0", "dev 81.4"]
-    assert not any(shown.notes for row in table.modes for shown in row.entries), (
-        "dev was asked for, so it needs no note"
-    )
-
-
-def test_the_delta_of_two_variants_stands_on_dev_above_that_of_the_papers_scores(make_cell, make_sweep):
-    cells = [
-        make_cell(FROZEN, "mrpc", encoder="bert-base", variant=word, finals=[(dev, None), (dev + 0.01, None)], seeds=2)
-        for word, dev in (("joint", 0.81), ("separate", 0.79))
-    ]
-    sweep = make_sweep(*cells, origin="table_4", split="dev")
-    table = with_paper_numbers(sweep, comparer=FixedComparer()).table
+    table = with_paper_numbers(make_sweep(*cells, origin="table_4"), comparer=FixedComparer()).table
+    modes = table.blocks[0].modes
+    labels = [shown.label for row in modes for shown in row.entries]
+    assert labels == ["dev 81.0 ± 0.0", "dev 83.3", "dev 79.0 ± 0.0", "dev 81.4"]
+    assert not any(shown.notes for row in modes for shown in row.entries), "dev was asked for, so it needs no note"
     ours, paper = table.blocks[0].differences
     assert (ours.title, ours.entries[0].split) == ("Δ ❄ joint − ❄ separate", "dev")
     assert "[" in ours.entries[0].text
@@ -88,16 +72,9 @@ def test_the_delta_of_two_variants_stands_on_dev_above_that_of_the_papers_scores
 
 @pytest.mark.parametrize(("split", "opened"), [("dev", []), ("test", ["0", "1"])])
 def test_a_sweep_of_dev_scores_its_finals_and_opens_no_test_split(split, opened, tiny_bert, train_sweep, tmp_path):
-    words = (GOOD[0], "good"), (BAD[0], "bad")
-    write_splits(
-        tmp_path, {"train": 16, "dev": 8, "test": 8},
-        lambda number, _: (f"the film was {words[number % 2][0]}", words[number % 2][1]),
-    )  # fmt: skip
-    task = tmp_path / "reviews.yaml"
-    task.write_text(TASK_YAML, encoding="utf-8")
     spec = SweepSpec(
-        name="closed", encoders=(f"hf:{tiny_bert}",), modes=(FROZEN,), tasks=(str(task),), trials=1, seeds=2,
-        head="linear", split=split,
+        name="closed", encoders=(f"hf:{tiny_bert}",), modes=(FROZEN,), tasks=("demo_sentiment",), trials=1, seeds=2,
+        head="linear", split=split, max_train_examples=16,
     )  # fmt: skip
     folder = train_sweep(tmp_path, spec, {"learning_rate": 2e-3, "epochs": 1, "batch_size": 8}) / "closed"
     log = folder / "test_openings.jsonl"
@@ -149,17 +126,12 @@ THREE = ((TUNED, "mlp"), (STACKED, "densenet"), (STACKED, "highway-lstm"))
 
 def ensemble_of(cells: Sequence[CellSummary], is_stale: bool) -> Ensemble:
     members = [
-        EnsembleMember(
-            sweep="first", encoder=cell.header.encoder, mode=cell.header.mode, head=cell.header.head, seeds=(0, 1),
-            variant=cell.header.variant, cell=".".join(cell.header.key),
-            trials=["x"] if is_stale else [final.id for final in cell.finals],
-        )
+        member(cell.header.mode, encoder=cell.header.encoder, variant=cell.header.variant,
+               trials=("x",) if is_stale else tuple(final.id for final in cell.finals))
         for cell in cells
     ]  # fmt: skip
     scores = ({"accuracy": 0.86, "f1": 0.85}, {"accuracy": 0.88, "f1": 0.87})
-    values = {"id": "e" * 16, "task": YAHOO, "kind": "sentence_classification", "metric": "accuracy", "dev": scores}
-    values |= {"members": members, "test": scores, "data_fingerprint": "d" * 16, "made_at": 1.0}
-    return Ensemble.model_validate(values)
+    return made(*members, task=YAHOO, dev=scores, test=scores)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +163,7 @@ def test_another_encoder_in_the_place_of_the_papers_is_said_to_be_another(make_c
     block = Block(encoders=("minilm",), modes=(TUNED,), tasks=("mrpc",), seeds=1)
     sweep = make_sweep(cell, seeds=1, origin="to_tune_or_not", replaced=("bert-base=minilm",), blocks=(block,))
     both = with_paper_numbers(sweep)
-    assert rows(sweep)["↳ paper"] == ["84.8 quoted"]
+    assert [row.entries[0].label for row in both.table.blocks[0].modes if row.is_paper] == ["84.8 quoted"]
     assert [note for note in both.notes if "minilm stands for bert-base" in note]
     assert not [note for note in with_paper_numbers(make_sweep(cell), "to_tune_or_not").notes if "stands for" in note]
 

@@ -18,13 +18,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from meltpoint.reports.console_tables import say_lines, show_rows
-from meltpoint.reports.findings import shown_sweep
-from meltpoint.reports.loaded_sweep import compare_sweeps, comparison_lines
+from meltpoint.reports.console_tables import show_rows
 from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_checks, show_outcome, show_plan, show_summary
 from meltpoint.reports.status_view import show_status
-from meltpoint.reports.trial_view import best_rows, ranked_cells, trial_lines
 from meltpoint.sweeps.command_line.listing import ROWS, inventory
 from meltpoint.sweeps.driver.plan import PlannedCell, SweepPlan
 from meltpoint.sweeps.driver.run import Outcome
@@ -36,8 +33,7 @@ from meltpoint.sweeps.search.selection import Spread
 from meltpoint.sweeps.specification.space_rules import CellLength
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.tests.fixed_comparer import FixedComparer
-from meltpoint.tests.reports.rendered import render
-from meltpoint.tests.reports.stored_sweeps import MakeCell, MakeSweep, store_sweep
+from meltpoint.tests.reports.stored_sweeps import render, store_sweep
 
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
 TASKS = ("demo_sentiment", "demo_entailment", "demo_similarity", "demo_entities")
@@ -62,46 +58,18 @@ def plan_of(*cells: PlannedCell) -> SweepPlan:
     return SweepPlan(list(cells), 2, 4800.0, ["expect a factor of two either way"], LENGTHS)
 
 
-def shown(show: Callable[[Any, Console], None], what: object, width: int = 80) -> str:
+def shown(show: Callable[..., None], what: object, width: int = 80, **options: bool) -> str:
     """The output to a pipe."""
-    console = Console(file=io.StringIO(), width=width, highlight=False)
-    show(what, console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    show(what, Console(file=(file := io.StringIO()), width=width, highlight=False), **options)
+    return file.getvalue()
 
 
 def widest(text: str) -> int:
     return max(cell_len(line.rstrip()) for line in text.splitlines())
 
 
-@pytest.fixture
-def wide(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepSummary:
-    """Three modes × four tasks with long names, one of them with hidden labels."""
-    cells = []
-    for mode in MODES:
-        for task in TASKS:
-            test = "hidden" if task == "demo_entities" else 0.855
-            cells.append(make_cell(mode, task, finals=[(0.9, test), (0.8, test)], failed=["nan"], planned=9))
-    return make_sweep(*cells)
-
-
-@pytest.mark.parametrize("width", [60, 80, 200])
-def test_every_score_is_shown_at_every_width(width: int, wide: SweepSummary) -> None:
-    text = shown(show_summary, wide, width)
-    assert widest(text) <= width
-    assert text.count("85.5 ± 0.0") == 9
-    assert text.count("85.0 ± 7.1¹") == 3
-
-
-def test_what_was_done_to_a_tasks_data_stands_under_the_table(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
-    cells = [make_cell(mode, finals=[(0.8, 0.8)], notes=("test = train[-1000:]",)) for mode in MODES]
-    assert shown(show_summary, make_sweep(*cells)).count("sst2: test = train[-1000:]") == 1
-
-
 @pytest.mark.parametrize(("count", "most"), [(1, 25), (4, 40)])
-def test_a_sweep_ends_in_few_lines_whatever_it_has_to_say(
-    count: int, most: int, make_cell: MakeCell, make_sweep: MakeSweep, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_ends_in_few_lines_whatever_it_has_to_say(count, most, make_cell, make_sweep, capsys):
     cells = [
         make_cell(mode, task, finals=[(0.8, 0.8 + 0.003 * place), (0.79, 0.78)], failed=["nan"], planned=9,
                   notes=("test = train[-1000:]", f"dev has 200 examples of {task}"))
@@ -119,9 +87,7 @@ def test_a_sweep_ends_in_few_lines_whatever_it_has_to_say(
     assert len(said.splitlines()) <= most, said
 
 
-def test_status_gives_every_error_one_line_and_takes_no_text_for_markup(
-    make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
+def test_status_gives_every_error_one_line_and_takes_no_text_for_markup(make_cell, make_sweep):
     errors = ["ValueError: [red]no[/red] [/x]\n  at line 3", "out of memory: " + "x" * 200]
     lines = shown(show_status, make_sweep(make_cell(failed=errors), state="failed")).splitlines()
     errors = [line for line in lines if line.startswith("✗")]
@@ -134,9 +100,7 @@ def test_status_gives_every_error_one_line_and_takes_no_text_for_markup(
     assert errors[-1].endswith("680 more errors")
 
 
-def test_status_says_when_test_was_opened_and_for_how_many_finalists(
-    make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
+def test_status_says_when_test_was_opened_and_for_how_many_finalists(make_cell, make_sweep):
     sweep = make_sweep(make_cell(finals=[(0.8, 0.7), (0.8, 0.75)]))
     opened = [SplitOpening(trial=f"{trial:016x}", opened_at=1_795_442_520.0 + 600 * trial) for trial in (1, 2)]
     first, last = (time.strftime("%Y-%m-%d %H:%M", time.localtime(one.opened_at)) for one in opened)
@@ -146,9 +110,7 @@ def test_status_says_when_test_was_opened_and_for_how_many_finalists(
     assert "Test was opened" not in shown(show_status, sweep, 120)
 
 
-def test_status_counts_what_ran_failed_and_is_missing_and_says_what_a_running_sweep_still_takes(
-    make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
+def test_status_counts_what_ran_failed_and_is_missing_and_says_what_a_running_sweep_still_takes(make_cell, make_sweep):
     cell = make_cell(search=(0.7, 0.8123), failed=["nan"], planned=6, running=2, finals=[(0.8, None)])
     text = shown(show_status, make_sweep(cell, state="running"), 120)
     for said in (
@@ -163,27 +125,7 @@ def test_status_counts_what_ran_failed_and_is_missing_and_says_what_a_running_sw
     assert " left, " not in shown(show_status, make_sweep(make_cell(search=(), planned=2), state="running"), 120)
 
 
-def test_status_weighs_cells_of_which_no_trial_has_ended_by_their_operations(
-    make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
-    def seconds(*work: float | None) -> float:
-        cells = [make_cell(search=(0.8,), finals=[(0.8, None)]), make_cell("feature_extraction", search=(), planned=5)]
-        weighed = [
-            replace(cell, header=cell.header.model_copy(update={"work": one}))
-            for cell, one in zip(cells, work, strict=True)
-        ]
-        found = make_sweep(*weighed, state="running").time_left
-        assert found is not None
-        return found.seconds
-
-    final, others = 60.0, 5 + 1  # five search trials and one of two finals, of which a search trial answers the other
-    assert seconds(1e9, 7e9) == pytest.approx(final + others * 7 * 60.0)
-    assert seconds(None, None) == seconds(1e9, None) == pytest.approx(final + others * 60.0), "of an older version"
-
-
-def test_a_cell_that_was_closed_early_is_not_called_done_without_a_word(
-    make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
+def test_a_cell_that_was_closed_early_is_not_called_done_without_a_word(make_cell, make_sweep):
     cell = make_cell(search=(0.7, 0.8), planned=50, finals=[(0.8, 0.75), (0.8, 0.75)])
     closed = replace(cell, closing=Closing(2, 50, 1_795_442_520.0, by_budget=True))
     text = shown(show_status, make_sweep(closed))
@@ -251,10 +193,8 @@ def test_short_rows_are_a_table_and_long_ones_paragraphs() -> None:
 
 
 def test_a_check_shows_its_mark_and_its_remedy_and_the_lacks_are_counted() -> None:
-    checks = [
-        Check("Python", True, "3.11 [ok]"),
-        Check("GPU", False, "driver " + "too old " * 20, "install a newer one"),
-    ]
+    lack = Check("GPU", False, "driver " + "too old " * 20, "install a newer one")
+    checks = [Check("Python", True, "3.11 [ok]"), lack]
     text = shown(show_checks, checks)
     assert widest(text) <= 80
     assert "Python" not in text
@@ -262,10 +202,7 @@ def test_a_check_shows_its_mark_and_its_remedy_and_the_lacks_are_counted() -> No
     assert "→ install a newer one" in text
     assert "1 of 2 need attention: GPU." in text
     assert shown(show_checks, checks[:1]) == "All is well.\n"
-    console = Console(file=io.StringIO(), width=80)
-    show_checks(checks, console, verbose=True)
-    assert isinstance(console.file, io.StringIO)
-    assert "✓ Python 3.11 [ok]" in console.file.getvalue()
+    assert "✓ Python 3.11 [ok]" in shown(show_checks, checks, verbose=True)
 
 
 # Names at 80 columns: nothing is wider, and no name is broken but behind `_`, `+`, `:`, `-`, `.` or `/`.
@@ -333,31 +270,6 @@ def test_a_plan_fits_and_breaks_no_name(variants: tuple[str, ...], head: str, ta
 
 
 MANY = dict.fromkeys(SETTING, "log_uniform [1e-05, 0.0001]")
-
-
-def test_best_settings_and_lists_of_sweeps_fit_and_break_no_name(sweep: SweepSummary) -> None:
-    listed = shown_sweep({
-        "name": "a_sweep_with_a_long_name", "state": "running", "cells": 96, "cells_done": 3, "trials": 40,
-        "trials_planned": 1536, "encoders": ENCODERS, "tasks": LONG, "started_at": 1.0, "seconds": 5e5, "fault": "",
-    })  # fmt: skip
-    in_cells = tuple(re.sub("[/:]", "_", name) for name in (*ENCODERS, *LONG, *VARIANTS))
-    best = best_rows(ranked_cells(results_of(sweep)))
-    for rows, names in ((best, in_cells), ([listed], (*ENCODERS, *LONG))):
-        text = at_eighty(lambda console, rows=rows: show_rows(rows, console))
-        assert max(cell_len(line.rstrip()) for line in text.splitlines()) <= 80
-        assert broken(text, names) == []
-
-
-def test_a_trial_and_a_comparison_are_wrapped_between_words(sweep: SweepSummary) -> None:
-    other = replace(sweep, name="other", cells=[replace(cell, best=None, finals=[]) for cell in sweep.cells])
-    record = sweep.cells[-1].best
-    assert record is not None
-    for found in (trial_lines(record, sweep), list(comparison_lines(compare_sweeps(sweep, other)))):
-        text = at_eighty(lambda console, found=found: say_lines(found, console))
-        assert max(len(line) for line in found) > 80
-        assert max(cell_len(line.rstrip()) for line in text.splitlines()) <= 80
-        whole = {word for line in found for word in line.split() if len(word) < 70}
-        assert whole <= set(text.split())
 
 
 def test_report_on_a_terminal_is_the_table_that_fits_and_to_a_pipe_markdown(tmp_path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -20,6 +18,7 @@ from meltpoint.reports.report import report
 from meltpoint.reports.results import results_of
 from meltpoint.reports.table_values import Delta
 from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.tests.reports.stored_sweeps import read_csv
 
 ICE, FIRE = "feature_extraction", "fine_tuning"
 SIZES = (64, 256, 1024)
@@ -74,7 +73,7 @@ def test_the_analysis_has_a_row_for_each_mode_and_size_and_a_figure(cells, make_
     options = AnalysisOptions(make_sweep(*cells), None, tmp_path)
     written = {path.name for path in ANALYSIS.run(options)}
     assert written == {f"sizes.{form}" for form in ("md", "csv", "tex", "svg", "png")}
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "sizes.csv").read_text(encoding="utf-8"))))
+    rows = read_csv(tmp_path / "sizes.csv")
     assert [(row["train"], row["mode"]) for row in rows[:2]] == [
         ("64", "❄ feature_extraction"),
         ("64", "🔥 fine_tuning"),

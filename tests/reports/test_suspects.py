@@ -15,11 +15,6 @@ from meltpoint.reports.analyses.suspects import ANALYSIS, label_margins, near_du
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 
-
-def sst2(shared: Path, examples: int) -> list:
-    return load_training_data(DataSpec("sst2", str(shared / "data"), examples, is_test_closed=True)).train
-
-
 TOPICS = "yahoo:society_culture+science_mathematics"
 
 
@@ -53,7 +48,8 @@ def test_a_wrong_label_and_a_wrong_score_are_the_most_suspect():
 
 
 def test_planted_near_duplicates_are_found_and_sound_pairs_are_not(shared: Path):
-    texts = [example.texts[0] for example in sst2(shared, 3000) if len(example.texts[0]) > 60][:2000]
+    data = load_training_data(DataSpec("sst2", str(shared / "data"), 3000, is_test_closed=True))
+    texts = [example.texts[0] for example in data.train if len(example.texts[0]) > 60][:2000]
     train, others = texts[:1000], texts[1000:]
     draw = random.Random(0)
 

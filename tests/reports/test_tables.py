@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from pathlib import Path
@@ -12,14 +10,13 @@ import pytest
 
 from meltpoint.reports.report import COLUMNS
 from meltpoint.sweeps.results.summary import SweepSummary
-from meltpoint.tests.reports.rendered import render
-from meltpoint.tests.reports.stored_sweeps import MakeCell, MakeSweep
+from meltpoint.tests.reports.stored_sweeps import read_csv, render
 
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
 
 
 @pytest.fixture
-def mixed(make_cell: MakeCell, make_sweep: MakeSweep) -> SweepSummary:
+def mixed(make_cell, make_sweep) -> SweepSummary:
     """Three modes × two tasks: test scores, hidden labels, a cell whose trials all failed, awkward text."""
     done = [make_cell(mode, finals=[(0.8, 0.79), (0.8, 0.81)], input_notes=("train: 3 cut",)) for mode in MODES]
     hidden = [make_cell(mode, "mnli", finals=[(0.7, "hidden")], notes=("test labels hidden",)) for mode in MODES[:2]]
@@ -37,9 +34,7 @@ def columns(line: str) -> int:
     return len(re.findall(r"(?<!\\)\|", line)) - 1
 
 
-def test_every_row_of_every_markdown_table_has_as_many_columns_as_its_head(
-    mixed: SweepSummary, make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
+def test_every_row_of_every_markdown_table_has_as_many_columns_as_its_head(mixed, make_cell, make_sweep):
     blocks = tables(render(mixed)["report.md"])
     odd = make_cell(task="a|b", encoder="hf:x\n|y", finals=[(0.8, 0.8)], setting={"learning_rate": 0.1})
     # each with 2 head lines: 3 modes and 3 differences; 4 of the differences have a value; 6 cells; their costs
@@ -68,9 +63,7 @@ def test_the_matrix_shows_modes_by_tasks_with_a_footnote_for_every_mark(mixed: S
     assert "weight_decay" not in cells, "only what is searched"
 
 
-def test_the_notes_state_data_inputs_seeds_searcher_code_and_the_rule_of_selection(
-    make_cell: MakeCell, make_sweep: MakeSweep
-) -> None:
+def test_the_notes_state_data_inputs_seeds_searcher_code_and_the_rule_of_selection(make_cell, make_sweep):
     carved = ("test = train[-1000:]", "1 000 of 6 920 training examples, seed 0")
     cut = ("train: 3 of 1000 examples cut to max_pieces = 128; --set max_pieces=256 reads more",)
     cells = [make_cell(mode, finals=[(0.8, 0.8)] * 2, notes=carved, input_notes=cut) for mode in MODES[:2]]
@@ -94,7 +87,7 @@ def test_the_notes_state_data_inputs_seeds_searcher_code_and_the_rule_of_selecti
 
 def test_the_csv_parses_back_to_the_summarys_own_numbers(mixed: SweepSummary) -> None:
     text = render(mixed)["report.csv"]
-    rows = list(csv.DictReader(io.StringIO(text)))
+    rows = read_csv(text)
     assert tuple(rows[0]) == COLUMNS
     assert len(rows) == len(mixed.cells)
     for row, cell in zip(rows, mixed.cells, strict=True):
@@ -111,14 +104,14 @@ def test_the_csv_parses_back_to_the_summarys_own_numbers(mixed: SweepSummary) ->
             assert json.loads(row["setting"]) == cell.best.setting
 
 
-def test_text_with_commas_quotes_and_line_breaks_survives_the_csv(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+def test_text_with_commas_quotes_and_line_breaks_survives_the_csv(make_cell, make_sweep) -> None:
     cell = make_cell(task='a,"b"\nc', notes=('1 000 of 2 000, "seed 0"',), finals=[(0.8, 0.8)])
-    rows = list(csv.DictReader(io.StringIO(render(make_sweep(cell))["report.csv"], newline="")))
+    rows = read_csv(render(make_sweep(cell))["report.csv"])
     assert rows[0]["task"] == 'a,"b"\nc'
     assert rows[0]["notes"] == '1 000 of 2 000, "seed 0"'
 
 
-def test_a_sweep_that_has_only_just_begun_can_be_reported(make_cell: MakeCell, make_sweep: MakeSweep) -> None:
+def test_a_sweep_that_has_only_just_begun_can_be_reported(make_cell, make_sweep) -> None:
     cells = [make_cell(mode, search=(), planned=4) for mode in MODES]
     files = render(make_sweep(*cells, state="running"))
     assert set(files) == {"report.md", "report.csv", "report.json", "report.tex"}

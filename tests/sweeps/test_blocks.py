@@ -27,7 +27,7 @@ from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
 from meltpoint.sweeps.tracking.run_contents import cell_tags
 from meltpoint.sweeps.worker.retrain import load_point
-from meltpoint.tests.reports.rendered import render
+from meltpoint.tests.reports.stored_sweeps import render
 from meltpoint.tests.sweeps.planning import note_of
 
 FAST = ("epochs=1", "batch_size=8", "learning_rate={choice: [0.001, 0.01]}", "dropout=0.1")

@@ -137,22 +137,16 @@ def write_table(table: AnalysisTable, options: AnalysisOptions) -> list[Path]:
     if options.sweep is not None:
         table = replace(table, notes=(*table.notes, *code_notes(options.sweep)))
     makers = {"md": table.markdown, "csv": table.comma_separated, "tex": table.latex}
-    written = []
-    for form, make in makers.items():
-        if form in options.formats:
-            path = options.out / f"{table.name}.{form}"
-            write_atomically(path, make())
-            written.append(path)
-    return written
+    written = {options.out / f"{table.name}.{form}": make for form, make in makers.items() if form in options.formats}
+    for path, make in written.items():
+        write_atomically(path, make())
+    return list(written)
 
 
 def write_figure(name: str, rows: Sequence[Sequence[Panel]], options: AnalysisOptions) -> list[Path]:
     """Write a figure in every requested image format."""
-    written = []
-    for form in ("svg", "png"):
-        if form in options.formats:
-            path = options.out / f"{name}.{form}"
-            with replacing(path) as temporary:
-                temporary.write_bytes(draw(rows, form))
-            written.append(path)
+    written = [options.out / f"{name}.{form}" for form in ("svg", "png") if form in options.formats]
+    for path in written:
+        with replacing(path) as temporary:
+            temporary.write_bytes(draw(rows, path.suffix[1:]))
     return written

@@ -19,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.batching import evaluation_batches, inputs
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
@@ -28,9 +27,7 @@ from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.export import order_of
 from meltpoint.sweeps.results.summary import CellSummary
-from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.worker.finalist_scoring import restore
-from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import WEIGHTS
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.scoring import score
@@ -47,19 +44,8 @@ def needed_finalist(options: AnalysisOptions, cell: CellSummary) -> TrialRecord:
     assert options.ledger is not None, "a sweep has a folder"
     final = cell.kept
     if final is None or not (options.ledger.checkpoint(final.id) / WEIGHTS).exists():
-        name = cell_name(*cell.header.key)
-        raise ValueError(f"Cell '{name}' has no finalist with weights; finish the sweep, or leave its task out.")
+        raise ValueError(f"Cell '{cell.name}' has no finalist with weights; finish the sweep, or leave its task out.")
     return final
-
-
-def order_for(options: AnalysisOptions, record: TrialRecord) -> Order:
-    """The order of a finished trial of the sweep, with the current path of its data; the fingerprint is checked."""
-    assert options.sweep is not None, "records are of a sweep"
-    assert options.ledger is not None, "a sweep has a folder"
-    order = order_of(options.sweep.spec, record, options.ledger)
-    if options.data_dir is not None:
-        order = order.model_copy(update={"data": replace(order.data, data_dir=options.data_dir)})
-    return order
 
 
 States: TypeAlias = NDArray[np.float32]
@@ -141,27 +127,27 @@ def _tuned_cells(options: AnalysisOptions, encoder_name: str, data: TrainingData
 
 
 def _finalist(options: AnalysisOptions, cell: CellSummary) -> EncoderStage:
-    name, final = cell_name(*cell.header.key), needed_finalist(options, cell)
-    trainer = restore([order_for(options, final)])
-    stage = STAGES[cell.header.mode]
-    return EncoderStage(
-        stage, trainer.model.encoder, f"{stage}: the finalist of {name} with the best dev, seed {final.seed}"
-    )
-
-
-def split_states(encoder: Encoder, kind: Kind, examples: list[Example]) -> States:
-    """The mean states of a split's examples: (layers, examples, dim) float32, embeddings first."""
-    limit = min(MAX_PIECES, encoder.max_pieces)
-    return mean_states(encoder, encode_split(kind, examples, encoder.tokenizer, limit), kind)
+    assert options.sweep is not None, "cells are of a sweep"
+    assert options.ledger is not None, "a sweep has a folder"
+    final, stage = needed_finalist(options, cell), STAGES[cell.header.mode]
+    order = order_of(options.sweep.spec, final, options.ledger)
+    if options.data_dir is not None:  # the data has moved; its fingerprint is checked
+        order = order.model_copy(update={"data": replace(order.data, data_dir=options.data_dir)})
+    note = f"{stage}: the finalist of {cell.name} with the best dev, seed {final.seed}"
+    return EncoderStage(stage, restore([order]).model.encoder, note)
 
 
 @torch.no_grad()
-def mean_states(encoder: Encoder, split: EncodedSplit, kind: Kind) -> States:
-    """The mean over each row's positions without padding, at each layer: (layers, examples, dim) float32.
+def split_states(encoder: Encoder, kind: Kind, examples: list[Example]) -> States:
+    """The mean states of a split's examples, over each row's positions without padding, embeddings first.
 
     The encoder runs in float32, on a GPU if one is available, even for a finalist trained in bf16: the stages then
     differ only in their weights, not in machine-dependent rounding (`precision: auto`). Only means are kept.
+
+    Returns:
+        (layers, examples, dim) float32.
     """
+    split = encode_split(kind, examples, encoder.tokenizer, min(MAX_PIECES, encoder.max_pieces))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     means = np.empty((encoder.layers, split.examples, encoder.dim), dtype=np.float32)
     with at_rest(encoder, device):
@@ -200,19 +186,11 @@ def probe(task: Task, train: States, train_labels: Sequence[Label], dev: States,
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)  # scores of models that have not converged are meaningless
         model.fit(train.astype(np.float64), list(train_labels))
-    return score(task, list(dev_labels), _plain(model.predict(dev.astype(np.float64)), task))[task.metric]
+    return score(task, list(dev_labels), model.predict(dev.astype(np.float64)).tolist())[task.metric]
 
 
 def constant(task: Task, train_labels: Sequence[Label], dev_labels: Sequence[Label]) -> float:
     """The task's metric for always predicting train's most frequent label, or its mean: a baseline without states."""
-    labels = np.array(train_labels, dtype=np.float64)
-    if task.of_kind.is_regression:
-        guess: Any = float(labels.mean())
-    else:
-        guess = int(np.bincount(labels.astype(int)).argmax())
+    labels: Any = train_labels
+    guess: Any = float(np.mean(labels)) if task.of_kind.is_regression else int(np.bincount(labels).argmax())
     return score(task, list(dev_labels), [guess] * len(dev_labels))[task.metric]
-
-
-def _plain(predicted: Any, task: Task) -> list[float] | list[int]:
-    """Predictions as Python numbers."""
-    return [float(p) for p in predicted] if task.of_kind.is_regression else [int(p) for p in predicted]
