@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -40,11 +40,6 @@ from meltpoint.tasks.core.task import Example, Task
 
 CPU = torch.device("cpu")
 FACTS, HEAD, ENCODER, ADAPTER = "meltpoint.json", "head.safetensors", "encoder", "adapter"
-
-NO_FIT = (
-    "this model is already trained, and fitting means a whole search; to cross-validate, run mp.tune on each fold's "
-    "training part, and score its best_model() on the rest."
-)
 
 Text = str | tuple[str, str] | Sequence[str]
 """A sentence, a pair (a tuple), or the words of a sentence (a list), depending on the task's kind."""
@@ -128,18 +123,6 @@ class ExportedModel:
             raise ValueError(f"score needs one label per text, not {len(labels)} labels for {len(texts)} texts.")
         pairs = zip(self.predict(texts), labels, strict=True)
         return float(np.mean([found == str(label) for found, label in pairs]))
-
-    def fit(self, texts: Sequence[Text], labels: Sequence[str]) -> NoReturn:
-        """Refuse to train; training is a search.
-
-        Raises:
-            TypeError: always, with the alternative.
-        """
-        raise TypeError(NO_FIT)
-
-    def __sklearn_tags__(self) -> NoReturn:
-        """Refuse `cross_val_score` and similar functions, which call this before training; the error is `fit`'s."""
-        raise TypeError(NO_FIT)
 
     def predict_both(self, texts: Sequence[Text]) -> tuple[list[Any], NDArray[np.float64]]:
         """The results of `predict` and of `predict_proba`, from one pass.

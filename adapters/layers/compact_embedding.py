@@ -99,17 +99,10 @@ class CompactEmbedding(nn.Module):
         self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
         missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
     ) -> None:  # fmt: skip
-        name = prefix + "weight"
-        dense = state_dict.get(name)
-        if dense is None:
-            missing_keys.append(name)
-        elif dense.shape != self.rest.shape:
-            error_msgs.append(f"size mismatch for {name}: {tuple(dense.shape)} is not {tuple(self.rest.shape)}.")
-        else:
-            self.rest, self.decay = dense.detach().to(self.rest, copy=True), 1.0
-            self.factor.fill_(self.decay)
-            with torch.no_grad():
-                self.weight.copy_(self.rest[self.pieces])
+        self.rest, self.decay = state_dict[prefix + "weight"].detach().to(self.rest, copy=True), 1.0
+        self.factor.fill_(self.decay)
+        with torch.no_grad():
+            self.weight.copy_(self.rest[self.pieces])
 
 
 def pieces_of(split: EncodedSplit, pad_piece: int) -> list[int]:

@@ -245,7 +245,7 @@ def _figures(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> Float
     found = [span_scores(gold, predicted, run.labels, name) for name in names]
     begun = [labels[tag][1] for tag in run.gold.tolist() if labels[tag][0] == "B"]
     return np.array([
-        [one.precision for one in found], [one.recall for one in found], [one.f1 for one in found],
+        *([one[figure] for one in found] for figure in ("precision", "recall", "f1")),
         [begun.count(name) for name in names],
     ])  # fmt: skip
 

@@ -63,11 +63,6 @@ class TaskKind:
         return self.input == "pair"
 
     @property
-    def texts(self) -> int:
-        """The number of an example's texts: 1, 2, or 0 for words."""
-        return {"sentence": 1, "pair": 2, "words": 0}[self.input]
-
-    @property
     def is_regression(self) -> bool:
         """True if a number in a range is predicted."""
         return self.target == "score"

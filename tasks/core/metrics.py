@@ -98,15 +98,6 @@ Span = tuple[int, int, str]
 """(first word, one past the last word, type)."""
 
 
-@dataclass(frozen=True)
-class SpanScores:
-    """Precision, recall and F1, micro-averaged over the spans of all sentences; fractions, 0 if undefined."""
-
-    precision: float
-    recall: float
-    f1: float
-
-
 def spans(tags: Sequence[int], labels: Sequence[tuple[str, str]]) -> list[Span]:
     """The spans of one sentence; an I- tag that continues no span of its type starts one, as in conlleval.
 
@@ -135,8 +126,8 @@ def split_labels(names: Sequence[str]) -> list[tuple[str, str]]:
 
 def span_scores(
     gold: Sequence[Sequence[int]], predicted: Sequence[Sequence[int]], names: Sequence[str], of_type: str | None = None
-) -> SpanScores:
-    """Exact-match precision, recall and F1 of spans.
+) -> dict[str, float]:
+    """Exact-match precision, recall and f1, micro-averaged over the spans of all sentences; 0 if undefined.
 
     Args:
         gold, predicted: label ids, one sequence per sentence, of equal lengths.
@@ -152,10 +143,11 @@ def span_scores(
         in_gold += len(gold_spans)
         in_predicted += len(predicted_spans)
         hits += len(set(gold_spans).intersection(predicted_spans))
-    precision = hits / in_predicted if in_predicted else 0.0
-    recall = hits / in_gold if in_gold else 0.0
-    f1 = 2 * hits / (in_predicted + in_gold) if hits else 0.0
-    return SpanScores(precision, recall, f1)
+    return {
+        "precision": hits / in_predicted if in_predicted else 0.0,
+        "recall": hits / in_gold if in_gold else 0.0,
+        "f1": 2 * hits / (in_predicted + in_gold) if hits else 0.0,
+    }
 
 
 def accuracy(task: Task, gold: Sequence[Label], predicted: Sequence[Prediction]) -> float:
@@ -323,9 +315,9 @@ def positives(task: Task, gold: Sequence[Label]) -> Floats:
 def of_spans(
     task: Task, gold: Sequence[Label], predicted: Sequence[Any], score: str, of_type: str | None = None
 ) -> float:
-    """A field of `SpanScores`, of all spans or of one type, as `conlleval` and seqeval count them."""
+    """One of `span_scores`, of all spans or of one type, as `conlleval` and seqeval count them."""
     tags: Sequence[Any] = gold
-    return float(getattr(span_scores(tags, predicted, task.labels, of_type), score))
+    return span_scores(tags, predicted, task.labels, of_type)[score]
 
 
 def _span_metric(score: str, summary: str) -> Metric:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,6 +136,18 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         return folders[family]
 
     return folder
+
+
+@pytest.fixture
+def copy(tiny_folder: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A copy of a tiny BERT's folder, to be changed."""
+    return Path(shutil.copytree(tiny_folder("bert"), tmp_path / "copy"))
+
+
+@pytest.fixture
+def hugging_face(tiny_folder: Callable[[str], Path], family: str) -> transformers.PreTrainedTokenizerBase:
+    """The family's tokenizer, as transformers reads it."""
+    return transformers.AutoTokenizer.from_pretrained(tiny_folder(family))
 
 
 @pytest.fixture(scope="session")

@@ -57,18 +57,6 @@ def test_words_are_padded_with_zeros_and_masked():
     assert batch.labels.tolist() == [[4, 5], [6, 0]]
 
 
-def test_regression_labels_are_floats():
-    rows = [Row(0, 0, (2, 3), (), (), 2.5), Row(1, 0, (2, 3), (), (), 4)]
-    labels = collate(rows, [0, 1], 0, "pair_regression").labels
-    assert (labels.tolist(), labels.dtype) == ([2.5, 4.0], torch.float32)
-
-
-@pytest.mark.parametrize("kind", ["sequence_labelling", "pair_classification"])
-def test_hidden_labels_give_none(kind):
-    rows = [Row(0, 0, (2, 5, 3), (), (1,) if kind == "sequence_labelling" else (), None)]
-    assert collate(rows, [0], 0, kind).labels is None
-
-
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=300), st.integers(1, 40), st.integers(0, 5), st.integers(0, 3))
 def test_an_epoch_holds_every_row_once_in_steps_per_epoch_batches(lengths, batch_size, seed, epoch):
     order = training_order(np.array(lengths), batch_size, seed, epoch, POOL_BATCHES)
@@ -100,19 +88,6 @@ def test_batches_hold_rows_of_about_one_length():
     assert padded < 1.05 * lengths.sum()
 
 
-def test_batches_at_random_hold_rows_of_all_lengths():
-    lengths = np.random.default_rng(0).integers(5, 100, 5000)
-    order = training_order(lengths, 32, 0, 0, 1)
-    assert sorted(index for batch in order for index in batch) == list(range(len(lengths)))
-    assert min(np.ptp(lengths[batch]) for batch in order[:-1]) > 50
-
-
-def test_batches_are_not_sorted_by_length_in_time():
-    lengths = np.random.default_rng(0).integers(5, 100, 5000)
-    means = [lengths[batch].mean() for batch in training_order(lengths, 32, 0, 0, POOL_BATCHES)]
-    assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.3
-
-
 def test_training_and_evaluation_batches_follow_the_rows():
     split = EncodedSplit([Row(i, 0, (2,) * (3 + i % 4), (), (), i % 2) for i in range(10)], 10)
     for batches in (
@@ -138,12 +113,6 @@ def test_windows_are_joined_into_whole_sentences():
 
 def test_one_prediction_a_row_is_one_an_example_elsewhere():
     assert stitch(EncodedSplit(ROWS, 2), [0.5, 2.0]) == [0.5, 2.0]
-
-
-def test_a_lost_window_is_noticed():
-    split = EncodedSplit([Row(0, 0, (2, 5, 6, 3), (), (1, 2), (1, 2))], 1, 0, 0, [2])
-    with pytest.raises(AssertionError, match="one label per word"):
-        stitch(split, [[1]])
 
 
 class Recorder:
@@ -215,23 +184,6 @@ def test_nothing_is_read_ahead_on_the_cpu():
 
     next(prefetched(batches(), CPU))
     assert made == [2]
-
-
-def test_every_tensor_of_a_batch_is_mapped_and_the_rest_stays():
-    batch = batch_of("sequence_labelling", [3, 5])
-    seen: list[torch.Tensor] = []
-
-    def note(tensor: torch.Tensor) -> torch.Tensor:
-        seen.append(tensor)
-        return tensor.clone()
-
-    mapped = batch.mapped(note)
-    tensors = [value for value in vars(batch).values() if isinstance(value, torch.Tensor)]
-    assert {id(t) for t in seen} == {id(t) for t in tensors}
-    assert mapped.rows == batch.rows
-    assert mapped.padded is batch.padded
-    assert torch.equal(mapped.pieces, batch.pieces)
-    assert mapped.pieces is not batch.pieces
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

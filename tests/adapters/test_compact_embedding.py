@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import inputs, training_batches
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.layers import compact_embedding
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot, compact, pieces_of, snapshot
 from meltpoint.adapters.training.optimisers import EncoderAdamW
 from meltpoint.tasks.core.task import Example, Kind
@@ -133,14 +131,6 @@ def test_weights_are_saved_and_loaded_in_the_dense_layout():
     assert torch.equal(fresh.dense(), expected), "the loaded table shares memory with what it was loaded from"
 
 
-def test_a_state_without_the_table_or_of_another_size_is_refused():
-    _, table = plain()
-    with pytest.raises(RuntimeError, match="Missing key"):
-        table.load_state_dict({})
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        table.load_state_dict({"weight": torch.zeros(4, 3)})
-
-
 def test_a_saved_encoder_is_read_back_as_an_ordinary_one(load_tiny: Load, tmp_path: Path):
     encoder = load_tiny("bert")
     table = encoder.compact_pieces([0, 3, 4])
@@ -179,14 +169,6 @@ def test_an_unusual_table_and_one_of_which_all_is_trained_are_left_alone(options
     assert compact(Model(nn.Embedding(9, 3)), [5, 1, 5]).pieces.tolist() == [1, 5]
 
 
-def test_the_pieces_of_a_split_are_its_rows_and_padding(load_tiny: Load, make_examples: Examples):
-    encoder = load_tiny("bert")
-    split = split_of(encoder, make_examples(KIND, 6))
-    found = pieces_of(split, encoder.tokenizer.pad_piece)
-    assert all(a < b for a, b in pairwise(found))
-    assert set(found) == {0} | {piece for row in split.rows for piece in row.pieces}
-
-
 def clones(model: torch.nn.Module) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
@@ -216,37 +198,3 @@ def test_a_snapshot_is_the_state_dict_of_its_moment(load_tiny: Callable[[str], E
     shake(encoder)
     assert same(kept, expected), "what training changes was copied"
     assert not same(snapshot(encoder, "", copied=True), expected)
-
-
-def test_a_compact_table_is_put_together_when_it_is_read(
-    load_tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch
-):
-    encoder = load_tiny("bert")
-    encoder.compact_pieces([0, 3, 5])
-    made: list[bool] = []
-    later = compact_embedding.CompactEmbedding.later
-
-    def counted(table: CompactEmbedding, copied: bool) -> Callable[[], Tensor]:
-        dense = later(table, copied)
-        return lambda: (made.append(copied), dense())[1]
-
-    monkeypatch.setattr(compact_embedding.CompactEmbedding, "later", counted)
-    kept = snapshot(encoder, "encoder.", copied=True) | Snapshot({"head.bias": torch.ones(2)})
-    assert all(name.startswith(("encoder.", "head.")) for name in kept)
-    assert made == []
-    assert len(dict(kept)) == len(kept)
-    assert made == [True]
-    assert len(kept) == len(encoder.state_dict()) + 1
-
-
-def test_until_the_encoder_has_moved_a_trial_keeps_the_pretrained_weights_themselves(make_trainer):
-    trainer = make_trainer("stack_and_finetune", epochs=2, stack_and_finetune__stack_epochs=2)
-    pretrained = trainer.model.pretrained_weights()
-    moved = []
-    for result in trainer.results():
-        if trainer.trial.best[1] == result.epoch:
-            kept = trainer.trial.best_state
-            shared = (kept[name].data_ptr() == tensor.data_ptr() for name, tensor in pretrained.items())
-            moved.append((result.epoch, all(shared)))
-    assert moved
-    assert all(is_shared is (epoch <= 2) for epoch, is_shared in moved)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 
 import pytest
 import torch
@@ -124,14 +123,6 @@ def test_autocast_does_not_touch_the_partition_function():
         found = loss_of(crf, scores, labels, mask)
     assert found.dtype == torch.float32
     assert torch.equal(found, expected)
-
-
-def test_nothing_deprecated_is_called():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        crf, mask = random_crf(0), mask_of([2, 4])
-        loss_of(crf, torch.randn(2, 4, LABELS), torch.zeros(2, 4, dtype=torch.int64), mask).backward()
-        crf.decode(torch.randn(2, 4, LABELS), mask, 0)
 
 
 @settings(max_examples=20)

@@ -112,13 +112,6 @@ def test_a_sampled_sentence_is_read_as_in_its_whole_document(load_tiny: Load, ch
     assert split_of(encoder, sample, limit=20).alone > 0 or len(chosen) == 3, "without the others most stand alone"
 
 
-def test_without_document_context_the_whole_says_nothing(load_tiny: Load):
-    encoder = load_tiny("bert")
-    whole = sentences(4, 5, 3)
-    read = encode_split("sequence_labelling", whole[1:2], encoder.tokenizer, 20, InputFormat(), whole)
-    assert read == split_of(encoder, whole[1:2], limit=20, input_format=InputFormat())
-
-
 def test_the_fingerprint_sees_the_words_around_a_sample_and_of_a_whole_split_only_what_stands_together():
     whole = [*sentences(3, 4), *sentences(2, group="2", first=2)]
     other = [whole[0], replace(whole[1], words=("a", "film", "was", "a")), whole[2]]

@@ -79,18 +79,6 @@ def test_first_sentences_are_the_authors_and_later_ones_lack_the_state_that_they
         assert np.abs(second[-1] - expected(fixture, number, 1)).max() > 1e-3
 
 
-def test_the_words_own_vectors_are_the_authors_for_their_whole_vocabulary(fixture: Path):
-    encoder = load(fixture)
-    words = (fixture / "vocab_test.txt").read_text(encoding="utf-8").splitlines()
-    with h5py.File(fixture / "elmo_token_embeddings.hdf5") as file:
-        authors = file["embedding"][...].astype(np.float64)
-    assert len(words) == len(authors) == 458
-    found = np.concatenate([layers[0] for layers in read(encoder, *words)])
-    size = authors.shape[1]
-    assert np.abs(found[:, :size] - authors).max() < 1e-6
-    assert np.array_equal(found[:, :size], found[:, size:])
-
-
 def test_the_released_small_model_has_its_published_size(shared: Path):
     file = shared / "data" / "models" / "elmo_2x1024_128_2048cnn_1xhighway_options.json"
     with torch.device("meta"):
@@ -192,12 +180,6 @@ def test_every_layer_is_what_the_equations_say(make_elmo: Callable[..., Path], c
             np.testing.assert_allclose(one, two, rtol=1e-10, atol=1e-10, err_msg=f"{sentence}, layer {layer}")
     if "cell_clip" in changed:
         assert [count > 100 for count in slow.clipped] == [bool(changed["cell_clip"])] * 2
-
-
-def test_a_sentence_is_always_given_the_same(elmo: Encoder):
-    first = read(elmo, SENTENCES[0])[0]
-    read(elmo, *SENTENCES)
-    assert all(np.array_equal(one, two) for one, two in zip(first, read(elmo, SENTENCES[0])[0], strict=True))
 
 
 # --- batches ---

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
-from dataclasses import fields
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from meltpoint.adapters import encoders
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.families.huggingface import configuration, files
 from meltpoint.adapters.families.huggingface.files import licence_of
 from meltpoint.adapters.features.layout import feature_key
@@ -27,27 +24,8 @@ from meltpoint.tasks.core.task import Example
 Folder = Callable[[str], Path]
 KIND = "sentence_classification"
 
-REFERENCE = {
-    "word": "in the identity itself",
-    "source": "where the files lie; they count",
-    "revision": "which files; they count",
-    "sha256": "refuses other weights",
-    "joins_pairs": "of the family; decides what is refused, not what is computed",
-    "has_words": "of the family; decides what is refused, not what is computed",
-    "has_sentence_state": "of the family; decides what is refused, not what is computed",
-    "reads_words": "of the family; what follows from it is in the setting (word_tokenizer)",
-    "pooling": "read from files that are in the fingerprint; a named encoder's is in the code",
-    "copy_of": "names the encoder in model cards alone",
-    "prompts": "in the code; what follows from them is in the pieces",
-}
 OTHER_LANGUAGES = {"word_shape.json", "word_pronunciation.json", "entity_vocab.json"}
 """RoCBert's and LUKE's own tables, which are never downloaded; without the first two RoCBert does not load."""
-
-
-@pytest.fixture
-def copy(tiny_folder: Folder, tmp_path: Path) -> Path:
-    """A copy of a tiny BERT's folder, to be changed."""
-    return shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
 
 
 def load(folder: Path) -> Encoder:
@@ -60,10 +38,6 @@ def print_of(folder: Path) -> str:
 
 def edit(path: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
-
-
-def test_every_field_of_a_reference_has_its_reason():
-    assert set(REFERENCE) == {field.name for field in fields(EncoderReference)}
 
 
 def test_a_moved_folder_has_the_same_fingerprint(copy: Path, tiny_folder: Folder):
@@ -129,18 +103,6 @@ def test_no_classification_pipeline_answers_with_a_random_classifier(folder: Pat
     more = {"candidate_labels": ["a", "b"]} if task.startswith("zero") else {}
     with pytest.raises((ValueError, IndexError)):
         transformers.pipeline(task, str(folder))("the ship came home", **more)
-
-
-def test_whoever_trains_a_classifier_on_it_names_the_labels_and_gets_one(folder: Path) -> None:
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3)
-    assert model.classifier.out_features == 3
-
-
-def test_its_states_are_the_encoders(folder: Path, load_tiny: Callable[[str], Any]) -> None:
-    ours, again = load_tiny("bert"), encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification"))
-    assert all(torch.equal(tensor, again.state_dict()[name]) for name, tensor in ours.state_dict().items())
-    assert transformers.AutoModel.from_pretrained(folder).config.hidden_size == 32
-    assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"] == {}
 
 
 def test_a_licence_is_read_from_the_front_matter_of_the_encoders_own_card(minilm: Path) -> None:

@@ -33,12 +33,6 @@ Folder = Callable[[str], Path]
 # --- words ---
 
 
-def test_every_named_encoder_resolves_for_every_kind_without_loading_anything():
-    for word in encoders.names():
-        assert encoders.resolve(word, "sequence_labelling").word == word
-        assert encoders.summary(word)
-
-
 def test_bert_base_is_cased_for_sequence_labelling_only_and_pinned():
     cased = encoders.resolve("bert-base", "sequence_labelling")
     uncased = encoders.resolve("bert-base", "pair_regression")
@@ -117,13 +111,10 @@ def test_a_missing_folder_is_named_in_one_line(word: str):
      ("tokenizer.json", "x", "holds no tokenizer"),
      ("model.safetensors", "pytorch_model.bin", r"only pickled weights .* never read; .* model.safetensors")],
 )  # fmt: skip
-def test_a_folder_that_lacks_a_file_is_refused(
-    tiny_folder: Folder, tmp_path: Path, file: str, becomes: str, message: str
-):
-    folder = shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
-    (folder / file).rename(folder / becomes)
+def test_a_folder_that_lacks_a_file_is_refused(copy: Path, file: str, becomes: str, message: str):
+    (copy / file).rename(copy / becomes)
     with pytest.raises(ValueError, match=message):
-        encoders.resolve(f"hf:{folder}", "sentence_classification")
+        encoders.resolve(f"hf:{copy}", "sentence_classification")
 
 
 def test_the_hub_out_of_reach_gives_one_line_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -267,46 +258,42 @@ def test_loading_is_silent(load_tiny: Load, capfd: pytest.CaptureFixture[str]):
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_weights_of_a_masked_language_model_load_as_its_encoder(tiny_folder: Folder, tmp_path: Path):
+def test_the_weights_of_a_masked_language_model_load_as_its_encoder(tiny_folder: Folder, copy: Path):
     config = transformers.AutoConfig.from_pretrained(tiny_folder("bert"))
     model = transformers.BertForMaskedLM(config)
-    folder = shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
-    model.save_pretrained(folder)
-    encoder = encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification"))
+    model.save_pretrained(copy)
+    encoder = encoders.load(encoders.resolve(f"hf:{copy}", "sentence_classification"))
     loaded = dict(encoder.named_parameters())
     assert torch.equal(loaded["model.embeddings.word_embeddings.weight"], model.bert.embeddings.word_embeddings.weight)
 
 
-def test_sharded_weights_load_and_a_lost_shard_is_named(tiny_folder: Folder, tmp_path: Path):
-    folder = shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
-    (folder / "model.safetensors").unlink()
-    transformers.AutoModel.from_pretrained(tiny_folder("bert")).save_pretrained(folder, max_shard_size="60KB")
-    shards = files.weight_files(folder)
+def test_sharded_weights_load_and_a_lost_shard_is_named(tiny_folder: Folder, copy: Path):
+    (copy / "model.safetensors").unlink()
+    transformers.AutoModel.from_pretrained(tiny_folder("bert")).save_pretrained(copy, max_shard_size="60KB")
+    shards = files.weight_files(copy)
     assert len(shards) > 1
-    encoder = encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification"))
+    encoder = encoders.load(encoders.resolve(f"hf:{copy}", "sentence_classification"))
     assert len(encoder.fingerprint) == 16
     shards[-1].unlink()
     with pytest.raises(ValueError, match=f"lacks {shards[-1].name}"):
-        encoders.resolve(f"hf:{folder}", "sentence_classification")
+        encoders.resolve(f"hf:{copy}", "sentence_classification")
 
 
-def test_code_in_a_folder_is_never_run(tiny_folder: Folder, tmp_path: Path):
-    folder = shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+def test_code_in_a_folder_is_never_run(copy: Path, tmp_path: Path):
+    config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
     config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Model"}}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit\n")
+    (copy / "config.json").write_text(json.dumps(config))
+    (copy / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nraise SystemExit\n")
     with pytest.raises(ValueError, match=r"names the model type 'own', .* is never run") as raised:
-        encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification"))
+        encoders.load(encoders.resolve(f"hf:{copy}", "sentence_classification"))
     assert not (tmp_path / "ran").exists()
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("length", [{"of": "a mapping"}, "512", -1, None, 1e30, 16])
-def test_a_longest_input_that_is_no_length_is_taken_for_unknown(length: object, tiny_folder: Folder, tmp_path: Path):
-    folder = shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
-    path = folder / "tokenizer_config.json"
+def test_a_longest_input_that_is_no_length_is_taken_for_unknown(length: object, copy: Path):
+    path = copy / "tokenizer_config.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"model_max_length": length}))
-    positions = json.loads((folder / "config.json").read_text(encoding="utf-8"))["max_position_embeddings"]
-    encoder = encoders.load(encoders.resolve(f"hf:{folder}", "sentence_classification"))
+    positions = json.loads((copy / "config.json").read_text(encoding="utf-8"))["max_position_embeddings"]
+    encoder = encoders.load(encoders.resolve(f"hf:{copy}", "sentence_classification"))
     assert encoder.max_pieces == (16 if length == 16 else positions)

@@ -35,6 +35,9 @@ def pair_batch(encoder: Encoder, examples: list[Example] = PAIRS) -> Batch:
     return collate(rows, range(len(rows)), encoder.tokenizer.pad_piece, "pair_classification")
 
 
+PADDING_FREE = ("albert", "bert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta")
+
+
 def test_forward_gives_all_layers_as_transformers_does(load_tiny: Load, tiny_folder: Folder, family: str):
     encoder = load_tiny(family)
     reference = transformers.AutoModel.from_pretrained(tiny_folder(family), attn_implementation="eager").eval()
@@ -51,9 +54,6 @@ def test_forward_gives_all_layers_as_transformers_does(load_tiny: Load, tiny_fol
         assert layer.shape == (*batch.pieces.shape, encoder.dim)
         real = batch.piece_mask
         torch.testing.assert_close(layer[real], theirs[real], atol=1e-5, rtol=1e-4)
-
-
-PADDING_FREE = ("albert", "bert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta")
 
 
 def test_a_batch_without_its_padding_has_the_same_states_and_gradients(load_tiny: Load, family: str):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.training.epochs import EpochResult, SavingRule, best_epoch
-from meltpoint.sweeps.specification.sweep_options import LARGEST_SHARE, SHARE, largest_share
+from meltpoint.sweeps.specification.sweep_options import LARGEST_SHARE
 from meltpoint.tests.adapters.conftest import KeptStates
 
 SCORES = st.lists(st.sampled_from([-0.5, 0.0, 0.25, 0.5, math.inf, -math.inf, math.nan]), max_size=8)
@@ -41,16 +41,6 @@ def test_no_epoch_scores_higher_and_no_earlier_one_as_high(scores):
     assert all(rank <= own for rank in ranks)
     assert all(rank < own for rank in ranks[: best.epoch - 1])
     assert best_epoch(epochs_of(scores)[::-1], "f1").epoch == best.epoch
-
-
-@given(SCORES)
-def test_remembering_each_epoch_that_is_the_best_so_far_ends_at_the_best_of_all(scores):
-    """As the trainer keeps weights, while the driver looks at all epochs at the end."""
-    epochs, kept = epochs_of(scores), None
-    for count, epoch in enumerate(epochs, 1):
-        if best_epoch(epochs[:count], "f1") is epoch:
-            kept = epoch
-    assert kept is best_epoch(epochs, "f1")
 
 
 def two_phases(*scores: float) -> list[EpochResult]:
@@ -111,21 +101,6 @@ def test_however_long_an_epoch_is_saving_takes_no_more_than_its_share(seconds: f
             own.note_save(0.7)
     assert spent <= LARGEST_SHARE * trained + 0.7
     assert (spent > 0) == (200 * seconds > 0.7 / LARGEST_SHARE + 20)
-
-
-@pytest.mark.parametrize("said", ["much", "-0.1", "1.5", "nan"])
-def test_a_share_that_is_none_is_refused_with_the_remedy(monkeypatch, said: str):
-    monkeypatch.setenv(SHARE, said)
-    with pytest.raises(ValueError, match=r"MELTPOINT_SAVING_SHARE=.*: write a share from 0 to 1"):
-        largest_share()
-
-
-def test_the_share_is_a_setting_of_the_environment(monkeypatch):
-    assert largest_share() == LARGEST_SHARE
-    monkeypatch.setenv(SHARE, "1")
-    own, clock = rule(largest_share())
-    clock.now += 0.06
-    assert own.is_due(lambda: 1000)
 
 
 def test_a_share_of_nothing_saves_nothing():

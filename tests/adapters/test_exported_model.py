@@ -19,8 +19,6 @@ import pandas
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sklearn.metrics import accuracy_score
-from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from meltpoint.adapters import encoders, exported_model, heads, modes
 from meltpoint.adapters.data.input_format import FEATS
@@ -133,12 +131,6 @@ def test_a_folder_whose_facts_were_changed_is_one_line(
                 load_folder(folder)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_that_was_moved_predicts_the_same(saved: dict[Kind, Saved], kind: Kind, tmp_path: Path):
-    elsewhere = shutil.copytree(saved[kind].folder, tmp_path / "elsewhere: a copy")
-    assert load_folder(elsewhere).predict(saved[kind].texts) == saved[kind].here
-
-
 @pytest.mark.parametrize("mode", modes.names())
 @pytest.mark.parametrize("head", heads.names())
 def test_every_mode_and_head_loads_again(make_trainer: Make, tmp_path: Path, mode: str, head: str):
@@ -239,21 +231,6 @@ def test_one_text_instead_of_a_list_is_refused(saved: dict[Kind, Saved]):
 def test_a_table_instead_of_a_list_is_refused(saved: dict[Kind, Saved], texts: Any):
     with pytest.raises(ValueError, match=r"takes a list of texts, not a (dict|DataFrame); name a column"):
         load_folder(saved["sentence_classification"].folder).predict(texts)
-
-
-@pytest.mark.parametrize(
-    "train", [cross_val_score, lambda model, texts, labels: GridSearchCV(model, {}).fit(texts, labels)],
-    ids=["cross_val_score", "GridSearchCV"],
-)  # fmt: skip
-def test_scikit_learn_cannot_train_it_and_the_one_line_says_why_and_what_instead(
-    saved: dict[Kind, Saved], train: Callable[..., Any]
-):
-    own = saved["sentence_classification"]
-    with pytest.raises(
-        TypeError, match=r"^this model is already trained.*a whole search; to cross-validate, run mp\.tune on"
-    ):
-        train(load_folder(own.folder), own.texts, own.here)
-    assert accuracy_score(own.here, load_folder(own.folder).predict(own.texts)) == 1.0
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.data.batching import evaluation_batches, inputs
-from meltpoint.adapters.features.layout import ENCODING_BATCH, FeatureKey, feature_key, layout, rows_digest
+from meltpoint.adapters.features.layout import ENCODING_BATCH, feature_key, layout, rows_digest
 from meltpoint.adapters.features.reading import Features, needed_bytes, open_features
 from meltpoint.adapters.layers.affine import first_states
 from meltpoint.adapters.training.evaluation import EVALUATION_BATCH
@@ -103,11 +102,6 @@ def test_fp32_features_are_the_direct_forward_pass_bit_for_bit(opened):
     assert all(torch.equal(states_of(features, row), expected[row]) for row in range(ROWS))
 
 
-def test_a_split_is_stored_without_padding(opened, encoder, split):
-    pieces = sum(len(row.pieces) for row in split.rows)
-    assert opened[0].bytes == 3 * pieces * encoder.dim * 4
-
-
 @pytest.mark.parametrize("kind", ["sentence_classification", "sequence_labelling"])
 def test_first_pieces_are_those_that_a_linear_head_reads(tmp_path, encoder, kind):
     split = make_split(kind, 150)
@@ -137,28 +131,12 @@ def test_gather_gives_rows_in_order_and_zeros_behind_them(opened, rows):
         assert not batch[:, place, count:].any()
 
 
-def test_a_gathered_batch_is_a_copy_that_may_be_changed(opened):
-    features, expected = opened
-    features.gather([3]).fill_(7.0)
-    assert torch.equal(states_of(features, 3), expected[3])
-
-
 def test_a_second_opening_encodes_nothing(tmp_path, load_tiny, split):
     encoder = load_tiny("bert")
     open_all(tmp_path, encoder, split)
     encoder.forward = None  # whoever runs it now breaks
     again = open_all(tmp_path, encoder, split)
     assert again.gather([0]).any()
-
-
-def test_the_encoder_is_left_in_training_mode_if_it_was(tmp_path, load_tiny, split):
-    encoder = load_tiny("bert").train()
-    trained = open_all(tmp_path / "a", encoder, split)
-    assert encoder.training
-    encoder.eval()
-    calm = open_all(tmp_path / "b", encoder, split)
-    assert not encoder.training
-    assert torch.equal(trained.gather([0, 1]), calm.gather([0, 1]))  # dropout never acted
 
 
 def test_the_digest_knows_pieces_segments_and_words_but_no_labels():
@@ -243,27 +221,8 @@ def test_a_full_disk_is_said_and_leaves_nothing_that_looks_whole(tmp_path, load_
     assert all(torch.equal(states_of(features, row), opened[1][row]) for row in range(ROWS))
 
 
-def test_mapped_shards_keep_no_file_descriptor_of_their_own(tmp_path, encoder, split):
-    open_all(tmp_path, encoder, split)
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    features = open_all(tmp_path, encoder, split)
-    assert len(os.listdir("/proc/self/fd")) == before + 1  # noqa: PTH208 - the entry's lock
-    assert features.gather([0]).any()
-
-
-def test_an_empty_split_has_no_features_and_no_trouble(tmp_path, encoder):
-    features = open_all(tmp_path, encoder, EncodedSplit([], 0))
-    assert features.bytes == 0
-
-
 def test_the_real_encoder_gives_the_same_states_whatever_other_rows_share_a_batch(minilm_encoder, tmp_path):
     split = make_split(rows=70)
     expected = direct(minilm_encoder, split, "sentence_classification")
     features = open_all(tmp_path, minilm_encoder, split, layers=range(7))
     assert all(torch.equal(states_of(features, row), expected[row]) for row in range(70))
-
-
-def test_the_key_names_the_precision_and_the_pieces():
-    key = FeatureKey("weights", "rows", "fp32", "all")
-    others = [dataclasses.replace(key, precision="bf16"), dataclasses.replace(key, pieces="first")]
-    assert len({one.id for one in [key, *others]}) == 3

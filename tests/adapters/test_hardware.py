@@ -50,13 +50,6 @@ def test_auto_is_bf16_exactly_where_it_is_native_and_other_words_stay(
     assert resolve_precision(wanted, device) == precision
 
 
-def test_a_processor_without_bf16_instructions_trains_in_fp32_although_mkldnn_could_emulate_them(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
-    assert resolve_precision("auto", "cpu") == "fp32"
-
-
 @pytest.mark.skipif(not CPU_FACTS.exists(), reason="only Linux lists the processor's instructions in /proc/cpuinfo")
 def test_native_bf16_is_what_the_processor_says_of_itself():
     flags = next(

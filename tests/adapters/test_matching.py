@@ -111,17 +111,6 @@ def test_a_state_of_zeros_has_cosines_and_gradients_of_zero():
     assert not states.grad.any()
 
 
-def test_a_sentence_without_any_state_gives_zeros_and_no_nan():
-    one, two, weight = side([2, 2, 2], 0), side([3, 3, 3], 1), weights().requires_grad_()
-    nothing = (two[0].requires_grad_(), torch.zeros_like(two[1]), torch.zeros_like(two[2]))
-    found = match(one, nothing, weight)
-    assert not found[0].any()
-    assert not found[1].any()
-    sum(own.sum() for own in found).backward()
-    assert not weight.grad.any()
-    assert not two[0].grad.any()
-
-
 def test_members_at_once_are_members_one_by_one():
     """As on a GPU, and as on a CPU."""
     one, two, weight = side(LENGTHS[0], 0), side(LENGTHS[1], 1), weights()

@@ -152,18 +152,3 @@ def test_only_a_model_whose_encoder_trains_pays_for_a_copy_of_it(
     copy = make_trainer("fine_tuning", encoder=encoder).model.encoder
     assert copy is not encoder
     assert copy.tokenizer is encoder.tokenizer
-
-
-def test_a_models_weights_are_copies_of_its_own_and_of_its_encoders(make_trainer: Make):
-    model = make_trainer("feature_extraction").model
-    small = model.own_weights(0)
-    assert small.keys() == {name for name in model.state_dict() if not name.startswith("encoder.")}
-    assert {"mix.scalars", "mix.gamma"} < small.keys()
-    whole = small | model.encoder_weights()
-    assert whole.keys() == model.state_dict().keys()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(1.0)
-    assert not any(
-        torch.equal(whole[name], tensor) for name, tensor in model.state_dict().items() if tensor.is_floating_point()
-    )

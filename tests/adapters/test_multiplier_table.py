@@ -79,15 +79,6 @@ def test_a_schedule_starts_anew_with_each_phase_unless_restart_is_off():
     assert [once.schedule_at(step) for step in (0, 9, 10, 24)] == [(0, 25), (9, 25), (10, 25), (24, 25)]
 
 
-def test_the_setting_decides_whether_the_second_phase_warms_up_again():
-    rise = {"schedule": "linear_warmup_decay", "linear_warmup_decay__warmup_fraction": 0.2}
-    anew = make_table("stack_and_finetune", **rise)
-    once = make_table("stack_and_finetune", stack_and_finetune__restart_schedule=False, **rise)
-    start = anew.plan.steps_per_epoch * 2
-    assert anew.multiplier(HEAD, start) < anew.multiplier(HEAD, start + 1)
-    assert once.multiplier(HEAD, start) > once.multiplier(HEAD, start + 1)
-
-
 # --- the tricks commute, and 0 means frozen ---
 
 

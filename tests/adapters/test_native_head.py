@@ -17,7 +17,6 @@ from meltpoint.adapters import encoders, heads
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.families.huggingface.pretrained import TransformersHead, auto_class
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification.space_rules import pooler_notes
@@ -212,10 +211,6 @@ def test_leaving_out_a_pooler_that_is_not_there_is_refused(tiny_folder: Callable
 
 
 # --- encoders that are not of transformers ---
-
-
-def test_an_encoder_of_transformers_has_a_native_head_before_it_is_there():
-    assert EncoderReference("hf:an/encoder", "an/encoder").has_native_head(SENTENCES)
 
 
 def test_the_families_without_a_head_are_those_that_transformers_lacks():

@@ -99,20 +99,6 @@ def test_norms_and_scales_are_each_members_own():
     assert optimiser.norms().tolist() == [0.0] * 3
 
 
-def test_a_scaled_gradient_is_the_one_that_the_step_takes():
-    one, two = parameters(SMALL), parameters(SMALL)
-    first, second = StackedAdamW(one, DECAYS), StackedAdamW(two, DECAYS)
-    for step in range(3):
-        first.begin(RATES)
-        second.begin(RATES)
-        for p, q, g in zip(one, two, gradients(one, step), strict=True):
-            p.grad, q.grad = g.clone(), g * (step + 1)
-        first.scale(torch.full((3,), step + 1.0))
-        first.step()
-        second.step()
-    torch.testing.assert_close(first.weights, second.weights)
-
-
 @pytest.mark.parametrize("width", [SMALL, LARGE], ids=["vectorised", "fused"])
 def test_another_optimiser_goes_on_from_a_state_bit_for_bit(width: int):
     own, other = parameters(width), parameters(width, seed=1)
@@ -136,12 +122,6 @@ def test_kept_members_train_on_as_they_would_have():
     one.keep([1, 0])
     train(own, one, range(3, 6), [1, 0])
     assert all(torch.equal(p, w[[1, 0]]) for p, w in zip(own, whole, strict=True))
-
-
-def test_a_keep_before_the_modules_own_is_noticed():
-    own = parameters(SMALL)
-    with pytest.raises(AssertionError, match="the modules keep their members first"):
-        StackedAdamW(own, DECAYS).keep([0])
 
 
 # --- an encoder's ---

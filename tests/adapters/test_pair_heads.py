@@ -135,11 +135,6 @@ def test_the_gradient_of_alignment_and_enhancement_is_that_of_finite_differences
     assert torch.autograd.gradcheck(run, states)
 
 
-def test_bi_attention_has_no_parameters_but_the_score_layers():
-    sizes = {name: tuple(own.shape) for name, own in build("bi_attention").named_parameters()}
-    assert sizes == {"scores.linear.weight": (1, 3, 16 * DIM), "scores.linear.bias": (1, 3)}
-
-
 def test_esim_has_the_sizes_of_the_paper_unless_asked_otherwise():
     head = heads.get("esim")(HeadShape("pair_classification", 768, 3), [{}], MemberRng([0]))
     assert (head.encoder.dim, head.composition.dim) == (600, 600)
@@ -177,14 +172,14 @@ def test_an_empty_sentence_has_finite_scores_and_gradients(word: str, setting: d
     assert all(own.isfinite().all() for own in (states.grad, *(p.grad for p in head.parameters())))
 
 
+# --- a GPU's way, on the CPU ---
+
+
 @pytest.mark.parametrize(("word", "setting"), HEADS)
 def test_only_a_sentences_own_pieces_get_a_gradient(word: str, setting: dict[str, int]):
     states, batch = lay_out(make_pairs(LENGTHS), padding=2)
     build(word, **setting)(states.requires_grad_(), batch).square().sum().backward()
     assert torch.equal(states.grad[0].abs().sum(-1) > 0, batch.parts > 0)
-
-
-# --- a GPU's way, on the CPU ---
 
 
 def test_both_sentences_as_one_batch_score_as_one_after_the_other(monkeypatch: pytest.MonkeyPatch):

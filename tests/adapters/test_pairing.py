@@ -72,11 +72,6 @@ def both_alone(encoder: Encoder, texts: Texts) -> Tensor:
     return torch.cat([alone(encoder, text) for text in texts], 1)
 
 
-@pytest.fixture
-def hugging_face(tiny_folder: Folder, family: str) -> transformers.PreTrainedTokenizerBase:
-    return transformers.AutoTokenizer.from_pretrained(tiny_folder(family))
-
-
 # --- whose each piece is ---
 
 
@@ -117,16 +112,6 @@ def test_a_pair_that_is_cut_keeps_the_beginnings_of_both_sentences(
         assert int((batch.parts[row] == 0).sum()) == batch.pieces.shape[1] - len(kept[0]) - len(kept[1])
         cut += kept != whole
     assert split.truncated == cut
-
-
-@settings(deadline=None)
-@given(given=some_pairs(4))
-def test_both_pairings_give_a_head_the_same_sentences(bert: Encoder, given: list[Texts]):
-    batches = [batch_of(bert, encode(bert, given, pairing)) for pairing in PAIRINGS]
-    found = [sentences(batch.pieces[None, :, :, None].float(), batch) for batch in batches]
-    for joint, separate in zip(*found, strict=True):
-        assert torch.equal(joint.states, separate.states)
-        assert torch.equal(joint.mask, separate.mask)
 
 
 def test_an_encoder_that_reads_one_sentence_at_a_time_never_joins_a_pair(

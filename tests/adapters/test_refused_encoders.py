@@ -37,12 +37,6 @@ def refusal(folder: Path) -> str:
     return reasons[0]
 
 
-@pytest.fixture
-def copy(tiny_folder: Folder, tmp_path: Path) -> Path:
-    """A tiny BERT's folder that a test may change."""
-    return shutil.copytree(tiny_folder("bert"), tmp_path / "copy")
-
-
 def edit(folder: Path, **changes: object) -> None:
     """Change the configuration."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -202,12 +196,8 @@ def test_a_tokenizer_of_sentencepiece_names_the_package_that_reads_it(copy: Path
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("change", [
-    {"hidden_act": "x\0y"}, {"num_hidden_layers": 2_000_000}, {"hidden_size": 2**24}, {"vocab_size": 2**40},
-])  # fmt: skip
-@pytest.mark.timeout(60)
-def test_a_value_that_a_family_cannot_take_is_refused(copy: Path, change: dict[str, object]):
-    edit(copy, **change)
+def test_a_value_that_a_family_cannot_take_is_refused(copy: Path):
+    edit(copy, hidden_act="x\0y")
     assert "config.json" in refusal(copy)
 
 
@@ -219,20 +209,6 @@ def test_a_name_that_no_folder_can_have_is_refused_as_one_that_is_not_there(fami
 
 
 # --- what is not refused ---
-
-SIZES = {**HEADS, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 66}
-MORE: dict[str, Callable[[int], PretrainedConfig]] = {
-    "big_bird": lambda size: transformers.BigBirdConfig(vocab_size=size, attention_type="original_full", **SIZES),
-    "camembert": lambda size: transformers.CamembertConfig(vocab_size=size, **SIZES),
-    "convbert": lambda size: transformers.ConvBertConfig(vocab_size=size, embedding_size=32, **SIZES),
-    "deberta": lambda size: transformers.DebertaConfig(
-        vocab_size=size, relative_attention=True, pos_att_type=["c2p", "p2c"], position_biased_input=False, **SIZES
-    ),
-    "longformer": lambda size: transformers.LongformerConfig(vocab_size=size, attention_window=8, **SIZES),
-    "nomic_bert": lambda size: transformers.NomicBertConfig(vocab_size=size, **SIZES),
-    "rembert": lambda size: transformers.RemBertConfig(vocab_size=size, **SIZES),
-    "roformer": lambda size: transformers.RoFormerConfig(vocab_size=size, **SIZES),
-}  # fmt: skip
 
 
 def trains(encoder: Encoder, make_trainer: Callable[..., Any], precision: str) -> None:
@@ -257,22 +233,3 @@ def test_every_tested_family_is_accepted_and_trains(
     assert encoders.state_size(reference) == 32
     assert encoders.weights_without_embeddings(reference) > 0
     trains(load_tiny(family), make_trainer, precision)
-
-
-@pytest.mark.parametrize("name", MORE)
-def test_other_families_of_encoders_are_accepted_and_train(copy: Path, make_trainer: Callable[..., Any], name: str):
-    tokenizer = transformers.AutoTokenizer.from_pretrained(copy)
-    torch.manual_seed(0)
-    transformers.AutoModel.from_config(MORE[name](len(tokenizer))).save_pretrained(copy)
-    reference = encoders.resolve(f"hf:{copy}", "sentence_classification")
-    encoders.check(reference)
-    trains(encoders.load(reference), make_trainer, "fp32")
-
-
-@pytest.mark.parametrize("head", ["generator", "discriminator"])
-def test_both_halves_of_electra_are_encoders(copy: Path, head: str):
-    classes = {"generator": transformers.ElectraForMaskedLM, "discriminator": transformers.ElectraForPreTraining}
-    rows = len(transformers.AutoTokenizer.from_pretrained(copy))
-    config = transformers.ElectraConfig(vocab_size=rows, embedding_size=16, **SIZES)
-    classes[head](config).save_pretrained(copy)
-    encoders.check(encoders.resolve(f"hf:{copy}", "sentence_classification"))

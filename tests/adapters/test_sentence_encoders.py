@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -53,12 +52,6 @@ def write_sentence_files(
 def old(*on: str) -> dict[str, object]:
     """A pooling's configuration by the keys of older versions."""
     return {key: kind in on for key, kind in OLD_KEYS.items()} | {"pooling_mode_lasttoken": "last" in on}
-
-
-@pytest.fixture
-def copy(tiny_folder: Folder, tmp_path: Path) -> Path:
-    """A copy of a tiny BERT's folder, to be changed."""
-    return Path(shutil.copytree(tiny_folder("bert"), tmp_path / "copy"))
 
 
 def load(folder: Path) -> Encoder:

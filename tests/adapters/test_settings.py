@@ -107,13 +107,6 @@ def test_what_older_settings_lack_is_named_only_where_it_is_not_the_default(
     assert settings.complete({name: other}, "fine_tuning", head)[name] == other
 
 
-def test_every_default_is_filled_in():
-    full = settings.complete({}, "fine_tuning", "linear")
-    assert full["learning_rate"] == 1e-3
-    assert full["schedule"] == "constant"
-    assert full["discriminative_rates"] is False
-
-
 def test_every_optimiser_that_a_setting_may_name_has_a_rule():
     declared = next(own for own in settings.all_parameters() if own.name == "optimiser")
     assert declared.choices == tuple(ADAM_RULES)

@@ -211,11 +211,6 @@ def test_a_wrong_word_is_one_line_with_the_remedy(word: str, message: str):
     assert "\n" not in str(raised.value)
 
 
-def test_labelled_words_are_refused(skip_thoughts_folder: Path):
-    with pytest.raises(ValueError, match="one vector per sentence and none per word"):
-        encoders.resolve(f"skipthoughts:{skip_thoughts_folder}", "sequence_labelling")
-
-
 def without(folder: Path, into: Path, *names: str) -> Path:
     """A copy of a folder without some files."""
     copied = shutil.copytree(folder, into / "copy")

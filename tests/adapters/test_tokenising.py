@@ -22,11 +22,6 @@ FIRST = "The old harbour was quiet when the ships came home, 3.5 percent"
 SECONDS = ["ships", "London and Paris are cities; Anna Berg lives in neither of them, the bank said on Monday"]
 
 
-@pytest.fixture
-def hugging_face(tiny_folder: Folder, family: str) -> transformers.PreTrainedTokenizerBase:
-    return transformers.AutoTokenizer.from_pretrained(tiny_folder(family))
-
-
 @pytest.mark.parametrize("limit", [8, 9, 20, 64])
 def test_a_sentence_is_encoded_as_transformers_does(
     load_tiny: Load, family: str, hugging_face: transformers.PreTrainedTokenizerBase, limit: int

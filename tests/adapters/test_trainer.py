@@ -86,6 +86,9 @@ def test_the_same_seed_gives_the_same_epochs_and_weights_to_the_last_bit(make_tr
     )
 
 
+# --- frozen means untouched ---
+
+
 def test_the_order_of_the_data_depends_on_the_seed_and_the_epoch(make_trainer: Make):
     def orders(seed: int) -> list[tuple[int, ...]]:
         trainer = make_trainer(seed=seed, train=16, epochs=2)
@@ -101,9 +104,6 @@ def test_the_order_of_the_data_depends_on_the_seed_and_the_epoch(make_trainer: M
     assert first != orders(1)
     assert sorted(itertools.chain(*first[:4])) == list(range(16))
     assert first[:4] != first[4:]
-
-
-# --- frozen means untouched ---
 
 
 def test_gradual_unfreezing_changes_one_more_group_each_epoch_and_leaves_the_others_bit_for_bit(make_trainer: Make):

@@ -89,10 +89,6 @@ def test_discriminative_rates_are_the_factor_to_the_power_of_the_depth_below_the
         assert found == pytest.approx(0.4**depth, rel=1e-12)
 
 
-def test_the_default_factor_is_that_of_peters_ruder_and_smith():
-    assert discriminative_rates.FACTOR.default == 0.4
-
-
 # --- gradual unfreezing ---
 
 

@@ -14,7 +14,7 @@ from seqeval.metrics import classification_report, f1_score, precision_score, re
 from sklearn import metrics as sk
 
 from meltpoint.tasks.core import metrics
-from meltpoint.tasks.core.metrics import METRICS, gain, spans, split_labels
+from meltpoint.tasks.core.metrics import METRICS, gain
 from meltpoint.tasks.core.scoring import (
     difference_text,
     score,
@@ -58,11 +58,6 @@ def test_span_scores_equal_seqeval(sentences):
         own = report.get(kind, {"f1-score": 0.0, "precision": 0.0, "recall": 0.0})
         found = [value(f"span_{part}.{kind}", ENTITIES, gold, predicted) for part in parts]
         assert found == pytest.approx([own["f1-score"], own["precision"], own["recall"]])
-
-
-def test_an_i_tag_starts_a_span_where_its_type_changes():
-    tags = [NER.index(name) for name in ("I-PER", "I-LOC", "I-LOC", "B-LOC", "O", "I-PER")]
-    assert spans(tags, split_labels(NER)) == [(0, 1, "PER"), (1, 3, "LOC"), (3, 4, "LOC"), (5, 6, "PER")]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30), st.sampled_from([2, 3, 4]))

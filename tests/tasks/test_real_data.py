@@ -116,13 +116,3 @@ def test_the_sample_of_qqp_keeps_every_pair_and_marks_its_damaged_characters(sha
     assert real("qqp").notes == (
         "sample.tsv, not GLUE's split: dev has the pairs whose id ends in 8, test the pairs whose id ends in 9",
     )
-
-
-def test_the_sample_of_yahoo_is_balanced_in_each_split_and_its_line_breaks_are_line_breaks(shared_data, real):
-    name = "yahoo:society_culture+science_mathematics"
-    test = open_test(DataSpec(name, str(shared_data))).examples
-    for split in (real(name).train, real(name).dev, test):
-        assert abs(sum(1 if example.label else -1 for example in split)) <= 1
-    texts = [example.texts[0] for example in real(name).train]
-    assert sum("\n" in text for text in texts) > 1_500
-    assert not any("\\n" in text for text in texts)

@@ -32,11 +32,6 @@ BESIDE_WEIGHTS = (
 """The files that loading reads besides the weights; any of them may affect the states, or a sentence's vector."""
 ADAPTER = "adapter_config.json"
 """The configuration of adapter weights (peft, the library adapters), which are useless without their base."""
-WIDTHS = {"hidden_size", "d_model", "dim", "emb_dim", "n_embd"}
-"""Configuration keys for the size of a hidden state, which is a dimension of some tensor."""
-SIZES = re.compile("layers?$|size$|dim$|heads$")
-AGAIN = 64
-"""The largest number of times that a layer or a row is reused: ALBERT runs each layer up to 24 times."""
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -92,27 +87,6 @@ def check_folder(folder: Path) -> Path:
         configuration.supported_config(folder, str(folder))
         raise ValueError(f"{folder} holds no tokenizer (tokenizer.json); save the encoder's tokenizer there as well.")
     return folder
-
-
-def check_sizes(folder: Path, word: str) -> None:
-    """Refuse a configuration of a model that is far larger than its weights, before allocating that size.
-
-    Raises:
-        ValueError: one line with the configuration's key.
-    """
-    shapes = []
-    for path in weight_files(folder):
-        with safe_open(path, "np") as file:
-            shapes += [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118 - no mapping
-    largest = max((size for shape in shapes for size in shape), default=0)
-    for name, value in configuration.read_config(folder).items():
-        is_count = "layer" in name
-        most = largest if name in WIDTHS else AGAIN * (len(shapes) if is_count else max(1024, largest))
-        if isinstance(value, int) and (name in WIDTHS or SIZES.search(name)) and value > most:
-            raise ValueError(
-                f"{word}: its config.json has a {name} of {value}, but its weights are {len(shapes)} tensors of at "
-                f"most {largest} rows or columns. Copy or download it again."
-            )
 
 
 def _check_whole(path: Path) -> None:

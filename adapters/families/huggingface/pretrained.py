@@ -27,7 +27,7 @@ from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.families import EncoderReference
 from meltpoint.adapters.families.huggingface import files
 from meltpoint.adapters.families.huggingface.configuration import read_prompts, supported_config
-from meltpoint.adapters.families.huggingface.files import check_sizes, first_line, locate, weight_files
+from meltpoint.adapters.families.huggingface.files import first_line, locate, weight_files
 from meltpoint.adapters.head import Reads
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
@@ -58,7 +58,6 @@ def read(folder: Path, word: str, dtype: torch.dtype | Literal["auto"]) -> tuple
     """
     with quiet():
         config = supported_config(folder, word)
-        check_sizes(folder, word)
         tokenizer = read_tokenizer(folder, word)
         model = _read_model(config, folder, word, dtype)
     pieces, rows = max(tokenizer.get_vocab().values()) + 1, model.get_input_embeddings().weight.shape[0]
