@@ -1,13 +1,8 @@
-"""The page in a real browser: widths, schemes, print, keyboard, accessibility, and the figures with 10 000 trials.
-
-axe-core is found by the variable `MELTPOINT_AXE`: `npm install axe-core` somewhere, and name its `axe.min.js`.
-"""
+"""The page in a real browser: widths, schemes, print, keyboard, and the figures with 10 000 trials."""
 
 from __future__ import annotations
 
 import os
-import re
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,28 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meltpoint.benchmarks import large_ledger
 from meltpoint.reports.html.page import html
 from meltpoint.reports.report import report
 from meltpoint.reports.results import results_of
-from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
+from meltpoint.sweeps.search.selection import best_of
 from meltpoint.tests.fixed_comparer import FixedComparer
 from meltpoint.tests.reports.browser import PRINTED_PIXELS, Browser, browser, missing
-from meltpoint.tests.reports.conftest import epoch
-from meltpoint.tests.reports.stored_sweeps import SETTING, MakeCell, MakeSweep, searched, store_sweep
+from meltpoint.tests.reports.conftest import SETTING, SPACE, epoch
+from meltpoint.tests.reports.stored_sweeps import store_sweep
 
 LACK = missing()
-AXE = os.environ.get("MELTPOINT_AXE", "")
 WIDTHS = (390, 1300, 2560)
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
-OVERFLOWING = """
-return [...document.querySelectorAll("th, td, pre, canvas, select, h1, h2, h3, li, p")].filter((node) => {
-  const box = node.getBoundingClientRect();
-  const first = getComputedStyle(node).position === "absolute";
-  return !first && box.width > 0 && (box.right > arguments[0] + 1 || box.left < -1);
-}).map((node) => node.textContent.slice(0, 60));
-"""
 BLANK = """
 return [...document.querySelectorAll(".plot canvas")].filter((node) => {
   const data = node.getContext("2d").getImageData(0, 0, node.width, node.height).data;
@@ -46,6 +32,18 @@ return [...document.querySelectorAll(".plot canvas")].filter((node) => {
 FIRST = "return document.querySelector('.trials tbody tr').cells[arguments[0]].textContent"
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(LACK), reason=LACK), pytest.mark.timeout(900)]
+
+
+OVERFLOWING = """
+return [...document.querySelectorAll("th, td, pre, canvas, select, h1, h2, h3, li, p")].filter((node) => {
+  const box = node.getBoundingClientRect();
+  const first = getComputedStyle(node).position === "absolute";
+  return !first && box.width > 0 && (box.right > arguments[0] + 1 || box.left < -1);
+}).map((node) => node.textContent.slice(0, 60));
+"""
+
+
+AXE = os.environ.get("MELTPOINT_AXE", "")
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +58,8 @@ def with_trials(cell: CellSummary, count: int = 40) -> CellSummary:
     (first,) = cell.search
     trials = []
     for number in range(count):
-        setting = {
-            **SETTING,
-            "learning_rate": float(10 ** draw.uniform(-5, -4)),
-            "dropout": float(draw.uniform(0, 0.3)),
-        }
+        rate, dropout = float(10 ** draw.uniform(-5, -4)), float(draw.uniform(0, 0.3))
+        setting = {**SETTING, "learning_rate": rate, "dropout": dropout}
         setting["schedule"] = ("constant", "slanted_triangular")[number % 2]
         failed, score = number == 7, float(draw.uniform(0.5, 0.9))
         trials.append(first.model_copy(update={
@@ -73,8 +68,9 @@ def with_trials(cell: CellSummary, count: int = 40) -> CellSummary:
             "suggested_by": "random", "setting": setting, "best_epoch": None if failed else 3,
             "epochs": [] if failed else [epoch(at, first.metric, score * at / 3) for at in (1, 2, 3)],
         }))  # fmt: skip
-    plain = replace(cell, search=trials, counts={**cell.counts, "planned": count, "finished": count - 1, "failed": 1})
-    return searched(plain, *({"setting": trial.setting} for trial in trials))
+    header = cell.header.model_copy(update={"space": SPACE})
+    counts = {**cell.counts, "planned": count, "finished": count - 1, "failed": 1}
+    return replace(cell, header=header, search=trials, best=best_of(trials), counts=counts)
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +90,7 @@ def page(summary: SweepSummary, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_every_width_and_scheme_shows_everything_without_a_word_on_the_console(
-    width: int, dark: bool, shown: Browser, page: Path
-) -> None:
+def test_every_width_and_scheme_shows_everything_without_a_word_on_the_console(width, dark, shown, page):
     shown.complaints()
     shown.show(page, width, dark=dark)
     shown.open_all(width)
@@ -119,9 +113,7 @@ def test_axe_has_no_serious_findings(width: int, dark: bool, shown: Browser, pag
     assert [one for one in found if one["impact"] in ("serious", "critical")] == []
 
 
-def test_the_wide_table_is_whole_on_a4(
-    make_cell: MakeCell, make_sweep: MakeSweep, shown: Browser, tmp_path: Path
-) -> None:
+def test_the_wide_table_is_whole_on_a4(make_cell, make_sweep, shown: Browser, tmp_path: Path) -> None:
     cells = [
         make_cell(mode, task, variant=variant, head=variant, finals=[(0.8, 0.123 + at / 10)] * 6)
         for task in ("sst2", "mrpc", "a_task_with_a_rather_long_name") for variant in ("linear", "a_head_with_a_name")
@@ -150,15 +142,6 @@ def test_the_printed_page_has_every_column_plot_and_section(shown: Browser, page
     assert shown.run("return document.querySelectorAll('details.cell[open]').length") == 0
 
 
-def test_it_prints_on_a4(shown: Browser, page: Path) -> None:
-    shown.show(page, 1300, dark=True)
-    printed = shown.printed()
-    boxes = {
-        tuple(map(float, box.split())) for box in re.findall(r"/MediaBox \[([\d. ]+)\]", printed.decode("latin-1"))
-    }
-    assert [(round(box[2]), round(box[3])) for box in boxes] == [(595, 842)]
-
-
 def test_trials_are_sorted_filtered_and_paged_by_keyboard(shown: Browser, page: Path, summary: SweepSummary) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
@@ -167,8 +150,6 @@ def test_trials_are_sorted_filtered_and_paged_by_keyboard(shown: Browser, page: 
     shown.open_all(1300)
     table = shown.driver.find_element(By.CSS_SELECTOR, ".trials")
     cell = summary.cells[1]
-    assert cell.best is not None
-    assert cell.best.dev is not None
     assert shown.run(FIRST, 0) == "1", "the best trials of the tasks come first"
     table.find_elements(By.CSS_SELECTOR, "select")[0].find_elements(By.TAG_NAME, "option")[2].click()
     assert shown.run(FIRST, 1) == f"{100 * cell.best.dev:.1f}", "the best trial of the cell is the first row"
@@ -198,24 +179,3 @@ def test_a_cell_is_opened_from_its_bar_and_its_setting_copied(shown: Browser, pa
     shown.driver.find_element(By.CSS_SELECTOR, "#cell-2 [data-copy^=yaml]").send_keys(Keys.ENTER)
     shown.wait_for("document.querySelector('#cell-2 .buttons [role=status]').textContent !== ''")
     assert shown.run("return document.querySelector('#cell-2 .buttons [role=status]').textContent") == "Copied."
-
-
-def test_ten_thousand_trials_are_built_in_ten_seconds_open_in_two_and_take_five_megabytes(
-    shown: Browser, tmp_path: Path
-) -> None:
-    large_ledger.make(tmp_path, 10_000, "minilm")
-    path = tmp_path / "large.html"
-    began = time.process_time()
-    path.write_text(report(summarise(Ledger(tmp_path / large_ledger.NAME)), "html"), encoding="utf-8")
-    seconds = time.process_time() - began  # of the processor: other work of the machine does not count
-    size = path.stat().st_size
-    shown.complaints()
-    shown.show(path, 1300)
-    opened = shown.opening_seconds()
-    print(f"built in {seconds:.1f} s, {size / 1e6:.2f} MB, opened in {opened:.2f} s")
-    shown.open_all(1300)
-    assert shown.run("return document.querySelectorAll('.trials tbody tr').length") == 25
-    assert shown.complaints() == []
-    assert size <= 5_000_000
-    assert seconds <= 10
-    assert opened <= 2
