@@ -162,7 +162,7 @@ def test_bad_input_is_one_line_with_the_remedy_and_without_allow_runs_nothing_ca
     wrong = {
         ("status", ("sweep", "frist")): ("No sweep 'frist'", "first, small"),
         ("status", ("name", "first")): ("sweep: Field required",),
-        ("best", ("sweep", "first"), ("cell", "minilm.lora.sst2")): ("There is: minilm.fine_tuning.sst2",),
+        ("best", ("sweep", "first"), ("cell", "minilm.lora.sst2")): ("Cells: minilm.fine_tuning.sst2",),
         ("show", ("sweep", "first"), ("trial", "nine")): ("No cell or trial 'nine'", "best"),
         ("show", ("sweep", "first"), ("trial", 7)): ("id: fine_tuning.sst2.50 (minilm.fine_tuning.sst2, failed",),
         ("list_names", ("kind", "models")): ("'encoders', 'modes'",),
