@@ -1,6 +1,6 @@
 """Simulations of the recommendation's statistics: false claims, power, and coverage of the intervals.
 
-    python -m meltpoint.benchmarks.statistics_simulation [claims] [level] [power] [metrics] [--tables 400]
+    python -m meltpoint.benchmarks.statistics_simulation [claims] [level] [power] [--tables 400]
 
 Prints the Markdown tables of `docs/statistics.md`. A table has three modes and 1, 4 or 12 tasks; its p-values are
 adjusted together, as a report's are. Every share is printed with its simulation error: the half-width of its 95 %
@@ -19,20 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from meltpoint.benchmarks.simulated_finals import DIFFICULTY, KINDS, LIKING, Finals, intercept
 from meltpoint.reports.statistics.comparison import ALPHA, MARGIN, holm
-from meltpoint.reports.statistics.example_statistics import scorer
 from meltpoint.reports.statistics.hierarchical_bootstrap import Replicates, Side, counts_of, of_models, unpaired
-from meltpoint.reports.statistics.seeds import Prior, prior_of
+from meltpoint.reports.statistics.seeds import prior_of
 from meltpoint.tasks.core.metrics import Floats
 
-SEEDS, TASKS, EXAMPLES = (1, 2, 3, 5), (1, 4, 12), (200, 500, 2000)
+SEEDS, TASKS = (1, 2, 3, 5), (1, 4, 12)
 MODES = 3
 LEVEL, FAILED_LEVEL = 0.8, 0.5
 SPREAD = 0.008
 """The usual standard deviation of a run, as a share of right answers: 0.8 points, the median of recorded finals."""
+DIFFICULTY, LIKING = 2.0, 1.0
+"""Standard deviations in logits: of an example for all modes, and for one mode. The coin toss's is π / √3 = 1.8."""
 PER_LOGIT = 0.1
-"""Share of right answers per logit, at `LEVEL`, with examples as in `simulated_finals`."""
+"""Share of right answers per logit, at `LEVEL`, with such examples."""
 PER_GROUP = 5
 
 
@@ -103,19 +103,18 @@ def _share(logits: Floats) -> Floats:
     """The share of right answers over all examples of runs with these logits."""
     from scipy.special import expit
 
-    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-    shares: Floats = np.average(
-        expit(logits[..., None] + np.hypot(DIFFICULTY, LIKING) * nodes), axis=-1, weights=weights
-    )
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    spread = np.hypot(DIFFICULTY, LIKING)
+    shares: Floats = np.average(expit(logits[..., None] + spread * nodes), axis=-1, weights=weights)
     return shares
 
 
-def sides_of(task: Task, prior: Prior) -> list[Side]:
-    """The modes of a task, with moderated variances."""
-    return [
-        Side(task.observed[mode], task.resampled[:, mode], prior.moderated(task.observed[mode], "accuracy"))
-        for mode in range(MODES)
-    ]
+@lru_cache
+def intercept(level: float) -> float:
+    """The logit of a mode whose share of right answers over all examples is `level`."""
+    from scipy.optimize import brentq
+
+    return float(brentq(lambda logit: float(_share(np.array(logit))) - level, -30, 30))
 
 
 def compared(design: Design, tasks: Sequence[Task]) -> tuple[list[Replicates], list[float]]:
@@ -130,7 +129,10 @@ def compared(design: Design, tasks: Sequence[Task]) -> tuple[list[Replicates], l
                 for a, b in combinations(range(MODES), 2)
             ]  # fmt: skip
         else:
-            sides = sides_of(task, prior)
+            sides = [
+                Side(observed, task.resampled[:, mode], prior.moderated(observed, "accuracy"))
+                for mode, observed in enumerate(task.observed)
+            ]
             found += [unpaired(sides[b], sides[a], design.units) for a, b in combinations(range(MODES), 2)]
     failed = 0.0 if design.seeds == 1 else prior.all_failed(design.seeds)
     return found, [min(1.0, one.p() + failed) for one in found]
@@ -187,41 +189,6 @@ def level_claims(design: Design, tables: int, resamples: int, seed: int = 0) -> 
     return float(np.mean(found))
 
 
-def metric_coverage(finals: Finals, repetitions: int, resamples: int, seed: int = 0) -> tuple[float, float]:
-    """The coverage and mean width of the interval for the first two modes' difference, by another metric."""
-    draw, truth, hits, widths = np.random.default_rng(seed), true_difference(finals), [], []
-    for _ in range(repetitions):
-        scored = []
-        for runs in finals.draw(draw):
-            score = scorer(finals.metric, runs)
-            counts = counts_of(finals.examples, resamples, f"simulated {finals.metric}")
-            again = np.concatenate([score(chunk) for chunk in counts])
-            scored.append((score(np.ones((1, finals.examples)))[0], again))
-        prior = prior_of([observed for observed, _ in scored])
-        sides = [Side(observed, again, prior.moderated(observed, finals.metric)) for observed, again in scored]
-        low, high = unpaired(sides[0], sides[1], finals.examples).interval()
-        hits.append(low <= truth <= high)
-        widths.append(high - low)
-    return float(np.mean(hits)), float(np.mean(widths))
-
-
-@lru_cache
-def true_difference(finals: Finals) -> float:
-    """The difference of the first two modes over all seeds and examples; from a large simulation if it is not 0.
-
-    Both modes get the same random numbers in it, so that shared noise cancels out of the difference.
-    """
-    if finals.levels[0] == finals.levels[1]:
-        return 0.0
-    large, everything = replace(finals, examples=10_000, seeds=10), np.ones((1, 10_000))
-    means = []
-    for level in finals.levels[:2]:
-        alone = replace(large, levels=(level,))
-        drawn = [alone.draw(np.random.default_rng(number))[0] for number in range(8)]
-        means.append(np.mean([scorer(finals.metric, runs)(everything).mean() for runs in drawn]))
-    return float(means[0] - means[1])
-
-
 REGIMES: dict[str, dict[str, Any]] = {
     "equal": {}, "equal, 2 points": {"spread": 0.02}, "log-sd 0.5": {"log_spread": 0.5},
     "one in twenty fails": {"failing": 0.05},
@@ -234,17 +201,7 @@ Rows = Iterator[Sequence[object]]
 
 def claims_table(tables: int, resamples: int) -> Rows:
     """False claims and coverage without any true difference of the recipes."""
-    heads = (
-        "seeds' variances",
-        "tasks",
-        "examples",
-        "groups",
-        "seeds",
-        "tables",
-        "a false claim",
-        "intervals that cover",
-    )
-    yield heads
+    yield "seeds' variances", "tasks", "examples", "groups", "seeds", "tables", "a false claim", "intervals that cover"
     sizes = ((200, False), (500, False), (500, True), (2000, False))
     for (words, regime), tasks, (examples, grouped), seeds in product(REGIMES.items(), TASKS, sizes, SEEDS):
         count = max(1, tables // (1 if tasks == 1 else 2))
@@ -272,15 +229,6 @@ def power_table(tables: int, resamples: int) -> Rows:
         yield f"+{100 * lead:.0f}", examples, words, tasks, seeds, tables, share_text(found, tables)
 
 
-def metrics_table(tables: int, resamples: int) -> Rows:
-    """Coverage by each metric."""
-    yield "metric", "examples", "seeds", "intervals", "that cover", "width"
-    for metric, seeds in product(KINDS, SEEDS[1:]):
-        finals = Finals(metric, 400, seeds, (LEVEL + 0.02, LEVEL))
-        covered, width = metric_coverage(finals, tables, resamples, seeds)
-        yield metric, 400, seeds, tables, share_text(covered, tables), f"{100 * width:.1f}"
-
-
 def error(share: float, repetitions: int) -> float:
     """The simulation error of a share: 1.96 standard errors."""
     return 1.96 * math.sqrt(share * (1 - share) / repetitions)
@@ -291,9 +239,7 @@ def share_text(share: float, repetitions: int) -> str:
     return f"{100 * share:.1f} % ± {100 * error(share, repetitions):.1f}"
 
 
-PARTS: dict[str, Callable[[int, int], Rows]] = {
-    "claims": claims_table, "level": level_table, "power": power_table, "metrics": metrics_table,
-}  # fmt: skip
+PARTS: dict[str, Callable[[int, int], Rows]] = {"claims": claims_table, "level": level_table, "power": power_table}
 """Name → (tables, resamples) → the heads and the rows of a table of `docs/statistics.md`."""
 
 

@@ -16,7 +16,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import FINAL_ROLES, CellKey, Trial
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.cluster_capacity import ClusterShare
-from meltpoint.sweeps.on_ray.scorer import Scorer
+from meltpoint.sweeps.on_ray.workers import Scorer
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources

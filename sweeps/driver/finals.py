@@ -24,7 +24,7 @@ from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.running_trial import RecordWriter
 from meltpoint.sweeps.ledger.ledger import Ledger, read_lines
 from meltpoint.sweeps.ledger.records import FINAL_ROLES, Role, Trial, TrialRecord
-from meltpoint.sweeps.on_ray.scorer import Scorer
+from meltpoint.sweeps.on_ray.workers import Scorer
 from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.selection import best_final, finals_of

@@ -1,7 +1,7 @@
 """A sweep on one page: open, train, finish. `meltpoint sweep`, `tune` and `demo` run it.
 
 From here to a training step: `on_ray/experiment.py` runs Tune, `driver.py` hands out orders and ends trials,
-`on_ray/trainable.py` and `worker/worker.py` carry an order out, and `adapters/training/trainer.py` has the loop.
+`on_ray/workers.py` and `worker/worker.py` carry an order out, and `adapters/training/trainer.py` has the loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_sto
 from meltpoint.sweeps.on_ray.cluster import Cluster, Lost, parts, watched
 from meltpoint.sweeps.on_ray.cluster_capacity import ClusterShare
 from meltpoint.sweeps.on_ray.placement import place
-from meltpoint.sweeps.on_ray.scorer import Scorer
+from meltpoint.sweeps.on_ray.workers import Scorer
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.specification.cells import fault_lines, length_lines, open_cells, test_lines

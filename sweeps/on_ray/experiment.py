@@ -27,7 +27,7 @@ from ray.tune.search import Searcher, SearchGenerator
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.machine.limits import freeze_heap, raise_gc_threshold
 from meltpoint.sweeps.on_ray.cluster_capacity import elsewhere, may_grow, trials_on
-from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, Driver, Trainable, train_on_ray
+from meltpoint.sweeps.on_ray.workers import EVENTS, UNFIT_NODE, Driver, Trainable, train_on_ray
 from meltpoint.sweeps.worker.outcome import (
     RESTARTED,
     STOPPED_BY_BUDGET,
@@ -44,7 +44,7 @@ FOREVER = 10**9
 """The number of samples given to Tune; the searcher ends the experiment."""
 
 AVOID = "avoid"
-"""The configuration key for the ids of nodes that refused an order (`trainable.refusal`)."""
+"""The configuration key for the ids of nodes that refused an order (`workers.refusal`)."""
 
 PAUSE_SECONDS = 1.0
 """Time between two ticks of the driver while other sweeps have all places."""

@@ -86,7 +86,7 @@ MOST_VALUES = 100_000
 """The largest number of values in a YAML document, with every alias expanded."""
 
 SCHEMAS = "https://raw.githubusercontent.com/meltpoint/meltpoint/main/search_spaces/schemas"
-"""The address of the schemas of users' YAML files (`sweeps/specification/schemas.py`)."""
+"""The address of the schemas of users' YAML files (`search_spaces/schemas/`)."""
 
 IRREGULAR = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
 """Names for files that are neither regular nor a device."""

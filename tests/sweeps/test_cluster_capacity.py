@@ -138,7 +138,7 @@ import os, sys, time
 import ray
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import SETTINGS, Cluster
-from meltpoint.sweeps.on_ray.trainable import result_of
+from meltpoint.sweeps.on_ray.workers import result_of
 from meltpoint.sweeps.worker.outcome import TrialEvent
 from meltpoint.sweeps.worker.outcome import TrialOutcome
 from meltpoint.sweeps.worker.work_order import from_config

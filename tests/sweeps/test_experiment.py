@@ -26,7 +26,7 @@ from meltpoint.sweeps.on_ray.experiment import (
     memory_kill_behind,
     resources_of,
 )
-from meltpoint.sweeps.on_ray.trainable import EVENTS, UNFIT_NODE, result_of
+from meltpoint.sweeps.on_ray.workers import EVENTS, UNFIT_NODE, result_of
 from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, STOPPED_EARLY, TrialEvent, TrialOutcome, failed
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks.core.task import DataSpec
@@ -216,7 +216,7 @@ os.environ["RAY_memory_monitor_refresh_ms"] = "100"
 os.environ["RAY_memory_usage_threshold"] = str((memory.total - memory.available + SPARE) / memory.total)
 from meltpoint.sweeps.on_ray import experiment
 from meltpoint.sweeps.on_ray.cluster import SETTINGS, Cluster
-from meltpoint.sweeps.on_ray.trainable import result_of
+from meltpoint.sweeps.on_ray.workers import result_of
 from meltpoint.sweeps.worker.outcome import TrialEvent
 from meltpoint.sweeps.worker.outcome import TrialOutcome
 from meltpoint.sweeps.worker.work_order import from_config

@@ -15,7 +15,7 @@ from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import FACTS, Trial
-from meltpoint.sweeps.on_ray.scorer import Scorer
+from meltpoint.sweeps.on_ray.workers import Scorer
 from meltpoint.sweeps.results.summary import SweepSummary, summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import open_cells

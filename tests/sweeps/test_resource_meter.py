@@ -21,8 +21,8 @@ from meltpoint.sweeps.driver.running_trial import record_of
 from meltpoint.sweeps.ledger.ledger import STATES, Ledger
 from meltpoint.sweeps.ledger.records import NOTHING_KNOWN, Attempt, Trial, TrialRecord
 from meltpoint.sweeps.machine.limits import ProcessPeak
-from meltpoint.sweeps.on_ray import trainable
-from meltpoint.sweeps.on_ray.trainable import EVENTS, train_on_ray
+from meltpoint.sweeps.on_ray import workers
+from meltpoint.sweeps.on_ray.workers import EVENTS, train_on_ray
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.provenance import code_version
@@ -213,10 +213,10 @@ def test_a_trial_that_has_ended_is_scored_where_its_record_is_seen(order: Order,
 def test_a_refusal_loses_the_trials_and_names_the_node(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     context = SimpleNamespace(get_node_id=lambda: "0123")
     monkeypatch.setattr("ray.get_runtime_context", lambda: context)
-    result = trainable.refusal((order,), "its machine has other code")
-    (event,) = result[trainable.EVENTS]
+    result = workers.refusal((order,), "its machine has other code")
+    (event,) = result[workers.EVENTS]
     assert (event.trial, event.outcome.cause, event.outcome.error) == (order.id, "worker", "its machine has other code")
-    assert result[trainable.UNFIT_NODE] == "0123"
+    assert result[workers.UNFIT_NODE] == "0123"
 
 
 def test_finalists_are_not_scored_by_other_code_and_need_no_new_training(order, make_record, proposal) -> None:

@@ -18,18 +18,19 @@ from meltpoint.adapters import settings
 from meltpoint.search_spaces.build import check_entry
 from meltpoint.search_spaces.documents import SHIPPED, parse
 from meltpoint.search_spaces.ranges import EXTRAS, RANGE_KINDS
-from meltpoint.sweeps.specification import schemas, spec_files
+from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.spec_files import SpecFile
 from meltpoint.tasks.core.files import schema_line
 from meltpoint.tasks.core.user_task import UserTask
 from meltpoint.tests.house.test_docs import ROOT
 from meltpoint.tests.house.test_documented_commands import blocks
+from meltpoint.tests.sweeps import write_schemas
 from meltpoint.tests.tasks.layouts import LAYOUTS
 from meltpoint.tests.tasks.test_user_task import KEYS, NEEDED, PAIRS, SCORES, SENTENCES, TAGS
 from meltpoint.tests.tiny_parts import TASK_YAML
 
 CHECKS = {
-    name.partition(".")[0]: jsonschema.Draft7Validator(json.loads(text)) for name, text in schemas.texts().items()
+    name.partition(".")[0]: jsonschema.Draft7Validator(json.loads(text)) for name, text in write_schemas.texts().items()
 }
 EVERY = {one.name: one for one in settings.all_parameters()}
 
@@ -58,8 +59,8 @@ def faults(kind: str, document: object) -> list[str]:
 
 
 def test_the_shipped_schemas_are_those_of_todays_readers() -> None:
-    kept = {path.name: path.read_text(encoding="utf-8") for path in schemas.FOLDER.iterdir()}
-    assert kept == schemas.texts(), "run: python -m meltpoint.sweeps.specification.schemas"
+    kept = {path.name: path.read_text(encoding="utf-8") for path in write_schemas.FOLDER.iterdir()}
+    assert kept == write_schemas.texts(), "run: python -m meltpoint.tests.sweeps.write_schemas"
     for check in CHECKS.values():
         check.check_schema(check.schema)
 
@@ -158,7 +159,7 @@ def test_a_specification_that_is_read_fits(changes: dict[str, object]) -> None:
 
 
 def test_a_written_file_names_a_schema_that_is_there() -> None:
-    for path in schemas.FOLDER.iterdir():
+    for path in write_schemas.FOLDER.iterdir():
         line = schema_line(path.name.partition(".")[0])
         assert line.endswith(f"/{path.relative_to(ROOT).as_posix()}")
         assert yaml.safe_load(line) is None

@@ -17,7 +17,7 @@ from meltpoint.adapters.features import entries
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.sweeps.ledger.records import ResourceUse
 from meltpoint.sweeps.machine.limits import Memory
-from meltpoint.sweeps.on_ray.trainable import result_of
+from meltpoint.sweeps.on_ray.workers import result_of
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import features_folder

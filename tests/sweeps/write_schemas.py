@@ -1,6 +1,6 @@
 """JSON schemas of task files, specification files and space files, with which editors complete and check them.
 
-`python -m meltpoint.sweeps.specification.schemas` writes them to `search_spaces/schemas/`. A schema accepts all that
+`python -m meltpoint.tests.sweeps.write_schemas` writes them to `search_spaces/schemas/`. A schema accepts all that
 the reader of its files accepts, and more: rules between keys are the reader's. An editor reads `no` or `3` in a task
 file as another type than the text that Meltpoint reads, so texts of task files may have any plain type.
 """
