@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meltpoint.adapters.training.epochs import EpochResult, SavingRule, best_epoch
-from meltpoint.sweeps.specification.sweep_options import LARGEST_SHARE
+from meltpoint.sweeps.specification.sweep_options import LARGEST_SHARE, SHARE, largest_share
 from meltpoint.tests.adapters.conftest import KeptStates
 
 SCORES = st.lists(st.sampled_from([-0.5, 0.0, 0.25, 0.5, math.inf, -math.inf, math.nan]), max_size=8)
@@ -101,6 +101,13 @@ def test_however_long_an_epoch_is_saving_takes_no_more_than_its_share(seconds: f
             own.note_save(0.7)
     assert spent <= LARGEST_SHARE * trained + 0.7
     assert (spent > 0) == (200 * seconds > 0.7 / LARGEST_SHARE + 20)
+
+
+@pytest.mark.parametrize("said", ["much", "-0.1", "1.5", "nan"])
+def test_a_share_that_is_none_is_refused_with_the_remedy(monkeypatch, said: str):
+    monkeypatch.setenv(SHARE, said)
+    with pytest.raises(ValueError, match=r"MELTPOINT_SAVING_SHARE=.*: write a share from 0 to 1"):
+        largest_share()
 
 
 def test_a_share_of_nothing_saves_nothing():

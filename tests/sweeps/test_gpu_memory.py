@@ -158,7 +158,7 @@ def test_a_saved_epoch_serves_the_attempt_with_fewer_rows_at_a_time(spec, fine_t
     monkeypatch.setattr("meltpoint.adapters.training.epochs.FIRST_SECONDS", 0.0)
     length = longest(spec, fine_tuned)
     driver, _ = driver_of(spec, fine_tuned, tmp_path)
-    monkeypatch.setattr("meltpoint.sweeps.specification.sweep_options.LARGEST_SHARE", 1e9)
+    monkeypatch.setattr("meltpoint.sweeps.specification.sweep_options.largest_share", lambda: 1e9)
     for_an_epoch = AdaptedModel.train
 
     def train(self: AdaptedModel, mode: bool = True) -> AdaptedModel:

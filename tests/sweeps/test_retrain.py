@@ -26,7 +26,6 @@ from meltpoint.sweeps.ledger.records import HardwareRecord, Trial, TrialRecord
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification import schemas
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.provenance import Circumstances, code_version, digest, read_sources, reasons
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
@@ -35,6 +34,7 @@ from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.files import schema_line
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
+from meltpoint.tests.sweeps import write_schemas
 from meltpoint.tests.sweeps.whole_sweeps import command, run
 
 
@@ -96,7 +96,7 @@ def test_a_score_of_the_first_phase_that_an_earlier_version_took_for_the_result_
     (path,) = export_cells(ledger, summarise(ledger), tmp_path / "exports")
     first, _, text = path.read_text(encoding="utf-8").partition("\n")
     assert first == schema_line("space")
-    jsonschema.validate(documents.parse(text, "exported"), schemas.space())
+    jsonschema.validate(documents.parse(text, "exported"), write_schemas.space())
     change(path, code="0.0.1+00000000")
     said = CliRunner().invoke(app, ["train", str(path), "--json"])
     assert said.exit_code == 1
