@@ -190,8 +190,10 @@ def show_plan(planned: SweepPlan, console: Console, verbose: bool = True) -> Non
     else:
         modes = dict.fromkeys(cell.mode for cell in cells)
         show_rows([_planned_mode(mode, cells) for mode in modes], console, "Plan", FIGURES)
-    work = planned_work(len(cells), planned.search_trials, planned.finals, planned.defaults)
-    taken = f"about {duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}"
+    may_end_early = planned.least_seconds < planned.estimated_seconds
+    work = planned_work(len(cells), planned.search_trials, planned.finals, planned.defaults, may_end_early)
+    least = f"{duration(planned.least_seconds)} to " if may_end_early else ""
+    taken = f"about {least}{duration(planned.estimated_seconds)} on {some(planned.workers, 'worker')}"
     say(console, f"{work}; the ledger answers {planned.answered}; {taken}.")
     spaces = space_lines(cells) if verbose else ()
     lines = [*data_lines(cells), *spaces, *note_lines(cells), *planned.lengths, *planned.notes]

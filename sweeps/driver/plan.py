@@ -63,6 +63,7 @@ class PlannedCell:
         defaults: finals of the published setting, at most; the search answers one of them too.
         answered: number of trials that the ledger already has.
         estimated_seconds: worker seconds for the rest.
+        least_seconds: the same if its search ends at the first check (`search.early_ends`).
         length: the longest input of its trials, its source, and its cuts.
         metric: the metric that settings are chosen by.
         searcher: the searcher that proposes its settings.
@@ -86,6 +87,7 @@ class PlannedCell:
     defaults: int
     answered: int
     estimated_seconds: float
+    least_seconds: float
     length: CellLength
     metric: str
     searcher: Searcher
@@ -109,6 +111,7 @@ class SweepPlan:
 
     Attributes:
         estimated_seconds: wall time on this machine's workers.
+        least_seconds: the same if every search ends at its first check; without such checks, `estimated_seconds`.
         workers: number of trials at a time.
         lengths: the cuts of the longest inputs, a line for each task, encoder and length.
         left_out: encoders of the specification file whose location was not given.
@@ -118,6 +121,7 @@ class SweepPlan:
     cells: list[PlannedCell] = field(repr=False)
     workers: int
     estimated_seconds: float
+    least_seconds: float
     notes: list[str] = field(default_factory=list)
     lengths: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
@@ -155,7 +159,7 @@ class SweepPlan:
         ]
         return {
             "cells": cells, "trials": self.trials, "defaults": self.defaults, "answered": self.answered,
-            "estimated_seconds": self.estimated_seconds,
+            "estimated_seconds": self.estimated_seconds, "least_seconds": self.least_seconds,
             **({"left_out": list(self.left_out)} if self.left_out else {}),
             **({"kept_of_other_code": dict(self.kept)} if self.kept else {}),
         }  # fmt: skip
@@ -190,9 +194,13 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     gpus, assumed = planned_gpus(resources)
     rate = multiply_rate(int(resources.cpus_per_trial), gpus)
     closings = planned_closings(ledger, planner)
-    planned = [_planned(progress, closings[key], rate) for key, progress in planner.cells.items()]
+    least = CHECK if spec.race or spec.auto_trials else math.inf
+    planned = [_planned(progress, closings[key], rate, least) for key, progress in planner.cells.items()]
     workers = worker_count(resources.cpus_per_trial, gpus)
-    wall = sum(cell.estimated_seconds for cell in planned) / workers
+    wall, least_wall = (
+        seconds / workers + START_UP_SECONDS if seconds else 0.0
+        for seconds in (sum(cell.estimated_seconds for cell in planned), sum(cell.least_seconds for cell in planned))
+    )
     left_out = [strays_in_words(planner.strays)] if planner.strays else []
     notes += [*spec.missing(), *test_lines(cells), *fault_lines(cells)]
     notes += [*kept_lines(planner), *left_out, *closed_lines(ledger, planner)]
@@ -201,14 +209,12 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         "either way"
     )
     notes += assumed
-    if spec.race or spec.auto_trials:
-        notes.append(f"searches may end early, after {CHECK} trials or more: the estimate is an upper bound")
     lengths = tuple(length_lines(cells))
     kept = kept_versions(planner.counted(), code_version())
-    return SweepPlan(planned, workers, wall + START_UP_SECONDS if wall else 0.0, notes, lengths, spec.left_out, kept)
+    return SweepPlan(planned, workers, wall, least_wall, notes, lengths, spec.left_out, kept)
 
 
-def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> PlannedCell:
+def _planned(progress: CellProgress, closing: Closing | None, rate: float, least: float) -> PlannedCell:
     cell = progress.cell
     target = len(progress.search) if closing else progress.target  # a closed cell's search is over
     defaults = [trial.id for trial in progress.wanted_defaults]
@@ -220,11 +226,13 @@ def _planned(progress: CellProgress, closing: Closing | None, rate: float) -> Pl
     done = [record for record in progress.search.values() if record.status == "finished"]
     price = Price(0.0, worker_seconds(done) / len(done)) if done else price_of(cell, rate)
     seconds = price.once + rest * price.trial if rest > 0 else 0.0
+    spared = max(0.0, target - max(least, len(progress.search)))  # trials of a search that ends at its first check
     closed = closing.as_json() if closing else None
     searched = {name: description(one) for name, one in cell.space.parameters.items() if one.count != 1}
     return PlannedCell(
         cell.encoder, cell.mode, cell.task_name, cell.head, cell.head_source, cell.variant, total, cell.seeds,
-        len(defaults), answered, seconds, cell.length, cell.metric, progress.study.searcher, cell.dev_examples,
+        len(defaults), answered, seconds, max(0.0, seconds - spared * price.trial), cell.length, cell.metric,
+        progress.study.searcher, cell.dev_examples,
         declared_test_examples(cell), cell.train_examples, searched, closed, cell.notes,
         sources.check(cell.data),
     )  # fmt: skip

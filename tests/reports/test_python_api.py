@@ -228,7 +228,14 @@ def test_what_is_shown_at_the_end_of_a_cell_is_under_twenty_lines(folder: Path, 
     loaded, cell = meltpoint.load_sweep(folder), planned("fine_tuning", "sst2")
     many = LoadedSweep("r", make_sweep(*(make_cell(task=f"t{n}", finals=[(0.8, 0.8)]) for n in range(30))))
     paper = asked_spec(SweepOptions(name="first", spec="to_tune_or_not"))
-    for shown in (loaded, loaded.recommendation.winner, SweepPlan([cell] * 30, 2, 12.4), many, many.summary, paper):
+    for shown in (
+        loaded,
+        loaded.recommendation.winner,
+        SweepPlan([cell] * 30, 2, 12.4, 12.4),
+        many,
+        many.summary,
+        paper,
+    ):
         assert len(repr(shown).splitlines()) < 20
         assert len(repr(shown)) < 2500
     assert loaded.recommendation.sentence in repr(loaded)

@@ -48,14 +48,15 @@ def planned(mode: str, task: str, head: str = "bilstm_crf", encoder: str = "mini
     """A cell of a plan."""
     values = {
         "head_source": "a paper", "variant": "", "trials": 21, "finals": 5, "defaults": 0, "answered": 3,
-        "estimated_seconds": 4800.0, "length": LENGTH, "metric": "accuracy", "searcher": "tpe", "dev_examples": 872,
+        "estimated_seconds": 4800.0, "least_seconds": 4800.0, "length": LENGTH,
+        "metric": "accuracy", "searcher": "tpe", "dev_examples": 872,
         "test_examples": None, "train_examples": 6920, "searched": RANGES,
     }  # fmt: skip
     return PlannedCell(encoder, mode, task, head, **(values | changes))
 
 
 def plan_of(*cells: PlannedCell) -> SweepPlan:
-    return SweepPlan(list(cells), 2, 4800.0, ["expect a factor of two either way"], LENGTHS)
+    return SweepPlan(list(cells), 2, 4800.0, 4800.0, ["expect a factor of two either way"], LENGTHS)
 
 
 def shown(show: Callable[..., None], what: object, width: int = 80, **options: bool) -> str:
@@ -152,6 +153,12 @@ def test_a_plan_has_a_line_a_cell_and_its_total_time_in_words() -> None:
     joined = " ".join(shown(show_plan, plan_of(*cells)).split())
     assert "192 search trials + 60 finals + up to 60 default finals, 12 of each answered by their" in joined
     assert "finals defaults done" in joined
+
+
+def test_a_plan_of_searches_that_may_end_early_has_a_range() -> None:
+    joined = " ".join(shown(show_plan, replace(plan_of(planned(MODES[0], TASKS[0])), least_seconds=1200.0)).split())
+    assert "1 cell: at most 16 search trials + 5 finals" in joined
+    assert "about 20 min to 1 h 20 min on 2 workers" in joined
 
 
 def test_a_plan_says_the_sizes_of_the_data_what_is_searched_where_and_the_notes_of_the_tables() -> None:

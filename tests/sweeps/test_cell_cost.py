@@ -23,6 +23,7 @@ from meltpoint.sweeps.ledger.records import HardwareRecord, ResourceUse, TrialRe
 from meltpoint.sweeps.results.cost import CellCost, CellWork, cell_cost, time_left, trials_at_a_time
 from meltpoint.sweeps.search import cell_progress
 from meltpoint.sweeps.search.cell_progress import expected_epochs, head_weights, operations_of, planned_trials, work_of
+from meltpoint.sweeps.search.early_ends import CHECK
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
@@ -263,3 +264,15 @@ def test_a_plan_says_that_nothing_will_be_scored_on_test_and_what_follows(
 def test_a_plan_with_a_test_split_says_nothing_of_it(frozen_spec: SweepSpec, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(plan, "multiply_rate", lambda threads, gpus: RATE)
     assert not any("only on dev" in note for note in plan_sweep(frozen_spec, Resources(str(tmp_path))).notes)
+
+
+def test_a_plan_has_a_range_where_searches_may_end_early(frozen_spec: SweepSpec, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(plan, "multiply_rate", lambda threads, gpus: RATE)
+    spec = frozen_spec.model_copy(update={"trials": 16})
+    whole = plan_sweep(spec, Resources(str(tmp_path)))
+    assert whole.least_seconds == whole.estimated_seconds
+    shortest = plan_sweep(spec.model_copy(update={"trials": CHECK}), Resources(str(tmp_path)))
+    for early in ({"auto_trials": True}, {"race": True}):
+        planned = plan_sweep(spec.model_copy(update=early), Resources(str(tmp_path)))
+        assert planned.estimated_seconds == whole.estimated_seconds
+        assert planned.least_seconds == pytest.approx(shortest.estimated_seconds)
