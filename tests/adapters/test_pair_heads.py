@@ -15,6 +15,7 @@ from meltpoint.adapters import heads
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.heads import esim
+from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.layers.affine import FeatureDropout
 from meltpoint.adapters.layers.attention import Sentence, enhance, sentences, side_by_side
 from meltpoint.adapters.layers.bundle import Bundle, MemberRng
@@ -96,32 +97,32 @@ def lstm_of(own: BiLSTM, inputs: int, member: int) -> Callable[[Tensor], Tensor]
     return lambda states: lstm(states[None])[0][0]
 
 
-def esim_alone(head: Head, pair: Pair, member: int) -> Tensor:
+def esim_alone(head: Head, setting: Setting, pair: Pair, member: int) -> Tensor:
     """One pair's scores, no padding anywhere."""
     encode, compose = lstm_of(head.encoder, DIM, member), lstm_of(head.composition, HIDDEN, member)
     one, two = map(encode, pair)
     both = [enhanced(one, two), enhanced(two, one)]
     vectors = [pooled(compose(affine(head.projection, states, member).clamp(min=0))) for states in both]
-    activation = torch.relu if head.is_relu else torch.tanh
+    activation = torch.relu if RELU.items() <= setting.items() else torch.tanh
     return affine(head.scores.linear, activation(affine(head.hidden, torch.cat(vectors), member)), member)
 
 
-def bi_attention_alone(head: Head, pair: Pair, member: int) -> Tensor:
+def bi_attention_alone(head: Head, setting: Setting, pair: Pair, member: int) -> Tensor:
     one, two = pair
-    both = [enhanced(one, two), enhanced(two, one)] if head.attends else [one, two]
+    both = [enhanced(one, two), enhanced(two, one)] if setting.get("bi_attention.attend", True) else [one, two]
     return affine(head.scores.linear, torch.cat([pooled(states) for states in both]), member)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("word", "setting"), HEADS)
-def test_scores_are_those_of_the_equations_word_by_word(word: str, setting: dict[str, int], kind: Kind):
+def test_scores_are_those_of_the_equations_word_by_word(word: str, setting: Setting, kind: Kind):
     head, pairs = build(word, 2, kind, **setting), make_pairs(LENGTHS)
     alone = esim_alone if word == "esim" else bi_attention_alone
     scores = head(*lay_out(pairs, padding=2))
     for member in range(2):
         for row, pair in enumerate(pairs):
-            torch.testing.assert_close(scores[member, row], alone(head, pair, member), atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(scores[member, row], alone(head, setting, pair, member), atol=1e-5, rtol=1e-4)
 
 
 def test_the_gradient_of_alignment_and_enhancement_is_that_of_finite_differences():
