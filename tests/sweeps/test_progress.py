@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from meltpoint.reports.screen import show_plan
-from meltpoint.reports.status_view import show_status
-from meltpoint.sweeps.driver.driver import SweepDriver
+from meltpoint.reports.status_view import RUNNING_SHOWN, running_lines, show_status
+from meltpoint.sweeps.driver.driver import NOTE_SECONDS, SweepDriver
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.driver.progress import QUIET_SECONDS, STEPS, Progress, RemainingTime, left
 from meltpoint.sweeps.driver.start import settle_specification
@@ -168,6 +168,27 @@ def test_a_closed_search_has_only_finals_left(two_cells):
     assert left(progress) == progress.cell.seeds - 1, "one of them is answered by its search trial"
 
 
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (
+            ClusterPart(places=1, whole=6, cpus=2, gpus=1 / 3),
+            "0.3333 of 2 GPUs (1 of 6 trials at a time)",
+        ),
+        (
+            ClusterPart(places=4, whole=4, cpus=1, has_no_node=True),
+            "none: no node has room for a trial; the sweep waits for one to join",
+        ),
+        (
+            ClusterPart(places=1, whole=2, cpus=0.5, most=1),
+            "0.5 of 1 CPU (1 of 2 trials at a time); at most 1 worker",
+        ),
+    ],
+)
+def test_a_part_is_one_line(part, words):
+    assert str(part) == words
+
+
 @contextmanager
 def running(ledger: Ledger, planner: Planner, cluster: Places, most: int | None = None) -> Iterator[SweepDriver]:
     """A sweep's driver on a cluster."""
@@ -293,3 +314,41 @@ def test_a_score_that_is_no_number_ends_no_sweep(driver, dev):
         end_epoch(driver, work[0].id, 1, dev, percent=50.0)
         driver._note_running()
         assert "epoch 1 of at most 2, dev accuracy no number." in shown(driver.ledger)
+
+
+def test_the_note_is_made_now_and_then(driver, seconds):
+    with driver.ledger.driving():
+        (work,) = [driver.next_order()]
+        driver.on_start(work)
+        driver._note_running()
+        end_epoch(driver, work[0].id, 1, 0.5, percent=50.0)
+        seconds[0] += NOTE_SECONDS - 1
+        driver._note_running()
+        assert [trial.epoch for trial in noted_running(driver.ledger.drivers).trials] == [None]
+        seconds[0] += 1
+        driver._note_running()
+        assert [trial.epoch for trial in noted_running(driver.ledger.drivers).trials] == [1]
+
+
+@pytest.fixture
+def note_of() -> Callable[..., RunningTrialNote]:
+    def of(number: int) -> RunningTrialNote:
+        return RunningTrialNote(id=str(number), name=f"cell trial {number}", began=float(number), metric="accuracy")
+
+    return of
+
+
+@pytest.mark.parametrize(("more", "last"), [(0, None), (1, "1 more trial."), (7, "7 more trials.")])
+def test_of_many_trials_the_longest_are_named_and_the_others_counted(note_of, more, last):
+    running = RunningTrials(noted_at=100.0, trials=tuple(note_of(number) for number in range(RUNNING_SHOWN + more)))
+    lines = running_lines(running)
+    assert lines[0] == "cell trial 0: 1 min 40 s, no epoch finished yet."
+    assert len(lines) == RUNNING_SHOWN + bool(more)
+    if last is not None:
+        assert lines[-1].startswith(last)
+
+
+def test_an_error_is_said_in_its_own_unit(note_of):
+    one = note_of(0).model_copy(update={"metric": "mse", "dev": 0.25, "epoch": 1, "epochs": 2})
+    (line,) = running_lines(RunningTrials(noted_at=5.0, trials=(one,)))
+    assert line == "cell trial 0: 5 s, epoch 1 of at most 2, dev mse 0.250."
