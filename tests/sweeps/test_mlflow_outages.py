@@ -142,7 +142,10 @@ def test_a_server_that_is_down_when_the_sweep_starts_gets_everything_while_it_ru
     until(lambda: begun.said)
     between.listen()
     begun.until_everything_is_written()
-    begun.end_whole(server)
+    begun.assert_each_trial_once(server)
+    begun.assert_nobody_waited()
+    begun.end()
+    begun.assert_ended(server)
     assert len(begun.said) == 2, "one line when it stopped, one when it answered again"
 
 
