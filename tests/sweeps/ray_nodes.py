@@ -26,12 +26,18 @@ LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 @dataclass(frozen=True)
 class RayNode:
-    """A node of one CPU to start, the first of a cluster being its head.
+    """A node to start, the first of a cluster being its head.
 
     Attributes:
+        folder: its working directory, which `/proc/self/cwd` shows to its workers; "" is the test's.
+        head: where it finds the head, as `HOST:PORT`, if not at its own address: a proxy.
         environment: more environment variables, for it and its workers.
     """
 
+    cpus: int = 1
+    gpus: int = 0
+    folder: str = ""
+    head: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -127,9 +133,11 @@ def main() -> None:
         for dead in [node for node in started.worker_nodes if not node.remaining_processes_alive()]:
             started.remove_node(dead, allow_graceful=False)  # or it waits for all that were ever added
         for node in json.loads(line):
+            os.chdir(node["folder"] or Path.cwd())
             started.add_node(
-                num_cpus=1, num_gpus=0, node_ip_address="127.0.0.1", include_dashboard=False,
+                num_cpus=node["cpus"], num_gpus=node["gpus"], node_ip_address="127.0.0.1", include_dashboard=False,
                 env_vars=node["environment"] or None, wait=False,
+                **({"gcs_address": node["head"]} if node["head"] else {}),
             )  # fmt: skip
         started.wait_for_nodes(timeout=120)
         print(started.address, flush=True)

@@ -345,7 +345,7 @@ TRIPPED = {
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("case", TRIPPED)
-def test_a_guard_is_tripped_by_a_sweep_and_said_on_the_terminal_and_in_the_table(
+def test_a_guard_is_tripped_by_a_sweep_and_said_in_the_table_and_of_data_on_the_terminal(
     case: str, tiny_encoder: str, tmp_path: Path
 ) -> None:
     data, words, kind, part = TRIPPED[case]
@@ -354,7 +354,7 @@ def test_a_guard_is_tripped_by_a_sweep_and_said_on_the_terminal_and_in_the_table
     common = ("--encoder", tiny_encoder, "--task", str(task), "--head", "linear", "--trials", "1", "--seeds", "1")
     summary, said = swept(tmp_path / "runs", *common, *mode, *words)
     assert [one.text for one in guards(summary) if one.kind == kind and part in one.text]
-    assert part in said
+    assert part in said or kind != "data"
     assert part in " ".join((tmp_path / "runs" / "s" / "report.md").read_text(encoding="utf-8").split())
 
 
