@@ -99,7 +99,7 @@ def test_plan_prices_a_sweep_trains_nothing_and_is_the_document_of_the_contract(
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
-    assert set(document) == {"cells", "trials", "defaults", "answered", "estimated_seconds"}
+    assert set(document) == {"cells", "trials", "defaults", "answered", "estimated_seconds", "least_seconds"}
     assert document["trials"] == 2 * (4 + 2)
     assert document["defaults"] == 0, "the published setting's finals would be more than a tenth of the runs"
     assert document["answered"] == 0
