@@ -82,11 +82,23 @@ class DefaultHeads:
         """The head for an encoder and a kind of task."""
         if not encoder.has_words:
             return SENTENCE_VECTORS
-        if self.pooled is not None and encoder.has_pooling and not kinds.get(kind).labels_words:
-            return self.pooled
+        if encoder.has_pooling and (head := self.with_pooling(kind)) is not None:
+            return head
         if self.native is not None and encoder.has_native_head(kind):
-            return self.native[kind]
-        return self.joint[kind] if encoder.joins_pairs else self.single.get(kind, self.joint[kind])
+            return self.with_native(kind)
+        return self.without_native(kind, encoder.joins_pairs)
+
+    def with_pooling(self, kind: Kind) -> DefaultHead | None:
+        """The head for an encoder that ships its own pooling; None if it has no other than without."""
+        return None if kinds.get(kind).labels_words else self.pooled
+
+    def with_native(self, kind: Kind) -> DefaultHead:
+        """The head for an encoder on which transformers builds a native head."""
+        return (self.native or self.joint)[kind]
+
+    def without_native(self, kind: Kind, joins_pairs: bool) -> DefaultHead:
+        """The head for an encoder without a native head, which may read both sentences of a pair as one input."""
+        return self.joint[kind] if joins_pairs else self.single.get(kind, self.joint[kind])
 
 
 def by_kind(labels: DefaultHead, sentences: DefaultHead, pairs: DefaultHead) -> Mapping[Kind, DefaultHead]:

@@ -222,9 +222,6 @@ def document(results: SweepResults) -> dict[str, Any]:
     }  # fmt: skip
 
 
-TUNING = ("split", "delta", "low", "high", "p", "seeds")
-
-
 def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> dict[str, Any]:
     metric = cell.header.metric
     return {
@@ -233,7 +230,9 @@ def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> 
         "dev_scores": [final.dev for final in cell.finals],
         "test_scores": [(final.test or {}).get(metric) for final in cell.finals],
         "default_seeds": [final.seed for final in cell.default_finals],
-        "tuning": gain and {**_fields(gain.comparison, *TUNING), "words": gain.words},
+        "tuning": gain and {
+            **_fields(gain.comparison, "split", "delta", "low", "high", "p", "seeds"), "words": gain.words,
+        },
         "setting": cell.best and cell.best.setting, "notes": cell_notes(cell),
         "classes": cell_class_scores(cell, results.summary.folder),
         "lower_is_better": is_lower_better(metric),
@@ -258,7 +257,7 @@ def _delta(delta: Delta) -> dict[str, Any]:
     known = delta.comparison
     return {
         "encoder": delta.encoder, "task": delta.task, "a": known.upper[1], "b": known.lower[1],
-        "a_variant": (*known.upper, "")[3], "b_variant": (*known.lower, "")[3],
+        "a_variant": "".join(known.upper[3:]), "b_variant": "".join(known.lower[3:]),  # a key may have no variant
         "in_table": True, "in_family": delta.in_family,
         **_fields(known, "metric", "split", "delta", "low", "high", "p", "p_holm", "probability_better",
                   "seeds", "examples", "needed_seeds", "needed_examples", "reason", "words"),

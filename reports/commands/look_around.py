@@ -243,9 +243,10 @@ def cache_list(storage: Storage = "runs", cache_dir: CacheDir = None, as_json: A
     from meltpoint.sweeps.storage.files import storage_path
 
     rows = listed(storage_path(storage), check_cache_dir(cache_dir))
-    for row in () if as_json else rows:
-        row["size"] = f"{int(str(row.pop('bytes'))) / 1e6:.1f} MB"
-        row["last_used"] = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(str(row["last_used"]))))
+    if not as_json:
+        for row in rows:
+            row["size"] = f"{int(str(row.pop('bytes'))) / 1e6:.1f} MB"
+            row["last_used"] = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(str(row["last_used"]))))
     print_rows(rows, as_json)
 
 

@@ -263,8 +263,10 @@ def _card(known: Recommendation, summary: SweepSummary) -> Card:
         bars.append(bar(BASELINE, f"{name}{on_dev}", score_text(score, known.metric), score, None))
     shown = tuple((f"{scale(known.metric) * tick:.3g}".replace("-", "−"), share(tick)) for tick in ticks)
     metric = known.metric + (" on dev" if known.split == "dev" else "")
-    words = known.sentence, known.certainty, known.details
-    return Card(known.task, metric, *words, tuple(bars), shown, *use_of(known, summary))
+    commands, python = use_of(known, summary)
+    return Card(
+        known.task, metric, known.sentence, known.certainty, known.details, tuple(bars), shown, commands, python
+    )
 
 
 def use_of(known: Recommendation, summary: SweepSummary) -> tuple[str, str]:

@@ -14,8 +14,9 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.wording import counted
 
-KINDS = {"gpu_allocated": "tensors on the GPU", "process": "the worker process",
-         "process_lifetime": "the worker process"}  # fmt: skip
+KINDS = {
+    "gpu_allocated": "tensors on the GPU", "process": "the worker process", "process_lifetime": "the worker process",
+}  # fmt: skip
 
 COST_NOTE = (
     "Seconds are those in which workers were busy; trials that train side by side share them. GPU-hours: seconds × the "

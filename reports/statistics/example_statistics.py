@@ -183,8 +183,9 @@ def _span_counts(
 
 
 def _word_accuracy(runs: Runs) -> Scorer:
-    starts, words = np.cumsum(runs[0].lengths) - runs[0].lengths, as_floats(runs[0].lengths)
-    hits = np.stack([np.add.reduceat(as_floats(run.gold == run.predicted), starts) for run in runs], axis=1)
+    ends, words = np.cumsum(runs[0].lengths), as_floats(runs[0].lengths)
+    right = [np.concatenate([[0], np.cumsum(run.gold == run.predicted)]) for run in runs]
+    hits = as_floats(np.stack([sums[ends] - sums[ends - runs[0].lengths] for sums in right], axis=1))
     return lambda counts: _ratio(counts @ hits, np.broadcast_to((counts @ words)[:, None], (len(counts), len(runs))))
 
 

@@ -130,7 +130,8 @@ def prior_freedom(variances: Floats, freedoms: Floats) -> float:
     excess = float(logs.var(ddof=1) - polygamma(1, half).mean())  # trigamma(d₀ / 2)
     if excess <= float(polygamma(1, MOST_FREEDOM / 2)):
         return MOST_FREEDOM
-    return max(LEAST_FREEDOM, 2 * float(brentq(lambda x: float(polygamma(1, x)) - excess, 1e-3, 1e3)))
+    half_freedom = brentq(lambda half: float(polygamma(1, half)) - excess, 1e-3, 1e3)  # trigamma's inverse
+    return max(LEAST_FREEDOM, 2 * float(half_freedom))
 
 
 def welch(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:

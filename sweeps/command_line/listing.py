@@ -119,10 +119,11 @@ def _default_heads(mode: Mode) -> list[str]:
     lines = []
     heads = mode.default_heads
     for kind in KINDS:
-        head = (heads.native or heads.joint)[kind].name
-        found = {"ELMo": heads.single.get(kind, heads.joint[kind]).name}
-        if heads.pooled is not None and not kinds.get(kind).labels_words:
-            found["sentence encoders"] = heads.pooled.name
+        head, pooled = heads.with_native(kind).name, heads.with_pooling(kind)
+        found = {
+            "ELMo": heads.without_native(kind, joins_pairs=False).name,
+            "sentence encoders": pooled.name if pooled else head,
+        }
         differing = "; ".join(f"{who}: {name}" for who, name in found.items() if name != head)
         lines.append(f"{kind}: {head}" + (f" ({differing})" if differing else ""))
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -197,10 +197,8 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     least = CHECK if spec.race or spec.auto_trials else math.inf
     planned = [_planned(progress, closings[key], rate, least) for key, progress in planner.cells.items()]
     workers = worker_count(resources.cpus_per_trial, gpus)
-    wall, least_wall = (
-        seconds / workers + START_UP_SECONDS if seconds else 0.0
-        for seconds in (sum(cell.estimated_seconds for cell in planned), sum(cell.least_seconds for cell in planned))
-    )
+    wall = wall_seconds((cell.estimated_seconds for cell in planned), workers)
+    least_wall = wall_seconds((cell.least_seconds for cell in planned), workers)
     left_out = [strays_in_words(planner.strays)] if planner.strays else []
     notes += [*spec.missing(), *test_lines(cells), *fault_lines(cells)]
     notes += [*kept_lines(planner), *left_out, *closed_lines(ledger, planner)]
@@ -212,6 +210,12 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     lengths = tuple(length_lines(cells))
     kept = kept_versions(planner.counted(), code_version())
     return SweepPlan(planned, workers, wall, least_wall, notes, lengths, spec.left_out, kept)
+
+
+def wall_seconds(of_cells: Iterable[float], workers: int) -> float:
+    """The wall time of cells' worker seconds, with Ray's start; 0 if nothing is left to run."""
+    seconds = sum(of_cells) / workers
+    return seconds + START_UP_SECONDS if seconds else 0.0
 
 
 def _planned(progress: CellProgress, closing: Closing | None, rate: float, least: float) -> PlannedCell:

@@ -42,12 +42,8 @@ CACHE_BYTES = 50 * 10**9
 """The default `--cache-budget`: the states of BERT-base (13 layers of 768, bf16) for 2.5 million subword tokens."""
 TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SIZES = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-
 LARGEST_SHARE = 0.02
 """The largest share of the training time since the last save that saving an epoch may take."""
-
-
 SHARE = "MELTPOINT_SAVING_SHARE"
 """The environment variable that sets another share: 0.1 loses less on machines that are often preempted."""
 
@@ -278,7 +274,7 @@ class Searched:
     )
     price_per_hour: Annotated[float | None, AfterValidator(_above_zero)] = Field(
         default=None,
-        description="The price of an hour of a GPU (of a trial's CPUs if there is none); reports show the cost.",
+        description="Price of a GPU-hour (without a GPU, of an hour of a trial's CPUs); reports show the cost.",
     )
 
 
@@ -310,7 +306,7 @@ class Resources:
         default=None, description="The longest time for the search: 90s, 30m, 2h. Finals follow."
     )
     max_gpu_hours: Annotated[float | None, AfterValidator(_above_zero)] = Field(
-        default=None, description="GPU-hours after which no search trial starts, over all its trials. Finals follow."
+        default=None, description="The search starts no trial after this many GPU-hours; finals follow."
     )
     log_to: Words | None = Field(
         default=None,

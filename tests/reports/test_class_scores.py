@@ -151,6 +151,13 @@ def test_the_scores_of_resamples_are_the_metric_on_each_resample_written_out(met
     assert written_out(metric, runs)(counts) == pytest.approx(np.array(expected), abs=1e-9), "without statistics"
 
 
+@pytest.mark.parametrize("lengths", [(0, 2, 1), (2, 0, 1), (2, 1, 0)])
+def test_a_sentence_without_words_counts_for_nothing(lengths):
+    gold = np.array([0, 1, 2], dtype=np.int32)
+    run = ScoredExamples("word_tagging", tuple("abc"), gold, np.array([0, 0, 2], dtype=np.int32), np.array(lengths))
+    assert scorer("word_accuracy", [run])(np.ones((1, 3))) == pytest.approx(2 / 3)
+
+
 def test_draws_follow_from_the_splits_name_and_are_the_same_for_every_cell_of_a_task():
     first, again, other = (np.concatenate(list(counts_of(30, 50, name))) for name in ("a test", "a test", "b test"))
     assert np.array_equal(first, again)

@@ -1,4 +1,4 @@
-"""LoRA's matrices in an encoder of transformers (Hu et al. 2022, section 4.1), by the package `peft`."""
+"""LoRA's matrices in an encoder of transformers (Hu et al. 2022, section 4.1), with the package `peft`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from meltpoint.adapters.families.huggingface.pretrained import quiet
 
 
 class LoraMatrices:
-    """Two thin matrices beside each linear layer of a model; its own weights are frozen. No module of the model.
+    """Two thin matrices for each linear layer of a frozen model. This object is not a module of the model.
 
     Args:
         model: of transformers; its linear layers are replaced in place.
-        rank, alpha: the columns of each matrix, and the factor of their product times the rank.
+        rank: r; the matrices A and B of a layer of (out, in) weights are (r, in) and (out, r).
+        alpha: the product B · A is scaled by alpha / r.
     """
 
     def __init__(self, model: Any, rank: int, alpha: int) -> None:
