@@ -1,117 +1,61 @@
-"""Searches replayed on recorded trials: which search finds a good setting with the fewest trials.
+"""Searches replayed on recorded cells: which search finds a good setting with the fewest trials.
 
-A recorded cell has the dev curve, the test score and the cost of many random settings. A search that asks for a setting
-gets the nearest one that it has not had; so it is replayed hundreds of times in seconds. Cells are sweeps with
-`--searcher random` (`write_tasks` writes their task files), or opda's tables of DeBERTa on MNLI (Lourie et al. 2023).
+A search that asks for a setting gets the nearest recorded one that it has not had; so it is replayed hundreds of times
+in seconds. What a search borrows comes from the other cells only.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 import optuna
-from numpy.typing import NDArray
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import TrialState, create_trial
+from scipy import stats
 
-from meltpoint.benchmarks.job import write_task
+from meltpoint.benchmarks.recorded_cells import (
+    QUARTER,
+    RecordedCell,
+    Setting,
+    of_opda,
+    read_cell,
+    write_cells,
+    write_tasks,
+)
 from meltpoint.reports.statistics.comparison import MARGIN
-from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.search.early_ends import WORTH, Entrant, can_no_longer_win, checks, expected_gain
 from meltpoint.sweeps.search.study import STARTUP_TRIALS, sampler
-from meltpoint.tasks.core.metrics import gain
-from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 
-Floats: TypeAlias = NDArray[np.float64]
-Setting: TypeAlias = Mapping[str, Any]
-
-QUARTER = 0.25
-"""The share of its own schedule after which a trial may be stopped."""
+RECORDINGS = Path(__file__).parent / "recordings"
 REFERENCE = 16
 """The number of random trials whose median best is the goal: the default of `--trials`."""
 DISTANCES, DEV_SIZES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12), (150, 500, 2000)
 """Differences of two cells in a race, and sizes of dev."""
-FEWEST_VALUES = 7
-"""A number with fewer values among the recorded settings is a choice."""
-
-
-@dataclass(frozen=True)
-class RecordedCell:
-    """One encoder, mode and task with random settings, all trained to the end.
-
-    Attributes:
-        dev, test: (settings,) the best epoch's dev score and its test score, the higher the better.
-        early: (settings,) the best dev score within a quarter of the setting's own schedule.
-        work: (settings,) the cost of each, in any unit.
-    """
-
-    encoder: str
-    mode: str
-    task: str
-    settings: Sequence[Setting]
-    dev: Floats
-    test: Floats
-    early: Floats
-    work: Floats
-
-    @property
-    def name(self) -> str:
-        """`minilm probe sst2`."""
-        return f"{self.encoder} {self.mode} {self.task}"
-
-    @cached_property
-    def ranges(self) -> dict[str, BaseDistribution]:
-        """The searched parameters; those that span more than a factor of 20 are logarithmic."""
-        found: dict[str, BaseDistribution] = {}
-        for name in sorted({name for setting in self.settings for name in setting}):
-            values = sorted({setting[name] for setting in self.settings if name in setting}, key=str)
-            if len(values) >= FEWEST_VALUES and all(isinstance(value, int | float) for value in values):
-                low, high = min(values), max(values)
-                found[name] = FloatDistribution(low, high, log=low > 0 and high > 20 * low)
-            elif len(values) > 1:
-                found[name] = CategoricalDistribution(values)
-        return found
-
-    def place(self, setting: Setting) -> Floats:
-        """A setting as a point; each range has length 1, and two different choices are as far apart as its ends."""
-        point: list[float] = []
-        for name, range_of in self.ranges.items():
-            value = setting.get(name)
-            if isinstance(range_of, CategoricalDistribution):
-                point += [math.sqrt(0.5) * (value == choice) for choice in range_of.choices]
-            elif isinstance(range_of, FloatDistribution):
-                scaled = math.log if range_of.log else float
-                inside = range_of.low if value is None else min(max(value, range_of.low), range_of.high)
-                low, high = scaled(range_of.low), scaled(range_of.high)
-                point.append((scaled(inside) - low) / (high - low))
-        return np.array(point)
-
-    @cached_property
-    def places(self) -> Floats:
-        """(settings, dimensions)."""
-        return np.stack([self.place(setting) for setting in self.settings])
-
-    def nearest(self, setting: Setting, taken: Sequence[int]) -> int:
-        """The recorded setting nearest to one, among those that are not taken."""
-        distances = ((self.places - self.place(setting)) ** 2).sum(axis=1)
-        distances[list(taken)] = np.inf
-        return int(distances.argmin())
+GRID = (4, 2)
+"""The values of the first and the second parameter of the eight-point grid."""
+SLOWER = 5
+"""One run of the Gaussian process for so many of other searches, since its proposals take seconds."""
+CANDIDATES = 10
+"""The best settings of each cell from which a portfolio is chosen."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """The end of a replayed search: the trials that ran to their end, and its whole work."""
+    """The end of a replayed search.
+
+    Attributes:
+        finished: the trials that ran to their end.
+        work: the cost of all its trials, without those of the cells from which it borrowed.
+    """
 
     finished: Sequence[int]
     work: float
@@ -119,8 +63,10 @@ class Search:
 
 Sampler = Callable[[int], optuna.samplers.BaseSampler]
 """A seed → a sampler of Optuna."""
-Replay = Callable[[RecordedCell, Sequence[RecordedCell], np.random.Generator], Search]
-"""(cell, its siblings, random numbers) → the search."""
+Lead = Callable[[RecordedCell, Sequence[RecordedCell], np.random.Generator], list[int]]
+"""(cell, all others, random numbers) → the settings that are tried first; empty if there is nothing to borrow."""
+Replay = Callable[[RecordedCell, Sequence[RecordedCell], np.random.Generator], Search | None]
+"""(cell, all others, random numbers) → the search; None if it does not apply to the cell."""
 
 
 def draws(cell: RecordedCell, count: int, random: np.random.Generator, taken: Sequence[int] = ()) -> list[int]:
@@ -154,23 +100,59 @@ def asked(
     return taken
 
 
-def winners(cell: RecordedCell, siblings: Sequence[RecordedCell], count: int, random: np.random.Generator) -> list[int]:
+def siblings_of(cell: RecordedCell, others: Sequence[RecordedCell]) -> list[RecordedCell]:
+    """The same mode on the same task with other encoders; without any, the same mode and encoder on other tasks."""
+    like = [one for one in others if one.mode == cell.mode and one.ranges.keys() == cell.ranges.keys()]
+    return [one for one in like if one.task == cell.task] or [one for one in like if one.encoder == cell.encoder]
+
+
+def winners(
+    cell: RecordedCell, others: Sequence[RecordedCell], random: np.random.Generator, *, count: int
+) -> list[int]:
     """The best settings of the siblings, in turn; each sibling has had 16 random trials."""
     ranked = []
-    for sibling in siblings:
+    for sibling in siblings_of(cell, others):
         tried = np.array(draws(sibling, REFERENCE, random))
         ranked.append([sibling.settings[one] for one in tried[np.argsort(-sibling.dev[tried])]])
     found: list[int] = []
-    for turn in range(count):
+    for turn in range(count if ranked else 0):
         found.append(cell.nearest(ranked[turn % len(ranked)][turn // len(ranked)], found))
     return found
 
 
-def stopped(cell: RecordedCell, begun: Sequence[int], kept: int) -> Search:
-    """Trials of which all but the best `kept` end after a quarter of their own schedule."""
+def portfolio(cell: RecordedCell, others: Sequence[RecordedCell], _: np.random.Generator, *, count: int) -> list[int]:
+    """The settings that would be shipped if this cell's task were unknown: `best_together` of the other tasks."""
+    like = [one for one in others if one.mode == cell.mode and one.ranges.keys() == cell.ranges.keys()]
+    found: list[int] = []
+    for setting in best_together([one for one in like if one.task != cell.task], count):
+        found.append(cell.nearest(setting, found))
+    return found
+
+
+def best_together(cells: Sequence[RecordedCell], count: int) -> list[Setting]:
+    """Settings chosen one after another, so that the best of them has the highest mean rank over the cells.
+
+    The candidates are the best of each cell. A setting has the rank of its nearest neighbour in each cell, from 0 to 1.
+    """
+    candidates = [one.settings[at] for one in cells for at in np.argsort(-one.dev)[:CANDIDATES]]
+    ranks = np.array([
+        [(one.dev < one.dev[one.nearest(setting, [])]).mean() for one in cells] for setting in candidates
+    ])  # fmt: skip
+    chosen: list[Setting] = []
+    reached = np.zeros(len(cells))
+    for _ in range(min(count, len(candidates))):
+        best = int(np.maximum(ranks, reached).mean(axis=1).argmax())
+        reached = np.maximum(ranks[best], reached)
+        chosen.append(candidates[best])
+    return chosen
+
+
+def stopped(cell: RecordedCell, begun: Sequence[int], kept: int, after_one_epoch: bool = False) -> Search:
+    """Trials of which all but the best `kept` end after a quarter of their own schedule, or after one epoch."""
     every = np.array(begun)
-    best = every[np.argsort(-cell.early[every])[:kept]]
-    work = QUARTER * cell.work[every].sum() + (1 - QUARTER) * cell.work[best].sum()
+    early, share = (cell.first, 1 / cell.epochs) if after_one_epoch else (cell.early, np.full(len(cell.dev), QUARTER))
+    best = every[np.argsort(-early[every])[:kept]]
+    work = (share * cell.work)[every].sum() + ((1 - share) * cell.work)[best].sum()
     return Search([int(one) for one in best], float(work))
 
 
@@ -189,36 +171,66 @@ def sobol(seed: int) -> optuna.samplers.BaseSampler:
     return optuna.samplers.QMCSampler(seed=seed, scramble=True)
 
 
-def by_sampler(cell: RecordedCell, siblings: Sequence[RecordedCell], random: np.random.Generator, *, count: int,
-               make: Sampler, borrowed: int = 0) -> Search:  # fmt: skip
-    """A sampler of Optuna, after winners of the siblings or one random setting."""
-    first = winners(cell, siblings, borrowed, random) if borrowed else draws(cell, 1, random)
-    return whole(cell, asked(cell, count, make, random, first))
-
-
-def at_random(cell: RecordedCell, _: Sequence[RecordedCell], random: np.random.Generator, *, count: int) -> Search:
+def at_random(
+    cell: RecordedCell, _: Sequence[RecordedCell], random: np.random.Generator, *, count: int
+) -> Search | None:
     """Random settings."""
     return whole(cell, draws(cell, count, random))
 
 
-def by_rungs(cell: RecordedCell, siblings: Sequence[RecordedCell], random: np.random.Generator, *, count: int,
-             kept: int, borrowed: int = 0) -> Search:  # fmt: skip
-    """Winners of the siblings in full, then random settings of which few run past a quarter."""
-    first = winners(cell, siblings, borrowed, random) if borrowed else []
-    rungs = stopped(cell, draws(cell, count, random, first), kept)
+def by_grid(cell: RecordedCell, _: Sequence[RecordedCell], random: np.random.Generator) -> Search | None:
+    """Eight points (Liu & Wang 2021): four values of the rate or strength, two of another parameter, drawn."""
+    names = sorted(cell.ranges, key=lambda name: not getattr(cell.ranges[name], "log", False))
+    axes = (
+        {names[0]: GRID[0], str(random.choice(names[1:])): GRID[1]} if len(names) > 1 else {names[0]: math.prod(GRID)}
+    )
+    values = [inner(cell.ranges[name], count) for name, count in axes.items()]
+    rest = {name: cell.settings[draws(cell, 1, random)[0]].get(name) for name in names if name not in axes}
+    found: list[int] = []
+    for point in itertools.product(*values):
+        found.append(cell.nearest({**rest, **dict(zip(axes, point, strict=True))}, found))
+    return whole(cell, found)
+
+
+def inner(range_of: optuna.distributions.BaseDistribution, count: int) -> list[object]:
+    """Evenly spread values of a range, or the first choices."""
+    if isinstance(range_of, CategoricalDistribution):
+        return list(range_of.choices[:count])
+    assert isinstance(range_of, FloatDistribution)
+    shares = (np.arange(count) + 0.5) / count
+    if range_of.log:
+        return [float(range_of.low * (range_of.high / range_of.low) ** share) for share in shares]
+    return [float(range_of.low + (range_of.high - range_of.low) * share) for share in shares]
+
+
+def by_sampler(cell: RecordedCell, others: Sequence[RecordedCell], random: np.random.Generator, *, count: int,
+               make: Sampler, lead: Lead | None = None) -> Search | None:  # fmt: skip
+    """A sampler of Optuna, after borrowed settings or one random setting."""
+    first = lead(cell, others, random) if lead else draws(cell, 1, random)
+    return whole(cell, asked(cell, count, make, random, first)) if first else None
+
+
+def by_rungs(cell: RecordedCell, others: Sequence[RecordedCell], random: np.random.Generator, *, count: int,
+             kept: int, lead: Lead | None = None, after_one_epoch: bool = False) -> Search | None:  # fmt: skip
+    """Borrowed settings in full, then random ones of which few run past a quarter of their schedule."""
+    first = lead(cell, others, random) if lead else []
+    if not cell.can_stop or (lead and not first):
+        return None
+    rungs = stopped(cell, draws(cell, count, random, first), kept, after_one_epoch)
     return Search([*first, *rungs.finished], whole(cell, first).work + rungs.work)
 
 
 def borrowed_alone(
-    cell: RecordedCell, siblings: Sequence[RecordedCell], random: np.random.Generator, *, count: int
-) -> Search:
-    """Winners of the siblings and nothing else."""
-    return whole(cell, winners(cell, siblings, count, random))
+    cell: RecordedCell, others: Sequence[RecordedCell], random: np.random.Generator, *, lead: Lead
+) -> Search | None:
+    """Borrowed settings and nothing else."""
+    first = lead(cell, others, random)
+    return whole(cell, first) if first else None
 
 
 def until_worthless(
     cell: RecordedCell, _: Sequence[RecordedCell], random: np.random.Generator, *, make: Sampler
-) -> Search:
+) -> Search | None:
     """At most 16 trials of a sampler; they end at the first check that expects too little of more (`--trials auto`)."""
     trials = asked(cell, REFERENCE, make, random, draws(cell, 1, random))
     for count in checks(REFERENCE):
@@ -227,27 +239,40 @@ def until_worthless(
     return whole(cell, trials)
 
 
+THREE, SHIPPED = partial(winners, count=3), partial(portfolio, count=3)
 SEARCHES: dict[str, Replay] = {
     "random, 16": partial(at_random, count=16),
     "random, 8": partial(at_random, count=8),
     "Sobol, 8": partial(by_sampler, count=8, make=sobol),
+    "grid of eight points": by_grid,
+    "16 begun, 4 kept after one epoch": partial(by_rungs, count=16, kept=4, after_one_epoch=True),
+    "16 begun, 4 kept at a quarter": partial(by_rungs, count=16, kept=4),
     "TPE, 8": partial(by_sampler, count=8, make=sampler),
     "TPE, 16": partial(by_sampler, count=16, make=sampler),
     "TPE, auto": partial(until_worthless, make=sampler),
     "GP, 8": partial(by_sampler, count=8, make=gaussian),
-    "16 begun, 4 kept at a quarter": partial(by_rungs, count=16, kept=4),
-    "3 winners": partial(borrowed_alone, count=3),
-    "3 winners, then TPE, 8 in all": partial(by_sampler, count=8, make=sampler, borrowed=3),
-    "3 winners, then GP, 8 in all": partial(by_sampler, count=8, make=gaussian, borrowed=3),
-    "3 winners, then 8 begun, 2 kept at a quarter": partial(by_rungs, count=8, kept=2, borrowed=3),
+    "GP, 16": partial(by_sampler, count=16, make=gaussian),
+    "3 winners": partial(borrowed_alone, lead=THREE),
+    "3 winners, then TPE, 8 in all": partial(by_sampler, count=8, make=sampler, lead=THREE),
+    "3 winners, then GP, 8 in all": partial(by_sampler, count=8, make=gaussian, lead=THREE),
+    "3 winners, then 8 begun, 2 kept at a quarter": partial(by_rungs, count=8, kept=2, lead=THREE),
+    "3 shipped": partial(borrowed_alone, lead=SHIPPED),
+    "3 shipped, then TPE, 8 in all": partial(by_sampler, count=8, make=sampler, lead=SHIPPED),
+    "3 shipped, then GP, 8 in all": partial(by_sampler, count=8, make=gaussian, lead=SHIPPED),
+    "3 shipped, then 8 begun, 2 kept at a quarter": partial(by_rungs, count=8, kept=2, lead=SHIPPED),
 }
 
 
-def figures(cell: RecordedCell, siblings: Sequence[RecordedCell], search: Replay, runs: int) -> dict[str, float]:
-    """The share of runs that reach the median best of 16 random trials, their work in trials, and their mean test."""
+def figures(cell: RecordedCell, others: Sequence[RecordedCell], search: Replay, runs: int) -> dict[str, float] | None:
+    """The share of runs that reach the median best of 16 random trials, their mean test, and their work in trials.
+
+    None if the search does not apply to this cell.
+    """
     random = np.random.default_rng(0)
     goal = np.median([cell.dev[draws(cell, REFERENCE, random)].max() for _ in range(2000)])
-    ends = [search(cell, siblings, random) for _ in range(runs)]
+    ends = [end for _ in range(runs) if (end := search(cell, others, random)) is not None]
+    if not ends:
+        return None
     best = [max(end.finished, key=lambda one: float(cell.dev[one])) for end in ends]
     return {
         "reached": float(np.mean(cell.dev[best] >= goal)), "test": float(np.mean(cell.test[best])),
@@ -276,107 +301,66 @@ def races(cell: RecordedCell, behind: float, dev_examples: int, runs: int) -> tu
     return float(found[0] / runs), float(found[1] / runs)
 
 
-def siblings_of(cell: RecordedCell, cells: Sequence[RecordedCell]) -> list[RecordedCell]:
-    """The same mode on the same task with other encoders; without any, the same mode and encoder on other tasks."""
-    like = [one for one in cells if one.mode == cell.mode and one is not cell]
-    same = [one for one in like if one.task == cell.task]
-    return same or [one for one in like if one.encoder == cell.encoder]
-
-
-def of_opda(path: Path) -> RecordedCell:
-    """A table of opda's folder `data/deberta`: dev is MNLI matched, test mismatched, the work the number of epochs."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    settings, columns = [], []
-    for row in rows:
-        names = ("num_train_epochs", "train_batch_size", "learning_rate", "cls_drop_out")
-        epoch = row["total_model_steps"] / row["num_train_epochs"]
-        settings.append({**{name: row[name] for name in names}, "warmup": row["warmup_steps"] / epoch})
-        dev, test = row["learning_curves"]["matched"], dict(row["learning_curves"]["mismatched"])
-        step, best = max(dev, key=lambda point: point[1])
-        early = [score for at, score in dev if at <= QUARTER * row["total_model_steps"] + 1] or [dev[0][1]]
-        columns.append((best, test[step], max(early), row["num_train_epochs"]))
-    encoder = path.name.partition("_")[0]
-    return RecordedCell(encoder, "fine_tuning", "mnli", settings, *np.array(columns, dtype=np.float64).T)
-
-
-def of_sweeps(on_dev: Path, on_test: Path) -> list[RecordedCell]:
-    """The cells of a random sweep, with test scores from one of the same settings whose dev split was test."""
-    test = {_key(record): record for record in _finished(on_test)}
-    cells: dict[tuple[str, ...], list[tuple[TrialRecord, TrialRecord]]] = {}
-    for record in _finished(on_dev):
-        if _key(record) in test:
-            cells.setdefault(record.cell, []).append((record, test[_key(record)]))
-    return [_of_records(pairs) for pairs in cells.values()]
-
-
-def _finished(folder: Path) -> list[TrialRecord]:
-    return [one for one in Ledger(folder).records() if one.role == "search" and one.status == "finished"]
-
-
-def _key(record: TrialRecord) -> str:
-    return json.dumps([record.encoder, record.mode, record.task, dict(record.setting)], sort_keys=True)
-
-
-def _of_records(pairs: Sequence[tuple[TrialRecord, TrialRecord]]) -> RecordedCell:
-    columns = []
-    for record, other in pairs:
-        dev = [gain(record.metric, epoch.dev[record.metric]) for epoch in record.epochs]
-        scored = {epoch.epoch: gain(record.metric, epoch.dev[record.metric]) for epoch in other.epochs}
-        best = record.epochs[int(np.argmax(dev))].epoch
-        early = dev[: max(1, math.floor(QUARTER * len(dev)))]
-        columns.append((max(dev), scored.get(best, other.dev or 0.0), max(early), record.seconds))
-    first = pairs[0][0]
-    settings = [dict(record.setting) for record, _ in pairs]
-    return RecordedCell(first.encoder, first.mode, first.task, settings, *np.array(columns, dtype=np.float64).T)
-
-
-def write_tasks(data: DataSpec, folder: Path) -> list[Path]:
-    """Two task files with the same train split; dev is dev in the one and the test split in the other."""
-    from meltpoint.tasks.core.locked import open_test
-
-    known, test = load_training_data(data), open_test(data)
-    splits = {"dev": known.all_dev, "test": test.examples}
-    return [
-        write_task(folder / name, known.task, {"train": known.train, "dev": dev}, f"{known.task.name}_recorded")
-        for name, dev in splits.items()
-    ]
-
-
 def main() -> None:
-    """Replay every search on every cell, or write the task files of a recording."""
+    """Replay every search on every cell, or help to record one."""
     parser = argparse.ArgumentParser(prog="recorded", description=__doc__)
-    parser.add_argument("--opda", type=Path, help="opda's folder data/deberta")
-    parser.add_argument("--sweep", nargs=2, type=Path, action="append", default=[], metavar=("ON_DEV", "ON_TEST"),
-                        help="the folders of two random sweeps")  # fmt: skip
+    parser.add_argument("--opda", type=Path, help="opda's folder data/deberta, replayed too")
     parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--tasks", help="write the task files of this task to --out, and end")
+    parser.add_argument("--races", action="store_true", help="also show whom a race drops")
+    parser.add_argument("--tasks", help="write the two task files of this task to --out, and end")
     parser.add_argument("--data-dir")
     parser.add_argument("--max-train-examples", type=int)
-    parser.add_argument("--out", type=Path, default=Path("recorded"))
+    parser.add_argument("--sweep", nargs=2, type=Path, metavar=("ON_DEV", "ON_TEST"),
+                        help="write the cells of two random sweeps to --out, and end")  # fmt: skip
+    parser.add_argument("--out", type=Path, default=RECORDINGS)
     options = parser.parse_args()
-    if options.tasks:
-        for path in write_tasks(DataSpec(options.tasks, options.data_dir, options.max_train_examples), options.out):
-            print(path)
+    if options.tasks or options.sweep:
+        if options.tasks:
+            data = DataSpec(options.tasks, options.data_dir, options.max_train_examples)
+            print(*write_tasks(data, options.out), sep="\n")
+        else:
+            on_dev, on_test = options.sweep
+            print(*write_cells(on_dev, on_test, options.out), sep="\n")
         return
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    cells = [of_opda(path) for path in sorted(options.opda.glob("*_tuning.results.jsonl"))] if options.opda else []
-    cells += [cell for pair in options.sweep for cell in of_sweeps(*pair)]
+    cells = [of_opda(path) for path in sorted(options.opda.glob("*.results.jsonl"))] if options.opda else []
+    cells += [read_cell(path) for path in sorted(RECORDINGS.glob("*.jsonl.gz"))]
     show(cells, options.runs)
-    show_races(cells, options.runs)
+    if options.races:
+        show_races(cells, options.runs)
 
 
 def show(cells: Sequence[RecordedCell], runs: int) -> None:
-    """Print each search's figures on each cell, and their medians over cells."""
+    """Print each search's figures on each cell, then their medians as a table.
+
+    The table's last columns have the trials with those of the siblings, which a sweep over their cells makes anyway,
+    and the mean difference to the test scores of 16 random trials, with its 95 % interval over cells.
+    """
+    table: list[str] = []
+    reference: dict[str, dict[str, float]] = {}
     for name, search in SEARCHES.items():
-        found = []
+        found = {}
         for cell in cells:
-            siblings = siblings_of(cell, cells)
-            if siblings or "winners" not in name:
-                found.append(figures(cell, siblings, search, runs))
-                print(f"{name:48}{cell.name:36}" + "".join(f"{value:9.3f}" for value in found[-1].values()), flush=True)
-        medians = [float(np.median([one[key] for one in found])) for key in ("reached", "test", "trials")]
-        print(f"{name:48}{f'median of {len(found)} cells':36}" + "".join(f"{value:9.3f}" for value in medians))
+            others = [one for one in cells if one is not cell]
+            ends = figures(cell, others, search, max(1, runs // SLOWER) if "GP" in name else runs)
+            if ends is not None:
+                ends["with siblings"] = ends["trials"]
+                ends["with siblings"] += REFERENCE * len(siblings_of(cell, others)) if "winners" in name else 0
+                found[cell.name] = ends
+                print(f"{name:48}{cell.name:44}" + "".join(f"{value:9.3f}" for value in ends.values()), flush=True)
+        if not found:
+            continue
+        reference = reference or found
+        apart = 100 * np.array([ends["test"] - reference[cell]["test"] for cell, ends in found.items()])
+        half = stats.t.ppf(0.975, len(apart) - 1) * apart.std(ddof=1) / math.sqrt(len(apart)) if len(apart) > 1 else 0
+        medians = [np.median([ends[key] for ends in found.values()]) for key in ("reached", "trials", "with siblings")]
+        table.append(
+            f"| {name} | {len(found)} | {medians[0]:.2f} | {medians[1]:.1f} | {medians[2]:.1f} | "
+            f"{apart.mean():+.2f} [{apart.mean() - half:+.2f}, {apart.mean() + half:+.2f}] |"
+        )
+    print("| search | cells | reached | trials | with siblings | test |\n|---|---:|---:|---:|---:|---:|")
+    print(*table, sep="\n")
 
 
 def show_races(cells: Sequence[RecordedCell], runs: int) -> None:

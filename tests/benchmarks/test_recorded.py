@@ -10,10 +10,22 @@ import optuna
 import pytest
 
 from meltpoint import tasks
-from meltpoint.benchmarks import recorded
-from meltpoint.benchmarks.recorded import RecordedCell, draws, figures, of_opda, siblings_of, stopped, winners
+from meltpoint.benchmarks.recorded import (
+    SEARCHES,
+    best_together,
+    by_grid,
+    draws,
+    figures,
+    siblings_of,
+    stopped,
+    winners,
+)
+from meltpoint.benchmarks.recorded_cells import RecordedCell, of_opda, read_cell, write_cells, write_tasks
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
+from meltpoint.tests.sweeps.planning import epoch_of
 
 
 @pytest.fixture(autouse=True)
@@ -21,35 +33,43 @@ def quiet_optuna() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-def cell_of(encoder: str = "a", task: str = "one", count: int = 200) -> RecordedCell:
+def cell_of(encoder: str = "a", task: str = "one", count: int = 200, epochs: int = 4) -> RecordedCell:
     """Scores that fall with the distance of the rate from 1e-3; a quarter of the schedule tells them apart."""
     random = np.random.default_rng(5)
     settings = [{"rate": float(10 ** random.uniform(-5, -1)), "decay": bool(random.integers(2))} for _ in range(count)]
     dev = np.array([1 - 0.1 * abs(np.log10(setting["rate"]) + 3) for setting in settings])
-    return RecordedCell(encoder, "fine_tuning", task, settings, dev, dev - 0.01, dev - 0.1, np.ones(count))
+    early, ones = dev - 0.1, np.ones(count)
+    return RecordedCell(encoder, "fine_tuning", task, settings, dev, dev - 0.01, early, early, epochs * ones, ones)
+
+
+def figures_of(name: str, cell: RecordedCell, others: list[RecordedCell], runs: int) -> dict[str, float]:
+    found = figures(cell, others, SEARCHES[name], runs)
+    assert found is not None
+    return found
 
 
 def test_sixteen_random_trials_reach_their_own_median_in_half_of_the_runs_for_sixteen_trials():
-    found = figures(cell_of(), [], recorded.SEARCHES["random, 16"], 400)
+    found = figures_of("random, 16", cell_of(), [], 400)
     assert found["reached"] == pytest.approx(0.5, abs=0.08)
     assert found["trials"] == pytest.approx(16)
 
 
 @pytest.mark.parametrize(
-    ("name", "least", "trials"), [("3 winners", 0.4, 3), ("3 winners, then TPE, 8 in all", 0.4, 8)]
+    ("name", "least", "trials"),
+    [("3 winners", 0.4, 3), ("3 winners, then TPE, 8 in all", 0.4, 8), ("3 shipped, then TPE, 8 in all", 0.4, 8)],
 )
 def test_winners_of_a_sibling_that_ranks_alike_reach_it_with_fewer(name: str, least: float, trials: int):
-    found = figures(cell_of(), [cell_of("b")], recorded.SEARCHES[name], 40)
+    found = figures_of(name, cell_of(), [cell_of("b"), cell_of("b", "two")], 40)
     assert found["reached"] > least
     assert found["trials"] == pytest.approx(trials)
 
 
 def test_a_setting_is_never_taken_twice_and_one_of_another_cell_becomes_the_nearest():
     cell, sibling = cell_of(), cell_of("b", count=50)
-    found = winners(cell, [sibling], 10, np.random.default_rng(0))
+    found = winners(cell, [sibling], np.random.default_rng(0), count=10)
     assert len(set(found)) == 10
     best = sibling.settings[int(sibling.dev.argmax())]
-    (one,) = winners(cell, [cell_of("b", count=16)], 1, np.random.default_rng(0))
+    (one,) = winners(cell, [cell_of("b", count=16)], np.random.default_rng(0), count=1)
     assert cell.settings[one]["decay"] in (True, False)
     assert cell.nearest(best, []) == int(((cell.places - cell.place(best)) ** 2).sum(1).argmin())
     assert set(draws(cell, 150, np.random.default_rng(0), found)).isdisjoint(found)
@@ -64,8 +84,38 @@ def test_a_stopped_trial_costs_a_quarter_and_the_best_early_ones_go_on():
 
 def test_siblings_are_of_the_same_task_and_of_other_tasks_only_without_any():
     one, other, elsewhere = cell_of(), cell_of("b"), cell_of(task="two")
-    assert siblings_of(one, [one, other, elsewhere]) == [other]
-    assert siblings_of(one, [one, elsewhere, cell_of("b", "two")]) == [elsewhere]
+    assert siblings_of(one, [other, elsewhere]) == [other]
+    assert siblings_of(one, [elsewhere, cell_of("b", "two")]) == [elsewhere]
+
+
+def test_a_shipped_setting_never_comes_from_the_task_itself():
+    replay = SEARCHES["3 shipped"]
+    assert replay(cell_of(), [cell_of("b")], np.random.default_rng(0)) is None
+    assert replay(cell_of(), [cell_of("b", "two")], np.random.default_rng(0)) is not None
+
+
+def test_shipped_settings_complement_each_other():
+    """Of two cells with opposite best rates, the second setting is the best of the cell that the first leaves out."""
+    low, high = cell_of("b", "two"), cell_of("b", "three")
+    rates = np.log10([float(setting["rate"]) for setting in low.settings])
+    for cell, best in ((low, -4.5), (high, -1.5)):
+        cell.dev[:] = 1 - 0.1 * abs(rates - best)
+    chosen = sorted(float(setting["rate"]) for setting in best_together([low, high], 2))
+    assert np.log10(chosen) == pytest.approx([-4.5, -1.5], abs=0.2)
+
+
+def test_a_cell_without_a_schedule_is_not_stopped_early():
+    assert figures(cell_of(epochs=1), [], SEARCHES["16 begun, 4 kept at a quarter"], 2) is None
+
+
+def test_a_grid_has_eight_points_over_the_whole_range():
+    cell = cell_of()
+    end = by_grid(cell, [], np.random.default_rng(0))
+    assert end is not None
+    rates = sorted(float(cell.settings[one]["rate"]) for one in end.finished)
+    assert len(set(end.finished)) == 8
+    assert rates[0] < 1e-4
+    assert rates[-1] > 1e-2
 
 
 def test_a_row_of_opda_gives_the_best_checkpoint_its_mismatched_score_and_the_early_best(tmp_path: Path):
@@ -75,17 +125,52 @@ def test_a_row_of_opda_gives_the_best_checkpoint_its_mismatched_score_and_the_ea
         "learning_curves": {"matched": [[1000, 0.5], [2000, 0.6], [5000, 0.9], [8000, 0.8]],
                             "mismatched": [[1000, 0.4], [2000, 0.5], [5000, 0.7], [8000, 0.85]]},
     }  # fmt: skip
-    path = tmp_path / "deberta-base_tuning.results.jsonl"
+    path = tmp_path / "deberta-base.results.jsonl"
     path.write_text(json.dumps(row) + "\n", encoding="utf-8")
     cell = of_opda(path)
-    assert (cell.encoder, cell.dev[0], cell.test[0], cell.early[0], cell.work[0]) == ("deberta-base", 0.9, 0.7, 0.6, 2)
+    assert (cell.encoder, cell.dev[0], cell.test[0], cell.work[0]) == ("deberta-base", 0.9, 0.7, 2)
+    assert (cell.early[0], cell.first[0]) == (0.6, 0.6)
     assert cell.settings[0]["warmup"] == 0.5
 
 
 def test_a_recording_trains_on_the_same_examples_and_has_test_in_the_place_of_dev(tmp_path: Path):
     data = DataSpec("demo_sentiment", None, 40)
-    first, second = (load_training_data(DataSpec(str(path))) for path in recorded.write_tasks(data, tmp_path))
+    first, second = (load_training_data(DataSpec(str(path))) for path in write_tasks(data, tmp_path))
     assert [one.texts for one in first.train] == [one.texts for one in second.train]
     assert [one.label for one in first.train] == [one.label for one in load_training_data(data).train]
     assert first.task.name == second.task.name not in tasks.names()
     assert {one.texts for one in first.dev}.isdisjoint({one.texts for one in second.dev})
+
+
+def ledger_of(folder: Path, *curves: list[float], planned: int | None = None) -> Path:
+    """Search trials with these dev curves; their settings differ in the rate."""
+    ledger = Ledger(folder)
+    ledger.create()
+    for number, curve in enumerate(curves):
+        epochs = [epoch_of(at, score) for at, score in enumerate(curve, 1)]
+        ledger.write(TrialRecord.model_validate({
+            "id": f"t{number}", "number": number, "encoder": "/models/mpnet", "mode": "fine_tuning",
+            "task": "sst2_recorded", "role": "search", "seed": 0, "head": "linear", "metric": "accuracy",
+            "setting": {"learning_rate": 10.0**-number, "epochs": planned or len(curve), "batch_size": 32},
+            "status": "finished", "dev": max(curve), "epochs": epochs, "best_epoch": 1,
+            "data_fingerprint": "d", "code_version": "c", "started_at": 1.0, "seconds": 60.0,
+        }))  # fmt: skip
+    return folder
+
+
+def test_a_recording_has_the_test_score_of_the_best_epoch_on_dev_and_is_read_back(tmp_path: Path):
+    on_dev = ledger_of(tmp_path / "on_dev", [0.5, 0.7, 0.6, 0.4], [0.2, 0.3])
+    on_test = ledger_of(tmp_path / "on_test", [0.9, 0.8, 0.95, 0.9], [0.1, 0.2])
+    (path,) = write_cells(on_dev, on_test, tmp_path / "recordings")
+    cell = read_cell(path)
+    assert cell.name == "mpnet fine_tuning sst2"
+    assert sorted(zip(cell.dev, cell.test, cell.first, cell.early, cell.epochs, strict=True)) == [
+        (0.3, 0.2, 0.2, 0.2, 2), (0.7, 0.8, 0.5, 0.5, 4)
+    ]  # fmt: skip
+    assert all("batch_size" not in setting for setting in cell.settings)
+
+
+def test_a_recording_whose_two_runs_of_a_setting_differ_in_length_is_refused(tmp_path: Path):
+    on_dev, on_test = ledger_of(tmp_path / "a", [0.5, 0.7]), ledger_of(tmp_path / "b", [0.5], planned=2)
+    with pytest.raises(ValueError, match="record without patience"):
+        write_cells(on_dev, on_test, tmp_path / "recordings")

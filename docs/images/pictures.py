@@ -1,6 +1,6 @@
-"""Take `demo.png` and `report.png` of a page of `report --format html` with Chromium.
+"""Draw the pictures of a finished sweep: `demo.png`, `report.png` (with Chromium) and a task's `bars.png`.
 
-Usage: python docs/images/page_pictures.py PAGE.html
+Usage, after `meltpoint report NAME --format html`: python docs/images/pictures.py STORAGE NAME TASK
 """
 
 import io
@@ -9,15 +9,19 @@ import sys
 import tempfile
 from pathlib import Path
 
+from matplotlib import pyplot
 from PIL import Image
 from rich.console import Console
 
+from meltpoint.reports.recommendation import Recommendation
+from meltpoint.reports.results import results_of
 from meltpoint.reports.screen import show_summary
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.tests.reports.browser import Browser, browser
 
 WIDTH, COLOURS = 1100, 128
+NAMES = {"feature_extraction": "frozen", "fine_tuning": "fine-tuned", "stack_and_finetune": "stacked, then fine-tuned"}
 COLUMNS, AFTER_TABLE = 90, "What tuning bought"
 """The terminal's width in characters, and the text at which its picture ends."""
 TERMINAL = """<!doctype html><meta charset="utf-8"><style>
@@ -57,8 +61,27 @@ def front(shown: Browser, page: Path) -> bytes:
     return shown.picture(WIDTH, 0, int(end) - 20)
 
 
+def bars(found: Recommendation, out: Path) -> None:
+    """Draw a task's test scores over seeds as bars, the best on top and the recommended mode in colour."""
+    standings = found.standings[::-1]
+    figure, axes = pyplot.subplots(figsize=(8, 1 + 0.6 * len(standings)), layout="constrained")
+    for place, one in enumerate(standings):
+        score, spread = 100 * one.score.mean, 100 * (one.score.std or 0)
+        color, weight = ("#d9480f", "bold") if one.is_recommended else ("#74a9cf", "normal")
+        axes.barh(place, score, xerr=spread, color=color, height=0.6, capsize=4)
+        axes.text(score + spread + 0.8, place, f"{score:.1f}", va="center", weight=weight)
+    axes.set_yticks(range(len(standings)), [NAMES[one.mode] for one in standings])
+    axes.set_xlim(0, 100)
+    axes.set_xlabel(f"{found.task}: {found.metric} × 100 on {found.split}, mean ± deviation over seeds")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(out, dpi=120)
+
+
 if __name__ == "__main__":
-    page, images = Path(sys.argv[1]), Path(__file__).parent
+    storage, name, task = sys.argv[1:]
+    sweep, images = Path(storage) / name, Path(__file__).parent
+    summary = summarise(Ledger(sweep))
     with browser() as shown:
-        save(terminal(shown, page.parent), images / "demo.png")
-        save(front(shown, page), images / "report.png")
+        save(terminal(shown, sweep), images / "demo.png")
+        save(front(shown, sweep / "report.html"), images / "report.png")
+    bars({one.task: one for one in results_of(summary).recommendations}[task], images / "bars.png")
