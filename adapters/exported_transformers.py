@@ -245,9 +245,9 @@ def head_weights(model: AdaptedModel, task: Task, head: str, setting: Setting) -
         raise ValueError(f"transformers has no class for head {head}; only {NATIVE} and {LINEAR} can be exported so.")
     if model.encoder.native is None:
         raise ValueError(f"{model.encoder.revision} is not a transformers encoder; export it with --model.")
-    if model.mix is not None:
-        remedy = "use --set feature_extraction.layers=top, or export it with --model"
-        raise ValueError(f"transformers has no class for a head on a learned mix of all layers; {remedy}.")
+    if model.starts_at is None and model.layers_read != (model.encoder.layers - 1,):
+        states = "a learned mix of all layers" if model.mix is not None else "other states than the top layer's"
+        raise ValueError(f"transformers has no class for a head on {states}; export it with --model.")
     native: Any = model.encoder.native
     if native.config.model_type in GLOBAL_ATTENTION and not task.of_kind.labels_words:
         name = f"the {native.config.model_type} class of transformers lets the first piece attend to all others"

@@ -71,10 +71,10 @@ class Bcn(Head):
     def _scores(self, pooled: Tensor) -> Tensor:
         """(T, batch, 8 * hidden) → (T, batch, outputs); the last layer in float32 even under autocast."""
         one, two, last = self.maxouts
-        dropouts = iter(self.dropouts)
-        hidden = two(next(dropouts)(one(next(dropouts)(pooled))))
+        integrated, first, second = self.dropouts
+        hidden = two(first(one(integrated(pooled))))
         with torch.autocast(pooled.device.type, enabled=False):
-            scores: Tensor = last(next(dropouts)(hidden.float()))
+            scores: Tensor = last(second(hidden.float()))
         return scores
 
 

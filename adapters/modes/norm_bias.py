@@ -28,7 +28,7 @@ def adapt(encoder: Encoder, _: Setting) -> None:
         for parameter in module.parameters(recurse=False)
     }  # fmt: skip
     trains = {
-        name: id(parameter) in norms or name.rpartition(".")[2].startswith("bias")
+        name: id(parameter) in norms or "bias" in name.rpartition(".")[2]
         for name, parameter in encoder.named_parameters()
     }
     if not any(trains.values()):

@@ -202,7 +202,11 @@ def test_a_pipeline_answers_with_the_tasks_own_labels(saved: list[Saved], cell: 
     [
         ("linear", "fine_tuning", {}, r"ForSequenceClassification has a layer .*bert\.pooler.*--head native"),
         ("native", "fine_tuning", {"native__pooler": "none"}, r"always applies its pooler.*native\.pooler=none"),
-        ("native", "feature_extraction", {}, "learned mix of all layers.*feature_extraction.layers=top"),
+        ("native", "feature_extraction", {}, "learned mix of all layers.*--model"),
+        ("linear", "feature_extraction", {"feature_extraction__layers": "depth", "feature_extraction__depth": 0.5},
+         "other states than the top layer's.*--model"),
+        ("linear", "probe", {"probe__layers": "mean"}, "other states than the top layer's.*--model"),
+        ("linear", "probe", {"probe__depth": 0.5}, "other states than the top layer's.*--model"),
     ],
 )  # fmt: skip
 def test_what_transformers_cannot_express_is_refused_in_one_line(

@@ -110,6 +110,16 @@ def test_exactly_norms_and_biases_train(make_trainer: Make, load_tiny: Callable[
     assert moved <= expected
 
 
+def test_biases_with_longer_names_train_too(elmo: Encoder):
+    """ELMo's two directions have biases of their own; DeBERTa's first version has `q_bias` and `v_bias`."""
+    adapt = modes.get("norm_bias").adapt
+    assert adapt is not None
+    adapt(elmo, {})
+    opened = {name for name, own in elmo.named_parameters() if own.requires_grad}
+    assert opened == {name for name, _ in elmo.named_parameters() if name.endswith("bias")}
+    assert sum(name.endswith("forward_bias") for name in opened) == 2
+
+
 def test_an_encoder_without_norms_and_biases_is_refused():
     class Bare(nn.Module):
         revision = "a folder"

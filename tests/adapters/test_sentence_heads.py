@@ -187,6 +187,16 @@ def test_bcn_has_allennlps_sizes_and_at_a_dropout_of_a_quarter_its_ratios():
     assert ratios == pytest.approx([0.25, 0.25, 0.0, 0.1, 0.2, 0.3], abs=1e-4)
 
 
+def test_bcn_drops_of_the_pooled_vector_least_and_of_the_second_maxout_most():
+    """AllenNLP applies `integrator_dropout` to the pooled vector; its maxout network drops after each of its layers."""
+    head = build("bcn")
+    seen: list[tuple[int, int]] = []
+    for place, dropout in enumerate(head.dropouts):
+        dropout.register_forward_pre_hook(lambda _, given, place=place: seen.append((place, given[0].shape[-1])))
+    head(random_states()[:1], Batch((0, 1, 2), torch.ones(3, WIDTH, dtype=torch.int64), MASK[0]))
+    assert seen == [(0, 8 * 4), (1, 16), (2, 8)]
+
+
 def test_bcn_never_drops_more_than_the_largest_ratio_that_a_setting_may_name():
     head = build("bcn", dropout=0.95)
     assert [place.levels[0] / 2**16 for place in head.dropouts] == pytest.approx([0.38, 0.76, 0.95], abs=1e-4)
