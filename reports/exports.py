@@ -103,7 +103,7 @@ def cell_card(summary: SweepSummary, cell: CellSummary, form: Form) -> str | Non
     own = {split: score for split, score in recorded.items() if score is not None}
     errors = [epoch.dev.get(CALIBRATION) for epoch in final.epochs if epoch.epoch in (1, final.best_epoch)]
     errors = errors if len(errors) == 2 and None not in errors else []
-    known = summary.baselines.get(final.task)
+    known = summary.baseline_of(cell)
     setting = yaml.safe_dump(dict(final.setting), sort_keys=False, allow_unicode=True).rstrip()
     return _template("model_card.md.jinja").render(
         front_matter=Markup(_front_matter(cell, form, encoder, pipeline, own)),

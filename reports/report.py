@@ -236,7 +236,7 @@ def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> 
         "setting": cell.best and cell.best.setting, "notes": cell_notes(cell),
         "classes": cell_class_scores(cell, results.summary.folder),
         "lower_is_better": is_lower_better(metric),
-        "warnings": [guard.text for guard in cell_guards(cell, results.summary.baselines.get(cell.header.task))],
+        "warnings": [guard.text for guard in cell_guards(cell, results.summary.baseline_of(cell))],
     }  # fmt: skip
 
 

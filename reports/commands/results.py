@@ -169,7 +169,7 @@ def export(
         return
     if private or dry_run:
         raise ValueError("--private and --dry-run belong to --push USER/NAME; add it, or leave them out.")
-    for path in export_cells(ledger, summary, target, cell, export_format):
+    for path in export_cells(summary, target, cell, export_format):
         tell(path)
     if forms:
         from meltpoint.reports.exports import export_finalists

@@ -161,7 +161,7 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> Ce
     left_out = f"the best {counted(len(shown))} of {some(len(ranked), 'trial')}; `meltpoint.load_sweep` has all"
     return CellSection(
         name, _headline(cell), tuple(_facts(cell, summary)),
-        tuple(one.text for one in cell_guards(cell, summary.baselines.get(head.task))), _seeds(cell),
+        tuple(one.text for one in cell_guards(cell, summary.baseline_of(cell))), _seeds(cell),
         best_setting(cell, summary),
         [] if scores is None else class_rows(scores), [] if scores is None else confusion_rows(scores),
         "" if len(shown) == len(ranked) else f"The table has {left_out}.",

@@ -138,6 +138,9 @@ def _check_places(options: SweepOptions) -> None:
     if options.cache_dir is not None and not (is_absolute(options.cache_dir) or options.cache_dir.startswith("~")):
         raise ValueError(f"--cache-dir {options.cache_dir}: name a folder on each node by a path from / or ~.")
     _check_task_files(split_at_commas(options.task or ()))
+    for logger in split_at_commas(options.log_to or ()):
+        if logger.endswith(".py") and not is_absolute(logger):
+            raise _not_there("--log-to", logger)
     replacements = [text.partition("=")[2] for text in split_at_commas(options.replacing or ())]
     for option, words in (("--encoder", split_at_commas(options.encoder or ())), ("--with", replacements)):
         for word in words:

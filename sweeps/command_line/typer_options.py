@@ -75,7 +75,7 @@ AnalysesArgument = Annotated[
     typer.Argument(
         metavar="ANALYSIS…",
         show_default=False,
-        help="cost, diagnostic_classifiers, genres, guidelines, mutual_information.",
+        help="diagnostic_classifiers, genres, guidelines, mutual_information, sizes, suspects.",
     ),
 ]
 

@@ -197,7 +197,7 @@ def _without(cell: CellSummary, what: str, count: int, failed: Sequence[TrialRec
 
 def cell_tags(cell: CellSummary, summary: SweepSummary) -> dict[str, str]:
     """The tags of a cell's MLflow run: its warnings, and the code versions if its trials ran on more than one."""
-    warnings = [guard.text for guard in cell_guards(cell, summary.baselines.get(cell.header.task))]
+    warnings = [guard.text for guard in cell_guards(cell, summary.baseline_of(cell))]
     return {
         **({"meltpoint.warnings": "; ".join(warnings)} if warnings else {}),
         **({"meltpoint.code_versions": "; ".join(map(str, cell.code_uses))} if cell.mixes_code else {}),

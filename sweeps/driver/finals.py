@@ -202,7 +202,7 @@ class Finals:
         finals = finals_of(progress.best, progress.finals.values())
         if all(final.test is not None for final in finals):
             keep = best_final(finals)
-            for final in finals:
+            for final in progress.finals.values():  # also those of a former best setting
                 if keep is None or final.id != keep.id:
                     self.ledger.drop_checkpoint(final.id)
 

@@ -185,12 +185,12 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         notes += [f"the sweep grows: {'; '.join(added)}"] if (added := spec.growth(then.spec)) else []
         records, codes = ledger.records(), then.codes
     opened, rounds = opened_trials(ledger), read_rounds(ledger)
-    planner = Planner(spec, cells, records, codes=codes, opened=opened, rounds=rounds)
+    planner = Planner(spec, cells, records, resources.retry_failed, codes, opened, rounds)
     if resources.new_test_round:
         begun = next_test_round(ledger, planner)
         notes.append(round_in_words(begun))
         rounds = TestRounds.of([*rounds.later, *([begun] if begun else [])])
-        planner = Planner(spec, cells, records, codes=codes, opened=opened, rounds=rounds)
+        planner = Planner(spec, cells, records, resources.retry_failed, codes, opened, rounds)
     gpus, assumed = planned_gpus(resources)
     rate = multiply_rate(int(resources.cpus_per_trial), gpus)
     closings = planned_closings(ledger, planner)
@@ -224,7 +224,7 @@ def _planned(progress: CellProgress, closing: Closing | None, rate: float, least
     defaults = [trial.id for trial in progress.wanted_defaults]
     ended = [*progress.finals.values(), *(record for record in progress.defaults.values() if record.id in defaults)]
     total = target + cell.seeds + len(defaults)
-    answered = min(len(progress.search), target) + sum(final.test is not None for final in ended)
+    answered = min(len(progress.search), target) + sum(final.test is not None or progress.searched for final in ended)
     by_search = (not progress.finals) + (bool(defaults) and not progress.defaults)  # the finals with the search's seed
     rest = total - answered - by_search
     done = [record for record in progress.search.values() if record.status == "finished"]

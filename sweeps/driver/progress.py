@@ -16,7 +16,7 @@ from rich.text import Text
 from meltpoint.adapters import modes
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.ledger.records import CellKey, Trial, TrialRecord, trial_label
-from meltpoint.sweeps.results.cost import CellWork, TimeLeft, finals_left, planned_work, seconds_of, time_left
+from meltpoint.sweeps.results.cost import CellWork, TimeLeft, finals_left, is_typical, planned_work, time_left
 from meltpoint.sweeps.search.cell_progress import CellProgress, trial_name
 from meltpoint.sweeps.tracking.dashboard import colour
 from meltpoint.tasks.core.metrics import gain
@@ -37,13 +37,18 @@ class RemainingTime:
     slots: Callable[[], int] = lambda: 1
     most: Callable[[], float] = lambda: math.inf
     measured: dict[CellKey, tuple[int, float]] = field(default_factory=dict)
+    _counted: dict[tuple[CellKey, float], float] = field(default_factory=dict)
 
     def add(self, record: TrialRecord) -> None:
-        """Add the time of a trial that has ended."""
-        taken = seconds_of(record)
-        if taken is not None:
-            count, seconds = self.measured.get(record.cell, (0, 0.0))
-            self.measured[record.cell] = count + 1, seconds + taken
+        """Add the time of a trial that has ended; trials of one order begin together, and its time counts once."""
+        if not is_typical(record):
+            return
+        count, seconds = self.measured.get(record.cell, (0, 0.0))
+        order = (record.cell, record.started_at)
+        counted = self._counted.get(order, 0.0)
+        self._counted[order] = max(counted, record.seconds)
+        more = record.seconds_before + self._counted[order] - counted
+        self.measured[record.cell] = count + 1, seconds + more
 
     def seconds_of_trial(self, cell: CellKey) -> float:
         """The mean worker seconds of a cell's trials; 0 until one has ended."""

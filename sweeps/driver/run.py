@@ -250,7 +250,7 @@ def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
     note_runs(ledger, tracker, records)
     troubles = _settle_baselines(ledger) if driver.is_done else []
     summary = summarise(ledger)
-    export_cells(ledger, summary, ledger.folder / "exports")
+    export_cells(summary, ledger.folder / "exports")
     tables = writers.files(summary)
     for name, text in tables.items():
         ledger.place(ledger.folder / name, text)
@@ -269,7 +269,7 @@ def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
     )
     troubles += [f"{trial}: not scored on test: {why}" for trial, why in scorer.troubles.items()]
     unfinished = missing_runs(summary) if done else []
-    if unfinished and driver.budget.has_left_trials_out:
+    if unfinished and driver.budget.has_left_trials_out and not any(cell.has_failed for cell in summary.cells):
         unfinished, troubles = [], [*troubles, "The time budget left out trials: the same command runs them."]
     troubles += unfinished
     troubles += [tracker.trouble] if tracker.trouble else []

@@ -195,15 +195,18 @@ class TimeBudget:
             return
         if self.covers_all:
             for cell in self.cells:
-                cell.finals_cut = self._left() < self.progress.remaining.seconds_of_trial(cell.cell.key)
+                is_short = self._left() < self.progress.remaining.seconds_of_trial(cell.cell.key)
+                cell.finals_cut = cell.finals_cut or is_short  # final: fewer finals leave more time for each
         if self._left() <= self._of_finals():
             self._end_search("time budget is")
 
     def _end_search(self, spent: str) -> None:
         if not self.planner.closed_for_search:
+            searching = [cell for cell in self.cells if not cell.cut]
             self.planner.close_search()
-            note_spent_budget(self.ledger, self.seconds or 0.0)
-            self.progress.say(f"The {spent} spent: no new search trial begins; finals follow.")
+            if any(cell.cut for cell in searching):
+                note_spent_budget(self.ledger, self.seconds or 0.0)
+                self.progress.say(f"The {spent} spent: no new search trial begins; finals follow.")
 
     def _has_spent_gpu_hours(self, most: float) -> bool:
         """True if the ended search trials, of earlier commands too, took so many GPU-hours."""

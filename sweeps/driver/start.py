@@ -27,7 +27,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_options import Overflow, Resources
-from meltpoint.sweeps.specification.sweep_spec import EARLY_ENDS, SweepSpec
+from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 
 def settle_specification(
@@ -50,12 +50,8 @@ def settle_specification(
         return now
     then = check_same(ledger, now, mix_code_versions, grow)
     ledger.create()
-    # These may change: cells of an encoder that was left out before, finals of the published setting (which older files
-    # lack), the folder of an encoder with a short name.
-    own = ("blocks", "default_finals", "encoders", *EARLY_ENDS)
-    is_changed = any(getattr(then.spec, one) != getattr(spec, one) for one in own)
     added = spec.growth(then.spec)
-    base = now if is_changed or added else then
+    base = then if then.spec == spec else now  # what differs by now may change
     grown = Growth(at=time.time(), changes=added, opened=len(opened_trials(ledger)))
     growth = (*then.growth, grown) if added else then.growth
     continued = then.continued_with if then.codes[-1] == now.code else (*then.continued_with, now.code)
@@ -68,7 +64,7 @@ def settle_specification(
 
 def asked_sweep(spec: SweepSpec, cells: list[OpenCell], overflow: Overflow) -> SweepFile:
     """The contents of `sweep.json` for a sweep."""
-    headers = tuple(header(spec, cell) for cell in cells)
+    headers = tuple(map(header, cells))
     return SweepFile(spec=spec, code=code_version(), cells=headers, cache_overflow=overflow)
 
 
@@ -106,7 +102,7 @@ def check_same(
     return then
 
 
-def header(spec: SweepSpec, cell: OpenCell) -> CellHeader:
+def header(cell: OpenCell) -> CellHeader:
     """The entry of `sweep.json` for a cell."""
     return CellHeader(
         encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head, kind=cell.task.kind,

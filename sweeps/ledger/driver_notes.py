@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, TypeAdapter
 
 from meltpoint.sweeps.ledger.locks import Claim, latest
 from meltpoint.sweeps.storage.files import StoragePath, contents, for_each, write
@@ -38,7 +38,7 @@ def noted(drivers: StoragePath, ending: str, kind: type[Note]) -> Note | None:
         return None
     try:
         return kind.model_validate_json(contents(claim.path.with_suffix(ending)))
-    except (OSError, ValidationError, ValueError):
+    except (OSError, ValueError):
         return None
 
 

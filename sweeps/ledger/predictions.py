@@ -284,8 +284,8 @@ class _Several(StoredExample):
 def _with_labels(path: StoragePath, kind: Kind) -> ScoredExamples:
     lines = read_lines(path, _Several, "gold labels, predicted labels and probabilities")
     labels = tuple(lines[0].probabilities)
-    if any(set(labels) < {*one.gold, *one.prediction} | one.probabilities.keys() for one in lines):
-        raise ValueError(f"{path}: a line has a label that is not one of {', '.join(labels)}; restore the file.")
+    if any({*one.gold, *one.prediction} - {*labels} or one.probabilities.keys() != {*labels} for one in lines):
+        raise ValueError(f"{path}: a line's labels are not {', '.join(labels)}; restore the file.")
     gold, predicted = (
         np.array([[label in having for label in labels] for having in side], dtype=np.int32)
         for side in ([one.gold for one in lines], [one.prediction for one in lines])

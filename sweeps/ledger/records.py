@@ -82,6 +82,7 @@ class Attempt(ResourceUse):
             were not split.
         resumed_after_epochs: how many epochs earlier attempts had trained and saved; this one resumed after them.
         seconds_before: the time that those attempts took for these epochs.
+        versions: package → its version where the attempt ran; empty in records of older versions.
     """
 
     hardware: HardwareRecord | None = None
@@ -95,6 +96,7 @@ class Attempt(ResourceUse):
     micro_batch_size: int | None = None
     resumed_after_epochs: int = 0
     seconds_before: Seconds = 0.0
+    versions: dict[str, str] = Field(default_factory=dict)
 
 
 TrialId = Annotated[str, Field(pattern=r"^[^./\x00][^/\x00]{0,199}$")]
@@ -104,7 +106,7 @@ Role = Literal["search", "final", "default"]
 FINAL_ROLES: tuple[Role, ...] = ("final", "default")
 """The roles scored on test, in the order in which a cell runs them."""
 SuggestedBy = Literal["first", "random", "tpe", "sibling", "grid"]
-"""The source of a search trial's setting. `sibling`: the best one of a cell with the same encoder, mode and head."""
+"""The source of a search trial's setting. `sibling`: the best one of a cell with the same mode and head."""
 STATES = "state.*"
 """The files in a trial's checkpoint folder that hold its saved epochs (`worker.epoch_checkpoints`)."""
 GPU_TOLERANCE = 0.02

@@ -86,14 +86,9 @@ def time_left(cells: Sequence[CellWork], at_a_time: float) -> TimeLeft | None:
     return TimeLeft(left / at_a_time, sum(cell.ended for cell in cells), at_a_time) if left else None
 
 
-def seconds_of(record: TrialRecord) -> float | None:
-    """The worker seconds of a trial; None if it shares another trial's run, or ended early.
-
-    A failed or stopped trial takes less time than the remaining ones will. Trials of one order share its time.
-    """
-    if record.status != "finished" or record.answered_by is not None:
-        return None
-    return record.seconds / record.trained_together
+def is_typical(record: TrialRecord) -> bool:
+    """True if a trial's time tells that of later ones: it did not end early, or share another trial's run."""
+    return record.status == "finished" and record.answered_by is None
 
 
 def finals_left(planned: int, ended: int) -> int:

@@ -154,9 +154,13 @@ def _fitted(task: Task, strength: float, train: Any, dev: Any, labels: list[Any]
 
 
 def settle_baselines(ledger: Ledger, summary: SweepSummary) -> dict[str, Baseline]:
-    """The baselines of every task with finals; missing or outdated ones are computed and stored."""
+    """The baselines of every task with finals; missing or outdated ones are computed and stored.
+
+    They read all of train, so a task of which only smaller sizes ran (`--train-sizes`) gets none.
+    """
     found = dict(read_baselines(ledger))
-    of_task = {cell.header.task: cell.header.data_fingerprint for cell in summary.cells if cell.finals}
+    whole = [cell for cell in summary.cells if not summary.spec.train_examples_of(cell.header.variant)]
+    of_task = {cell.header.task: cell.header.data_fingerprint for cell in whole if cell.finals}
     for task, fingerprint in of_task.items():
         known = found.get(task)
         if known is not None and known.data_fingerprint == fingerprint:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def export_cells(
-    ledger: Ledger,
     summary: SweepSummary,
     out: StoragePath,
     only: str | None = None,
@@ -34,7 +33,6 @@ def export_cells(
     """Write the best setting of every cell that has one to `E.M.T.yaml` (or `.json`).
 
     Args:
-        ledger: the sweep's ledger.
         summary: the sweep's results.
         out: the folder to write to.
         only: one cell's name (E.M.T), or None for all.
@@ -106,7 +104,7 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
         "encoder_fingerprint": best.encoder_fingerprint,
         **({} if best.micro_batch_size is None else {"micro_batch_size": best.micro_batch_size}),
         "hardware": best.hardware.model_dump() if best.hardware else None,
-        "code": best.code_version, **mixed, "versions": versions(),
+        "code": best.code_version, **mixed, "versions": best.versions or versions(),
     }  # fmt: skip
 
 

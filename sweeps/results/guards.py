@@ -48,12 +48,7 @@ class Guard:
 
 def guards(summary: SweepSummary) -> list[Guard]:
     """Every warning of a sweep, cell by cell."""
-    found: list[Guard] = []
-    for cell in summary.cells:
-        # A baseline reads all of train, so it is none for a cell of a smaller size (`--train-sizes`).
-        is_smaller = summary.spec.train_examples_of(cell.header.variant) > 0
-        found += cell_guards(cell, None if is_smaller else summary.baselines.get(cell.header.task))
-    return found
+    return [guard for cell in summary.cells for guard in cell_guards(cell, summary.baseline_of(cell))]
 
 
 def guard_lines(summary: SweepSummary) -> list[str]:

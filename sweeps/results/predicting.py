@@ -9,6 +9,7 @@ import csv
 import itertools
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -349,9 +350,7 @@ class _DelimitedWriter:
         shown = piece.map(_cell)
         separator = "\t" if self.form == "tsv" else ","
         if self.form == "tsv":  # cells of tsv are not quoted, so they cannot contain separators
-            shown = shown.map(
-                lambda cell: " ".join(cell.split("\t")).replace("\n", " ") if isinstance(cell, str) else cell
-            )
+            shown = shown.map(lambda cell: re.sub(r"\r\n|[\t\r\n]", " ", cell) if isinstance(cell, str) else cell)
         quoting = csv.QUOTE_NONE if self.form == "tsv" else csv.QUOTE_MINIMAL
         shown.to_csv(
             self.file, sep=separator, index=False, header=self.is_first, quoting=quoting, lineterminator="\n"

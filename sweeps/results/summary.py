@@ -18,7 +18,7 @@ from meltpoint.sweeps.results.cost import (
     TimeLeft,
     cell_cost,
     finals_left,
-    seconds_of,
+    is_typical,
     time_left,
     trials_at_a_time,
     worker_seconds,
@@ -136,6 +136,11 @@ class CellSummary:
         scored = all(final.test is not None for final in (*self.finals, *wanted))
         return bool(self.finals) and scored and len(wanted) >= self.default_seeds
 
+    @property
+    def has_failed(self) -> bool:
+        """True if it lacks a result because trials failed, not because they did not run."""
+        return bool(self.failed_finals or self.failed_defaults) or (self.best is None and self.counts["failed"] > 0)
+
     def work(self, seeds: int, weight: float = 1.0) -> CellWork:
         """Its work, done and left; a running search trial counts as half a trial.
 
@@ -145,8 +150,8 @@ class CellSummary:
         """
         search = 0.0 if self.closing is not None else self.counts["missing"] + self.counts["running"] / 2
         finals = finals_left(seeds, len(self.finals)) + finals_left(self.default_seeds, len(self.default_finals))
-        taken = [seconds for record in self.records if (seconds := seconds_of(record)) is not None]
-        return CellWork(len(taken), sum(taken), search + finals, weight)
+        typical = list(filter(is_typical, self.records))
+        return CellWork(len(typical), worker_seconds(typical), search + finals, weight)
 
 
 @dataclass(frozen=True)
@@ -193,6 +198,11 @@ class SweepSummary:
     def cell(self, key: CellKey) -> CellSummary:
         """The cell with this key."""
         return next(cell for cell in self.cells if cell.header.key == key)
+
+    def baseline_of(self, cell: CellSummary) -> Baseline | None:
+        """The baselines of a cell's task; None for a smaller size (`--train-sizes`), since they read all of train."""
+        is_smaller = self.spec.train_examples_of(cell.header.variant) > 0
+        return None if is_smaller else self.baselines.get(cell.header.task)
 
     def named(self, name: str) -> CellSummary:
         """The cell with this name (E.M.T).

@@ -129,7 +129,7 @@ class Closing:
         trials: number of search trials that ran, however they ended.
         planned: number of planned search trials.
         opened_at: time at which its test split was first opened, in seconds since 1970; None if it has no test split.
-        by_budget: whether a time budget was spent before the opening.
+        by_budget: whether a budget of time or GPU-hours was spent before the opening.
     """
 
     trials: int
@@ -146,7 +146,7 @@ class Closing:
         """The JSON object in `status --json` and `plan --json`."""
         return {
             "since": self.opened_at, "reason": "finals scored" if self.opened_at is None else "test opened",
-            "search_trials": self.trials, "ended_by": "time budget" if self.is_early and self.by_budget else None,
+            "search_trials": self.trials, "ended_by": "budget" if self.is_early and self.by_budget else None,
         }  # fmt: skip
 
     def __str__(self) -> str:

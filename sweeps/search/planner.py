@@ -168,14 +168,12 @@ class Planner:
         return min(LARGEST_BUNDLE, even, learning)
 
     def _next_beside(self, first: Trial) -> Trial | None:
-        """The next trial of the same cell and role, to train in a bundle with `first`; None if there is none."""
+        """The next search trial of a cell, to train in a bundle with `first`; None if there is none."""
         progress = self.cells[first.cell]
-        due = (p for p in progress.due_again if p.role == first.role and p.id not in self.alone)
+        due = (p for p in progress.due_again if p.role == "search" and p.id not in self.alone)
         again = next(due, None)
         if again is not None:
             return self._take_again(progress, again)
-        if first.role != "search":
-            return next(iter(self.missing(progress, first.role)), None)
         if self.closed_for_search or not progress.may_begin:
             return None
         return self._propose(progress)

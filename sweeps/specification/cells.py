@@ -210,8 +210,11 @@ def open_cells(spec: SweepSpec) -> list[OpenCell]:
         with within(block):
             product = itertools.product(block.encoders, block.modes, block.tasks)
             cells += [_open(spec, block, key, loaded[key[2], block.variant], lengths) for key in product]
-    warnings = {data.task.name: tuple(data_warnings(replace(data, dev=data.all_dev))) for data in loaded.values()}
-    return [replace(cell, warnings=warnings[cell.task_name]) for cell in cells]
+    warnings = {
+        (data.task.name, variant): tuple(data_warnings(replace(data, dev=data.all_dev)))
+        for (_, variant), data in loaded.items()
+    }
+    return [replace(cell, warnings=warnings[cell.task_name, cell.variant]) for cell in cells]
 
 
 def _check_size(size: int, data: TrainingData) -> None:

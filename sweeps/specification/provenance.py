@@ -99,6 +99,7 @@ def versions() -> dict[str, str]:
     return {name: found for name in PACKAGES if (found := _version(name)) is not None}
 
 
+@cache
 def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)

@@ -326,7 +326,7 @@ class InputLengths:
         from meltpoint.adapters.data.lengths import sample_of
         from meltpoint.adapters.data.tokenising import encode_split
 
-        key = (reference.word, data.task.name, own, max_pieces)
+        key = (reference.word, data.fingerprint, own, max_pieces)  # of a task in several sizes, one for each
         if key not in self._splits:
             examples = sample_of(data.train, own.context == "document")
             self._splits[key] = encode_split(

@@ -30,13 +30,11 @@ class Need:
         bytes: peak GPU memory of one trial's process.
         total_bytes: the GPU's memory.
         error: one line on why nothing was measured; None if it was.
-        is_too_large: whether the heaviest setting with its whole batch exceeds the GPU.
     """
 
     bytes: int
     total_bytes: int
     error: str | None = None
-    is_too_large: bool = False
 
 
 class Meter(Protocol):
@@ -91,7 +89,7 @@ def probe_gpu(document: dict[str, Any]) -> Need:
             return Need(0, 0, f"{type(failure).__name__}: {failure}")
         fault = memory_error_in_short(failure)
         why = f"a whole GPU is too small for the largest batches ({fault}); they train in micro-batches."
-        return Need(0, 0, why, is_too_large=True)
+        return Need(0, 0, why)
 
 
 def probe(order: ProbeOrder, hardware: Hardware, meter: Meter) -> Need:

@@ -28,6 +28,7 @@ from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError
 from meltpoint.sweeps.ledger.records import Attempt, HardwareRecord
+from meltpoint.sweeps.specification.provenance import versions
 from meltpoint.sweeps.storage.files import StoragePath, scratch_of, storage_path, storing
 from meltpoint.sweeps.worker import resources
 from meltpoint.sweeps.worker.epoch_checkpoints import EpochCheckpoints, Resumed
@@ -295,6 +296,7 @@ def _begun(trainer: Trainer, orders: Sequence[Order], past: Resumed, notes: Sequ
         task_parameters=own, trained_parameters=own + trained_of_encoder(trainer),
         model_parameters=own + trainer.model.encoder_size,
         resumed_after_epochs=len(past.epochs), seconds_before=past.seconds, micro_batch_size=trainer.micro_batch,
+        versions=versions(),
     )  # fmt: skip
 
 

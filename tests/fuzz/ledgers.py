@@ -117,7 +117,7 @@ def read_results(folder: Path) -> None:
     render(summary)
     for form in ("md", "html", "csv", "tex"):
         report(summary, form, None)
-    export_cells(ledger, summary, folder / NAME / "exports")
+    export_cells(summary, folder / NAME / "exports")
 
 
 def going_on(encoder: str) -> object:

@@ -99,9 +99,9 @@ def test_stored_predictions_of_several_labels_are_read_as_they_were_written(tmp_
     assert found.gold.tolist() == [[1, 0, 1], [0, 0, 0]]
     assert found.predicted.tolist() == [[0, 0, 0], [0, 1, 0]]
     assert found.score("subset_accuracy") == 0.0
-    rows[1]["gold"] = ["d"]
-    with pytest.raises(ValueError, match="a label that is not one of a, b, c; restore the file"):
-        as_read(tmp_path / "one.jsonl", "multi_label_classification", rows)
+    for damaged in ({"gold": ["d"]}, {"probabilities": {"a": 0.1, "c": 0.3}}):
+        with pytest.raises(ValueError, match="a line's labels are not a, b, c; restore the file"):
+            as_read(tmp_path / "one.jsonl", "multi_label_classification", [rows[0], {**rows[1], **damaged}])
 
 
 IOB = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")

@@ -107,7 +107,7 @@ def test_variants_stay_apart_from_the_ledger_to_the_tables_and_the_exports(block
     assert [line["variant"] for line in lines] == ["one", "two", "mlp", ""]
     assert len({line["best_trial"] for line in lines}) == 4
 
-    written = export_cells(ledger, summary, tmp_path / "out")
+    written = export_cells(summary, tmp_path / "out")
     stem = cell_name(*summary.cells[3].header.key)[: -len("fine_tuning.tiny_reviews")]
     assert [path.name for path in written] == [
         *(f"{stem}feature_extraction.tiny_reviews.{word}.yaml" for word in ("one", "two", "mlp")),
@@ -118,7 +118,7 @@ def test_variants_stay_apart_from_the_ledger_to_the_tables_and_the_exports(block
         assert point.provenance["trial"] == cell.best.id
         assert point.provenance.get("variant", "") == cell.header.variant
         assert files.read_cell(path)["head"] == cell.header.head
-    (one,) = export_cells(ledger, summary, tmp_path / "one", only=written[1].stem)
+    (one,) = export_cells(summary, tmp_path / "one", only=written[1].stem)
     assert one.name == written[1].name
 
 
@@ -230,7 +230,7 @@ def test_what_joined_is_written_down(blocks, tmp_path):
     assert "is new" in str(refused.value)
     settle_specification(ledger, more, open_cells(more))
     assert [cell.variant for cell in read_sweep(ledger).cells] == ["one", "two", "mlp", ""]
-    now = SweepFile(spec=more, code=code_version(), cells=tuple(header(more, cell) for cell in open_cells(more)))
+    now = SweepFile(spec=more, code=code_version(), cells=tuple(header(cell) for cell in open_cells(more)))
     assert differences(read_sweep(ledger), now) == []
 
 

@@ -179,7 +179,7 @@ def test_the_sweeps_file_names_the_work_of_a_cell_as_the_driver_counts_it(minilm
     )
     [cell] = open_cells(spec)
     [progress] = Planner(spec, [cell], []).cells.values()
-    assert header(spec, cell).work == progress.work > 0
+    assert header(cell).work == progress.work > 0
 
 
 RATE = 1e9 / SHARE_OF_PEAK

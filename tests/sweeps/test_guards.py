@@ -22,7 +22,7 @@ from meltpoint.sweeps.results.kept_results import Baseline, read_baselines
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.search.selection import spread
-from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.sweeps.tracking.run_contents import ending
 from meltpoint.tasks import get
 from meltpoint.tasks.core.splits import load_training_data
@@ -271,6 +271,20 @@ def test_baselines_are_made_once_and_again_where_the_data_or_the_file_changed(tm
     assert read_baselines(ledger) == {}
     assert settle_baselines(ledger, summary).keys() == {"demo_sentiment"}
     assert made == ["demo_sentiment"] * 2
+
+
+def test_a_cell_of_a_smaller_size_has_no_baseline_since_it_reads_all_of_train(tmp_path: Path) -> None:
+    known = Baseline(task="sst2", metric="accuracy", data_fingerprint="d", scores={"linear": 0.95}, train_examples=9)
+    words = {"encoders": ("minilm",), "modes": ("fine_tuning",), "tasks": ("sst2",)}
+    blocks = (Block(**words, variant="64", train_examples=64), Block(**words, variant="all"))
+    spec = SweepSpec(name="n", **words, blocks=blocks)
+    small, whole = (replace(cell(), header=cell().header.model_copy(update={"variant": one})) for one in ("64", "all"))
+    summary = SweepSummary("n", "done", spec, "0", [small, whole], baselines={"sst2": known})
+    assert (summary.baseline_of(small), summary.baseline_of(whole)) == (None, known)
+    assert [guard.cell[-1] for guard in guards(summary)] == ["all"]
+    ledger = Ledger(tmp_path / "n")
+    ledger.create()
+    assert settle_baselines(ledger, replace(summary, cells=[small], baselines={})) == {}, "nothing is fitted"
 
 
 def test_the_table_has_a_row_of_baselines_on_dev_and_none_where_there_are_none() -> None:

@@ -17,6 +17,9 @@ from meltpoint.adapters.hyperparameters import Parameter, Value
 from meltpoint.search_spaces.build import EarlyStopping
 from meltpoint.search_spaces.ranges import Choice, Fixed, Integer, Real
 from meltpoint.search_spaces.space import Space
+from meltpoint.sweeps.driver.start import settle_specification
+from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.results.sweep_file import read_sweep
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
@@ -183,6 +186,13 @@ def test_a_field_of_a_specification_is_refused_or_changes_nothing(field, frozen_
     changed = change(frozen_spec, tmp_path)
     found = told_apart((frozen_spec, open_cells(frozen_spec)), (changed, open_cells(changed)))
     assert ("specification" in found) == (says == CHANGES), found
+
+
+@pytest.mark.parametrize("field", [field for field, (_, says) in SPEC_TABLE.items() if says != CHANGES])
+def test_a_field_that_may_change_is_stored_as_the_latest_command_has_it(field, frozen_spec, tmp_path):
+    changed, ledger = SPEC_TABLE[field][0](frozen_spec, tmp_path), Ledger(tmp_path / frozen_spec.name)
+    settle_specification(ledger, frozen_spec, open_cells(frozen_spec))
+    assert settle_specification(ledger, changed, open_cells(changed)).spec == changed == read_sweep(ledger).spec
 
 
 @pytest.mark.parametrize("more", [{"trials": 4}, {"seeds": 3}, {"modes": ("feature_extraction", "fine_tuning")}])

@@ -23,7 +23,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.study import Study
 from meltpoint.sweeps.specification.cells import OpenCell, length_lines, open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
-from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tests.adapters.conftest import save_tiny_elmo
 
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
@@ -150,6 +150,18 @@ def test_the_own_pooling_of_a_sentence_encoder_reads_texts_up_to_their_makers_en
     assert {cell.length.max_pieces for cell in others} == {24}
     named = spec_of(f"hf:{folder}", task, overrides=("max_pieces=16",))
     assert [cell.length.max_pieces for cell in open_cells(named)] == [16]
+
+
+def test_each_training_size_has_the_length_of_its_own_examples(tiny_encoder: str, texts: Write):
+    task = texts([3] * 380 + [40] * 20)
+    blocks = [
+        Block(encoders=(tiny_encoder,), modes=MODES[:1], tasks=(task,), variant=str(size), train_examples=size)
+        for size in (4, 8, 200)
+    ]
+    spec = spec_of(tiny_encoder, task)
+    alone = [length_of(*open_cells(spec.model_copy(update={"blocks": (block,)}))) for block in blocks]
+    assert list(map(length_of, open_cells(spec.model_copy(update={"blocks": tuple(blocks)})))) == alone
+    assert len(set(alone)) > 1
 
 
 def test_a_pair_counts_with_both_sentences_where_the_encoder_reads_them_together(minilm, tmp_path: Path):

@@ -97,7 +97,7 @@ def test_status_keeps_what_is_missing_and_says_beside_it_that_the_cell_is_closed
     (cell,) = summary.as_json()["cells"]
     assert (cell["trials"]["planned"], cell["trials"]["missing"]) == (PLANNED, PLANNED - SEARCHED)
     assert cell["closed"] == {
-        "since": OPENED_AT, "reason": "test opened", "search_trials": SEARCHED, "ended_by": "time budget",
+        "since": OPENED_AT, "reason": "test opened", "search_trials": SEARCHED, "ended_by": "budget",
     }  # fmt: skip
 
 

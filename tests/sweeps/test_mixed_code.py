@@ -234,7 +234,7 @@ def test_status_json_and_the_csv_have_the_versions_of_each_cell(mixed):
 
 
 def test_an_export_has_the_code_of_its_setting_and_of_each_final_and_train_compares_with_that(mixed, tmp_path):
-    (path,) = export_cells(mixed, summarise(mixed), tmp_path / "out")
+    (path,) = export_cells(summarise(mixed), tmp_path / "out")
     facts = yaml.safe_load(path.read_text(encoding="utf-8"))["provenance"]
     assert facts["code"] == OLD
     assert [use["version"] for use in facts["code_versions"]] == [OLD, NEW]
@@ -246,7 +246,7 @@ def test_a_sweep_of_one_version_has_no_marks(begun, one_cell, cells, make_record
     summary = summarise(begun)
     assert summary.code_versions == (OLD,)
     assert not any("mixes" in text for text in said(summary).values())
-    (path,) = export_cells(begun, summary, begun.folder / "exports")
+    (path,) = export_cells(summary, begun.folder / "exports")
     assert "code_versions" not in yaml.safe_load(path.read_text(encoding="utf-8"))["provenance"]
 
 

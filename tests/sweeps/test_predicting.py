@@ -251,6 +251,12 @@ def test_a_text_of_a_hundred_thousand_lines_is_read_in_pieces(tmp_path):
     assert sum(1 for _ in (tmp_path / "copy.tsv").open(encoding="utf-8")) == 100_001
 
 
+def test_a_text_of_several_lines_is_one_row_of_a_tsv_file(tmp_path):
+    with writing(tmp_path / "out.tsv", sys.stdout) as write:
+        write(pandas.DataFrame({"text": ["one\r\ntwo\tthree\nfour\rfive"], "prediction": ["x"]}))
+    assert (tmp_path / "out.tsv").read_bytes() == b"text\tprediction\none two three four five\tx\n"
+
+
 def test_a_sweep_that_kept_a_model_is_named_in_place_of_its_folder(tmp_path):
     for name in ("first", "second"):
         (tmp_path / name / "exports" / "a.b.c.model").mkdir(parents=True)

@@ -157,9 +157,11 @@ def test_trials_that_trained_together_share_their_seconds_and_those_that_failed_
     for changes in ({"status": "failed"}, {"status": "stopped"}, {"answered_by": "another"}):
         remaining.add(make_record(proposal, seconds=99.0, **changes))
     assert remaining.measured == {}
-    for _ in range(4):
-        remaining.add(make_record(proposal, seconds=20.0, trained_together=4))
+    for seconds in (5.0, 5.0, 20.0, 20.0):  # two stacks of one order, one after the other
+        remaining.add(make_record(proposal, seconds=seconds, trained_together=2, started_at=100.0))
     assert remaining.measured == {proposal.cell: (4, 20.0)}
+    remaining.add(make_record(proposal, seconds=6.0, started_at=120.0, seconds_before=3.0))
+    assert remaining.measured == {proposal.cell: (5, 29.0)}
 
 
 def test_a_closed_search_has_only_finals_left(two_cells):

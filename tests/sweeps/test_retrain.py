@@ -46,7 +46,7 @@ def exported(
     ledger = Ledger(tmp_path / "tiny")
     settle_specification(ledger, spec, cells)
     ledger.write(make_record(proposal, dev=(0.123,), code_version=code_version()))
-    (path,) = export_cells(ledger, summarise(ledger), tmp_path / "exports")
+    (path,) = export_cells(summarise(ledger), tmp_path / "exports")
     return path
 
 
@@ -93,7 +93,7 @@ def test_a_score_of_the_first_phase_that_an_earlier_version_took_for_the_result_
     settle_specification(ledger, own, cells)
     proposal = Planner(own, cells, []).next()
     ledger.write(make_record(proposal, dev=(0.123, 0.1), code_version=code_version()))
-    (path,) = export_cells(ledger, summarise(ledger), tmp_path / "exports")
+    (path,) = export_cells(summarise(ledger), tmp_path / "exports")
     first, _, text = path.read_text(encoding="utf-8").partition("\n")
     assert first == schema_line("space")
     jsonschema.validate(documents.parse(text, "exported"), write_schemas.space())

@@ -100,7 +100,7 @@ def test_a_named_encoder_moves_and_its_sweep_goes_on_and_its_export_trains(
     assert cell.best.id == Planner(there, now, []).trial_id(now[0], cell.best.setting, 0, "search")
     assert order_of(summary.spec, cell.best, ledger).located_encoder == f"hf:{moved}"
     assert f"Encoder l3: hf:{moved}." in notes(summary)
-    (path,) = export_cells(ledger, summary, tmp_path / "exports")
+    (path,) = export_cells(summary, tmp_path / "exports")
     assert yaml.safe_load(path.read_text())["encoder"] == f"l3=hf:{moved}"
     order, _ = prepared(str(path), None, None, str(tmp_path / "out"))
     assert (order.encoder, order.located_encoder) == ("l3", f"hf:{moved}")
