@@ -43,8 +43,8 @@ def check_possible(reference: EncoderReference, head: str, kind: Kind, pairing: 
         raise ValueError(f"pairing is joint, but {word} reads one sentence at a time; use separate or auto.")
 
 
-def check_mode(reference: EncoderReference, mode: str, head: str) -> None:
-    """Refuse a mode that does not support the encoder's family or the head.
+def check_mode(reference: EncoderReference, mode: str, head: str, kind: Kind) -> None:
+    """Refuse a mode that does not support the encoder's family or the head; the remedy names heads for the kind.
 
     Raises:
         ValueError: one line with the remedy.
@@ -57,7 +57,8 @@ def check_mode(reference: EncoderReference, mode: str, head: str) -> None:
             f"{','.join(others)}."
         )
     if adaptation.fits_head and not heads.get(head).is_linear:
-        able = [name for name in heads.names() if heads.get(name).is_linear]
+        linear = [name for name in heads.names() if heads.get(name).is_linear and kind in heads.get(name).kinds]
+        able = [name for name in linear if not _incompatibility(reference, heads.get(name), kind)]
         raise ValueError(f"Mode '{mode}' fits a linear head, which {head} is not; use --head {' or '.join(able)}.")
 
 

@@ -152,13 +152,15 @@ def _template(name: str) -> Template:
 
 
 def export_recommended(ledger: Ledger, known: Recommendation, summary: SweepSummary) -> StoragePath:
-    """Write the recommended finalist of a task into the sweep's folder, where `predict NAME` finds it.
+    """Write the recommended finalist of a task into the sweep's folder: the only task's where `predict NAME` finds it.
 
     Raises:
         ValueError: its weights were deleted or are damaged.
     """
     cell = known.winner.cell
     card = cell_card(summary, cell, "model")
+    if len({one.header.task for one in summary.cells}) > 1:
+        return export_finalist(ledger, summary, cell.name, ledger.folder / "exports", card=card)
     return export_finalist(ledger, summary, cell.name, ledger.folder, card=card, name=KEPT)
 
 

@@ -97,7 +97,7 @@ class Tools:
         return {"sweeps": sweep_rows(readable_storage(self._storage))}
 
     def status(self, sweep: Sweep) -> dict[str, Any]:
-        """Show how far a sweep is: its state (running, done, stopped, failed), the time left while it runs, and for
+        """Show a sweep's progress: its state (running, done, stopped, failed), the time left while it runs, and for
         each cell its trials by state, its best trial so far, and the scores of its finals over seeds."""
         return read_view(sweep, self._storage).as_json()
 
@@ -125,8 +125,8 @@ class Tools:
         """List the trials of a sweep: id, number within the cell, cell, role (search, or final: the best setting again
         with another seed), status, score on dev, seconds. show tells the rest of one, such as why it failed."""
         rows = [
-            {"id": one.id, "number": one.number, "cell": cell_name(*one.cell), "role": one.role, "status": one.status,
-             "dev": one.dev, "seconds": one.seconds}
+            {"id": one.id, "number": one.number + 1, "cell": cell_name(*one.cell), "role": one.role,
+             "status": one.status, "dev": one.dev, "seconds": one.seconds}
             for one in self._records(sweep) if status in ("", one.status)
         ]  # fmt: skip
         return {"trials": rows}
@@ -140,12 +140,12 @@ class Tools:
         found = best_of_cell(read_view(sweep, self._storage), trial)
         if found is None:
             records = self._records(sweep)
-            numbered = [one for one in records if str(one.number) == trial and one.role == "search"]
+            numbered = [one for one in records if str(one.number + 1) == trial and one.role == "search"]
             if len(numbered) > 1:
                 named = "; ".join(f"{one.id} ({cell_name(*one.cell)}, {one.status})" for one in numbered)
                 raise ValueError(f"Each cell has a trial {trial}; name one by its id: {named}.")
             found = numbered[0] if numbered else find_trial(records, sweep, trial)
-        return found.model_dump(mode="json")
+        return {**found.model_dump(mode="json"), "number": found.number + 1}  # as list_trials and all tables count
 
     def report(
         self, sweep: Sweep,

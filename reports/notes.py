@@ -29,7 +29,7 @@ NAMED = 4
 
 SELECTION = (
     "Selection: the best epoch of a trial by dev, the earliest among equals; the best setting of a cell by dev, among "
-    "equals the one of fewer epochs, then the earlier; stopped trials are no candidates. After that, a test "
+    "equals the one of fewer epochs, then the earlier; stopped trials do not count. After that, a test "
     "split is opened once per finalist."
 )
 

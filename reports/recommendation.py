@@ -19,6 +19,7 @@ from typing import Any, Literal
 from meltpoint.adapters import modes
 from meltpoint.reports.formats import bounds_text, symbol
 from meltpoint.reports.statistics.comparison import ALPHA, MARGIN, Comparison, holm
+from meltpoint.reports.statistics.seeds import rounded_up
 from meltpoint.reports.table_values import Delta, Split, over_seeds, place_of
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -117,11 +118,12 @@ class Recommendation:
         if self.certainty != "provisional" or known is None:
             return ""
         if known.needed_seeds is not None:
-            return f"about {some(known.needed_seeds, 'seed')} would make it sure"
+            return f"about {some(rounded_up(known.needed_seeds), 'seed')} would make it sure"
         if known.needed_examples is not None:
             needed = known.with_seeds or 0
-            seeds = f" and {some(needed, 'seed')}" if needed > known.seeds else ""
-            return f"about {some(known.needed_examples, 'test example')}{seeds} would make it sure"
+            seeds = f" and {some(rounded_up(needed), 'seed')}" if needed > known.seeds else ""
+            examples = some(rounded_up(known.needed_examples), f"{self.split} example")
+            return f"about {examples}{seeds} would make it sure"
         return known.reason
 
     @property
@@ -144,9 +146,10 @@ class Recommendation:
         runs = {known.upper: known.failed_runs[0], known.lower: known.failed_runs[1]}
         sides = [one for one in (self.winner, self.against) if one is not None and runs.get(one.cell.header.key)]
         return [
-            f"{some(len(runs[one.cell.header.key]), 'run')} of {self.name(one)} failed (seed "
-            f"{', '.join(map(str, runs[one.cell.header.key]))}): more than 8 points below its best run."
+            f"{some(len(seeds), 'run')} of {self.name(one)} failed ({'seed' if len(seeds) == 1 else 'seeds'} "
+            f"{', '.join(map(str, seeds))}): more than 8 points below its best run."
             for one in sides
+            if (seeds := runs[one.cell.header.key])
         ]
 
     def _untold(self) -> str:

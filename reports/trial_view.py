@@ -56,6 +56,7 @@ def trial_lines(record: TrialRecord, summary: SweepSummary) -> list[str]:
     searched = [name for name in searched_names(cell.header) if name in record.setting] if cell is not None else []
     facts = record.model_dump(mode="json", exclude_defaults=True, exclude={"setting", "epochs", "storage_notes"})
     facts |= {
+        "number": record.number + 1,  # as in `trial_label`
         "searched": {name: record.setting[name] for name in searched},
         "fixed": {name: value for name, value in record.setting.items() if name not in searched},
         "notes": [*record.result_notes(), *record.storage_notes],

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from meltpoint.adapters import heads, modes
-from meltpoint.adapters.hyperparameters import Parameter
+from meltpoint.adapters.data.input_format import INPUT_FORMAT
+from meltpoint.adapters.hyperparameters import OF_TARGET, Parameter
 from meltpoint.search_spaces import build, documents, ranges
 from meltpoint.search_spaces.documents import SHIPPED
 from meltpoint.search_spaces.space import Space
+from meltpoint.tasks import names as task_names
 from meltpoint.tasks.core.registry import unknown
 
 CELL = ("encoder", "mode", "task", "head")
@@ -54,14 +55,14 @@ def stems(mode: str, encoder: str, task: str, head: str = "", has_pooling: bool 
 
     A task's family is the part of its name before the first underscore (`demo_sentiment` → `demo`); a variant
     (`yahoo:sports+health`) reads its task's files, and `elmo:FOLDER` reads the files of `elmo`. `hf:…` encoders and
-    users' task files, which are named by their paths, have no specific files. The files of `Mode.space` come first.
+    users' tasks have no specific files. The files of `Mode.space` come first.
 
     Args:
         mode, encoder, task, head: the cell; with head "", the files that apply to every head.
         has_pooling: whether the encoder ships its own pooling.
     """
     task = task.partition(":")[0]
-    tasks = [name for name in dict.fromkeys((task.partition("_")[0], task)) if re.fullmatch(r"[\w-]+", name)]
+    tasks = list(dict.fromkeys((task.partition("_")[0], task))) if task in task_names() else []
     parts = [head, *tasks] if head else tasks
     stem = f"{mode}.{encoder.partition(':')[0].partition('@')[0]}"
     pooled = [f"{mode}.{POOLED}"] if has_pooling and head == POOLING else []
@@ -252,6 +253,10 @@ def check_keys(section: Mapping[str, object], known: tuple[str, ...], where: str
             raise ValueError(f"{where}: {unknown(key, 'key of a space file', known)}")
 
 
+OF_KIND = {one.name for declared in (INPUT_FORMAT, *OF_TARGET.values()) for one in declared}
+"""The parameters that some kinds of task have."""
+
+
 @dataclass(frozen=True)
 class Elsewhere(Mapping[str, str]):
     """The parameters that exist but not for a cell → the reason and the remedy, for which all heads are imported."""
@@ -285,6 +290,9 @@ def _reason(name: str) -> str:
         where = " on pairs of sentences" if declared[owners[0]][name].of_pairs else ""
         return f"it belongs to head {' or '.join(owners)}{where}; choose that head with --head, or leave it out"
     without = [mode for mode in modes.names() if name in modes.get(mode).unused]
+    if name in OF_KIND:
+        others = f", or for other modes than {' and '.join(without)}" if without else ""
+        return f"it is for other kinds of task{others} (docs/tasks.md, docs/search_spaces.md); leave it out"
     training = [mode for mode in modes.names() if modes.get(mode).trains_encoder]
     needs = f"{' and '.join(without)} does not use it" if without else "it needs an encoder that trains"
     others = [mode for mode in modes.names() if mode not in without] if without else training

@@ -156,7 +156,7 @@ class Prompts:
             return named or f"{prefix}: "
         if self.default:
             return known.get(self.default, "")
-        return known.get("query", "") if known.get("passage") else ""
+        return known.get("query", "") if known.get("passage") or known.get("document") else ""
 
 
 Span = tuple[int, int]

@@ -20,7 +20,15 @@ from meltpoint.reports.analyses.core.output import (
     in_rows,
     points,
 )
-from meltpoint.reports.analyses.core.states import MAX_PIECES, constant, load_inputs, probe, split_states, stages
+from meltpoint.reports.analyses.core.states import (
+    MAX_PIECES,
+    check_finalists,
+    constant,
+    load_inputs,
+    probe,
+    split_states,
+    stages,
+)
 from meltpoint.tasks.core.scoring import axis_name, scale
 from meltpoint.tasks.core.task import TrainingData
 from meltpoint.tasks.core.wording import counted, some
@@ -49,6 +57,7 @@ def run(options: AnalysisOptions) -> list[Path]:
     rows: list[tuple[Value, ...]] = []
     panels: list[Panel] = []
     inputs, notes = load_inputs(options)
+    check_finalists(options, inputs)
     for encoder_name, data in inputs:
         panel, task_rows, task_notes = _curves(options, encoder_name, data)
         panels.append(panel)

@@ -2,7 +2,7 @@
 
 Δ = 🔥 − ❄ of each encoder on each task, by the comparisons of the result tables, and its mean over the tasks of a kind.
 The advice is a mode if the adjusted p-value of Δ is below 0.05, `❄ ≈ 🔥` if the interval stays within one point of 0,
-and `cannot be told` otherwise. If a mode has heads of several sizes on a task, a
+and `undecided` otherwise. If a mode has heads of several sizes on a task, a
 second table compares many task parameters with few in the same way.
 """
 
@@ -30,7 +30,7 @@ COLUMNS = (
     points("low", "+.1f"), points("high", "+.1f"), figures("adjusted p", ".3f"), figures("P(🔥 > ❄)", ".2f"),
     Column("seeds"), Column("advice"), Column("in words"), Column("P1 says"),
 )  # fmt: skip
-FREEZE, TUNE, EITHER, UNKNOWN = "use ❄", "use 🔥", "❄ ≈ 🔥", "cannot be told"
+FREEZE, TUNE, EITHER, UNKNOWN = "use ❄", "use 🔥", "❄ ≈ 🔥", "undecided"
 SMALL = 0.01
 """P1 colours differences of at least one point (table 2)."""
 
@@ -55,7 +55,7 @@ METHOD = (
     "low and high bound its 95 % interval, from a paired bootstrap over seeds and examples. Adjusted p: Holm's, over "
     "all tasks of this table. Of several variants of a mode on a task, the best on dev is shown.",
     "Advice: the better mode if its adjusted p is below 0.05, `❄ ≈ 🔥` if it is not and the interval stays within one "
-    "point of 0, else `cannot be told`.",
+    "point of 0, else `undecided`.",
     "`all of the kind`: the mean Δ over the tasks above it and its 95 % interval with tasks as the sample (Student's "
     "t), which gives the advice; none if a task is scored by an error. No interval covers the search: another search "
     "might have found another setting.",
@@ -218,7 +218,7 @@ def _difference(comparison: Comparison) -> tuple[Score | None, ...]:
 
 
 def verdict(comparison: Comparison, upper: str, lower: str, alike: str) -> str:
-    """The conclusion from a difference: `upper` or `lower` is better, both are `alike`, or it cannot be told."""
+    """The conclusion from a difference: `upper` or `lower` is better, both are `alike`, or it is undecided."""
     if comparison.is_claimed:
         return upper if comparison.gain > 0 else lower
     if comparison.low is None or comparison.high is None:

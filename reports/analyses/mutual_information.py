@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
 from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Line, Panel, Value, figures, in_rows
-from meltpoint.reports.analyses.core.states import States, load_inputs, split_states, stages
+from meltpoint.reports.analyses.core.states import States, check_finalists, load_inputs, split_states, stages
 from meltpoint.tasks.core.task import TrainingData
 from meltpoint.tasks.core.wording import some
 
@@ -206,6 +206,7 @@ def run(options: AnalysisOptions) -> list[Path]:
     above: list[Panel] = []
     below: list[Panel] = []
     inputs, notes = load_inputs(options)
+    check_finalists(options, inputs)
     for encoder_name, data in inputs:
         if data.task.of_kind.is_regression:
             notes.append(f"{data.task.name} is left out: its labels are scores.")

@@ -271,7 +271,7 @@ def train(
     data_dir: Annotated[Path | None, typer.Option(help="The data's current folder, if it has moved.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write the model to, for `predict`.")] = None,
     transformers: Annotated[
-        bool, typer.Option("--transformers", help="--out as a plain transformers folder, or status 2 at once.")
+        bool, typer.Option("--transformers", help="Write --out for transformers, or exit at once (status 2).")
     ] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip

@@ -53,7 +53,15 @@ def sweep(options: SweepOptions) -> None:
 
 
 @exit_on_error(goes_on=True)
-@with_sweep_options(without=("task", "spec", "replacing", "default_finals", "data_dir", "test_from", "new_test_round"))
+@with_sweep_options(
+    without=("task", "spec", "replacing", "default_finals", "data_dir", "test_from", "new_test_round"),
+    texts={
+        "trials": "Settings to try in each cell; auto (default): as many as still gain.",
+        "race": "Give no further trials to modes that can no longer win by more than --margin. Default: --race.",
+        "seeds": f"Seeds for each cell's best setting. Default: {TUNED_SEEDS}.",
+        "time_budget": "The longest time for everything, finals included: 90s, 30m, 2h.",
+    },
+)
 def tune(
     options: SweepOptions,
     train: Annotated[Path, typer.Argument(help="Your examples: csv, tsv, jsonl, parquet, conll.", show_default=False)],

@@ -2,7 +2,6 @@
 /* The table of all trials: sorted by its headings, filtered by cell, text and status, one page at a time. */
 function trialTable(place, cells, dashboard) {
   const PAGE = 25;
-  const PRINTED = 25;
   const rows = together(cells);
   const count = rows.id.length;
   const shown = (row) => (rows.scale[row] * rows.dev[row]).toFixed(rows.scale[row] === 1 ? 3 : 1).replace("-", "−");
@@ -85,7 +84,7 @@ function trialTable(place, cells, dashboard) {
     showPage();
   }
   function showPage() {
-    const size = printing ? PRINTED : PAGE;
+    const size = PAGE;
     const first = printing ? 0 : state.page * size;
     const shown = order.slice(first, first + size);
     body.replaceChildren(...shown.map(rowOf));

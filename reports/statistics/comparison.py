@@ -156,9 +156,9 @@ class Comparison:
         if self.is_claimed:
             return " is better than ".join(sides if self.gain > 0 else sides[::-1])
         if self.reason:
-            told = f"cannot be told: {self.reason}"
+            told = f"undecided: {self.reason}"
         elif self.p_holm is None:
-            told = "cannot be told: not adjusted for the other comparisons of its table"
+            told = "undecided: not adjusted for the other comparisons of its table"
         else:
             needs = Needs(self.needed_seeds, self.needed_examples, self.with_seeds)
             told = not_yet(self.seeds, self.examples, needs)
@@ -179,7 +179,7 @@ class Comparer:
         self, folder: StoragePath | None, resamples: int = 4000, margin: float = MARGIN,
         cells: Sequence[CellSummary] = (),
     ) -> None:  # fmt: skip
-        self.folder, self.resamples, self.margin, self.cells = folder, resamples, margin, cells
+        self.margin, self.cells = margin, cells
         self._priors: dict[tuple[Split, str], Prior] = {}
         self._stored = StoredScores(folder, resamples)
         self._known: dict[tuple[object, ...], Comparison] = {}
@@ -195,9 +195,9 @@ class Comparer:
         """
         return self._compared(FinalsScores(upper), FinalsScores(lower), split, metric)
 
-    def tuning(self, cell: CellSummary, split: Split = "test", metric: str = "") -> Comparison | None:
+    def tuning(self, cell: CellSummary) -> Comparison | None:
         """A cell's best setting − its published one, as `compare`; None without finals of both."""
-        return self._compared(FinalsScores(cell), FinalsScores(cell, of_default=True), split, metric)
+        return self._compared(FinalsScores(cell), FinalsScores(cell, of_default=True), "test", "")
 
     def _compared(self, upper: FinalsScores, lower: FinalsScores, split: Split, metric: str) -> Comparison | None:
         name = metric or upper.cell.header.metric
@@ -282,7 +282,7 @@ class Comparer:
 
 
 def failed_seeds(scores: Mapping[int, float], metric: str) -> tuple[int, ...]:
-    """The seeds of the runs that failed (`seed_variance.failed`)."""
+    """The seeds of the runs that failed (`seeds.failed`)."""
     if not in_points(metric):
         return ()
     return tuple(seed for seed, bad in zip(scores, failed(np.array(list(scores.values()))), strict=True) if bad)
@@ -328,6 +328,9 @@ def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     for place, p_holm in by_holm.items():
         own = p_holm / (comparisons[place].p or 1.0) if p_holm < ALPHA else factor
         found[place] = _with_needs(replace(comparisons[place], p_holm=p_holm), own)
+    of_one_seed = [place for place, one in enumerate(comparisons) if one.reason == ONE_SEED]
+    for place in of_one_seed:  # with more seeds, each of them would be in the family
+        found[place] = _with_needs(comparisons[place], factor + len(of_one_seed))
     return found
 
 

@@ -255,23 +255,23 @@ def _name(cell: CellKey, other: CellKey) -> str:
 
 
 def not_yet(seeds: int, examples: int, needs: Needs) -> str:
-    """`cannot be told with 5 seeds and 408 examples; about 12 seeds would`.
+    """`undecided with 5 seeds and 408 examples; about 12 seeds would decide`.
 
     Args:
         seeds, examples: the sizes of the comparison.
         needs: the sizes that would be enough.
     """
-    text = f"cannot be told with {some(seeds, 'seed')} and {some(examples, 'example')}"
+    text = f"undecided with {some(seeds, 'seed')} and {some(examples, 'example')}"
     if needs.seeds is not None:
-        return f"{text}; about {some(_rounded(needs.seeds), 'seed')} would"
+        return f"{text}; about {some(rounded_up(needs.seeds), 'seed')} would decide"
     if needs.examples is None:
         return text
     others = needs.with_seeds if needs.with_seeds is not None and needs.with_seeds > seeds else None
-    more = "" if others is None else f" with {some(_rounded(others), 'seed')}"
-    return f"{text}; no number of seeds would, about {some(_rounded(needs.examples), 'example')}{more} would"
+    more = "" if others is None else f" with {some(rounded_up(others), 'seed')}"
+    return f"{text}; no number of seeds would decide, about {some(rounded_up(needs.examples), 'example')}{more} would"
 
 
-def _rounded(number: int) -> int:
+def rounded_up(number: int) -> int:
     """A number rounded up to two significant digits: it follows from a variance that is itself a rough figure."""
     step: int = 10 ** max(0, len(str(number)) - 2)
     return -(-number // step) * step

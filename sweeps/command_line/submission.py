@@ -253,8 +253,8 @@ def submit(
     running = [job for job in attempts(sweep, jobs) if not job.is_over]
     if running:
         raise ValueError(
-            f"'{sweep}' is under way as {running[-1].name} ({running[-1].status}); `meltpoint logs {sweep} -f` shows "
-            f"it, `meltpoint stop {sweep}` ends it."
+            f"'{sweep}' is under way as {running[-1].name} ({running[-1].status}); `meltpoint logs {sweep} -f "
+            f"--address {client.url}` shows it, `meltpoint stop {sweep} --address {client.url}` ends it."
         )
     number = next_number(sweep, jobs)
     name = job_name(sweep, number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import UnionType
@@ -123,7 +123,7 @@ def as_words(options: SweepOptions) -> list[str]:
 
 
 def with_sweep_options(
-    *, only: Collection[str] = OPTIONS, without: Collection[str] = ()
+    *, only: Collection[str] = OPTIONS, without: Collection[str] = (), texts: Mapping[str, str] | None = None
 ) -> Callable[[Callable[Concatenate[SweepOptions, P], None]], Callable[..., None]]:
     """Decorator for a command that takes `SweepOptions`: on the command line, each field is a separate option.
 
@@ -133,13 +133,13 @@ def with_sweep_options(
     Args:
         only: the fields that are options of this command; the others keep their defaults.
         without: fields that are not options.
+        texts: field → the command's own help for it.
     """
     names = [name for name in OPTIONS if name in only and name not in without]
     kind = inspect.Parameter.KEYWORD_ONLY
-    shared = [
-        inspect.Parameter(name, kind, default=DEFAULTS[name], annotation=Annotated[_typed_as(name), option_of(name)])
-        for name in names
-    ]
+    own_texts = texts or {}
+    types = {name: Annotated[_typed_as(name), option_of(name, own_texts.get(name))] for name in names}
+    shared = [inspect.Parameter(name, kind, default=DEFAULTS[name], annotation=types[name]) for name in names]
 
     def decorate(command: Callable[Concatenate[SweepOptions, P], None]) -> Callable[..., None]:
         _, *own = inspect.signature(command, eval_str=True).parameters.values()

@@ -47,6 +47,16 @@ class Screen(Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
 
+    def on_broken_pipe(self) -> None:
+        """Go on without standard error; rich would end the program, and with it a sweep whose messages nobody reads.
+
+        Raises:
+            BrokenPipeError: the reader of standard output has closed it; `exit_on_error` ends the command.
+        """
+        if not self.stderr:
+            raise BrokenPipeError
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 

@@ -12,7 +12,7 @@ from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.input_format import CONTEXT, OWN_POOLING, PAIRING, POOLING_KIND
 from meltpoint.adapters.encoders import EncoderReference
 from meltpoint.adapters.families import encoder_word, short_name
-from meltpoint.adapters.hyperparameters import Parameter, Setting
+from meltpoint.adapters.hyperparameters import CLASS_WEIGHTS, Parameter, Setting
 from meltpoint.adapters.multiplier_table import DefaultHead
 from meltpoint.adapters.settings import check_mode, check_own_pooling, check_possible
 from meltpoint.search_spaces import files
@@ -247,7 +247,10 @@ def _head_and_space(
     heads.get(head.name, task.kind)
     space = with_own_pooling(_own_space(spec, block, reference, mode, task, head.name), mode, head)
     check_possible(reference, head.name, task.kind, _pairing(space))
-    check_mode(reference, mode, head.name)
+    check_mode(reference, mode, head.name, task.kind)
+    weights = space.parameters.get(CLASS_WEIGHTS.name)
+    if weights is not None and weights.match("task") is not None and not task.class_weights:
+        raise ValueError(f"class_weights may be task, but {task.name} has none; add class_weights to its task file.")
     return head, space
 
 

@@ -257,7 +257,7 @@ def _order(path: str, space: Space, facts: Mapping[str, Any], seed: int, data_di
     word = "" if short_name(encoder) == encoder else encoder_word(encoder)
     reference = encoders.resolve(encoder, task.kind)
     check_possible(reference, head, task.kind)
-    check_mode(reference, str(space.cell["mode"]), head)
+    check_mode(reference, str(space.cell["mode"]), head, task.kind)
     space = with_word_tokenizer(space, reference, task)
     recorded, files = facts.get("encoder_fingerprint"), encoders.fingerprint(reference)
     if recorded not in (None, "", files):

@@ -83,10 +83,10 @@ def unreachable(place: str, done: str, error: Exception) -> ValueError:
 
 
 def _class_names(features: Mapping[str, object], source: HubSource) -> tuple[str, ...]:
-    if source.label_column not in features:
+    if not {source.label_column, source.label_column.partition(".")[0]} & {*features}:  # it may be a nested field
         known = ", ".join(features)
         raise ValueError(f"{source.id} has no column '{source.label_column}'; its columns are: {known}.")
-    feature = features[source.label_column]
+    feature = features.get(source.label_column)
     inner = getattr(feature, "feature", feature)  # a list feature wraps the class feature
     return tuple(getattr(inner, "names", None) or ())
 

@@ -172,7 +172,9 @@ class UserTask(Layout):
             raise ValueError(f"{key}.dev is missing; name it, as train, or carve it: dev_from: train[-500:].")
         for split in ("dev", "test"):
             if getattr(named, split) is not None and getattr(self, f"{split}_from") is not None:
-                raise ValueError(f"{split}_from: {key} also has a {split} split. Remove one of the two.")
+                is_default = self.hub is not None and "splits" not in self.hub.model_fields_set
+                remedy = "Write hub.splits: {train: train}." if is_default else "Remove one of the two."
+                raise ValueError(f"{split}_from: {key} also has a {split} split. {remedy}")
         if self.also_test and self.files is None:
             raise ValueError(f"also_test needs a task that reads `files`; this one reads {key}. Remove also_test.")
         if self.also_test and (self.files is None or self.files.test is None) and self.test_from is None:

@@ -305,6 +305,8 @@ def _count(draft: Draft, files: Mapping[Split, Sequence[Path]], layout: Layout, 
             draft.remark("files", f"left out, because it cannot be read like train: {name}: {error}")
     if layout.split_column:
         draft.counts = {split: draft.counts[split] for split in SPLITS if split in draft.counts}
+    if "train" not in draft.counts:
+        raise ValueError(f"no row of the column '{layout.split_column}' says train; rename that column, or its values.")
 
 
 def _count_row(draft: Draft, split: Split | None, texts: Sequence[str], labels: Sequence[str]) -> None:
@@ -312,7 +314,9 @@ def _count_row(draft: Draft, split: Split | None, texts: Sequence[str], labels: 
         counts = draft.counts.setdefault(split, SplitCounts())
         counts.examples += 1
         counts.labels.update(labels)
-        counts.empty += not texts or not all(texts)
+        if not texts or not all(texts):
+            counts.empty += 1
+            counts.labels_of_empty.update(labels)
 
 
 def _split_of_value(draft: Draft, value: str) -> Split | None:
@@ -353,6 +357,8 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
             names = ", ".join(f"{label}: NAME" for label in labels[:3])
             draft.remark("labels", f"numbers can have names, as in labels: {{{names}}}")
         if hidden:
+            for counts in draft.counts.values():
+                counts.unlabelled = sum(counts.labels[one] - counts.labels_of_empty[one] for one in hidden)
             draft.keys["skip_labels"] = hidden
             draft.remark("skip_labels", f"{some(sum(seen[one] for one in hidden), 'row')} without a label")
     if any(counts.empty for counts in draft.counts.values()):
@@ -374,7 +380,7 @@ def _tags(seen: Mapping[str, int], scheme: str) -> list[str]:
 
 def _add_parts(draft: Draft, *, carves_test: bool) -> None:
     """Carve dev if there is none, and test if `carves_test`; otherwise remark on the missing test."""
-    left = draft.counts["train"].examples if "train" in draft.counts else 0
+    left = draft.counts["train"].kept
     if "test" not in draft.counts and carves_test:
         test = _part(left, left // 4)
         draft.keys["test_from"] = {"from": "train", "fraction": round(test / max(1, left), 4), "seed": 0}

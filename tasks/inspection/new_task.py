@@ -138,14 +138,18 @@ def as_read(draft: Draft) -> str:
     labels = _label_names(draft)
     shown = some(len(labels), "label") + (f" ({', '.join(labels)})" if len(labels) <= 4 else "")
     target = f"scores {draft.keys['range']}" if "range" in draft.keys else shown
-    rows = sum(counts.examples for counts in draft.counts.values())
-    return f"{some(rows, 'row')}; {', '.join(named)}; {draft.keys['kind']}, {target}"
+    rows, empty, unlabelled = (
+        sum(getattr(counts, name) for counts in draft.counts.values()) for name in ("examples", "empty", "unlabelled")
+    )
+    left_out = f"; {some(unlabelled, 'row')} without a label left out" if unlabelled else ""
+    left_out += f"; {some(empty, 'empty text')} left out" if empty else ""
+    return f"{some(rows, 'row')}; {', '.join(named)}; {draft.keys['kind']}, {target}{left_out}"
 
 
 def split_sizes(draft: Draft) -> str:
     """`train 125; dev 100 drawn from train; test 75 …`: the splits and their origin; `about` with whole groups."""
-    left = draft.counts["train"].examples
-    texts: dict[str, str] = {name: counted(counts.examples) for name, counts in draft.counts.items()}
+    left = draft.counts["train"].kept
+    texts: dict[str, str] = {name: counted(counts.kept) for name, counts in draft.counts.items()}
     about, whole = ("about ", " in whole groups") if GROUP in draft.keys["columns"] else ("", "")
     for name in ("test", "dev"):  # as `carve` draws them
         cut = draft.keys.get(f"{name}_from")
@@ -154,7 +158,7 @@ def split_sizes(draft: Draft) -> str:
             left -= size
             texts[name] = f"{about}{counted(size)} drawn from train{whole}"
     test = f"{texts['test']}, locked until the finals"
-    kept = counted(left) if left == draft.counts["train"].examples else f"{about}{counted(left)}"
+    kept = counted(left) if left == draft.counts["train"].kept else f"{about}{counted(left)}"
     return f"train {kept}; dev {texts['dev']}; test {test}"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.kinds import LABEL
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.rows import Row, scalar_text
@@ -120,15 +121,16 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
     names = [name for name in names if name != asked.group]
     if asked.texts and asked.label:
         names = [name for name in names if name in {*asked.texts, asked.label} or name.lower() in SPLIT_NAMES]
-    tagged = _tagged(names, rows)
+    tagged = _tagged(names, rows, asked) if not asked.kind or kinds.get(asked.kind).labels_words else None
     if tagged is not None:
         return tagged
-    listed_labels = _listed_labels(names, rows)
+    may_be_several = asked.kind in ("", "multi_label_classification")
+    listed_labels = _listed_labels(names, rows, asked.label) if may_be_several else ""
     rows = [{**row, listed_labels: _joined(row[listed_labels])} for row in rows] if listed_labels else rows
     columns = [Column(name, tuple(_text(row.get(name)) for row in rows)) for name in names if _is_scalar(name, rows)]
     split = next((column.name for column in columns if _is_split(column)), "")
     columns = [column for column in columns if column.name != split]
-    indicators = [] if asked.label else _indicators(columns)
+    indicators = _indicators(columns) if may_be_several and not asked.label else []
     columns = [column for column in columns if column not in indicators]
     by_name = {column.name: column for column in columns}
     others = [column for column in columns if column.name not in asked.texts]
@@ -165,6 +167,11 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
     target = "regression" if is_score else "classification"
     guessed = "multi_label_classification" if several else f"{'pair' if is_pair else 'sentence'}_{target}"
     kind = asked.kind or guessed
+    if tuple(keys) != kinds.get(kind).columns:
+        raise ValueError(
+            f"{kind} takes {', '.join(kinds.get(kind).columns)}, but only {', '.join(keys)} were found. Name the "
+            "columns with --text and --label, or take another --kind."
+        )
     return Roles(kind, keys, split, tuple(remarks), separator if kind.startswith("multi_label") else "")
 
 
@@ -176,11 +183,13 @@ def _is_scalar(name: str, rows: Sequence[Row]) -> bool:
     return all(isinstance(row.get(name), str | int | float | bool | None) for row in rows)
 
 
-def _tagged(names: Sequence[str], rows: Sequence[Row]) -> Roles | None:
+def _tagged(names: Sequence[str], rows: Sequence[Row], asked: Asked) -> Roles | None:
     """The roles of a column of lists of words and one of tags, of equal lengths; None without such columns."""
     lists = [name for name in names if all(isinstance(row.get(name), list) for row in rows) and rows]
     values: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in lists}
     words = [name for name in lists if all(isinstance(part, str) for sentence in values[name] for part in sentence)]
+    words = [name for name in words if name in asked.texts] if asked.texts else words
+    lists = [name for name in lists if name == asked.label] if asked.label else lists
     for word in sorted(words, key=lambda name: name.lower() not in WORDS_NAMES):
         lengths = list(map(len, values[word]))
         fitting = [name for name in lists if name != word and list(map(len, values[name])) == lengths]
@@ -194,13 +203,15 @@ def _tagged(names: Sequence[str], rows: Sequence[Row]) -> Roles | None:
     return None
 
 
-def _listed_labels(names: Sequence[str], rows: Sequence[Row]) -> str:
-    """The column of lists of labels in a file that also has texts, or ""."""
+def _listed_labels(names: Sequence[str], rows: Sequence[Row], asked: str) -> str:
+    """The column of lists of labels in a file that also has texts, or ""; only the one that was asked for, if any."""
     lists = [
         name
         for name in names
         if all(isinstance(row.get(name), list | None) for row in rows) and any(row.get(name) for row in rows)
     ]
+    if asked:
+        return asked if asked in lists else ""
     named = [name for name in lists if name.rpartition(".")[2].lower() in LABEL_NAMES]
     has_text = any(len(_text(row.get(name)).split()) > 1 for row in rows[:20] for name in names if name not in lists)
     has_label = any(name.rpartition(".")[2].lower() in LABEL_NAMES for name in names if name not in lists)

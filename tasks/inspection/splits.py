@@ -76,13 +76,21 @@ class SplitCounts:
 
     Attributes:
         examples: the number of rows.
-        labels: label as spelled → rows (for tags: words).
+        labels: label as spelled → rows (for tags: words); `labels_of_empty` those with an empty text.
         empty: rows with an empty text.
+        unlabelled: rows with a text whose label is none.
     """
 
     examples: int = 0
     labels: Counter[str] = field(default_factory=Counter)
+    labels_of_empty: Counter[str] = field(default_factory=Counter)
     empty: int = 0
+    unlabelled: int = 0
+
+    @property
+    def kept(self) -> int:
+        """The number of rows that the task reads."""
+        return self.examples - self.empty - self.unlabelled
 
 
 Counted = tuple[str, tuple[str, ...], list[str]]

@@ -55,8 +55,8 @@ WORDS_NAMES = ("tokens", "words", "sentence", "token")
 TAGS_NAMES = ("ner_tags", "tags", "ner", "labels", "bio_tags", "iob", "ner_labels")
 SPLIT_NAMES = ("split", "set", "partition", "subset", "fold", "dataset_split", "splitset_label")
 
-NO_LABELS = ("-", "", "unsup", "n/a", "na", "nan", "none", "null")
-"""Spellings of a missing label."""
+NO_LABELS = ("-", "", "unsup", "n/a", "na", "nan", "null")
+"""Spellings of a missing label; "none" is a class of stance and emotion data."""
 
 
 SAMPLE_LINES = 20_000

@@ -198,7 +198,7 @@ def test_saved_lora_is_merged_and_loads_in_transformers_and_in_peft(
 def test_lora_refuses_an_encoder_outside_transformers_before_the_first_trial(elmo_folder: Path):
     reference = encoders.resolve(f"elmo:{elmo_folder}", "sentence_classification")
     with pytest.raises(ValueError, match=r"Mode 'lora' needs an encoder of transformers, .*--mode .*norm_bias"):
-        check_mode(reference, "lora", "linear")
+        check_mode(reference, "lora", "linear", "sentence_classification")
 
 
 # --- probe ---
@@ -293,9 +293,9 @@ def test_a_probe_has_no_hyperparameters_of_gradient_steps(make_trainer: Make):
 def test_a_head_that_is_not_linear_is_refused_with_those_that_are(tiny_folder: Any):
     reference = encoders.resolve(f"hf:{tiny_folder('bert')}", "sentence_classification")
     with pytest.raises(
-        ValueError, match="Mode 'probe' fits a linear head, which bcn is not; use --head linear or pooling or"
+        ValueError, match=r"Mode 'probe' fits a linear head, which bcn is not; use --head linear or pooling or"
     ):
-        check_mode(reference, "probe", "bcn")
+        check_mode(reference, "probe", "bcn", "sentence_classification")
 
 
 # --- lp_ft ---

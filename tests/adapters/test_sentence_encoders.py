@@ -213,6 +213,7 @@ def test_a_text_loses_its_start_where_the_tokenizer_says_so(copy: Path):
         (Prompts((("query", "Find: "),)), "own", ""), (Prompts((("query", "Find: "),)), "query", "Find: "),
         (Prompts((("query", "Find: "), ("topic", "Sort: ")), "topic"), "own", "Sort: "),
         (Prompts((("query", "Find: "), ("document", "Text: "))), "passage", "Text: "),
+        (Prompts((("query", "Find: "), ("document", "Text: "))), "own", "Find: "),
     ],
 )  # fmt: skip
 def test_the_own_prefix_is_the_default_one_or_where_every_text_had_one_the_querys(prompts, prefix, expected):

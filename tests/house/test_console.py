@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from meltpoint.reports import analyses
 from meltpoint.sweeps.machine.terminal import Screen, complain, print_json, tell
 from meltpoint.tests.house.architecture import modules
 
@@ -130,6 +132,15 @@ def test_no_control_character_of_a_text_reaches_the_terminal_and_json_keeps_its_
     assert "\nforged" not in said.out
 
 
+def test_the_help_of_a_command_has_its_own_defaults_and_every_analysis() -> None:
+    tune, analyse = (" ".join(run(str(COMMAND), word, "--help").stdout.split()) for word in ("tune", "analyse"))
+    tune, analyse = (" ".join(text.replace("│", " ").split()) for text in (tune, analyse))
+    assert "auto (default)" in tune
+    assert "finals included" in tune
+    assert "Default: 16" not in tune
+    assert f"{', '.join(analyses.names())}." in analyse
+
+
 def test_the_help_answers_at_once() -> None:
     seconds = []
     for _ in range(3):
@@ -137,3 +148,34 @@ def test_the_help_answers_at_once() -> None:
         assert run(str(COMMAND), "--help").returncode == 0
         seconds.append(time.perf_counter() - start)
     assert min(seconds) < 3.0, "the aim is 1.5 s; twice that, because tests share their cores"
+
+
+MESSAGES = """
+import sys
+from meltpoint.sweeps.machine.terminal import Screen
+for number in range(3):
+    Screen(stderr=True).print("a line " * 20_000)
+open(sys.argv[1], "x").close()
+"""
+
+
+@pytest.fixture
+def closed() -> Iterator[int]:
+    """A pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+def test_a_program_whose_messages_nobody_reads_goes_on(closed: int, tmp_path: Path) -> None:
+    """A notebook's kernel that restarts leaves such a pipe to its sweep."""
+    mark = tmp_path / "ended"
+    found = subprocess.run([sys.executable, "-c", MESSAGES, str(mark)], stderr=closed, timeout=60, check=False)
+    assert (found.returncode, mark.exists()) == (0, True)
+
+
+def test_a_table_that_nobody_reads_to_its_end_is_no_failure(closed: int) -> None:
+    command = [str(COMMAND), "list", "tasks"]
+    found = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (found.returncode, found.stderr) == (0, b"")

@@ -78,7 +78,7 @@ def test_a_large_difference_is_claimed_with_its_interval_in_the_modes_names(stor
     assert other.words == one.words, "whichever is named first"
     (small,) = adjusted([Comparer(stored.folder, 500).compare(stored.cell(FIRE, 0.71), stored.cell(ICE, 0.7))])
     assert not small.is_claimed
-    assert small.words.startswith("cannot be told with 5 seeds and 200 examples; ")
+    assert small.words.startswith("undecided with 5 seeds and 200 examples; ")
 
 
 def test_the_numbers_are_the_same_each_time_and_do_not_depend_on_what_else_is_compared(stored):
@@ -95,7 +95,7 @@ def test_the_seeds_of_two_cells_need_not_be_the_same_but_the_examples_need_to_be
     assert Comparer(None).compare(stored.cell(FIRE, 0.8), stored.cell(ICE, 0.7)).reason == "no stored predictions"
     other = Comparer(stored.folder, 50).compare(stored.cell(FIRE, 0.8), stored.cell(ICE, 0.7, examples=150))
     assert (other.reason, other.low, other.p) == ("they are scored on different examples", None, None)
-    assert other.words == "cannot be told: they are scored on different examples"
+    assert other.words == "undecided: they are scored on different examples"
 
 
 def test_one_run_is_the_recipe_of_a_mode_in_which_nothing_is_random(stored):
@@ -112,7 +112,7 @@ def test_one_run_is_the_recipe_of_a_mode_in_which_nothing_is_random(stored):
 def test_one_seed_tells_of_these_models_and_not_of_another_run(stored):
     found = Comparer(stored.folder, 200).compare(stored.cell(FIRE, 0.9, seeds=1), stored.cell(ICE, 0.6, seeds=1))
     assert (found.low, found.p, found.reason) == (None, None, ONE_SEED)
-    assert found.words == f"cannot be told: {ONE_SEED}"
+    assert found.words == f"undecided: {ONE_SEED}"
     assert found.model is not None
     assert 0 < found.model.low < found.model.delta == pytest.approx(found.delta)
     assert found.model.p < 0.05
@@ -185,7 +185,7 @@ def test_a_winner_is_compared_with_the_published_settings_own_finals(stored):
     (one,) = adjusted([comparer.tuning(tuned)])
     assert one.words == "tuning is better than the published setting"
     (same,) = adjusted([Comparer(stored.folder, 200).tuning(replace(cell, default_finals=cell.finals))])
-    assert same.words == "tuning not shown to help: cannot be told: the published setting is the best one"
+    assert same.words == "tuning not shown to help: undecided: the published setting is the best one"
     assert comparer.tuning(cell) is None
 
 
@@ -201,19 +201,25 @@ def test_the_adjustment_counts_what_has_a_p_value_and_what_cannot_be_read_so_tha
     assert [one.p_holm for one in damaged] == [0.06, None, 0.06]
     untold = adjusted([comparison(0.02), comparison(None), comparison(0.03)])
     assert [one.p_holm for one in untold] == [0.04, None, 0.04]
-    assert comparison(0.001).words == "cannot be told: not adjusted for the other comparisons of its table"
+    assert comparison(0.001).words == "undecided: not adjusted for the other comparisons of its table"
     alone, among = (adjusted([comparison(0.2)] * count)[0].needed_seeds for count in (1, 20))
     assert 5 < (alone or 0) < (among or 0), "more comparisons need more seeds"
     assert all(one.p_holm >= other.p_holm for one, other in zip(damaged, sound, strict=True) if one.p_holm is not None)
 
 
+def test_the_seeds_that_one_seed_still_needs_reckon_with_the_whole_family():
+    one = comparison(None, reason=ONE_SEED, seeds=1, seeds_error=0.01, seeds_freedom=4.0, examples_error=0.001)
+    alone, among = (adjusted([one] * count)[0].needed_seeds for count in (1, 20))
+    assert 1 < (alone or 0) < (among or 0)
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"seeds_error": 0.01}, "cannot be told with 5 seeds and 408 examples; about 8 seeds would"),
-        ({"delta": 0.0}, "cannot be told with 5 seeds and 408 examples"),
+        ({"seeds_error": 0.01}, "undecided with 5 seeds and 408 examples; about 8 seeds would decide"),
+        ({"delta": 0.0}, "undecided with 5 seeds and 408 examples"),
         ({"examples_error": 0.02, "seeds_error": 0.001},
-         "cannot be told with 5 seeds and 408 examples; no number of seeds would, about 1 600 examples would"),
+         "undecided with 5 seeds and 408 examples; no number of seeds would decide, about 1 600 examples would"),
     ],
 )  # fmt: skip
 def test_the_words_say_what_would_tell(more, words):

@@ -58,12 +58,12 @@ def compared(delta: float, low: float, high: float, p_holm: float, **fields) -> 
     ("metric", "delta", "low", "high", "p_holm", "expected"),
     [
         ("accuracy", 0.05, 0.03, 0.07, 0.001, "use 🔥"), ("accuracy", -0.05, -0.07, -0.03, 0.001, "use ❄"),
-        ("accuracy", 0.02, 0.002, 0.04, 0.08, "cannot be told"),  # the interval excludes 0, the adjusted p does not
-        ("accuracy", 0.02, -0.02, 0.06, 0.6, "cannot be told"), ("accuracy", 0.001, -0.004, 0.006, 0.9, "❄ ≈ 🔥"),
+        ("accuracy", 0.02, 0.002, 0.04, 0.08, "undecided"),  # the interval excludes 0, the adjusted p does not
+        ("accuracy", 0.02, -0.02, 0.06, 0.6, "undecided"), ("accuracy", 0.001, -0.004, 0.006, 0.9, "❄ ≈ 🔥"),
         ("accuracy", 0.004, 0.002, 0.006, 0.01, "use 🔥"),
         # of an error lower is better, and nothing is said in points
         ("mse", -0.2, -0.3, -0.1, 0.001, "use 🔥"), ("mse", 0.2, 0.1, 0.3, 0.001, "use ❄"),
-        ("mse", -0.004, -0.006, -0.002, 0.01, "use 🔥"), ("mse", 0.001, -0.004, 0.006, 0.9, "cannot be told"),
+        ("mse", -0.004, -0.006, -0.002, 0.01, "use 🔥"), ("mse", 0.001, -0.004, 0.006, 0.9, "undecided"),
     ],
 )  # fmt: skip
 def test_the_advice_is_what_the_comparison_allows(metric, delta, low, high, p_holm, expected):
@@ -74,7 +74,7 @@ def test_the_advice_is_what_the_comparison_allows(metric, delta, low, high, p_ho
 @pytest.mark.parametrize(
     ("deltas", "advice"),
     [
-        ((0.10, 0.11, 0.12), "use 🔥"), ((-0.10, -0.11, -0.12), "use ❄"), ((0.01, 0.30), "cannot be told"),
+        ((0.10, 0.11, 0.12), "use 🔥"), ((-0.10, -0.11, -0.12), "use ❄"), ((0.01, 0.30), "undecided"),
         ((0.001, -0.001, 0.0), "❄ ≈ 🔥"), ((0.1, 0.1), "use 🔥"),
         ((-0.1, -0.1, 0.0, -0.2, -0.3, -0.05, -0.01), "use ❄"),
     ],
@@ -115,7 +115,7 @@ def test_the_table_has_a_row_a_task_and_one_for_the_kind(make_cell, make_sweep, 
     assert float(sst2["adjusted p"]) == pytest.approx(0.002), "Holm over the two tasks"
     assert (cola["split"], cola["advice"]) == ("dev", "use ❄")
     assert float(cola["Δ"]) == pytest.approx(-float(sst2["Δ"]))
-    assert (whole["task"], whole["split"], whole["advice"]) == ("all of the kind", "", "cannot be told")
+    assert (whole["task"], whole["split"], whole["advice"]) == ("all of the kind", "", "undecided")
     assert whole["in words"] == "🔥 is ahead on 1 of 2 tasks"
     assert float(whole["Δ"]) == pytest.approx(0, abs=1e-12)
     expected = ttest_1samp([delta, -delta], 0).confidence_interval(0.95)

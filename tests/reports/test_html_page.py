@@ -121,9 +121,12 @@ def test_each_task_opens_with_its_recommendation_and_its_bars(results: SweepResu
 def test_the_page_of_a_sweep_that_keeps_its_model_predicts_by_the_sweeps_name(results, tmp_path, kept):
     known, folder = results.recommendations[0], tmp_path / results.summary.name
     (folder / kept).mkdir(parents=True)
-    commands, python = use_of(known, replace(results.summary, folder=folder))
+    one_task = [cell for cell in results.summary.cells if cell.header.task == known.task]
+    commands, python = use_of(known, replace(results.summary, folder=folder, cells=one_task))
     assert commands == f"meltpoint predict {folder.name} new.csv --storage {tmp_path}"
     assert f'mp.load_model("{folder}/model")' in python
+    several, _ = use_of(known, replace(results.summary, folder=folder))
+    assert f"--cell {known.winner.cell.name} --model" in several, "the kept model may be another task's"
 
 
 def test_warnings_of_a_kind_share_a_line(make_cell, make_sweep) -> None:

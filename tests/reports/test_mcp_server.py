@@ -40,7 +40,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory, make_cell, make_sweep) -> 
     for cell in cells:
         for record in cell.records:
             is_seventh = record.status == "failed" or record.dev == 0.6
-            ledger.write(record.model_copy(update={"number": 7 if is_seventh else record.number}))
+            ledger.write(record.model_copy(update={"number": 6 if is_seventh else record.number}))
     return place
 
 

@@ -82,5 +82,5 @@ def test_every_format_has_the_scores_and_names_what_is_missing(form: str, old: S
 def test_its_guidelines_say_why_nothing_can_be_told(old: SweepSummary, tmp_path: Path) -> None:
     ANALYSIS.run(AnalysisOptions(sweep=old, ledger=None, out=tmp_path, formats=("csv",)))
     (row,) = read_csv(tmp_path / "guidelines.csv")
-    assert (row["advice"], row["in words"]) == ("cannot be told", f"cannot be told: {NO_PREDICTIONS}")
+    assert (row["advice"], row["in words"]) == ("undecided", f"undecided: {NO_PREDICTIONS}")
     assert float(row["Δ"]) == pytest.approx(0.09)

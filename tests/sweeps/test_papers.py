@@ -194,7 +194,7 @@ ALLENNLP = {
 ner_elmo.jsonnet in allenai/allennlp, training_config: read 2026-11-26. Rates and dropout are tuned: the first ones."""
 
 
-@pytest.mark.parametrize("name", ["to_tune_or_not", "table_4", "table_5"])
+@pytest.mark.parametrize("name", ["to_tune_or_not", "table_4", "table_5", "table_6"])
 def test_a_frozen_cell_begins_with_allennlps_configuration_of_its_head(name):
     for block in shipped(name).blocks:
         if block.modes != ("feature_extraction",) or block.head not in ALLENNLP:

@@ -19,7 +19,7 @@ from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
-from meltpoint.tasks.inspection.new_task import keep, new_task, split_sizes, tuned_draft
+from meltpoint.tasks.inspection.new_task import as_read, keep, new_task, split_sizes, tuned_draft
 from meltpoint.tasks.inspection.roles import GUESS, Asked
 from meltpoint.tasks.inspection.splits import split_word
 from meltpoint.tasks.inspection.text_shape import encoding_of, table_shape
@@ -247,6 +247,63 @@ def test_the_split_that_a_name_says_and_the_encoding_of_bytes(name, split):
 def test_columns_and_kind_that_are_asked_for_are_taken(tmp_path, asked, columns, kind):
     keys = tuned_draft({"train": table(tmp_path, 60)}, "", asked).keys
     assert (keys["columns"], keys["kind"]) == (columns, kind)
+
+
+TOKENS = {"tokens": ["a", "meal"], "pos": ["DET", "NOUN"]}
+MARKS = {"angry": 0, "sad": 1, "calm": 1}
+
+
+@pytest.mark.parametrize(
+    ("more", "asked", "kind", "label"),
+    [
+        (TOKENS, GUESS, "word_tagging", None),
+        (TOKENS, Asked(label="mood"), "sentence_classification", "mood"),
+        (TOKENS, Asked(kind="sentence_classification"), "sentence_classification", "mood"),
+        (MARKS, Asked(kind="sentence_classification"), "sentence_classification", "mood"),
+        ({"topics": ["x"], "moods": ["p", "q"]}, Asked(label="moods"), "multi_label_classification", "moods"),
+    ],
+)
+def test_a_column_or_kind_that_is_asked_for_goes_before_lists_and_marks(tmp_path, more, asked, kind, label):
+    rows = [{"text": f"the meal number {n} was fine", "mood": "ab"[n % 2], **more} for n in range(60)]
+    for n, row in enumerate(rows):
+        row.update({name: 1 - value for name, value in MARKS.items() if n % 2} if more is MARKS else {})
+    pandas.DataFrame(rows).to_json(tmp_path / "train.jsonl", orient="records", lines=True)
+    keys = tuned_draft({"train": tmp_path / "train.jsonl"}, "", asked).keys
+    assert (keys["kind"], keys["columns"].get("label")) == (kind, label)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (Asked(kind="pair_classification"), "takes text_a, text_b, label, but only text, label were found"),
+        (Asked(kind="sequence_labelling"), "takes words, tags, but only text, label were found"),
+    ],
+)
+def test_a_kind_that_the_columns_do_not_fit_is_refused(tmp_path, asked, message):
+    with pytest.raises(ValueError, match=message):
+        tuned_draft({"train": table(tmp_path, 60)}, "", asked)
+
+
+def test_a_column_of_splits_without_train_is_refused(tmp_path):
+    rows = [{"text": f"meal {n} was fine", "label": "ab"[n % 2], "split": "dev"} for n in range(60)]
+    pandas.DataFrame(rows).to_csv(tmp_path / "all.csv", index=False)
+    with pytest.raises(ValueError, match="no row of the column 'split' says train"):
+        tuned_draft({"train": tmp_path / "all.csv"}, "", GUESS)
+
+
+def test_sizes_count_only_rows_that_are_read_and_none_is_a_class(tmp_path):
+    stances = ["FAVOR", "AGAINST", "NONE", "-"]
+    rows = [{"text": "" if n == 0 else f"meal {n} was fine", "stance": stances[n % 4]} for n in range(400)]
+    pandas.DataFrame(rows).to_csv(tmp_path / "train.csv", index=False)
+    draft = tuned_draft({"train": tmp_path / "train.csv"}, "", Asked(label="stance"))
+    assert draft.keys["labels"] == ["AGAINST", "FAVOR", "NONE"]
+    assert as_read(draft).endswith("; 100 rows without a label left out; 1 empty text left out")
+    sizes = split_sizes(draft)
+    place = keep(draft, {"train": tmp_path / "train.csv"}, tmp_path / "kept", "task.yaml", "data", [])
+    data, test = load_training_data(DataSpec(str(place))), open_test(DataSpec(str(place)))
+    found = re.match(r"train (\d+); dev (\d+) drawn from train; test (\d+) ", sizes)
+    assert found is not None
+    assert list(map(int, found.groups())) == [len(data.train), len(data.dev), len(test.examples)]
 
 
 def test_a_column_of_groups_is_not_taken_for_a_text_or_a_label_and_its_splits_are_of_whole_groups(tmp_path):

@@ -33,6 +33,7 @@ from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.scoring import score
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import Example, Kind, Label, Task, TrainingData
+from meltpoint.tasks.core.wording import some
 
 
 def needed_finalist(options: AnalysisOptions, cell: CellSummary) -> TrialRecord:
@@ -79,18 +80,26 @@ def load_inputs(options: AnalysisOptions) -> tuple[list[tuple[str, TrainingData]
     are left out, unless they are given by name.
 
     Raises:
-        ValueError: data is missing, or the task labels words; or a cell has no finalist with weights.
+        ValueError: data is missing, or the task labels words.
     """
     pairs = options.pairs()
     left_out = [] if options.tasks else [pair for pair in pairs if _labels_words(options, *pair)]
     # If nothing else is left, `_labelled` raises the error.
     chosen = [pair for pair in pairs if pair not in left_out] or pairs
     inputs = [(encoder, _labelled(options, task)) for encoder, task in chosen]
+    why = "it labels words, or has several labels per text"
+    return inputs, [f"{task} is left out: {why}." for task in dict.fromkeys(task for _, task in left_out)]
+
+
+def check_finalists(options: AnalysisOptions, inputs: Sequence[tuple[str, TrainingData]]) -> None:
+    """Check, before any states are computed, that every cell that tunes an encoder has a finalist with weights.
+
+    Raises:
+        ValueError: a cell has none.
+    """
     for encoder_name, data in inputs:
         for cell in _tuned_cells(options, encoder_name, data):
             needed_finalist(options, cell)
-    why = "it labels words, or has several labels per text"
-    return inputs, [f"{task} is left out: {why}." for task in dict.fromkeys(task for _, task in left_out)]
 
 
 def _labels_words(options: AnalysisOptions, encoder: str, task: str) -> bool:
@@ -185,7 +194,13 @@ def probe(task: Task, train: States, train_labels: Sequence[Label], dev: States,
     model = make_pipeline(StandardScaler(), linear)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)  # scores of models that have not converged are meaningless
-        model.fit(train.astype(np.float64), list(train_labels))
+        try:
+            model.fit(train.astype(np.float64), list(train_labels))
+        except ConvergenceWarning:
+            raise ValueError(
+                f"{task.name}: a linear model did not converge in {some(ITERATIONS, 'iteration')}; take more examples: "
+                "--max-train-examples."
+            ) from None
     return score(task, list(dev_labels), model.predict(dev.astype(np.float64)).tolist())[task.metric]
 
 
