@@ -291,8 +291,8 @@ def _reason(name: str) -> str:
         return f"it belongs to head {' or '.join(owners)}{where}; choose that head with --head, or leave it out"
     without = [mode for mode in modes.names() if name in modes.get(mode).unused]
     if name in OF_KIND:
-        others = f", or for other modes than {' and '.join(without)}" if without else ""
-        return f"it is for other kinds of task{others} (docs/tasks.md, docs/search_spaces.md); leave it out"
+        besides = f", or for other modes than {' and '.join(without)}" if without else ""
+        return f"it is for other kinds of task{besides} (docs/tasks.md, docs/search_spaces.md); leave it out"
     training = [mode for mode in modes.names() if modes.get(mode).trains_encoder]
     needs = f"{' and '.join(without)} does not use it" if without else "it needs an encoder that trains"
     others = [mode for mode in modes.names() if mode not in without] if without else training

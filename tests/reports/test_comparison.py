@@ -208,7 +208,9 @@ def test_the_adjustment_counts_what_has_a_p_value_and_what_cannot_be_read_so_tha
 
 
 def test_the_seeds_that_one_seed_still_needs_reckon_with_the_whole_family():
-    one = comparison(None, reason=ONE_SEED, seeds=1, seeds_error=0.01, seeds_freedom=4.0, examples_error=0.001)
+    one = comparison(
+        None, reason=ONE_SEED, seeds=1, examples=408, seeds_error=0.01, seeds_freedom=4.0, examples_error=0.001
+    )
     alone, among = (adjusted([one] * count)[0].needed_seeds for count in (1, 20))
     assert 1 < (alone or 0) < (among or 0)
 
