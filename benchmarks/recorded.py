@@ -326,6 +326,8 @@ def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     cells = [of_opda(path) for path in sorted(options.opda.glob("*.results.jsonl"))] if options.opda else []
     cells += [read_cell(path) for path in sorted(RECORDINGS.glob("*.jsonl.gz"))]
+    if not cells:
+        parser.error(f"no recorded cells in {RECORDINGS}; name opda's tables with --opda, or record some")
     show(cells, options.runs)
     if options.races:
         show_races(cells, options.runs)

@@ -69,7 +69,7 @@ class RecordedCell:
     @property
     def can_stop(self) -> bool:
         """True if every setting has a schedule of at least two epochs, known before it starts."""
-        return bool(self.epochs.max() > 1)
+        return bool(self.epochs.min() > 1)
 
     @cached_property
     def ranges(self) -> dict[str, BaseDistribution]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -218,7 +219,8 @@ def _show(outcome: Outcome, resources: Resources, rendered: Sequence[SweepResult
     from meltpoint.reports.screen import show_outcome
 
     results = next((one for one in rendered if one.summary is outcome.summary), None)
-    show_outcome(outcome, resources, again(), Screen(), results)
+    with suppress(BrokenPipeError):  # nobody reads the table; the message and the model are still made
+        show_outcome(outcome, resources, again(), Screen(), results)
     advice = [one.sentence for one in results.recommendations] if results else []
     name, state = outcome.summary.name, outcome.state
     _notify(resources, {

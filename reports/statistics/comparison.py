@@ -317,8 +317,8 @@ def _unless_failed(one: Behind, chance: float) -> Behind:
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """The comparisons of one table with their p-values adjusted by Holm's step-down procedure, in the same order.
 
-    Comparisons without a p-value stay unchanged. They still count if their predictions cannot be read; otherwise damage
-    would turn other differences into claims.
+    Comparisons without a p-value stay unchanged, but for the seeds that those of one seed need. They still count if
+    their predictions cannot be read; otherwise damage would turn other differences into claims.
     """
     tested = [place for place, one in enumerate(comparisons) if one.p is not None]
     unknown = [1.0] * sum(one.is_unreadable for one in comparisons)

@@ -232,7 +232,7 @@ class Design:
 
 MODES = {
     "fine_tuning": "fine-tuning", "stack_and_finetune": "stack-and-finetune", "lora": "LoRA", "lp_ft": "LP-FT",
-    "norm_bias": "norms and biases", "top_k": "top layers",
+    "norm_bias": "tuning norms and biases", "top_k": "tuning the top layers", "probe": "the probe",
 }  # fmt: skip
 """Mode → its name in prose, where it is not its words."""
 

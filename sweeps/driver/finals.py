@@ -203,7 +203,7 @@ class Finals:
         if all(final.test is not None for final in finals):
             keep = best_final(finals)
             for final in progress.finals.values():  # also those of a former best setting
-                if keep is None or final.id != keep.id:
+                if (keep is None or final.id != keep.id) and not final.is_lost:  # which resumes from its saved epochs
                     self.ledger.drop_checkpoint(final.id)
 
     def train_again(self, final: TrialRecord, why: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -269,7 +269,8 @@ def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
     )
     troubles += [f"{trial}: not scored on test: {why}" for trial, why in scorer.troubles.items()]
     unfinished = missing_runs(summary) if done else []
-    if unfinished and driver.budget.has_left_trials_out and not any(cell.has_failed for cell in summary.cells):
+    if unfinished and driver.budget.has_left_trials_out:
+        troubles += missing_runs(replace(summary, cells=[cell for cell in summary.cells if cell.has_failed]))
         unfinished, troubles = [], [*troubles, "The time budget left out trials: the same command runs them."]
     troubles += unfinished
     troubles += [tracker.trouble] if tracker.trouble else []

@@ -19,7 +19,7 @@ from meltpoint.sweeps.ledger.driver_notes import RunningTrialNote
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import NOTHING_KNOWN, CellKey, Trial, TrialRecord
 from meltpoint.sweeps.results.cost import gpu_seconds
-from meltpoint.sweeps.search.cell_progress import trial_name
+from meltpoint.sweeps.search.cell_progress import CellProgress, trial_name
 from meltpoint.sweeps.search.locked_test import note_spent_budget
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import declared_test_examples
@@ -195,8 +195,7 @@ class TimeBudget:
             return
         if self.covers_all:
             for cell in self.cells:
-                is_short = self._left() < self.progress.remaining.seconds_of_trial(cell.cell.key)
-                cell.finals_cut = cell.finals_cut or is_short  # final: fewer finals leave more time for each
+                cell.finals_cut = self._left(cell) < self.progress.remaining.seconds_of_trial(cell.cell.key)
         if self._left() <= self._of_finals():
             self._end_search("time budget is")
 
@@ -247,10 +246,14 @@ class TimeBudget:
     def _has_result(self) -> bool:
         return any(cell.best is not None for cell in self.cells)
 
-    def _left(self) -> float:
-        """The seconds left for training; if the budget covers everything, less the time for test and the report."""
+    def _left(self, uncut: CellProgress | None = None) -> float:
+        """The seconds left for training; if the budget covers everything, less the time for test and the report.
+
+        Args:
+            uncut: a cell of which all finals count, also if they are cut.
+        """
         assert self.deadline is not None, "called once the clock runs"
-        return self.deadline - self.clock() - (self._of_closing() if self.covers_all else 0.0)
+        return self.deadline - self.clock() - (self._of_closing(uncut) if self.covers_all else 0.0)
 
     def _of_finals(self) -> float:
         """The seconds that finals will take; 0 if only the search is bounded."""
@@ -258,7 +261,7 @@ class TimeBudget:
         finals = self.progress.remaining.estimate(with_result, is_searching=False) if with_result else None
         return finals.seconds if finals else 0.0
 
-    def _of_closing(self) -> float:
+    def _of_closing(self, uncut: CellProgress | None) -> float:
         """The seconds that test scores and the report will take.
 
         A test row costs as much as a dev row did in the first epoch, in which a frozen encoder also reads it.
@@ -268,7 +271,8 @@ class TimeBudget:
             if cell.best is None:
                 continue
             rows = declared_test_examples(cell.cell) or cell.cell.train_examples + cell.cell.dev_examples
-            passes = cell.cell.seeds if modes.get(cell.cell.mode).trains_encoder and not cell.finals_cut else 1
+            is_whole = cell is uncut or not cell.finals_cut
+            passes = cell.cell.seeds if modes.get(cell.cell.mode).trains_encoder and is_whole else 1
             row_seconds = cell.best.epochs[0].dev_seconds * cell.best.trained_together / cell.cell.epoch_dev_examples
             seconds += passes * rows * row_seconds
         return seconds

@@ -50,8 +50,10 @@ def settle_specification(
         return now
     then = check_same(ledger, now, mix_code_versions, grow)
     ledger.create()
+    if spec.price_per_hour is None:  # a price that was given once stays
+        now = now.model_copy(update={"spec": spec.model_copy(update={"price_per_hour": then.spec.price_per_hour})})
     added = spec.growth(then.spec)
-    base = then if then.spec == spec else now  # what differs by now may change
+    base = then if then.spec == now.spec else now  # what differs by now may change
     grown = Growth(at=time.time(), changes=added, opened=len(opened_trials(ledger)))
     growth = (*then.growth, grown) if added else then.growth
     continued = then.continued_with if then.codes[-1] == now.code else (*then.continued_with, now.code)

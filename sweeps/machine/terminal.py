@@ -13,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -32,8 +32,22 @@ def tell(line: object, err: bool = False) -> None:
 def show(text: str, err: bool = False) -> None:
     """Print a text of several lines, without an added newline."""
     stream = sys.stderr if err else sys.stdout
-    stream.write(printable_lines(text))
-    stream.flush()
+    try:
+        stream.write(printable_lines(text))
+        stream.flush()
+    except BrokenPipeError:
+        _closed(stream, err)
+
+
+def _closed(stream: TextIO, err: bool) -> None:
+    """Send what follows to nowhere, since nobody reads a stream any more: a sweep goes on without its messages.
+
+    Raises:
+        BrokenPipeError: it is standard output; `exit_on_error` ends most commands.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    if not err:
+        raise BrokenPipeError
 
 
 class Screen(Console):
@@ -48,14 +62,8 @@ class Screen(Console):
             yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Go on without standard error; rich would end the program, and with it a sweep whose messages nobody reads.
-
-        Raises:
-            BrokenPipeError: the reader of standard output has closed it; `exit_on_error` ends the command.
-        """
-        if not self.stderr:
-            raise BrokenPipeError
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        """As for plain lines; rich would end the program."""
+        _closed(sys.stderr if self.stderr else sys.stdout, self.stderr)
 
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2

@@ -138,7 +138,7 @@ class CellSummary:
 
     @property
     def has_failed(self) -> bool:
-        """True if it lacks a result because trials failed, not because they did not run."""
+        """True if finals failed, or every trial so far and none finished."""
         return bool(self.failed_finals or self.failed_defaults) or (self.best is None and self.counts["failed"] > 0)
 
     def work(self, seeds: int, weight: float = 1.0) -> CellWork:
@@ -323,9 +323,11 @@ def summarise(ledger: Ledger, leaves_out: bool = False) -> SweepSummary:
     seeds = [header.seeds or sweep.spec.seeds for header in sweep.cells]
     state = _state(driven, cells, seeds)
     part = noted_part(ledger.drivers) if driven else None
+    whole = {one.task for one in sweep.cells if not spec.train_examples_of(one.variant)}  # as in `baseline_of`
+    baselines = {task: known for task, known in read_baselines(ledger).items() if task in whole}
     return SweepSummary(
         sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays, part, ledger.folder,
-        read_baselines(ledger), sweep.growth, tuple(logs.openings),
+        baselines, sweep.growth, tuple(logs.openings),
         noted_running(ledger.drivers) if driven else None, tuple(f"Left out: {damaged[id]}" for id in sorted(damaged)),
     )  # fmt: skip
 

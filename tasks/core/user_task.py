@@ -173,7 +173,9 @@ class UserTask(Layout):
         for split in ("dev", "test"):
             if getattr(named, split) is not None and getattr(self, f"{split}_from") is not None:
                 is_default = self.hub is not None and "splits" not in self.hub.model_fields_set
-                remedy = "Write hub.splits: {train: train}." if is_default else "Remove one of the two."
+                rest = {"dev": "test: test", "test": "dev: validation"}[split]
+                rest = "" if self.dev_from is not None and self.test_from is not None else f", {rest}"
+                remedy = f"Write hub.splits: {{train: train{rest}}}." if is_default else "Remove one of the two."
                 raise ValueError(f"{split}_from: {key} also has a {split} split. {remedy}")
         if self.also_test and self.files is None:
             raise ValueError(f"also_test needs a task that reads `files`; this one reads {key}. Remove also_test.")

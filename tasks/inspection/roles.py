@@ -133,6 +133,9 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
     indicators = _indicators(columns) if may_be_several and not asked.label else []
     columns = [column for column in columns if column not in indicators]
     by_name = {column.name: column for column in columns}
+    for name in (*asked.texts, *filter(None, [asked.label])):
+        if name not in by_name:
+            raise ValueError(f"the column '{name}' has lists or names splits, which this kind does not take.")
     others = [column for column in columns if column.name not in asked.texts]
     label = by_name.get(asked.label or listed_labels) or _label(others if asked.texts else columns)
     texts = [by_name[name] for name in asked.texts if name in by_name]

@@ -242,12 +242,6 @@ TINY_SIZES = {
 
 
 @pytest.fixture(scope="session")
-def make_task() -> Callable[[Kind], Task]:
-    """Kind → a tiny task of it."""
-    return tiny_task
-
-
-@pytest.fixture(scope="session")
 def make_examples() -> Callable[[Kind, int], list[Example]]:
     """(kind, count) → examples of the tiny task."""
     return tiny_examples

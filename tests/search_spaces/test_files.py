@@ -140,6 +140,8 @@ def test_encoders_demos_and_heads_get_their_own_ranges(cell, first, sources, eve
         ("minilm", "sst2", "pooling", True,
          ["", ".pooling", ".sst2", ".pooled", ".minilm", ".minilm.pooling", ".minilm.sst2"]),
         ("hf:a/b", "sst2", "pooling", True, ["", ".pooling", ".sst2", ".pooled"]),
+        *(("minilm", own, "pooling", False, ["", ".pooling", ".minilm", ".minilm.pooling"])
+          for own in ("demo", "demo_films", "minilm_reviews", "elmo_x", "pooled")),  # names of users' tasks
         *((f"minilm{at}", "../one.yaml", "", False, ["", ".minilm"]) for at in ("", "@v1", "@refs/pr/1")),
     ],
 )  # fmt: skip

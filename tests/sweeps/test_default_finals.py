@@ -225,6 +225,21 @@ def test_they_are_scored_together_apart_from_the_finals_and_their_weights_go(wan
     assert driver.finals._test_of(groups[1][0]) == "a", "one test split for all of a task"
 
 
+def test_a_lost_final_keeps_its_saved_epochs_and_a_former_best_setting_loses_its_weights(
+    wanted, cell, make_record, make_driver
+):
+    driver = make_driver(searched(wanted, cell, make_record, best_is(2)))
+    first, second = (proposal for proposal in taken(driver.planner) if proposal.role == "final")
+    lost = make_record(second, status="failed", error="lost", cause="worker")
+    former = make_record(first.model_copy(update={"id": "f" * 16, "setting": {**first.setting, "dropout": 0.123}}))
+    for record in (former, make_record(first), lost):
+        driver.planner.end(record)
+        weigh(driver, record.id)
+    scored = make_record(first).model_copy(update={"test": {"accuracy": 0.5}, "test_fingerprint": "a"})
+    driver.finals.keep_score(scored)
+    assert with_weights(driver) == {first.id, lost.id}
+
+
 def test_one_with_damaged_weights_is_trained_again_once(wanted, cell, make_record, make_driver):
     driver = make_driver(searched(wanted, cell, make_record, best_is(2)))
     for proposal in taken(driver.planner):
@@ -251,6 +266,3 @@ def test_a_variant_that_would_share_their_file_names_is_refused_unless_there_are
     with pytest.raises(ValueError, match=r"variant 'default': .* or add --no-default-finals\."):
         check(spec)
     check(spec.model_copy(update={"default_finals": False}))
-
-
-# --- the processes that score ---

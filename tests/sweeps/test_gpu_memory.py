@@ -151,6 +151,7 @@ def test_trials_side_by_side_that_ran_out_late_are_tried_one_by_one_first(spec, 
     orders = drive(driver, spec.trials)
     assert len(orders) == 2 * spec.trials, "all of them once side by side, then each by itself"
     assert {record.status for record in driver.ledger.records()} == {"finished"}
+    assert screen.lines
     assert all("retrying it alone" in line for line in screen.lines)
 
 

@@ -9,7 +9,7 @@ Each table has every field of its model, so that a new field has to be put into 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 from meltpoint import tasks
-from meltpoint.sweeps.driver.start import asked_sweep, differences
 from meltpoint.sweeps.specification import cells as opening
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
@@ -237,15 +236,6 @@ def test_another_test_file_has_another_fingerprint_and_a_copy_has_the_same(data)
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_the_message_names_the_metric_before_and_after(frozen_spec, data):
-    spec = frozen_spec.model_copy(update={"tasks": (str(data / "told.yaml"),)})
-    (data / "told.yaml").write_text(yaml.safe_dump(BASES["sentence"]), encoding="utf-8")
-    then = asked_sweep(spec, open_cells(spec), "on_the_fly")
-    (data / "told.yaml").write_text(yaml.safe_dump({**BASES["sentence"], "metric": "f1"}), encoding="utf-8")
-    now = asked_sweep(spec, open_cells(spec), "on_the_fly")
-    assert differences(then, now) == ["the metric of mine: accuracy → f1"]
-
-
 def test_moving_a_document_boundary_counts_only_where_documents_are_read(frozen_spec, told_apart, data):
     path = data / "documents.yaml"
     document = {**BASES["words"], "files": {"train": "moved.conll", "dev": "a.conll"}}
@@ -258,12 +248,3 @@ def test_moving_a_document_boundary_counts_only_where_documents_are_read(frozen_
             own = sentence.model_copy(update={"overrides": (f"context={context}",)})
             opened.append((own, open_cells(own)))
         assert told_apart(*opened) == apart
-
-
-def _texts() -> Iterator[str]:
-    yield from (says for cases in TASK_TABLE.values() for _, says in cases)
-    yield from (says for cases in YAML_TABLE.values() for *_, says in cases)
-
-
-def test_what_changes_nothing_has_a_reason():
-    assert all(says in (CHANGES, REFUSED) or len(says.split()) > 1 for says in _texts())

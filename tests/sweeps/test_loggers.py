@@ -6,6 +6,7 @@ import json
 import sqlite3
 import struct
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -96,7 +97,9 @@ def test_a_logger_that_hangs_delays_the_end_for_a_bounded_time(tmp_path, proposa
     stuck.write_text("import threading\ndef begin(sweep, trial, folder):\n    threading.Event().wait()\n")
     made = Loggers([str(stuck)], "first", tmp_path, print)
     log_all(made, proposal, make_record(proposal))
+    began = time.monotonic()
     made.close(0.2)
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(

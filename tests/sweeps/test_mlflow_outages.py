@@ -281,7 +281,6 @@ def test_a_server_that_is_away_at_the_end_is_waited_for_once_and_for_a_bounded_t
     assert "has nothing from this command" in tracker.trouble
 
 
-"""When the records of `make_record` began."""
 TOLD = tuple(
     Trial(id=word * 16, number=0, encoder="e", mode="m", task="t", role="search", seed=0, setting={}) for word in "abc"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
@@ -153,7 +154,7 @@ def test_each_json_document_follows_its_published_schema(done, command, more):
     words = [*command.removesuffix(" KIND").split(), *(part for word in more for part in known.get(word, [word]))]
     place = [] if command == "train" else ["--storage", str(storage)]
     said = CliRunner().invoke(app, [*words, "--json", *place])
-    assert said.exit_code in (0, 1), said.output
+    assert said.exit_code in ((0, 1) if command == "doctor" else (0,)), said.output
     assert_published(command, json.loads(said.stdout))
 
 
@@ -177,9 +178,13 @@ def test_an_exported_model_predicts_in_a_fresh_process(done, tmp_path):
     assert run([*words, "--storage", str(storage)]).returncode == 0
     code = "import sys\nfrom meltpoint.adapters.exported_model import load_folder\n"
     code += "print(load_folder(sys.argv[1]).predict(['the film was lovely and great', 'the meal was awful and cold']))"
-    for folder in tmp_path.glob("*.model"):
+    folders = list(tmp_path.glob("*.model"))
+    assert len(folders) == 2
+    for folder in folders:
         said = run([sys.executable, "-c", code, str(folder)])
-        assert set(eval(said.stdout)) <= {"good", "bad"}, said.stderr
+        answers = ast.literal_eval(said.stdout)
+        assert len(answers) == 2, said.stderr
+        assert set(answers) <= {"good", "bad"}
 
 
 def test_another_specification_under_the_name_is_refused_and_says_what_differs(done):

@@ -71,7 +71,7 @@ def test_a_trial_that_would_outlast_a_budget_for_all_is_stopped_and_leaves_its_c
     frozen, tuned, *_ = orders_until_wait(driver)
     for work in (frozen, tuned):
         driver.on_start(work)
-        driver.on_event(epoch_ended(work[0], 1, 0.5).model_copy(update={"percent": 25.0, "seconds": 40.0}))
+        driver.on_event(epoch_ended(work[0], 0.5).model_copy(update={"percent": 25.0, "seconds": 40.0}))
     pass_time(40.0)
     assert driver.wants_stop(tuned), "120 s are left of it, 60 of the budget"
     assert not driver.wants_stop(frozen), "without it there would be no result at all"
@@ -102,7 +102,9 @@ def test_finals_that_are_left_out_stay_so_though_fewer_of_them_need_less_time_fo
     driver.on_start(frozen)
     finish(driver, frozen, make_record)
     progress = driver.planner.cells[frozen[0].cell]
-    monkeypatch.setattr(driver.budget, "_of_closing", lambda: 4.0 if progress.finals_cut else 20.0)
+    monkeypatch.setattr(
+        driver.budget, "_of_closing", lambda uncut: 4.0 if progress.finals_cut and uncut is not progress else 20.0
+    )
     pass_time(77.0)
     for _ in range(4):
         driver.budget.watch()
@@ -122,7 +124,7 @@ def test_a_final_that_the_budget_stops_leaves_no_record_and_runs_again_with_the_
     driver.planner.begin(second)
     order = driver._hand_out(second)
     driver.on_start((order,))
-    driver.on_event(epoch_ended(order, 1, 0.5))
+    driver.on_event(epoch_ended(order, 0.5))
     driver.on_end(order, STOPPED_BY_BUDGET)
     assert (second.id in records(driver), progress.running) == (False, {})
 

@@ -277,11 +277,15 @@ def test_a_column_or_kind_that_is_asked_for_goes_before_lists_and_marks(tmp_path
     [
         (Asked(kind="pair_classification"), "takes text_a, text_b, label, but only text, label were found"),
         (Asked(kind="sequence_labelling"), "takes words, tags, but only text, label were found"),
+        (Asked(texts=("marks",)), "the column 'marks' has lists"),
+        (Asked(label="marks", kind="sentence_classification"), "the column 'marks' has lists"),
     ],
 )
 def test_a_kind_that_the_columns_do_not_fit_is_refused(tmp_path, asked, message):
+    rows = [{"text": f"meal {n} was fine", "label": "ab"[n % 2], "marks": ["x", "y"][: n % 3]} for n in range(60)]
+    pandas.DataFrame(rows).to_json(tmp_path / "train.jsonl", orient="records", lines=True)
     with pytest.raises(ValueError, match=message):
-        tuned_draft({"train": table(tmp_path, 60)}, "", asked)
+        tuned_draft({"train": tmp_path / "train.jsonl"}, "", asked)
 
 
 def test_a_column_of_splits_without_train_is_refused(tmp_path):
