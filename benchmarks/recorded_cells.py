@@ -157,7 +157,8 @@ def write_cells(on_dev: Path, on_test: Path, folder: Path) -> list[Path]:
         dev, other = _curve(record), _curve(test[_key(record)])
         if len(dev) != len(other):
             raise ValueError(f"{record.id}: {len(dev)} epochs on dev, {len(other)} on test; record without patience.")
-        row = {"dev": dev, "test": other[int(np.argmax(dev))], "seconds": round(record.seconds, 2)}
+        seconds = sum(epoch.train_seconds + epoch.dev_seconds for epoch in record.epochs)  # without other trials' time
+        row = {"dev": dev, "test": other[int(np.argmax(dev))], "seconds": round(seconds, 3)}
         name = f"{Path(record.encoder).name}.{record.mode}.{record.task.removesuffix(RECORDED)}"
         cells.setdefault(name, []).append({"setting": dict(record.setting), **row})
     folder.mkdir(parents=True, exist_ok=True)
