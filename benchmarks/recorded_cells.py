@@ -139,7 +139,8 @@ def read_cell(path: Path) -> RecordedCell:
         dev = row["dev"]
         planned = len(dev) if len(dev) == row["setting"].get("epochs") else 1
         early = dev[: max(1, math.floor(QUARTER * len(dev)))]
-        columns.append((max(dev), row["test"], dev[0], max(early), planned, row["seconds"]))
+        work = row["seconds"] if planned > 1 else 1.0  # on a frozen encoder the first trial's time is the encoder's
+        columns.append((max(dev), row["test"], dev[0], max(early), planned, work))
     return RecordedCell(encoder, mode, task, [row["setting"] for row in rows], *np.array(columns, dtype=np.float64).T)
 
 
