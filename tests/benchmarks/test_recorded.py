@@ -11,6 +11,7 @@ import pytest
 
 from meltpoint import tasks
 from meltpoint.benchmarks.recorded import (
+    RECORDINGS,
     SEARCHES,
     best_together,
     by_grid,
@@ -174,3 +175,13 @@ def test_a_recording_whose_two_runs_of_a_setting_differ_in_length_is_refused(tmp
     on_dev, on_test = ledger_of(tmp_path / "a", [0.5, 0.7]), ledger_of(tmp_path / "b", [0.5], planned=2)
     with pytest.raises(ValueError, match="record without patience"):
         write_cells(on_dev, on_test, tmp_path / "recordings")
+
+
+def test_every_recording_can_be_replayed_and_has_256_settings():
+    cells = [read_cell(path) for path in RECORDINGS.glob("*.jsonl.gz")]
+    assert {cell.mode for cell in cells} >= {"probe"}
+    for cell in cells:
+        assert len(cell.settings) >= 256
+        assert cell.mode != "probe" or "probe.c" in cell.ranges
+        found = figures_of("random, 8", cell, [], 5)
+        assert found["trials"] == pytest.approx(8)
