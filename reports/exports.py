@@ -159,7 +159,7 @@ def export_recommended(ledger: Ledger, known: Recommendation, summary: SweepSumm
     """
     cell = known.winner.cell
     card = cell_card(summary, cell, "model")
-    if len({one.header.task for one in summary.cells}) > 1:
+    if not summary.has_one_task:
         return export_finalist(ledger, summary, cell.name, ledger.folder / "exports", card=card)
     return export_finalist(ledger, summary, cell.name, ledger.folder, card=card, name=KEPT)
 

@@ -271,7 +271,7 @@ def train(
     data_dir: Annotated[Path | None, typer.Option(help="The data's current folder, if it has moved.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder to write the model to, for `predict`.")] = None,
     transformers: Annotated[
-        bool, typer.Option("--transformers", help="Write --out for transformers, or exit at once (status 2).")
+        bool, typer.Option("--transformers", help="Make --out a plain transformers folder, or refuse before training.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip

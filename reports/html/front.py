@@ -273,8 +273,8 @@ def use_of(known: Recommendation, summary: SweepSummary) -> tuple[str, str]:
     """The commands, and the lines of Python, that predict with the recommended model."""
     head = known.winner.cell.header
     name = summary.spec.name
-    has_one_task = len({cell.header.task for cell in summary.cells}) == 1
-    keeps = has_one_task and summary.folder and any((summary.folder / place).exists() for place in (KEPT, TASK))
+    own = summary.folder if summary.has_one_task else None
+    keeps = own is not None and any((own / place).exists() for place in (KEPT, TASK))
     example = EXAMPLES[kinds.get(head.kind).input]
     storage = "runs" if summary.folder is None else str(summary.folder.parent)
     storage = "runs" if storage == str(Path("runs").absolute()) else storage

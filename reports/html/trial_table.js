@@ -84,12 +84,11 @@ function trialTable(place, cells, dashboard) {
     showPage();
   }
   function showPage() {
-    const size = PAGE;
-    const first = printing ? 0 : state.page * size;
-    const shown = order.slice(first, first + size);
+    const first = printing ? 0 : state.page * PAGE;
+    const shown = order.slice(first, first + PAGE);
     body.replaceChildren(...shown.map(rowOf));
     before.disabled = state.page === 0;
-    after.disabled = first + size >= order.length;
+    after.disabled = first + PAGE >= order.length;
     const until = first + shown.length;
     said.textContent = shown.length ? `${first + 1} to ${until} of ${order.length} (${count} in all)` : "No trial matches.";
     printed.textContent = order.length > shown.length ? `${shown.length} of ${order.length} trials are printed; the page has the others.` : "";

@@ -195,6 +195,11 @@ class SweepSummary:
         done = sum(cell.is_done for cell in self.cells)
         return f"SweepSummary({self.name}, {self.state}: {done} of {some(len(self.cells), 'cell')} done)"
 
+    @property
+    def has_one_task(self) -> bool:
+        """True if all cells are of one task, so that the sweep may keep one model for `predict NAME`."""
+        return len({cell.header.task for cell in self.cells}) == 1
+
     def cell(self, key: CellKey) -> CellSummary:
         """The cell with this key."""
         return next(cell for cell in self.cells if cell.header.key == key)

@@ -15,6 +15,7 @@ from meltpoint.sweeps.driver.progress import RemainingTime
 from meltpoint.sweeps.driver.running_trial import CLOSING_SECONDS, TimeBudget, record_of
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.worker.outcome import (
     STOPPED_BY_BUDGET,
@@ -56,6 +57,15 @@ def finish(driver: SweepDriver, work: WorkOrder, make_record) -> None:
     driver.orders.pop(work[0].id)
 
 
+def with_a_result(driver: SweepDriver, make_record) -> CellProgress:
+    """The first cell, after its first order."""
+    driver.slots = 1
+    work = hand_out(driver)
+    driver.on_start(work)
+    finish(driver, work, make_record)
+    return driver.planner.cells[work[0].cell]
+
+
 def test_a_budget_for_all_begins_with_the_cheap_cell_whose_first_trials_alone_may_outlast_it(timed):
     driver, pass_time = timed
     pass_time(5.0)
@@ -83,11 +93,7 @@ def test_a_trial_that_would_outlast_a_budget_for_all_is_stopped_and_leaves_its_c
 
 def test_finals_that_a_budget_for_all_has_no_room_for_are_left_to_the_next_command(timed, make_record):
     driver, pass_time = timed
-    driver.slots = 1
-    frozen = hand_out(driver)
-    driver.on_start(frozen)
-    finish(driver, frozen, make_record)
-    progress = driver.planner.cells[frozen[0].cell]
+    progress = with_a_result(driver, make_record)
     driver.planner.close_search()
     assert len(driver.planner.missing_finals(progress)) == 2
     pass_time(100.0 - CLOSING_SECONDS - 3.0)  # an order of two trials took 10 s
@@ -97,11 +103,7 @@ def test_finals_that_a_budget_for_all_has_no_room_for_are_left_to_the_next_comma
 
 def test_finals_that_are_left_out_stay_so_though_fewer_of_them_need_less_time_for_test(timed, make_record, monkeypatch):
     driver, pass_time = timed
-    driver.slots = 1
-    frozen = hand_out(driver)
-    driver.on_start(frozen)
-    finish(driver, frozen, make_record)
-    progress = driver.planner.cells[frozen[0].cell]
+    progress = with_a_result(driver, make_record)
     monkeypatch.setattr(
         driver.budget, "_of_closing", lambda uncut: 4.0 if progress.finals_cut and uncut is not progress else 20.0
     )
@@ -114,12 +116,8 @@ def test_finals_that_are_left_out_stay_so_though_fewer_of_them_need_less_time_fo
 
 def test_a_final_that_the_budget_stops_leaves_no_record_and_runs_again_with_the_next_command(timed, make_record):
     driver, _ = timed
-    driver.slots = 1
-    frozen = hand_out(driver)
-    driver.on_start(frozen)
-    finish(driver, frozen, make_record)
+    progress = with_a_result(driver, make_record)
     driver.planner.close_search()
-    progress = driver.planner.cells[frozen[0].cell]
     (_, second) = driver.planner.missing_finals(progress)
     driver.planner.begin(second)
     order = driver._hand_out(second)
