@@ -1,4 +1,4 @@
-# `make demo` is the main job; `make test` and `make lint` are what CI runs. A machine without make: see README.md.
+# `make demo` is the main job; `make test` and `make lint` are what CI runs. A machine without make: see docs/machines.md.
 # Another interpreter: make PYTHON=python3.12 install
 
 PYTHON ?= python3
