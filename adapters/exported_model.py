@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,6 +36,7 @@ from meltpoint.adapters.training.evaluation import Evaluation, evaluate
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.files import parse_json, read_bytes
 from meltpoint.tasks.core.metrics import Prediction
+from meltpoint.tasks.core.rows import scalar_text
 from meltpoint.tasks.core.task import Example, Task
 
 CPU = torch.device("cpu")
@@ -80,17 +81,15 @@ class ExportedModel:
         """The labels' names, in the order of `predict_proba`'s columns; scikit-learn's name for them."""
         return np.array(self.task.labels)
 
-    @property
-    def gives_probabilities(self) -> bool:
-        """True if it classifies texts."""
-        return self.task.of_kind.gives_probabilities
-
-    def predict(self, texts: Sequence[Text], probabilities: bool = False) -> list[Any]:
+    def predict(
+        self, texts: Sequence[Text], probabilities: bool = False, documents: Sequence[str] | None = None
+    ) -> list[Any]:
         """Predict for each text a label name, a list of label names, a score, or a list of one label name per word.
 
         Args:
             texts: any number of texts; they go through the model in batches of similar length.
             probabilities: for classification, return a mapping from each label's name to its probability instead.
+            documents: the document of each sentence, for a model with `context: document`; each is alone without it.
 
         Raises:
             ValueError: a text does not fit the task's kind, a single string is passed instead of a list, or a model
@@ -98,7 +97,7 @@ class ExportedModel:
         """
         if probabilities:
             return [dict(zip(self.task.labels, row, strict=True)) for row in self.predict_proba(texts).tolist()]
-        result = self._evaluate(texts)
+        result = self._evaluate(texts, documents)
         if not self.task.labels:
             return list(result.predictions)
         return self.named(result.predictions)
@@ -115,14 +114,17 @@ class ExportedModel:
         """The share of texts whose label is predicted.
 
         Raises:
-            ValueError: as `predict`; also another number of labels, or a model that does not give each text one label.
+            ValueError: as `predict`; also another number of labels, only unknown labels, or a model that does not give
+                each text one label.
         """
         if self.task.of_kind.target not in ("label", "grade"):
             raise ValueError(f"score needs a model that gives each text one label, not {self.task.of_kind.words}.")
         if len(texts) != len(labels):
             raise ValueError(f"score needs one label per text, not {len(labels)} labels for {len(texts)} texts.")
-        pairs = zip(self.predict(texts), labels, strict=True)
-        return float(np.mean([found == str(label) for found, label in pairs]))
+        spelled = [_spellings(label) for label in labels]
+        if labels and not any(names & set(self.task.labels) for names in spelled):
+            raise ValueError(f"no label is one of the model's: {', '.join(self.task.labels[:10])}.")
+        return float(np.mean([found in names for found, names in zip(self.predict(texts), spelled, strict=True)]))
 
     def predict_both(self, texts: Sequence[Text]) -> tuple[list[Any], NDArray[np.float64]]:
         """The results of `predict` and of `predict_proba`, from one pass.
@@ -130,7 +132,7 @@ class ExportedModel:
         Raises:
             ValueError: as `predict_proba`.
         """
-        if not self.gives_probabilities:
+        if not self.task.of_kind.gives_probabilities:
             raise ValueError(f"a model for {self.task.of_kind.words} gives no probabilities; use predict.")
         result = self._evaluate(texts)
         shares = np.array(result.probabilities, dtype=np.float64).reshape(len(texts), len(self.task.labels))
@@ -144,7 +146,7 @@ class ExportedModel:
             return [[name for name, has in zip(names, row, strict=True) if has] for row in rows]
         return [[names[i] for i in p] if isinstance(p, list) else names[int(p)] for p in predictions]
 
-    def _evaluate(self, texts: Sequence[Text]) -> Evaluation:
+    def _evaluate(self, texts: Sequence[Text], documents: Sequence[str] | None = None) -> Evaluation:
         if isinstance(texts, str):
             raise ValueError(f"predict takes a list of texts, not the one text {texts!r}; write predict([...]).")
         if isinstance(texts, Mapping) or hasattr(texts, "columns"):  # iterating gives its column names
@@ -153,6 +155,8 @@ class ExportedModel:
                 f"predict takes a list of texts, not a {name}; name a column: predict(list(data['text']))."
             )
         examples = [self._example(index, text) for index, text in enumerate(texts)]
+        if documents is not None:
+            examples = [replace(one, group=document) for one, document in zip(examples, documents, strict=True)]
         split = encode_split(self.task.kind, examples, self.model.encoder.tokenizer, self.max_pieces, self.input_format)
         (result,) = evaluate(self.model, self.task, split, examples, self.device, self.precision)
         return result
@@ -170,6 +174,12 @@ class ExportedModel:
         raise ValueError(f"text {index} is {text!r}; {kind.words} takes {wanted[kind.input]}.")
 
 
+def _spellings(label: Any) -> set[str | None]:
+    """The names of a label in Python and in files: `True` and `true`, `1.0` and `1`."""
+    plain = label.item() if hasattr(label, "item") else label
+    return {str(plain), scalar_text(plain)}
+
+
 def save_folder(
     folder: Path, model: AdaptedModel, task: Task, mode: str, head: str, setting: Setting, precision: Precision,
     facts: Mapping[str, Any],
@@ -183,8 +193,8 @@ def save_folder(
         save_file(weights, temporary, {"kind": task.kind, "head": head, "mode": mode})
     document = {
         "kind": task.kind, "task": task.name, "metric": task.metric, "labels": task.labels,
-        "label_range": task.label_range, "conll_columns": task.conll_columns, "mode": mode, "head": head,
-        "setting": dict(setting),
+        "label_range": task.label_range, "conll_columns": task.conll_columns, "text_columns": task.text_columns,
+        "joiner": task.joiner, "mode": mode, "head": head, "setting": dict(setting),
         "precision": precision, "encoder_family": model.encoder.family, **facts,
     }  # fmt: skip
     (folder / FACTS).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -208,7 +218,8 @@ def load_folder(folder: str | Path, device: str = "cpu") -> ExportedModel:
         mode, head = stored.mode, stored.head
         task = Task(  # enough for predictions, without data
             name=stored.task, kind=stored.kind, metric=stored.metric, folder="", readers={}, labels=stored.labels,
-            label_range=stored.label_range, conll_columns=stored.conll_columns,
+            label_range=stored.label_range, conll_columns=stored.conll_columns, text_columns=stored.text_columns,
+            joiner=stored.joiner,
         )  # fmt: skip
         setting = complete(stored.setting, mode, head)
         precision = resolve_precision(stored.precision, place.type)
@@ -270,3 +281,5 @@ class _Stored(BaseModel):
     precision: Literal["auto", "bf16", "fp32"]
     encoder_family: str = "hf"
     conll_columns: tuple[int, int] | None = None
+    text_columns: tuple[tuple[str, ...], ...] = ()
+    joiner: str = " "

@@ -15,6 +15,11 @@ from pathlib import Path
 from typing import IO, NoReturn
 from uuid import uuid4
 
+
+class NoLocksError(ValueError):
+    """A file system without file locks."""
+
+
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 """The errors of a file system without locks: NFS without its lock service, some FUSE and cluster file systems."""
 
@@ -173,7 +178,7 @@ def acquire(file: IO[str], shared: bool, wait: bool) -> bool:
     2.6.12).
 
     Raises:
-        ValueError: the file system has no locks; the message names the folder and the remedy.
+        NoLocksError: the file system has no locks; the message names the folder and the remedy.
         OSError: any other error, with the file's name.
     """
     operation = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
@@ -184,9 +189,10 @@ def acquire(file: IO[str], shared: bool, wait: bool) -> bool:
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise OSError(error.errno, error.strerror, file.name) from None
-        raise ValueError(
+        raise NoLocksError(
             f"{Path(file.name).parent}: its file system has no file locks ({error.strerror}); name a folder on another "
-            "one with --storage DIR, or mount it with locks (NFS without 'nolock', Lustre with 'flock')."
+            "one with --storage DIR (for cached states, --cache-dir DIR), or mount it with locks (NFS without 'nolock', "
+            "Lustre with 'flock')."
         ) from None
     return True
 

@@ -122,13 +122,18 @@ class AdaptedModel(nn.Module):
         return groups
 
     @property
+    def pretrained(self) -> Encoder:
+        """The encoder before its first step, whose states may be cached."""
+        return self._pretrained[0]
+
+    @property
     def encoder_size(self) -> int:
         """The number of weights of the loaded encoder."""
-        return sum(own.numel() for own in self._pretrained[0].parameters())
+        return sum(own.numel() for own in self.pretrained.parameters())
 
     def encoder_sizes(self) -> list[int]:
         """The number of weights of each layer group that may train, with the encoder's whole embedding table."""
-        groups = self.layer_groups()[:-1] if self.frozen else self._pretrained[0].layer_groups()
+        groups = self.layer_groups()[:-1] if self.frozen else self.pretrained.layer_groups()
         return [sum(p.numel() for p in group.parameters) for group in groups]
 
     def own_weights(self, member: int) -> Snapshot:
@@ -150,7 +155,7 @@ class AdaptedModel(nn.Module):
 
     def pretrained_weights(self) -> Snapshot:
         """The encoder's weights before its first step, not copied."""
-        return snapshot(self._pretrained[0], "encoder.", copied=False)
+        return snapshot(self.pretrained, "encoder.", copied=False)
 
     def load_trained(self, states: Sequence[Mapping[str, Tensor]]) -> None:
         """Load weights: each member's own, and the encoder's if it was trained.

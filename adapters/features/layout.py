@@ -32,7 +32,7 @@ from meltpoint.tasks.core.task import Kind
 
 Pieces = Literal["first", "all"]
 
-FORMAT = 5
+FORMAT = 6
 """Increase this when the files' layout or an encoder's arithmetic changes, so that older entries are not read; they are
 removed as the least recently used entries."""
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import CachedStates, Inputs, evaluation_batches, inputs, stitch
+from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.layers.affine import Scores
 from meltpoint.adapters.layers.bundle import lanes_of
@@ -32,8 +33,10 @@ from meltpoint.tasks.core.task import Example, Task
 class FrozenStates(Protocol):
     """A cache of frozen encoders' hidden states (`features`)."""
 
-    def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> CachedStates | None:
-        """A split's hidden states; None if the cache has no room and the encoder must run."""
+    def open(
+        self, pretrained: Encoder, layers: tuple[int, ...], split: EncodedSplit, task: Task, first_pieces: bool
+    ) -> CachedStates | None:
+        """A split's hidden states of some layers; None if the cache cannot hold them and the encoder must run."""
 
 
 class SplitInputs:
@@ -65,7 +68,9 @@ class SplitInputs:
         key = id(split), cache is not None
         if key not in self._opened:
             first_pieces = self.model.head.reads == "first" and not is_part
-            features = None if cache is None else cache.open(self.model, split, self.task, first_pieces)
+            # `top_k` opens dev after its first epoch, when the model's own encoder is no longer the pretrained one.
+            pretrained, layers = self.model.pretrained, self.model.layers_read
+            features = None if cache is None else cache.open(pretrained, layers, split, self.task, first_pieces)
             read = inputs(split) if features is None else inputs(split, features, first_pieces)
             self._opened[key] = replace(read, static=self.static)
         return self._opened[key]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from meltpoint.adapters.files import replacing
+from meltpoint.sweeps.machine.terminal import show
 from meltpoint.tasks.core.conll import SUFFIXES, ConllLayout, read_columns
 from meltpoint.tasks.core.files import regular
 from meltpoint.tasks.core.readers import (
@@ -30,13 +31,14 @@ from meltpoint.tasks.core.readers import (
     unreadable,
 )
 from meltpoint.tasks.core.registry import unknown
-from meltpoint.tasks.core.rows import check_names, json_rows, scalar_text
+from meltpoint.tasks.core.rows import check_names, json_rows, scalar_text, value_at
 from meltpoint.tasks.core.wording import printable
 
 if TYPE_CHECKING:  # importing pandas takes half a second
     import pandas
 
     from meltpoint.adapters.exported_model import ExportedModel
+    from meltpoint.tasks.core.task import Task
 
 
 ROWS = 1024
@@ -45,7 +47,9 @@ USUAL: dict[int, tuple[tuple[str, ...], ...]] = {
     1: (("text",), ("sentence",), ("words",), ("tokens",)),
     2: (("text_a", "text_b"), ("sentence1", "sentence2"), ("question1", "question2"), ("premise", "hypothesis")),
 }
-"""Number of texts per example → column names to look for if the user names none."""
+"""Number of texts per example → column names to look for where neither the user nor the model's task names one."""
+Columns = tuple[tuple[str, ...], ...]
+"""The columns of each text of an example; a text of several columns is joined."""
 TABULAR = ("csv", "tsv", "txt")
 """Formats in which every cell is text."""
 
@@ -62,7 +66,7 @@ def predict_file(
         model: a model for any kind of task.
         file: csv, tsv, jsonl, parquet, txt with one text per line, or a column file (`conll`) with the task's columns.
         out: a file in one of these formats, written atomically; None prints JSON lines.
-        columns: the columns with the texts (two for pairs); if empty, common names are looked for.
+        columns: the columns with the texts (two for pairs); if empty, those of the training files, else common names.
         probabilities: whether to also write a column `probability.LABEL` per label; classification only.
         rows: rows per chunk.
         tell: called after each chunk with the number of rows done.
@@ -77,12 +81,17 @@ def predict_file(
         raise ValueError(f"--probabilities: a model for {model.task.of_kind.words} has none; omit that option.")
     joins = model.task.of_kind.has_labels and out is not None and format_of(out) in TABULAR
     layout = _layout(model, file, columns)
+    if model.input_format.context == "document":
+        if layout is not None:
+            rows = sys.maxsize  # a document's sentences stay together
+        else:
+            show("The model was trained on sentences in their documents; a column file marks them.", err=True)
     done = 0
     with writing(out, sys.stdout) as write:
         for piece in read_pieces(file, rows, layout):
             if layout is not None:
                 columns = (str(layout.word % len(piece.columns)),)
-            names = _text_columns(file, piece, columns, 2 if model.task.of_kind.is_pair else 1)
+            names = _text_columns(file, piece, columns, model.task)
             found = _with_predictions(model, piece, names, probabilities, file, done)
             if joins:
                 found[PREDICTION] = found[PREDICTION].map(",".join)
@@ -108,39 +117,50 @@ def _layout(model: ExportedModel, file: Path, named: Sequence[str]) -> ConllLayo
     return ConllLayout(int(named[0]) if named else word, tag, needs_tag=False)
 
 
-def _text_columns(file: Path, piece: pandas.DataFrame, named: Sequence[str], count: int) -> tuple[str, ...]:
-    """The names of the text columns.
+def _text_columns(file: Path, piece: pandas.DataFrame, named: Sequence[str], task: Task) -> Columns:
+    """The columns of each text: those that the user named, else those of the training files, else common names.
 
     Raises:
         ValueError: a column is missing, or their number does not fit the model.
     """
+    count = 2 if task.of_kind.is_pair else 1
+    trained = task.text_columns
+    is_joined = any(len(columns) > 1 for columns in trained)
     there = [str(name) for name in piece.columns]
     for name in named:
         if name not in there:
             raise ValueError(f"{file}: {unknown(name, 'column', there)}")
     if len(set(named)) < len(named):
         raise ValueError(f"--text names {named[0]} twice; name the column of each text.")
+    if named and count == 1 and is_joined and len(named) == len(trained[0]):
+        return (tuple(named),)
     if named and len(named) != count:
         raise ValueError(f"--text: this model reads {count} text{'s' if count > 1 else ''} per row, not {len(named)}.")
     if named:
-        return tuple(named)
+        return tuple((name,) for name in named)
+    if trained and all({name, name.partition(".")[0]} & set(there) for columns in trained for name in columns):
+        return trained
+    if count == 1 and len(there) == 1:
+        return ((there[0],),)
     found = next((names for names in USUAL[count] if set(names) <= set(there)), None)
-    if found is None and count == 1 and len(there) == 1:
-        return (there[0],)
-    if found is None:
-        raise ValueError(f"{file}: no known text column among {', '.join(there)}; name it with --text.")
-    return found
+    if found is None or is_joined:
+        wanted = "; ".join(" + ".join(columns) for columns in trained)
+        read = f" (the model was trained on {wanted})" if wanted else ""
+        raise ValueError(f"{file}: no known text column among {', '.join(there)}{read}; name it with --text.")
+    return tuple((name,) for name in found)
 
 
 def _with_predictions(
-    model: ExportedModel, piece: pandas.DataFrame, names: tuple[str, ...], probabilities: bool, file: Path, before: int
+    model: ExportedModel, piece: pandas.DataFrame, names: Columns, probabilities: bool, file: Path, before: int
 ) -> pandas.DataFrame:  # fmt: skip
     given = [f"probability.{label}" for label in model.task.labels] if probabilities else []
     taken = [name for name in (PREDICTION, *given) if name in piece.columns]
     if taken:
         raise ValueError(f"{file} already has a column {taken[0]}, which predictions would replace; rename it.")
-    rows = enumerate(piece[list(names)].itertuples(index=False, name=None), before + 1)
-    texts = [_text(model, row, f"{file}, row {number}") for number, row in rows]
+    texts = []
+    for number, row in enumerate(piece.to_dict(orient="records"), before + 1):
+        cells = [[value_at(file, number, row, name) for name in columns] for columns in names]
+        texts.append(_text(model, cells, f"{file}, row {number}"))
     result = piece.copy()
     try:
         if probabilities:
@@ -149,31 +169,36 @@ def _with_predictions(
             for place, label in enumerate(model.task.labels):
                 result[f"probability.{label}"] = shares[:, place]
         else:
-            result[PREDICTION] = model.predict(texts)
+            result[PREDICTION] = model.predict(texts, documents=piece.attrs.get(DOCUMENTS))
     except ValueError as error:
         raise ValueError(f"{file}, rows {before + 1} to {before + len(piece)}: {error}") from None
     return result
 
 
-def _text(model: ExportedModel, cells: Sequence[Any], where: str) -> Any:
+def _text(model: ExportedModel, cells: Sequence[Sequence[Any]], where: str) -> Any:
     """A row's texts, in the form that `ExportedModel.predict` accepts.
 
     Args:
+        cells: the cells of each text; several are joined without empty ones, as in training.
         where: the row, for messages.
 
     Raises:
         ValueError: a cell is not text: null, a number that is not finite, or a list.
     """
-    if model.task.of_kind.labels_words and not isinstance(cells[0], str) and isinstance(cells[0], Iterable):
-        words = list(cells[0])
+    first = cells[0][0]
+    if model.task.of_kind.labels_words and not isinstance(first, str) and isinstance(first, Iterable):
+        words = list(first)
         if not all(isinstance(word, str) and word for word in words):
             raise ValueError(f"{where} has {words!r} instead of words; correct it, or remove the row.")
         return words
-    texts = [scalar_text(cell) for cell in cells]
-    for cell, text in zip(cells, texts, strict=True):
-        if text is None:
-            raise ValueError(f"{where} has {cell!r} instead of a text; fill it in, or remove the row.")
-    bare = [str(text).strip(" ") for text in texts]  # as the readers of tasks do
+    bare = []
+    for parts in cells:
+        texts = [scalar_text("" if cell is None and len(parts) > 1 else cell) for cell in parts]
+        for cell, text in zip(parts, texts, strict=True):
+            if text is None:
+                raise ValueError(f"{where} has {cell!r} instead of a text; fill it in, or remove the row.")
+        stripped = [str(text).strip(" ") for text in texts]  # as the readers of tasks do
+        bare.append(stripped[0] if len(parts) == 1 else model.task.joiner.join(filter(None, stripped)))
     if model.task.of_kind.labels_words:
         return bare[0].split()
     return bare[0] if len(bare) == 1 else tuple(bare)
@@ -271,7 +296,9 @@ def _read_parquet(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
             check_names(path, file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=rows):
                 # By default, an integer next to a null becomes a float, which changes integers beyond 2^53.
-                yield batch.to_pandas(integer_object_nulls=True, ignore_metadata=True)
+                piece = batch.to_pandas(integer_object_nulls=True, ignore_metadata=True)
+                piece.attrs[SCHEMA] = tuple(batch.schema)
+                yield piece
     except OSError as error:
         raise unreadable(path, error) from None
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
@@ -285,7 +312,9 @@ def _read_conll(path: Path, rows: int, layout: ConllLayout) -> Iterator[pandas.D
     width = min(len(columns) for sentence in sentences for _, columns in sentence.rows)
     for start in range(0, len(sentences), rows):
         piece = sentences[start : start + rows]
-        yield pandas.DataFrame({str(index): [one.column(index) for one in piece] for index in range(width)})
+        frame = pandas.DataFrame({str(index): [one.column(index) for one in piece] for index in range(width)})
+        frame.attrs[DOCUMENTS] = [str(one.document or "") for one in piece]
+        yield frame
 
 
 @contextmanager
@@ -304,11 +333,26 @@ def writing(out: Path | None, standard_output: TextIO) -> Iterator[Callable[[pan
     form = format_of(out)
     with replacing(out) as beside, ExitStack() as stack:
         if form == "parquet":
-            yield _parquet_writer(beside, stack)
+            yield _in_columns_of_first(_parquet_writer(beside, stack))
             return
         file = stack.enter_context(beside.open("w", encoding="utf-8", newline=""))
         write = {"jsonl": _write_jsonl, CONLL: _write_conll}.get(form)
-        yield (lambda piece: write(piece, file)) if write else _DelimitedWriter(file, form)
+        yield (lambda piece: write(piece, file)) if write else _in_columns_of_first(_DelimitedWriter(file, form))
+
+
+def _in_columns_of_first(write: Callable[[pandas.DataFrame], None]) -> Callable[[pandas.DataFrame], None]:
+    """A writer of tables, whose columns are those of the first chunk: lines of jsonl may differ in keys and order."""
+    columns: list[str] = []
+
+    def ordered(piece: pandas.DataFrame) -> None:
+        columns.extend(() if columns else piece.columns)
+        further = [name for name in piece.columns if name not in columns]
+        if further:
+            raise ValueError(f"the first {ROWS} rows have no {', '.join(further)}, and a table is written from them; "
+                             "write jsonl.")  # fmt: skip
+        write(piece if list(piece.columns) == columns else piece.reindex(columns=columns))
+
+    return ordered
 
 
 def _write_jsonl(piece: pandas.DataFrame, file: TextIO) -> None:
@@ -371,13 +415,24 @@ def _parquet_writer(path: Path, stack: ExitStack) -> Callable[[pandas.DataFrame]
     opened: list[Any] = []
 
     def write(piece: pandas.DataFrame) -> None:
-        table = pyarrow.Table.from_pandas(piece, preserve_index=False)
-        if not opened:
-            opened.append(stack.enter_context(pyarrow.parquet.ParquetWriter(path, table.schema)))
-        opened[0].write_table(table.cast(opened[0].schema))
+        try:
+            if not opened:
+                schema = pyarrow.Table.from_pandas(piece, preserve_index=False).schema
+                for field in piece.attrs.get(SCHEMA, ()):  # a column may be null in all rows of the first chunk
+                    schema = schema.set(schema.get_field_index(field.name), field)
+                opened.append(stack.enter_context(pyarrow.parquet.ParquetWriter(path, schema)))
+            opened[0].write_table(pyarrow.Table.from_pandas(piece, opened[0].schema, preserve_index=False))
+        except pyarrow.ArrowException as error:
+            raise ValueError(
+                f"a column does not fit parquet or its type in the first rows ({error}); write jsonl."
+            ) from None
 
     return write
 
 
+SCHEMA = "schema"
+"""The key of a chunk's `attrs` with the fields of the parquet file that it comes from."""
+DOCUMENTS = "documents"
+"""The key of a chunk's `attrs` with the document of each sentence of a column file; "" if none is marked."""
 PREDICTION = "prediction"
 """The column of predictions; the columns of probabilities are `probability.LABEL`."""

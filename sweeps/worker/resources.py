@@ -22,11 +22,12 @@ import torch
 
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.lengths import cut_notes
+from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import Budget, Features, choose, open_features
+from meltpoint.adapters.files import NoLocksError
 from meltpoint.adapters.hardware import Hardware, Precision
 from meltpoint.adapters.hyperparameters import common_value
-from meltpoint.adapters.model import AdaptedModel
 from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.sweeps.ledger.records import NOTHING_KNOWN, CellKey, ResourceUse
 from meltpoint.sweeps.machine import limits
@@ -251,14 +252,19 @@ class FeatureCache:
         self.folder = features_folder(order.cache)
         self.notes: list[str] = []
 
-    def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> Features | None:
-        """A split's states; None if they do not fit and the encoder has to run."""
-        encoder, layers = model.encoder, model.layers_read
-        key = feature_key(encoder, split, task.kind, self.precision, "first" if first_pieces else "all")
+    def open(
+        self, pretrained: Encoder, layers: tuple[int, ...], split: EncodedSplit, task: Task, first_pieces: bool
+    ) -> Features | None:
+        """A split's states; None if they do not fit, or nothing can be locked there: the encoder then has to run."""
+        key = feature_key(pretrained, split, task.kind, self.precision, "first" if first_pieces else "all")
         budget = Budget(self.order.cache_bytes, self.order.cache_overflow)
-        chosen, words = choose(self.folder, key, encoder, split, layers, budget)
-        self.notes.append(words)
-        if chosen is None:
-            return None
         note = {"encoder": self.order.encoder, "task": self.order.task, "split": split.name}
-        return open_features(self.folder, chosen, encoder, split, task.kind, layers, self.device, note)
+        try:
+            chosen, words = choose(self.folder, key, pretrained, split, layers, budget)
+            self.notes.append(words)
+            if chosen is None:
+                return None
+            return open_features(self.folder, chosen, pretrained, split, task.kind, layers, self.device, note)
+        except NoLocksError as error:
+            self.notes.append(f"features: {error} The encoder runs in each batch.")
+            return None

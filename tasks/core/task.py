@@ -140,6 +140,7 @@ class Task:
             of `core.carving`; None if the split has its own files. `DataSpec.test_from` overrides `test_from`.
         class_weights: a weight per label, for settings with `class_weights: task`; () for none.
         conll_columns: the columns of words and tags if the files are column files, for `predict`; otherwise None.
+        text_columns: the columns of each text in other files with names, for `predict`; several are joined by `joiner`.
         is_grouped: examples of a group depend on each other: they are carved and resampled together.
         also_test: further test splits by name (other domains), which are opened and scored together with test:
             functions from the folder to the examples. Their files are among `files` of test.
@@ -167,6 +168,8 @@ class Task:
     test_from: str | None = None
     class_weights: tuple[float, ...] = ()
     conll_columns: tuple[int, int] | None = None
+    text_columns: tuple[tuple[str, ...], ...] = ()
+    joiner: str = " "
     is_grouped: bool = False
     also_test: Mapping[str, Callable[[Path], list[Example]]] = field(default_factory=dict)
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from meltpoint.tasks.core import registry
 from meltpoint.tasks.core.files import TextLoader, expanded, parse_yaml
-from meltpoint.tasks.core.kinds import DOCUMENT, GROUP
+from meltpoint.tasks.core.kinds import DOCUMENT, GROUP, TAGS
 from meltpoint.tasks.core.metrics import METRICS
 from meltpoint.tasks.core.readers import read_text
 from meltpoint.tasks.core.rows import cell_names
@@ -347,8 +347,17 @@ def _task(user_task: UserTask, folder: Path) -> Task:
         class_weights=tuple(weights.get(name, 1.0) for name in labels) if weights else (),
         notes=() if scheme == "iob2" else (f"tags are {scheme} in the files, converted to IOB2",),
         conll_columns=None if columns is None else (columns.word, columns.tag),
+        text_columns=_text_columns(user_task),
+        joiner=user_task.joiner,
         is_grouped=GROUP in user_task.named,
     )
+
+
+def _text_columns(user_task: UserTask) -> tuple[tuple[str, ...], ...]:
+    """The names of the columns of each text; () where the files have no names."""
+    if user_task.format in ("conll", "lines", "folders") or not user_task.header:
+        return ()
+    return tuple(user_task.named[key] for key in user_task.texts if key != TAGS)
 
 
 def _splits(user_task: UserTask) -> dict[Split, UserSplit]:

@@ -25,7 +25,7 @@ from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import Features, open_features
 from meltpoint.adapters.hardware import Precision
 from meltpoint.adapters.hyperparameters import Setting, Value
-from meltpoint.adapters.model import AdaptedModel, Member, build
+from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation, FrozenStates
 from meltpoint.adapters.training.graphs import Recorder
@@ -342,13 +342,15 @@ class KeptStates:
     opened: int = 0
     precision: Precision = "fp32"
 
-    def open(self, model: AdaptedModel, split: EncodedSplit, task: Task, first_pieces: bool) -> Features:
+    def open(
+        self, pretrained: Encoder, layers: tuple[int, ...], split: EncodedSplit, task: Task, first_pieces: bool
+    ) -> Features:
         """A split's states."""
         self.opened += 1
         pieces = "first" if first_pieces else "all"
-        key = feature_key(model.encoder, split, task.kind, self.precision, pieces)
+        key = feature_key(pretrained, split, task.kind, self.precision, pieces)
         device = torch.device(HARDWARE.device)
-        return open_features(self.folder, key, model.encoder, split, task.kind, model.layers_read, device, {})
+        return open_features(self.folder, key, pretrained, split, task.kind, layers, device, {})
 
 
 @pytest.fixture

@@ -77,6 +77,17 @@ def test_the_cached_states_below_train_as_the_whole_encoder_does(
         torch.testing.assert_close(weights(cached)[name], weight, rtol=1e-3, atol=1e-5)
 
 
+def test_a_trial_that_needs_a_lower_layer_leaves_the_cached_states_as_the_pretrained_encoder_has_them(
+    make_trainer: Make, kept_states: Any
+):
+    setting = {"head": "linear", "epochs": 2, "learning_rate": 1e-2, "frozen_states": kept_states}
+    before = trained(make_trainer("top_k", top_k__k=1, **setting))
+    trained(make_trainer("top_k", top_k__k=2, **setting))  # rewrites the entry, with the layers that it has
+    after = trained(make_trainer("top_k", top_k__k=1, **setting))
+    assert [r.dev for r in before.trial.results] == [r.dev for r in after.trial.results]
+    assert same(before, after)
+
+
 def test_only_the_top_layer_changes_and_only_it_is_kept(make_trainer: Make, load_tiny: Callable[[str], Encoder]):
     before = {name: own.clone() for name, own in load_tiny("bert").named_parameters()}
     trainer = trained(make_trainer("top_k", head="linear", top_k__k=1, learning_rate=1e-2))

@@ -70,6 +70,8 @@ TASK_TABLE: dict[str, list[tuple[object, str]]] = {
     "also_test": [({"far": lambda folder: examples(4)}, "no trial reads it; it is opened with test")],
     "test_from": [("train[-2:]", CHANGES)],
     "class_weights": [((1.0, 3.0), CHANGES)],
+    "text_columns": [((("body",),), "read by `predict`")],
+    "joiner": [("\n", "read by `predict`; the texts that are joined count, by their fingerprint")],
     "conll_columns": [((1, 2), "read by `predict`; the examples that are read there count, by their fingerprint")],
 }  # fmt: skip
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas
+import pyarrow
 import pytest
+from pyarrow import parquet
 from typer.testing import CliRunner
 
-from meltpoint.adapters import encoders
+from meltpoint.adapters import encoders, exported_model
+from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.exported_model import ExportedModel, load_folder, save_folder
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import complete
@@ -21,7 +26,7 @@ from meltpoint.sweeps.results.export import model_folder
 from meltpoint.sweeps.results.predicting import FORMATS, predict_file, read_pieces, writing
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.conll import ConllLayout
-from meltpoint.tasks.core.task import KINDS, Kind, Task
+from meltpoint.tasks.core.task import KINDS, Example, Kind, Task
 from meltpoint.tests.tiny_parts import BAD, GOOD, save_tiny_bert
 
 LABELS = {"pair_regression": (), "sentence_regression": (), "sequence_labelling": ("O", "B-X", "I-X")}
@@ -134,6 +139,87 @@ def test_columns_of_words_are_predicted_from_the_columns_that_the_model_was_trai
     assert list(pieces["3"]) == tags
     predict_file(replace(model, task=replace(model.task, conll_columns=None)), source, tmp_path / "x.jsonl", ["1"])
     assert (tmp_path / "x.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
+
+
+def of_columns(model: ExportedModel, *columns: tuple[str, ...], joiner: str = " ") -> ExportedModel:
+    return replace(model, task=replace(model.task, text_columns=columns, joiner=joiner))
+
+
+def test_texts_are_read_from_the_columns_that_the_model_was_trained_on(classifier, folders, tmp_path):
+    rows = [
+        {"text": "good", "words": 8, "title": "bad", "reviews": [{"body": "awful film"}]},
+        {"text": "bad", "words": 9, "title": "", "reviews": [{"body": " great meal"}]},
+    ]
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    model = of_columns(classifier, ("title", "reviews.0.body"), joiner=" and ")
+
+    def are_read(texts: list[str], reader: ExportedModel, file: Path, columns: Sequence[str] = ()) -> None:
+        predict_file(reader, file, out, columns, probabilities=True)
+        found = [json.loads(line)["probability.no"] for line in out.read_text(encoding="utf-8").splitlines()]
+        assert found == pytest.approx(list(classifier.predict_proba(texts)[:, 0]))
+
+    are_read(["bad and awful film", "great meal"], model, source)
+    are_read(["good", "bad"], model, source, ["text"])
+    are_read(["good and bad", "bad"], model, source, ["text", "title"])
+    are_read(["8", "9"], of_columns(classifier, ("words",)), source)
+    table = tmp_path / "in.csv"
+    table.write_text("text,title\ngood,bad\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"trained on title \+ reviews.0.body\); name it with --text"):
+        predict_file(model, table, out)
+    are_read(["good"], of_columns(classifier, ("review",)), table)  # another name in the new file
+
+
+def test_a_table_has_the_columns_of_its_first_rows_wherever_a_line_of_jsonl_has_them(classifier, tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"id": "a", "text": "good"}\n{"text": "bad", "id": "b"}\n{"text": "film"}\n', encoding="utf-8")
+    predict_file(classifier, source, tmp_path / "out.csv", rows=1)
+    found = pandas.read_csv(tmp_path / "out.csv")
+    assert list(found["text"]) == ["good", "bad", "film"] and list(found["id"].fillna("")) == ["a", "b", ""]
+    source.write_text('{"text": "good"}\n{"text": "bad", "note": "late"}\n', encoding="utf-8")
+    for form in ("csv", "parquet"):
+        with pytest.raises(ValueError, match="have no note, and a table is written from them; write jsonl"):
+            predict_file(classifier, source, tmp_path / f"new.{form}", rows=1)
+    assert not (tmp_path / "new.csv").exists()
+
+
+def test_parquet_keeps_the_types_of_its_input_also_of_a_column_that_begins_with_nulls(classifier, tmp_path):
+    table = pyarrow.table({"text": ["good", "bad"], "n": pyarrow.array([None, 3], "int64")})
+    parquet.write_table(table, tmp_path / "in.parquet")
+    predict_file(classifier, tmp_path / "in.parquet", tmp_path / "out.parquet", rows=1)
+    found = parquet.read_table(tmp_path / "out.parquet")
+    assert found.schema.field("n").type == pyarrow.int64() and found["n"].to_pylist() == [None, 3]
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "good", "n": null}\n{"text": "bad", "n": 3}\n', encoding="utf-8")
+    with pytest.raises(ValueError, match="does not fit parquet .*write jsonl"):
+        predict_file(classifier, source, tmp_path / "other.parquet", rows=1)
+
+
+def test_a_tagger_in_documents_reads_the_documents_of_a_column_file(folders, tmp_path, monkeypatch):
+    source = tmp_path / "in.conll"
+    source.write_text("-DOCSTART- O\n\nthe O\nfilm O\n\nwas O\n\n-DOCSTART- O\n\ngood O\n\n", encoding="utf-8")
+    model = load_folder(folders["sequence_labelling"])
+    model = replace(model, input_format=replace(model.input_format, context="document"))
+    seen: list[list[str]] = []
+
+    def encoded(kind: Kind, examples: list[Example], *further: Any) -> Any:
+        seen.append([example.group for example in examples])
+        return encode_split(kind, examples, *further)
+
+    monkeypatch.setattr(exported_model, "encode_split", encoded)
+    predict_file(model, source, tmp_path / "out.jsonl", rows=1)
+    assert seen == [["1", "1", "2"]]
+
+
+def test_score_takes_labels_as_python_and_pandas_spell_them(classifier):
+    model = replace(classifier, task=replace(classifier.task, labels=("false", "true")))
+    texts = ["good", "bad film"]
+    found = model.predict(texts)
+    assert model.score(texts, [name == "true" for name in found]) == 1.0
+    numbered = replace(classifier, task=replace(classifier.task, labels=("0", "1")))
+    assert numbered.score(texts, [float(name) for name in numbered.predict(texts)]) == 1.0
+    with pytest.raises(ValueError, match="no label is one of the model's"):
+        model.score(texts, ["a", "b"])
 
 
 def test_columns_of_words_that_cannot_be_meant_are_refused_in_one_line(folders, tmp_path):
