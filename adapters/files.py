@@ -191,8 +191,8 @@ def acquire(file: IO[str], shared: bool, wait: bool) -> bool:
             raise OSError(error.errno, error.strerror, file.name) from None
         raise NoLocksError(
             f"{Path(file.name).parent}: its file system has no file locks ({error.strerror}); name a folder on another "
-            "one with --storage DIR (for cached states, --cache-dir DIR), or mount it with locks (NFS without 'nolock', "
-            "Lustre with 'flock')."
+            "one with --storage DIR (for cached states, --cache-dir DIR), or mount it with locks (NFS without "
+            "'nolock', Lustre with 'flock')."
         ) from None
     return True
 

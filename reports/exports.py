@@ -25,6 +25,7 @@ from markupsafe import Markup
 
 from meltpoint.adapters import encoders
 from meltpoint.reports.formats import markdown_text, title
+from meltpoint.reports.notes import searched_again
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import results_of
 from meltpoint.search_spaces.space import Space
@@ -112,7 +113,7 @@ def cell_card(summary: SweepSummary, cell: CellSummary, form: Form) -> str | Non
         axis=axis_name(metric), own=own, scores=scores, errors=errors,
         calibration=CALIBRATION, baseline=known.best if known is not None and known.metric == metric else None,
         pieces=final.setting.get("max_pieces"), warnings=[guard.text for guard in cell_guards(cell, known)],
-        precision=final.hardware.precision if final.hardware else "fp32",
+        precision=final.hardware.precision if final.hardware else "fp32", again=_again(cell),
     )  # fmt: skip
 
 
@@ -290,6 +291,11 @@ def _without_folders(words: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _again(cell: CellSummary) -> list[str]:
+    """The note on a cell whose test split had been opened before; [] for others."""
+    return [searched_again(cell.test_round)] if cell.test_round > 1 else []
+
+
 def eval_result(summary: SweepSummary, cell: CellSummary, repo: str) -> EvalResultEntry | None:
     """The test score of a cell's model in the hub's form; None unless it is of a whole test split on the hub."""
     from huggingface_hub import EvalResultEntry, constants
@@ -305,7 +311,7 @@ def eval_result(summary: SweepSummary, cell: CellSummary, repo: str) -> EvalResu
         dataset_revision=source.revision if re.fullmatch("[0-9a-f]{40}", source.revision) else None,
         date=datetime.fromtimestamp(final.started_at, UTC).date().isoformat(),
         source_url=f"{constants.ENDPOINT}/{repo}", source_name="Model card",
-        notes="; ".join([f"{final.metric} on test, seed {final.seed}", *cell.header.notes]),
+        notes="; ".join([f"{final.metric} on test, seed {final.seed}", *cell.header.notes, *_again(cell)]),
     )  # fmt: skip
 
 

@@ -160,15 +160,15 @@ _SIGNS = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "–": "--", "±": r"$\pm$", "Δ": r"$\Delta$",
     "≈": r"$\approx$", "×": r"$\times$", "<": r"$<$", ">": r"$>$", "❄": "frozen", "🔥": "tuned",
-    "↳": r"$\hookrightarrow$", "★": r"$\star$",
+    "🔍": "probe", "🧩": "LoRA", "⚖": "norms", "🔝": "top", "↳": r"$\hookrightarrow$", "★": r"$\star$",
     **{sign: rf"\textsuperscript{{{number}}}" for number, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
 }  # fmt: skip
 """Replacements of characters that are special in LaTeX or missing from its usual fonts."""
 
 
 def latex_text(text: str) -> str:
-    """Escape text for LaTeX. Both modes' symbols together (❄🔥) become `frozen + tuned`."""
-    one_line = " ".join(text.split()).replace("❄🔥", "❄ + 🔥")
+    """Escape text for LaTeX. Two modes' symbols together (❄🔥) become `frozen + tuned`."""
+    one_line = " ".join(text.split()).replace("❄🔥", "❄ + 🔥").replace("🔍🔥", "🔍 + 🔥")
     return "".join(_SIGNS.get(sign, sign) for sign in one_line)
 
 

@@ -98,8 +98,11 @@ def _cell(name: str, a: CellSummary, b: CellSummary) -> CellDifference:
     delta = of_b.mean - of_a.mean if of_a and of_b and len(metrics) == 1 else None
     facts = ((word, getattr(a.header, field), getattr(b.header, field)) for field, word in CONDITIONS.items())
     conditions = [f"{word}: {before} → {now}" for word, before, now in facts if before != now]
-    before, now = (a.best.setting, b.best.setting) if a.best and b.best else ({}, {})
-    setting = {key: (before.get(key), now.get(key)) for key in {**before, **now} if before.get(key) != now.get(key)}
+    if split == "test":
+        before, now = (", ".join(sorted({final.test_fingerprint or "–" for final in one.finals})) for one in (a, b))
+        conditions += [f"test: {before} → {now}"] if before != now else []
+    ours, theirs = (a.best.setting, b.best.setting) if a.best and b.best else ({}, {})
+    setting = {key: (ours.get(key), theirs.get(key)) for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)}
     return CellDifference(name, " → ".join(metrics), conditions, setting, split, of_a, of_b, delta)
 
 
@@ -239,7 +242,7 @@ class LoadedSweep:
         rows = {
             record.id: _trial_row(record, searched_names(cell.header))
             for cell in self.summary.cells
-            for record in (*cell.search, *cell.finals)
+            for record in (*cell.search, *cell.finals, *cell.default_finals)
         }
         return _frame(rows, "trial")
 
@@ -255,13 +258,11 @@ class LoadedSweep:
         """The ❄/🔥 table: rows (encoder, mode), one column per task, texts as `meltpoint report` prints them."""
         import pandas
 
-        rows = {
-            (block.encoder, row.title): dict(zip(block.columns, (entry.label for entry in row.entries), strict=True))
-            for block in self._results.table.blocks
-            for row in block.rows
-        }
-        index = pandas.MultiIndex.from_tuples(list(rows), names=["encoder", "mode"])
-        return pandas.DataFrame(list(rows.values()), index=index)
+        rows = [(block, row) for block in self._results.table.blocks for row in block.rows]
+        index = pandas.MultiIndex.from_tuples([(block.encoder, row.title) for block, row in rows],
+                                              names=["encoder", "mode"])  # fmt: skip
+        texts = [dict(zip(block.columns, (one.label for one in row.entries), strict=True)) for block, row in rows]
+        return pandas.DataFrame(texts, index=index)
 
     def compare(self, other: LoadedSweep) -> SweepDifference:
         """The differences between this sweep and another one, as `meltpoint compare` prints them."""

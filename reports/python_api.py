@@ -21,6 +21,7 @@ from meltpoint.sweeps.command_line.submission import PYTHON
 from meltpoint.sweeps.command_line.typer_options import HINTS, as_words
 from meltpoint.sweeps.machine.terminal import BAD_INPUT, DONE, show
 from meltpoint.sweeps.specification.sweep_options import Overflow, Searcher, SweepOptions, bare, checked_options
+from meltpoint.tasks.core.files import expanded
 from meltpoint.tasks.core.task import Split
 from meltpoint.tasks.inspection.splits import SPLIT_WORDS
 
@@ -91,10 +92,15 @@ def sweep(
     return _run_sweep(["sweep", *as_words(options)], options.storage, name)
 
 
+def _folder_of(storage: PathLike) -> str:
+    """A storage with `~` expanded, as the commands expand it."""
+    return str(storage) if "://" in str(storage) else str(expanded(str(storage)))
+
+
 def _run_sweep(words: Sequence[str], storage: str, name: str) -> LoadedSweep:
     """Run a command that runs a sweep, and load it."""
     status, message = _run([sys.executable, *PYTHON[1:], *words])
-    place = f"{storage.rstrip('/')}/{name}"
+    place = f"{_folder_of(storage).rstrip('/')}/{name}"
     if status == BAD_INPUT:
         raise ValueError(message)
     if status != DONE:
@@ -161,7 +167,7 @@ def tune(
     """
     from meltpoint.sweeps.ledger.ledger import DATA
 
-    parts, place = splits_of(data, test, dev), str(storage)
+    parts, place = splits_of(data, test, dev), _folder_of(storage)
     named = name or name_of(parts)
     if "://" in place:
         raise ValueError(f"storage {place}: tune keeps its data in a folder; write it to files there and use mp.sweep.")
@@ -303,10 +309,8 @@ def splits_of(data: Any, test: Any = None, dev: Any = None) -> dict[Split, Path 
         parts |= {} if part is None else {split: part}
     if "train" not in parts:
         raise ValueError("data has no split train; name it, as in {'train': frame, 'test': frame}.")
-    return {
-        split: Path(part) if isinstance(part, str | os.PathLike) else _lines(_frame(part, split))
-        for split, part in parts.items()
-    }
+    are_paths = all(isinstance(part, str | os.PathLike) for part in parts.values())
+    return {split: Path(part) if are_paths else _lines(_frame(part, split)) for split, part in parts.items()}
 
 
 def name_of(parts: Mapping[Split, Path | str]) -> str:
@@ -321,14 +325,15 @@ def write_splits(parts: Mapping[Split, Path | str], folder: Path) -> dict[Split,
     """Split → its file; data not yet in a file is written to `FOLDER/SPLIT.jsonl`.
 
     Raises:
-        ValueError: the file exists and holds other data.
+        ValueError: the file exists and holds other data, with which the sweep has begun.
     """
     files: dict[Split, Path] = {}
     for split, part in parts.items():
         files[split] = path = part if isinstance(part, Path) else folder / f"{split}.jsonl"
         if isinstance(part, Path):
             continue
-        if path.exists() and path.read_text(encoding="utf-8") != part:
+        begun = (folder.parent / "sweep.json").exists()
+        if begun and path.exists() and path.read_text(encoding="utf-8") != part:
             raise ValueError(f"{path} holds other data; choose another name, or remove that sweep.")
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(part, encoding="utf-8")
@@ -339,6 +344,10 @@ def _frame(part: Any, split: str) -> pandas.DataFrame:
     """The frame of one split."""
     import pandas
 
+    if isinstance(part, str | os.PathLike):
+        from meltpoint.sweeps.results.predicting import ROWS, read_pieces
+
+        return pandas.concat(list(read_pieces(Path(part), ROWS)))
     if isinstance(part, pandas.DataFrame):
         return part
     if hasattr(part, "to_pandas") and hasattr(part, "features"):

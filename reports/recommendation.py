@@ -108,6 +108,8 @@ class Recommendation:
         if self.certainty == "level":
             return f"{head}, {self._at_most()}{self._share_of_cost()}: level."
         head += f", {self._lead()}: {self.certainty}"
+        if self.certainty == "provisional" and self.comparison is not None and self.comparison.is_claimed:
+            return f"{head}; {self._missing()}"  # only results are lacking
         needs = self.needs
         return f"{head}; {needs}." if needs else f"{head}."
 
@@ -329,11 +331,13 @@ class _Field:
 
     def recommendation(self, level: Standing | None) -> Recommendation:
         """The recommendation, given the cheapest mode that is within the margin of all others."""
-        others = [one for one in self.rivals if _trains(one) != _trains(self.leader)] or self.rivals
+        others = [one for one in self.rivals if _trains(one.mode) != _trains(self.leader.mode)] or self.rivals
         beaten = {id(one): self._is_beaten(one) for one in self.rivals}
         winner, against = self.leader, others[0] if others else None
         bound: float | None = None
-        certainty: Certainty = "sure" if others and all(beaten[id(one)] for one in others) else "provisional"
+        is_open = any(_trains(mode) != _trains(self.leader.mode) for mode in self.missing)
+        is_sure = bool(others) and all(beaten[id(one)] for one in others) and not is_open
+        certainty: Certainty = "sure" if is_sure else "provisional"
         if level is not None:
             winner, certainty = level, "level"
             ahead = [one for one in (self.leader, *self.rivals) if one is not level]
@@ -362,9 +366,9 @@ def _cost(one: Standing) -> tuple[float, int]:
     return (one.seconds or 0.0, place_of(one.mode))
 
 
-def _trains(one: Standing) -> bool:
+def _trains(mode: str) -> bool:
     """True if the mode trains the encoder."""
-    return one.mode not in modes.names() or modes.get(one.mode).trains_encoder
+    return mode not in modes.names() or modes.get(mode).trains_encoder
 
 
 def _group(one: Standing) -> tuple[str, str]:

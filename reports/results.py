@@ -100,6 +100,10 @@ def searches_note(summary: SweepSummary) -> list[str]:
     if len(searches) < 2:
         return []
     each = {mode: " or ".join(dict.fromkeys(texts)) for mode, texts in searches.items()}
+    if any(cell.early_end or cell.closed_early for cell in summary.cells):
+        ran = {mode: sum(len(cell.search) for cell in summary.cells if cell.header.mode == mode) for mode in each}
+        counts = ", ".join(f"{symbol(mode)} {some(number, 'setting')}" for mode, number in ran.items())
+        return [f"Some searches ended early. Settings tried: {counts}."]
     if len({*each.values()}) == 1:
         return [f"The modes have equal searches: {each.popitem()[1]} in a cell."]
     unequal = ", ".join(f"{symbol(mode)} {text}" for mode, text in each.items())

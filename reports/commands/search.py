@@ -91,7 +91,7 @@ def tune(
     began = time.monotonic()
     from meltpoint.reports.formats import symbol
     from meltpoint.sweeps.command_line.spec_from_options import checked_spec, default_encoder
-    from meltpoint.sweeps.ledger.ledger import DATA, TASK
+    from meltpoint.sweeps.ledger.ledger import DATA, TASK, Ledger
     from meltpoint.sweeps.specification.sweep_spec import check_name
     from meltpoint.sweeps.storage.files import is_object_store, storage_path
     from meltpoint.tasks.core import kinds
@@ -115,7 +115,7 @@ def tune(
     words += [f"--text={column}" for column in text or ()] + ([f"--label={label}"] if label else [])
     words += [f"--{option}={value}" for option, value in (("kind", kind), ("group", group)) if value]
     read, sizes = as_read(draft), split_sizes(draft)
-    task = keep(draft, files, folder, TASK, DATA, words)
+    task = keep(draft, files, folder, TASK, DATA, words, begun=Ledger(folder).specification.exists())
     asked = replace(
         options, name=name, task=[str(task)], encoder=encoder, default_finals=False,
         trials="auto" if options.trials is None else options.trials, race=options.race is not False,
@@ -132,7 +132,14 @@ def tune(
         f"{some(spec.seeds, 'seed')} each; {budget}. The task: {task}",
         err=True,
     )
-    _keep_model(_run(spec, resources), folder)
+    try:
+        results = _run(spec, resources)
+    except ValueError as error:  # a row that cannot be read: name your file, not the copy
+        message = str(error)
+        for split, path in files.items():
+            message = message.replace(str(folder / DATA / f"{split}{''.join(path.suffixes)}"), str(path))
+        raise ValueError(message) from None
+    _keep_model(results, folder)
 
 
 def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from meltpoint.reports.statistics.hierarchical_bootstrap import Runs, Scorer, average_precision, ranker, roc_auc
 from meltpoint.sweeps.ledger.predictions import ScoredExamples
-from meltpoint.tasks.core.metrics import Floats, spans, split_labels
+from meltpoint.tasks.core.metrics import CALIBRATION, CALIBRATION_BINS, Floats, spans, split_labels
 
 CONSTANT = 1e-13
 """A variance below this share of the mean square is rounding: the values of the resample are all equal."""
@@ -41,17 +41,7 @@ def scorer(metric: str, runs: Runs) -> Scorer:
     name, _, part = metric.partition(".")
     if part:
         return PART_SCORERS[name](part)(runs)
-    return SCORERS[name](runs) if name in SCORERS else written_out(metric, runs)
-
-
-def written_out(metric: str, runs: Runs) -> Scorer:
-    """The metric on each resample, one by one, for your own metrics: slow, but right for any metric."""
-
-    def score(counts: Floats) -> Floats:
-        drawn = [np.repeat(np.arange(len(row)), row.astype(np.int64)) for row in counts]
-        return np.array([[run.only(places).score(metric) for run in runs] for places in drawn])
-
-    return score
+    return SCORERS[name](runs)
 
 
 def _mean(of_run: Callable[[ScoredExamples], NDArray[np.generic]]) -> Callable[[Runs], Scorer]:
@@ -78,6 +68,22 @@ def _by_label(
         return lambda counts: of_sums(*sums(counts))
 
     return build
+
+
+def _calibration_error(runs: Runs) -> Scorer:
+    """The sum over bins of |Σ (probability − correct)|, over the number of examples."""
+    gaps = []
+    for run in runs:
+        assert run.probabilities is not None, "the metric needs probabilities"
+        sure, correct = run.probabilities.max(1), run.probabilities.argmax(1) == run.gold
+        bins = np.minimum((sure * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
+        gaps.append(np.eye(CALIBRATION_BINS)[bins] * (sure - correct)[:, None])  # (examples, bins)
+
+    def score(counts: Floats) -> Floats:
+        sums = np.stack([np.abs(counts @ own).sum(axis=1) for own in gaps], axis=1)
+        return as_floats(sums / counts.sum(axis=1, keepdims=True))
+
+    return score
 
 
 def _macro_f1(runs: Runs) -> Scorer:
@@ -261,6 +267,7 @@ SPAN_RATIOS: Mapping[str, Callable[[Floats, Floats, Floats], Floats]] = {
 SCORERS: Mapping[str, Callable[[Runs], Scorer]] = {
     "accuracy": _mean(lambda run: run.gold == run.predicted),
     "average_precision": average_precision,
+    CALIBRATION: _calibration_error,
     "balanced_accuracy": _by_label(lambda hits, gold, _: _ratio(hits, gold).sum(axis=2) / (gold > 0).sum(axis=2)),
     "f1": _by_label(lambda *sums: _f1_of(*sums)[..., 0], labels=(1,)),
     "macro_f1": _macro_f1,
@@ -279,7 +286,7 @@ SCORERS: Mapping[str, Callable[[Runs], Scorer]] = {
     "word_accuracy": _word_accuracy,
     **{name: _span_scorer(ratio) for name, ratio in SPAN_RATIOS.items()},
 }
-"""Metric → its scores of resamples; `written_out` handles the others."""
+"""Metric → its scores of resamples."""
 PART_SCORERS: Mapping[str, Callable[[str], Callable[[Runs], Scorer]]] = {
     name: partial(_span_scorer, ratio) for name, ratio in SPAN_RATIOS.items()
 }

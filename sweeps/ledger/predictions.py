@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -214,20 +214,6 @@ class ScoredExamples:
             raise ValueError(f"{metric} is not a metric of {self.kind.replace('_', ' ')} here; choose another.")
         shares = () if self.probabilities is None else self.probabilities.tolist()
         return value(metric, task, self.nested(self.gold), self.nested(self.predicted), shares)
-
-    def only(self, drawn: NDArray[np.int64]) -> ScoredExamples:
-        """The examples at these indices, in that order; an index may occur more than once.
-
-        Args:
-            drawn: (examples,) indices.
-        """
-        starts = np.cumsum(self.lengths) - self.lengths
-        places = np.concatenate([np.arange(starts[at], starts[at] + self.lengths[at]) for at in drawn])
-        return replace(
-            self, gold=self.gold[places], predicted=self.predicted[places], lengths=self.lengths[drawn], digest="",
-            probabilities=None if self.probabilities is None else self.probabilities[drawn],
-            groups=None if self.groups is None else self.groups[drawn],
-        )  # fmt: skip
 
     def nested(self, values: Numbers) -> list[Any]:
         """Gold or predictions as lists, one element per example."""

@@ -18,7 +18,7 @@ from meltpoint.sweeps.specification.provenance import versions
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import StoragePath, cache_folder, storing_folder, write
 from meltpoint.sweeps.worker.work_order import Order
-from meltpoint.tasks.core.files import schema_line
+from meltpoint.tasks.core.files import expanded, schema_line
 
 if TYPE_CHECKING:
     from meltpoint.adapters.training.trainer import Trainer
@@ -83,6 +83,7 @@ def provenance(spec: SweepSpec, cell: CellSummary, best: TrialRecord) -> dict[st
     } if cell.default_finals else {}  # fmt: skip
     mixed = {"code_versions": [use.as_json() for use in cell.code_uses]} if cell.mixes_code else {}
     return {
+        **({"test_round": cell.test_round} if cell.test_round > 1 else {}),
         "sweep": spec.name, **variant, "metric": best.metric, "trial": best.id, "mlflow_run_id": best.mlflow_run_id,
         "seed": best.seed, "dev": best.dev, "best_epoch": best.best_epoch,
         "finals": [
@@ -143,7 +144,8 @@ def model_folder(word: str, storage: str) -> Path:
     Raises:
         ValueError: it is neither; the message lists the existing models.
     """
-    sweep = Path(storage, word)
+    place = expanded(storage)
+    sweep = place / word
     found = [path for path in (Path(word), sweep / KEPT) if (path / "meltpoint.json").is_file()]
     if found:
         return found[0]
@@ -151,7 +153,7 @@ def model_folder(word: str, storage: str) -> Path:
         exported = [str(path) for path in sorted(sweep.glob("exports/*.model"))]
         others = f" name one of {', '.join(exported)}, or" if exported else ""
         raise ValueError(f"Sweep {word} kept no model;{others} run `meltpoint export {word} --model` to write them.")
-    kept = sorted(path.parent.parent.name for path in Path(storage).glob(f"*/{KEPT}/meltpoint.json"))
+    kept = sorted(path.parent.parent.name for path in place.glob(f"*/{KEPT}/meltpoint.json"))
     there = f"Such sweeps: {', '.join(kept)}." if kept else f"`meltpoint tune` keeps one in {storage}/NAME/{KEPT}."
     raise ValueError(f"{word} is neither a model folder nor a sweep in {storage} that kept a model. {there}")
 
@@ -165,7 +167,7 @@ def export_finalist(
     Args:
         name: another name for the folder.
         cell: its name (E.M.T).
-        form: `adapters.exported_model`, `adapters.exported_transformers` or `adapters.exported_onnx`.
+        form: `model`, or `transformers` or `onnx` of `adapters.exported_transformers`.
         card: the text of its model card; None to write no card.
 
     Raises:

@@ -104,9 +104,10 @@ def _failed_runs(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
 def _few_steps(best: TrialRecord) -> Iterator[str]:
     if best.mode not in modes.names() or not modes.get(best.mode).trains_encoder or not best.epochs:
         return
-    steps = best.epochs[-1].step
+    steps = best.epochs[-1].step - max((epoch.step for epoch in best.epochs if epoch.encoder_frozen), default=0)
     if steps < FEW_STEPS:
-        yield f"the best setting trained {some(steps, 'step')}: raise epochs or trials (Mosbach et al. 2021)"
+        few = some(steps, "step")
+        yield f"the best setting tuned the encoder for {few}: raise epochs or trials (Mosbach et al. 2021)"
 
 
 def _result_notes(records: Sequence[TrialRecord]) -> Iterator[str]:

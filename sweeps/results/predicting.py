@@ -415,10 +415,11 @@ def _parquet_writer(path: Path, stack: ExitStack) -> Callable[[pandas.DataFrame]
     opened: list[Any] = []
 
     def write(piece: pandas.DataFrame) -> None:
+        fields = piece.attrs.pop(SCHEMA, ())  # pyarrow warns of attributes that are no JSON
         try:
             if not opened:
                 schema = pyarrow.Table.from_pandas(piece, preserve_index=False).schema
-                for field in piece.attrs.get(SCHEMA, ()):  # a column may be null in all rows of the first chunk
+                for field in fields:  # a column may be null in all rows of the first chunk
                     schema = schema.set(schema.get_field_index(field.name), field)
                 opened.append(stack.enter_context(pyarrow.parquet.ParquetWriter(path, schema)))
             opened[0].write_table(pyarrow.Table.from_pandas(piece, opened[0].schema, preserve_index=False))

@@ -202,8 +202,9 @@ def open_cells(spec: SweepSpec) -> list[OpenCell]:
     asked = {key: data_spec(spec, *key) for key in wanted}
     read = {data: load_training_data(data) for data in dict.fromkeys(asked.values())}
     loaded = {key: read[data] for key, data in asked.items()}
-    for (_, variant), data in loaded.items():
-        _check_size(spec.train_examples_of(variant), data)
+    for (word, variant), data in loaded.items():
+        has_all = any(other == word and not spec.train_examples_of(one) for other, one in loaded)
+        _check_size(spec.train_examples_of(variant), data, has_all)
     cells: list[OpenCell] = []
     lengths = InputLengths()
     for block in spec.products():
@@ -217,9 +218,9 @@ def open_cells(spec: SweepSpec) -> list[OpenCell]:
     return [replace(cell, warnings=warnings[cell.task_name, cell.variant]) for cell in cells]
 
 
-def _check_size(size: int, data: TrainingData) -> None:
+def _check_size(size: int, data: TrainingData, has_all: bool) -> None:
     """Refuse a training size that the data do not have: its cells would repeat those of `all`."""
-    if size > len(data.train):
+    if size > len(data.train) or (has_all and size == len(data.train)):
         has = some(len(data.train), "training example")
         raise ValueError(f"--train-sizes {size}: {data.task.name} has {has}; leave that size out, or write all.")
 

@@ -28,6 +28,7 @@ from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import default_uri, redacted, sqlite_file, without_sign_in
 from meltpoint.sweeps.storage.files import StoragePath, artifacts_folder
+from meltpoint.tasks.core.metrics import is_lower_better
 
 HOST = "127.0.0.1"
 """The address to listen on: every user of this machine reaches it, and no other machine."""
@@ -301,15 +302,16 @@ def finals_page(experiment: str) -> str:
     return _runs_page(experiment, f"tags.`{FINAL_OF}` LIKE '%'", f"tags.`{FINAL_OF}`")
 
 
-def trials_page(experiment: str, cell: str, charts: bool = False) -> str:
+def trials_page(experiment: str, cell: str, metric: str, charts: bool = False) -> str:
     """The URL of a cell's search trials, best first.
 
     Args:
         cell: the cell's name.
+        metric: the metric of its dev scores.
         charts: whether it opens with the curves instead of the table.
     """
     condition = f"tags.`{CELL}` = '{cell}' and tags.`{ROLE}` = 'search'"
-    return _runs_page(experiment, condition, "metrics.`best_dev`", ascending=False, charts=charts)
+    return _runs_page(experiment, condition, "metrics.`best_dev`", is_lower_better(metric), charts)
 
 
 def _runs_page(experiment: str, condition: str, order: str, ascending: bool = True, charts: bool = False) -> str:

@@ -405,10 +405,10 @@ class CellRuns:
         """The description: scores, links, the rest. MLflow would fold away links that start on a third line."""
         if not ending.note:
             return {}
-        best, cell = runs.get(ending.best), self.cells[key].name
+        best, cell, metric = runs.get(ending.best), self.cells[key].name, self.cells[key].metric
         links = {
-            "Learning curves": trials_page(self.experiment, cell, charts=True),
-            "all trials": trials_page(self.experiment, cell),
+            "Learning curves": trials_page(self.experiment, cell, metric, charts=True),
+            "all trials": trials_page(self.experiment, cell, metric),
             **({"best trial": run_page(self.experiment, best)} if best else {}),
             "files": run_page(self.experiment, run_id, "artifacts"),
             "finals": finals_page(self.experiment),

@@ -119,7 +119,10 @@ class Draw:
             assert self.fold is not None
             chosen = _in_turn(drawn_from, self.seed, is_stratified)[self.fold :: self.of]
         else:
-            chosen = _fraction(drawn_from, self.fraction, self.seed, is_stratified)
+            fraction = self.fraction
+            if self.by_group and round(len(units) * fraction) == 0:  # of few groups, one
+                fraction = 1 / len(units)
+            chosen = _fraction(drawn_from, fraction, self.seed, is_stratified)
         if not chosen or len(chosen) == len(units):
             problem = "draws nothing" if not chosen else "leaves nothing of the split"
             has = some(len(examples), "example") + (f" in {some(len(units), 'group')}" if self.by_group else "")

@@ -98,8 +98,8 @@ def _of_text(path: Path, text: str) -> FileShape:
     if separator is not None and (fault := _fault(path, text, separator)):
         raise ValueError(fault)
     raise ValueError(
-        f"{path} is no table, JSON lines or tagged words. Write its task file by hand, for example with format: lines; "
-        "see docs/tasks.md."
+        f"{path} is not a table, JSON lines or tagged words. Write its task file by hand, for example with format: "
+        "lines; see docs/tasks.md."
     )
 
 
@@ -163,7 +163,7 @@ def flattened(row: Row, prefix: str = "") -> dict[str, object]:
 
 NO_NAMES = {"data", "text", "texts", "gold", "label", "labels", "all", "full", "set", "task"}
 """Words of a file's name that do not name a task."""
-KEYS = ("delimiter", "quoting", "header", "encoding", "pattern")
+KEYS = ("delimiter", "quoting", "header", "encoding")
 """The keys of a format, in the order of the file."""
 FEWEST = 100
 """The fewest examples to select by, and to test on, if the data has them."""
@@ -208,6 +208,9 @@ def draft_of(
     first = files["train"][0]
     shape = shape_of(first)
     roles = _roles(first, shape, asked)
+    if given and len(given) > 1:
+        _check_alike(first, shape, roles, [path for split, path in given.items() if split != "train"])
+        roles = replace(roles, split_column="")
     draft = Draft()
     draft.keys |= {"name": _name(named, first), "kind": roles.kind}
     _add_files(draft, files, roles, relative_to)
@@ -220,6 +223,21 @@ def draft_of(
     _add_labels(draft, roles.kind)
     _add_parts(draft, carves_test=bool(given))
     return draft
+
+
+def _check_alike(first: Path, shape: FileShape, roles: Roles, others: Sequence[Path]) -> None:
+    """Check that files of one split each can be read in one way.
+
+    Raises:
+        ValueError: their formats differ, or the training file also has rows of other splits.
+    """
+    for path in others:
+        if path.suffixes != first.suffixes and (form := shape_of(path).format) != shape.format:
+            raise ValueError(f"{path} is {form}, but {first} is {shape.format}; write all files in one format.")
+    column = roles.split_column
+    named = {split_word(str(row[column])) for row in shape.rows if row.get(column)} if column else set()
+    if len(named) > 1:
+        raise ValueError(f"{first} has several splits, by its column '{column}'; leave out the other files.")
 
 
 def _roles(path: Path, shape: FileShape, asked: Asked) -> Roles:
@@ -306,7 +324,9 @@ def _count(draft: Draft, files: Mapping[Split, Sequence[Path]], layout: Layout, 
     if layout.split_column:
         draft.counts = {split: draft.counts[split] for split in SPLITS if split in draft.counts}
     if "train" not in draft.counts:
-        raise ValueError(f"no row of the column '{layout.split_column}' says train; rename that column, or its values.")
+        raise ValueError(
+            f"no row of the column '{layout.split_column}' has the value train; rename that column, or its values."
+        )
 
 
 def _count_row(draft: Draft, split: Split | None, texts: Sequence[str], labels: Sequence[str]) -> None:
@@ -322,9 +342,10 @@ def _count_row(draft: Draft, split: Split | None, texts: Sequence[str], labels: 
 def _split_of_value(draft: Draft, value: str) -> Split | None:
     """The split that a value of the split column names; None for an unknown value."""
     split = split_word(value)
-    if split is None:
-        draft.remark("splits", f"'{value}' is not a known split; its rows are refused")
-    else:
+    remark = f"'{value}' is not a known split; its rows are refused"
+    if split is None and remark not in draft.remarks.get("splits", ()):
+        draft.remark("splits", remark)
+    elif split is not None:
         draft.keys["splits"].setdefault(split, value)
     return split
 
@@ -334,6 +355,11 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
     seen = Counter[str]()
     for split in ("train", "dev"):
         seen += draft.counts[split].labels if split in draft.counts else Counter()
+    if not kinds.get(kind).labels_words and not isinstance(draft.keys["columns"].get(LABEL), list):
+        _skip_unlabelled(draft)
+        seen = Counter(
+            {label: count for label, count in seen.items() if label not in draft.keys.get("skip_labels", ())}
+        )
     if kinds.get(kind).is_regression:
         scores = [float(value) for value in seen if is_number(value)]
         low, high = min(scores, default=0.0), max(scores, default=1.0)
@@ -348,23 +374,30 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
     elif kinds.get(kind).labels_words:
         draft.keys["labels"] = sorted(seen)
     else:
-        hidden = sorted(label for label in seen if label.strip().lower() in NO_LABELS)
-        labels = sorted(set(seen) - set(hidden), key=_label_order)
+        labels = sorted(seen, key=_label_order)
         draft.keys["labels"] = labels
         if len(labels) > 2 and all(map(is_number, labels)) and kind == "sentence_classification":
             draft.remark("kind", "ordered classes, such as stars, can be kind: ordinal_classification")
         if labels and all(map(is_number, labels)):
             names = ", ".join(f"{label}: NAME" for label in labels[:3])
             draft.remark("labels", f"numbers can have names, as in labels: {{{names}}}")
-        if hidden:
-            for counts in draft.counts.values():
-                counts.unlabelled = sum(counts.labels[one] - counts.labels_of_empty[one] for one in hidden)
-            draft.keys["skip_labels"] = hidden
-            draft.remark("skip_labels", f"{some(sum(seen[one] for one in hidden), 'row')} without a label")
     if any(counts.empty for counts in draft.counts.values()):
         draft.keys["empty"] = "skip"
         empty = ", ".join(f"{split} {counts.empty}" for split, counts in draft.counts.items())
         draft.remark("empty", f"rows with an empty text: {empty}; other choices: refuse, keep")
+
+
+def _skip_unlabelled(draft: Draft) -> None:
+    """Leave out the rows of all splits without a label or score."""
+    everywhere = Counter[str]()
+    for counts in draft.counts.values():
+        everywhere += counts.labels
+    hidden = sorted(label for label in everywhere if label.strip().lower() in NO_LABELS)
+    if hidden:
+        for counts in draft.counts.values():
+            counts.unlabelled = sum(counts.labels[one] - counts.labels_of_empty[one] for one in hidden)
+        draft.keys["skip_labels"] = hidden
+        draft.remark("skip_labels", f"{some(sum(everywhere[one] for one in hidden), 'row')} without a label")
 
 
 def _label_order(label: str) -> tuple[bool, float, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.files import schema_line
 from meltpoint.tasks.core.kinds import GROUP, LABEL
 from meltpoint.tasks.core.task import Split
@@ -18,6 +19,7 @@ from meltpoint.tasks.core.wording import counted, printable, some
 from meltpoint.tasks.inspection.draft import Draft, draft_of
 from meltpoint.tasks.inspection.roles import Asked
 from meltpoint.tasks.inspection.splits import check_file
+from meltpoint.tasks.inspection.text_shape import is_number
 
 WIDTH = 110
 MOST_SHOWN = 12
@@ -95,16 +97,28 @@ def tuned_draft(files: Mapping[Split, Path], name: str, asked: Asked) -> Draft:
     for path in files.values():
         check_file(path)
     draft = draft_of([], Path(), name, asked=asked, given=files)
-    if len(labels := _label_names(draft)) == 1:
+    labels = _label_names(draft)
+    if kinds.get(draft.keys["kind"]).target == "grade" and not all(map(is_number, labels)):
+        raise ValueError(
+            f"{files['train']} has the grades {', '.join(labels[:6])}, whose order the file does not tell. Draft a "
+            "task with new-task, write its labels from the lowest to the highest, and run sweep."
+        )
+    if len(labels) == 1:
         raise ValueError(f"{files['train']} has one label, {labels[0]!r}; name another column with --label.")
     return draft
 
 
-def keep(draft: Draft, files: Mapping[Split, Path], folder: Path, task: str, data: str, asked: Sequence[str]) -> Path:
+def keep(
+    draft: Draft, files: Mapping[Split, Path], folder: Path, task: str, data: str, asked: Sequence[str],
+    begun: bool = False,
+) -> Path:  # fmt: skip
     """Write a draft and copies of its files into a sweep's folder, or reuse the files already there.
 
+    Args:
+        begun: whether the sweep has begun; until then, a corrected file replaces its copy.
+
     Raises:
-        ValueError: the folder has a draft of other files, or the files have changed.
+        ValueError: the sweep has begun with other files or columns.
     """
     names = {split: f"{data}/{split}{''.join(path.suffixes)}" for split, path in files.items()}
     draft.keys.update({"file": names["train"]} if "file" in draft.keys else {"files": names})
@@ -112,12 +126,13 @@ def keep(draft: Draft, files: Mapping[Split, Path], folder: Path, task: str, dat
     if place.exists():
         same = all((folder / names[split]).exists() and filecmp.cmp(folder / names[split], path, shallow=False)
                    for split, path in files.items())  # fmt: skip
-        if not same or _writer(place.read_text(encoding="utf-8")) != _writer(text):
+        if same and _writer(place.read_text(encoding="utf-8")) == _writer(text):
+            return place
+        if begun:
             raise ValueError(
                 f"{folder} was made from other files or columns. Choose another --name, or remove it: meltpoint rm "
                 f"{folder.name}."
             )
-        return place
     (folder / data).mkdir(parents=True, exist_ok=True)
     for split, path in files.items():
         if path.absolute() != (folder / names[split]).absolute():  # `mp.tune` writes its data there
@@ -126,9 +141,11 @@ def keep(draft: Draft, files: Mapping[Split, Path], folder: Path, task: str, dat
     return place
 
 
-def _writer(text: str) -> str:
-    """The comment with the command that wrote a task file."""
-    return next((line for line in text.splitlines() if line.startswith("# Written by: ")), "")
+def _writer(text: str) -> list[str]:
+    """The words of the command that wrote a task file; of paths the names, since folders may have moved."""
+    line = next((line for line in text.splitlines() if line.startswith("# Written by: ")), "")
+    columns = ("--text=", "--label=", "--group=")
+    return [word if word.startswith(columns) else word.rpartition("/")[2] for word in shlex.split(line)]
 
 
 def as_read(draft: Draft) -> str:

@@ -34,6 +34,8 @@ SEPARATORS = (",", ";", "|")
 """Separators of several labels in one cell."""
 FEWEST_INDICATORS = 3
 """The fewest columns of 0 or 1 that count as one label each."""
+CLASS_NAMES = ("gold_label", "label", "labels", "class", "category", "intent", "topic")
+"""Names of columns whose whole numbers are classes, however many they are."""
 ALIKE = 2.5
 """The largest ratio of a pair's mean lengths; columns that differ more are one text, such as title and body."""
 
@@ -130,15 +132,17 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
     columns = [Column(name, tuple(_text(row.get(name)) for row in rows)) for name in names if _is_scalar(name, rows)]
     split = next((column.name for column in columns if _is_split(column)), "")
     columns = [column for column in columns if column.name != split]
-    indicators = _indicators(columns) if may_be_several and not asked.label else []
+    has_label = any(column.name.lower() in ("label", "gold_label") and _may_be_label(column)
+                    for column in columns if not _is_indicator(column))  # fmt: skip
+    indicators = _indicators(columns) if may_be_several and not asked.label and not has_label else []
     columns = [column for column in columns if column not in indicators]
     by_name = {column.name: column for column in columns}
     for name in (*asked.texts, *filter(None, [asked.label])):
         if name not in by_name:
-            raise ValueError(f"the column '{name}' has lists or names splits, which this kind does not take.")
+            raise ValueError(f"the column '{name}' holds lists or split names, which this kind does not take.")
     others = [column for column in columns if column.name not in asked.texts]
     label = by_name.get(asked.label or listed_labels) or _label(others if asked.texts else columns)
-    texts = [by_name[name] for name in asked.texts if name in by_name]
+    texts = [by_name[name] for name in asked.texts]
     texts = texts or _texts([column for column in columns if column is not label])
     listed = ", ".join(names)
     if not texts:
@@ -165,7 +169,8 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
     separator = "" if is_pair or listed_labels else _separator(label.values)
     several = not is_pair and (label.name == listed_labels or separator != "")
     is_score = label.is_numeric and (
-        label.distinct > 20 or any("." in value and not value.endswith((".0", ".")) for value in label.values)
+        (label.distinct > 20 and label.short_name not in CLASS_NAMES)
+        or any("." in value and not value.endswith((".0", ".")) for value in label.values)
     )
     target = "regression" if is_score else "classification"
     guessed = "multi_label_classification" if several else f"{'pair' if is_pair else 'sentence'}_{target}"
@@ -229,10 +234,12 @@ def _joined(values: object) -> str:
 
 def _indicators(columns: Sequence[Column]) -> list[Column]:
     """The columns of 0 or 1, if there are several: one for each of several labels."""
-    found = [
-        column for column in columns if {*column.values} <= {"0", "1", "true", "false"} and max(column.values) > "0"
-    ]
+    found = list(filter(_is_indicator, columns))
     return found if len(found) >= FEWEST_INDICATORS else []
+
+
+def _is_indicator(column: Column) -> bool:
+    return {*column.values} <= {"0", "1", "true", "false"} and max(column.values, default="0") > "0"
 
 
 def _separator(values: Sequence[str]) -> str:
@@ -293,8 +300,7 @@ def _texts(columns: Sequence[Column]) -> list[Column]:
         return named[:1]
     long = [column for column in columns if column.words >= 2 and not column.is_numeric]
     long.sort(key=lambda column: -column.words)
-    chosen = long[:2] if len(long) > 1 and long[1].words > 1.5 else long[:1]
-    return sorted(chosen, key=columns.index)
+    return sorted(long[:2], key=columns.index)
 
 
 def _is_named_pair(first: Column, second: Column) -> bool:

@@ -269,10 +269,8 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     # A column of classes repeats its values, and its name is not among them.
     repeats = [set(column) for column in columns if len(set(column)) <= len(column) / 2]
     is_short = max(len(name.split()) for name in names) <= 3
-    return (
-        is_short
-        and all(len(column) >= 1 for column in columns)
-        and any(first[number] not in set(column) for number, column in enumerate(columns) if set(column) in repeats)
+    return is_short and any(
+        first[number] not in set(column) for number, column in enumerate(columns) if set(column) in repeats
     )
 
 

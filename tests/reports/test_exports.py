@@ -62,7 +62,7 @@ def test_the_setting_is_there_exactly(make_cell: Any, make_sweep: Any) -> None:
     assert yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0]) == cell.best.setting
     limits = text.partition("## Limits")[2].partition("## Licence")[0]
     assert "3 inputs were cut" in limits
-    assert "Warning: the best setting trained 30 steps" in limits
+    assert "Warning: the best setting tuned the encoder for 30 steps" in limits
     assert "- test was carved from dev." in text
     assert "| test | 79.0 | 79.0 |" in text
 
@@ -84,6 +84,17 @@ def test_a_card_says_what_else_was_scored_and_what_was_not(make_cell: Any, make_
     assert "It has no score on test" in hidden
     assert [one.dataset_split for one in ModelCard(hidden).data.eval_results] == ["validation"]
     assert card(make_cell()) == "", "without a finalist"
+
+
+def test_a_card_does_not_say_that_test_was_opened_once_where_it_was_opened_before(make_cell, make_sweep) -> None:
+    cell = make_cell(finals=[(0.8, 0.79)])
+    tested = cell.finals[0].model_copy(update={"test_fingerprint": "f"})
+    cell = replace(cell, finals=[tested])
+    assert "Test was opened after that, once." in (cell_card(make_sweep(cell), cell, "model") or "")
+    again = replace(cell, test_round=2)
+    text = cell_card(make_sweep(again), again, "model") or ""
+    assert "once" not in text
+    assert "(test round 2): test is no longer unseen data." in text
 
 
 @pytest.mark.parametrize(

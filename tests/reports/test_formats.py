@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.training.epochs import best_epoch
-from meltpoint.reports.formats import booktabs, duration, latex_text, percent, searched_names, setting_text
+from meltpoint.reports.formats import booktabs, duration, latex_text, percent, searched_names, setting_text, symbol
 from meltpoint.reports.report import report
 from meltpoint.reports.results import gain_in_words
 from meltpoint.reports.statistics.comparison import Comparison
@@ -80,7 +81,7 @@ def test_the_latex_table_has_a_line_a_row_and_as_many_cells_as_columns(summary):
 
 
 def test_nothing_is_left_in_latex_that_it_would_read_otherwise():
-    every = r"\&%$#_{}~^−–±Δ≈×<>❄🔥↳"
+    every = r"\&%$#_{}~^−–±Δ≈×<>❄🔥↳" + "".join(symbol(mode) for mode in modes.names())
     written = latex_text(every)
     assert written.isascii()
     assert not re.search(r"(?<!\\)[&%#_]", written)

@@ -20,6 +20,7 @@ from meltpoint.reports.python_api import SweepFailedError, options_of
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.command_line.typer_options import DEFAULTS, as_words
 from meltpoint.sweeps.driver.plan import SweepPlan
+from meltpoint.sweeps.machine.terminal import BAD_INPUT
 from meltpoint.sweeps.specification.sweep_options import SweepOptions
 from meltpoint.tests.reports.stored_sweeps import stored
 from meltpoint.tests.reports.test_screen import planned
@@ -82,15 +83,28 @@ def test_data_of_every_kind_are_the_same_lines_for_tune(data, folder, monkeypatc
     ran: list[str] = []
     storage = folder.parent
     more = {"kind": "sentence_classification", "group": "author", "overrides": {"epochs": {"int": [2, 4]}}}
-    meltpoint.tune(data, name="first", test="new.csv", label="label", margin=2, storage=storage, **more)
+    (folder.parent / "new.csv").write_text('text,label\n"e,f",x\n', encoding="utf-8")
+    meltpoint.tune(data, name="first", test=folder.parent / "new.csv", label="label", margin=2, storage=storage, **more)
     train = storage / "first" / "data" / "train.jsonl"
     dev = [f"--dev={storage / 'first' / 'data' / 'dev.jsonl'}"] if isinstance(data, datasets.DatasetDict) else []
     assert train.read_text() == '{"text":"a b","label":"x"}\n{"text":"c\\nd","label":"y"}\n'
     common = ["--label=label", "--kind=sentence_classification", "--group=author", "--name=first",
               "--set=epochs={int: [2, 4]}", "--margin=2.0", f"--storage={storage}"]  # fmt: skip
-    assert ran[ran.index("tune") :] == ["tune", str(train), "new.csv", *dev, *common]
+    test = storage / "first" / "data" / "test.jsonl"  # all files have one format
+    assert test.read_text() == '{"text":"e,f","label":"x"}\n'
+    assert ran[ran.index("tune") :] == ["tune", str(train), str(test), *dev, *common]
     with pytest.raises(ValueError, match="holds other data"):
         meltpoint.tune((["e"], ["x"]), name="first", storage=storage)
+
+
+def test_data_that_were_refused_are_replaced_by_corrected_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(python_api, "_run", lambda words: (BAD_INPUT, "line 1: '' is not a number"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for score in (None, 2.0):
+        with pytest.raises(ValueError, match="is not a number"):
+            meltpoint.tune((["e"], [score]), name="scores", storage="~/runs")
+    train = tmp_path / "runs" / "scores" / "data" / "train.jsonl"
+    assert train.read_text() == '{"text":"e","label":2.0}\n'
 
 
 def test_data_of_another_form_are_refused_with_those_that_are_taken() -> None:
@@ -197,7 +211,8 @@ def test_frames_and_texts_are_those_of_the_commands_and_scores_are_fractions(fol
     assert trials.loc["fine_tuning.sst2.100", "test"] == pytest.approx(0.78)
     assert loaded.table().loc[("minilm", "🔥 fine_tuning"), "sst2 (accuracy)"] == "★ 79.0 ± 1.4"
     assert loaded.best("minilm.fine_tuning.sst2")["setting"]["epochs"] == 3
-    assert all(cell.delta == 0 for cell in loaded.compare(loaded.refreshed()).cells)
+    compared = loaded.compare(loaded.refreshed()).cells
+    assert all(cell.delta == 0 and not cell.conditions for cell in compared)
     assert loaded.report("csv").startswith("sweep,encoder")
     assert "<table" in loaded._repr_html_()
     with pytest.raises(ValueError, match="Did you mean html"):

@@ -97,3 +97,18 @@ def test_modes_without_a_result_are_named_and_a_task_without_finals_has_no_recom
         "Freeze it: ❄ 90.0, with no other mode to compare it with: provisional; 🔥 and ❄🔥 have no result."
     )
     assert recommendations(make_sweep(make_cell(FIRE)), []) == ()
+
+
+def test_a_leader_is_not_sure_while_no_mode_with_the_other_answer_has_a_result(make_cell, make_sweep):
+    probe, ice, fire = (
+        make_cell("probe", finals=[(0.5, 0.8)] * 2),
+        make_cell(ICE, finals=[(0.5, 0.9)] * 2),
+        make_cell(FIRE),
+    )
+    known = Comparison(ice.header.key, probe.header.key, "test", "accuracy", 0.1, 0.08, 0.12, p_holm=SURE,
+                       upper_behind=FAR, lower_behind=FAR)  # fmt: skip
+    deltas = [Delta("", known, in_family=True)]
+    (found,) = recommendations(make_sweep(probe, ice, fire), deltas)
+    assert found.sentence == "Freeze it: ❄ 90.0, 10.0 above 🔍 [+8.0, +12.0]: provisional; 🔥 has no result."
+    (found,) = recommendations(make_sweep(probe, ice), deltas)
+    assert found.certainty == "sure"

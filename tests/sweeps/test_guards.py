@@ -82,6 +82,13 @@ def test_each_guard_is_tripped_by_its_case_alone(changes: dict[str, Any], kind: 
     assert found.line.startswith("minilm.")
 
 
+def test_steps_of_a_frozen_first_phase_are_not_the_encoders() -> None:
+    found = cell("stack_and_finetune", 169)
+    frozen = found.best.epochs[0].model_copy(update={"step": 130, "encoder_frozen": True})
+    best = found.best.model_copy(update={"epochs": [frozen, *found.best.epochs]})
+    assert "tuned the encoder for 39 steps" in "".join(one.text for one in cell_guards(replace(found, best=best), None))
+
+
 def test_an_end_that_no_range_can_pass_is_no_edge() -> None:
     assert list(cell_guards(cell(dropout=0.001))) == []
 

@@ -175,7 +175,8 @@ def test_a_table_has_the_columns_of_its_first_rows_wherever_a_line_of_jsonl_has_
     source.write_text('{"id": "a", "text": "good"}\n{"text": "bad", "id": "b"}\n{"text": "film"}\n', encoding="utf-8")
     predict_file(classifier, source, tmp_path / "out.csv", rows=1)
     found = pandas.read_csv(tmp_path / "out.csv")
-    assert list(found["text"]) == ["good", "bad", "film"] and list(found["id"].fillna("")) == ["a", "b", ""]
+    assert list(found["text"]) == ["good", "bad", "film"]
+    assert list(found["id"].fillna("")) == ["a", "b", ""]
     source.write_text('{"text": "good"}\n{"text": "bad", "note": "late"}\n', encoding="utf-8")
     for form in ("csv", "parquet"):
         with pytest.raises(ValueError, match="have no note, and a table is written from them; write jsonl"):
@@ -188,10 +189,11 @@ def test_parquet_keeps_the_types_of_its_input_also_of_a_column_that_begins_with_
     parquet.write_table(table, tmp_path / "in.parquet")
     predict_file(classifier, tmp_path / "in.parquet", tmp_path / "out.parquet", rows=1)
     found = parquet.read_table(tmp_path / "out.parquet")
-    assert found.schema.field("n").type == pyarrow.int64() and found["n"].to_pylist() == [None, 3]
+    assert found.schema.field("n").type == pyarrow.int64()
+    assert found["n"].to_pylist() == [None, 3]
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "good", "n": null}\n{"text": "bad", "n": 3}\n', encoding="utf-8")
-    with pytest.raises(ValueError, match="does not fit parquet .*write jsonl"):
+    with pytest.raises(ValueError, match=r"does not fit parquet .*write jsonl"):
         predict_file(classifier, source, tmp_path / "other.parquet", rows=1)
 
 

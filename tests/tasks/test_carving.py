@@ -185,6 +185,12 @@ def test_folds_of_groups_cut_no_group_and_hold_each_example_once(rows, seed, of)
     assert sum(map(len, authors)) == len(set().union(*authors))
 
 
+def test_of_few_groups_a_fraction_draws_one():
+    rows = by_author([(author, 0) for author in range(5) for _ in range(30)])
+    (drawn,) = {rows[position].group for position in replace(draw(fraction=0.1), by_group=True).positions(rows)}
+    assert drawn in "01234"
+
+
 def test_a_slice_that_cuts_a_group_is_refused_with_the_remedy():
     rows = by_author([(0, 0), (0, 1), (1, 0), (1, 1)])
     assert replace(parse_cut("train[-2:]"), by_group=True).positions(rows) == [2, 3]

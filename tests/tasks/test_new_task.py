@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import filecmp
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas
@@ -19,6 +21,7 @@ from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
+from meltpoint.tasks.inspection.draft import Draft
 from meltpoint.tasks.inspection.new_task import as_read, keep, new_task, split_sizes, tuned_draft
 from meltpoint.tasks.inspection.roles import GUESS, Asked
 from meltpoint.tasks.inspection.splits import split_word
@@ -124,7 +127,7 @@ def test_a_file_sorted_by_class_or_alternating_shows_all_its_classes(tmp_path):
         ({"train.json": '[{"a": 1}]'}, "train.json is one JSON list. Write one object per line"),
         ({"train.jsonl": '{"a": "x"}\n{"a"\n'}, "train.jsonl, line 2: not JSON"),
         ({"train.jsonl": '{"a": 1}\n{"a": 2}\n'}, "train.jsonl (jsonl): no column of texts among a."),
-        ({"train.txt": "one text here\nand another\n"}, "train.txt is no table, JSON lines or tagged words. Write its"),
+        ({"train.txt": "one text here\nand another\n"}, "train.txt is not a table, JSON lines or tagged words."),
         ({"train.tsv": HEADER + rows(12) + "a cell\n"}, "train.tsv, line 14: 1 field, not 3"),
         ({"none.csv": None}, "none.csv is missing. Name a file"), ({".": None}, "is a folder. Name a file"),
     ],
@@ -277,8 +280,8 @@ def test_a_column_or_kind_that_is_asked_for_goes_before_lists_and_marks(tmp_path
     [
         (Asked(kind="pair_classification"), "takes text_a, text_b, label, but only text, label were found"),
         (Asked(kind="sequence_labelling"), "takes words, tags, but only text, label were found"),
-        (Asked(texts=("marks",)), "the column 'marks' has lists"),
-        (Asked(label="marks", kind="sentence_classification"), "the column 'marks' has lists"),
+        (Asked(texts=("marks",)), "the column 'marks' holds lists"),
+        (Asked(label="marks", kind="sentence_classification"), "the column 'marks' holds lists"),
     ],
 )
 def test_a_kind_that_the_columns_do_not_fit_is_refused(tmp_path, asked, message):
@@ -291,8 +294,63 @@ def test_a_kind_that_the_columns_do_not_fit_is_refused(tmp_path, asked, message)
 def test_a_column_of_splits_without_train_is_refused(tmp_path):
     rows = [{"text": f"meal {n} was fine", "label": "ab"[n % 2], "split": "dev"} for n in range(60)]
     pandas.DataFrame(rows).to_csv(tmp_path / "all.csv", index=False)
-    with pytest.raises(ValueError, match="no row of the column 'split' says train"):
+    with pytest.raises(ValueError, match="no row of the column 'split' has the value train"):
         tuned_draft({"train": tmp_path / "all.csv"}, "", GUESS)
+
+
+def drafted(folder: Path, asked: Asked = GUESS, **splits: list[dict[str, object]]) -> Draft:
+    files = {split: folder / f"{split}.csv" for split in splits}
+    for split, rows in splits.items():
+        pandas.DataFrame(rows).to_csv(files[split], index=False)
+    return tuned_draft(files, "", asked)
+
+
+def some_rows(count: int, **more: Callable[[int], object]) -> list[dict[str, object]]:
+    return [{"text": f"meal {n} was fine", **{name: value(n) for name, value in more.items()}} for n in range(count)]
+
+
+def test_a_column_of_splits_is_not_needed_where_each_split_has_its_file(tmp_path):
+    train, test = (
+        some_rows(120, label=lambda n: "ab"[n % 2], split=lambda n, name=name: name) for name in ("train", "test")
+    )
+    keys = drafted(tmp_path, train=train, test=test).keys
+    assert "split_column" not in keys
+    assert keys["files"].keys() == {"train", "test"}
+    with pytest.raises(ValueError, match="has several splits, by its column 'split'; leave out the other files"):
+        drafted(tmp_path, train=train + test, test=test)
+
+
+def test_files_of_two_formats_are_refused(tmp_path):
+    frame = pandas.DataFrame(some_rows(60, label=lambda n: "ab"[n % 2]))
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    frame.to_json(tmp_path / "t.jsonl", orient="records", lines=True)
+    with pytest.raises(ValueError, match=r"t.jsonl is jsonl, but .*train.csv is csv; write all files in one format"):
+        tuned_draft({"train": tmp_path / "train.csv", "test": tmp_path / "t.jsonl"}, "", GUESS)
+
+
+def test_a_column_called_label_has_the_classes_whatever_else_looks_like_them(tmp_path):
+    many = drafted(tmp_path, train=some_rows(400, label=lambda n: n % 77)).keys
+    assert (many["kind"], len(many["labels"])) == ("sentence_classification", 77)
+    flags = {name: lambda n, k=k: (n // k) % 2 for k, name in enumerate(("verified", "has_image", "is_reply"), 1)}
+    keys = drafted(tmp_path, train=some_rows(200, label=lambda n: "ab"[n % 2], **flags)).keys
+    assert (keys["kind"], keys["columns"]["label"]) == ("sentence_classification", "label")
+
+
+def test_grades_in_words_have_no_order_and_numbers_have_one(tmp_path):
+    asked = Asked(kind="ordinal_classification")
+    with pytest.raises(ValueError, match="has the grades high, low, mid, whose order the file does not tell"):
+        drafted(tmp_path, asked, train=some_rows(60, label=lambda n: ("low", "mid", "high")[n % 3]))
+    keys = drafted(tmp_path, asked, train=some_rows(60, label=lambda n: (2, 10, 1)[n % 3])).keys
+    assert keys["labels"] == ["1", "2", "10"]
+
+
+def test_rows_without_a_score_or_without_a_label_in_test_are_left_out(tmp_path):
+    scores = some_rows(60, score=lambda n: None if n == 3 else n / 7)
+    keys = drafted(tmp_path, train=scores).keys
+    assert (keys["kind"], keys["skip_labels"]) == ("sentence_regression", [""])
+    assert keys["range"][1] < 10
+    test = some_rows(60, label=lambda n: "" if n == 5 else "ab"[n % 2])
+    assert drafted(tmp_path, train=some_rows(60, label=lambda n: "ab"[n % 2]), test=test).keys["skip_labels"] == [""]
 
 
 def test_sizes_count_only_rows_that_are_read_and_none_is_a_class(tmp_path):
@@ -361,24 +419,27 @@ def test_unknown_columns_broken_rows_and_a_test_without_labels_end_a_draft_with_
 def test_the_same_files_find_the_task_again_and_others_are_refused(tmp_path):
     files = {"train": table(tmp_path, 60)}
 
-    def kept(*words):
+    def kept(*words, begun=True, path="train.csv"):
         draft = tuned_draft(files, "", GUESS)
-        return keep(draft, files, tmp_path / "kept", "task.yaml", "data", ["train.csv", *words])
+        return keep(draft, files, tmp_path / "kept", "task.yaml", "data", [path, *words], begun)
 
     place = kept()
     place.write_text(place.read_text("utf-8") + "# corrected\n", encoding="utf-8")
     assert kept().read_text("utf-8").endswith("# corrected\n")
+    assert kept(path="elsewhere/train.csv").read_text("utf-8").endswith("# corrected\n")  # the folder has moved
     with pytest.raises(ValueError, match="Choose another --name, or remove it: meltpoint rm kept"):
         kept("--label=id")
     table(tmp_path, 61)
     with pytest.raises(ValueError, match="Choose another --name"):
         kept()
+    assert "corrected" not in kept(begun=False).read_text("utf-8")  # nothing was trained with the old file
+    assert filecmp.cmp(tmp_path / "kept" / "data" / "train.csv", files["train"], shallow=False)
 
 
 def test_a_written_task_names_its_schema_and_one_of_an_earlier_version_is_used_again(tmp_path):
     def kept(words):
         draft = tuned_draft({"train": table(tmp_path, 300)}, "", GUESS)
-        return keep(draft, {"train": tmp_path / "train.csv"}, tmp_path / "kept", "task.yaml", "data", words)
+        return keep(draft, {"train": tmp_path / "train.csv"}, tmp_path / "kept", "task.yaml", "data", words, begun=True)
 
     place = kept(["train.csv"])
     first, _, rest = place.read_text(encoding="utf-8").partition("\n")
