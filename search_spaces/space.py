@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from meltpoint.adapters.hyperparameters import Parameter, Setting, Value
-from meltpoint.adapters.settings import LEFT_OUT
+from meltpoint.adapters.settings import CONSTANT, LEFT_OUT, SCHEDULE
 from meltpoint.search_spaces import build, documents, ranges
 from meltpoint.search_spaces.build import EarlyStopping
 from meltpoint.search_spaces.ranges import Range, active
@@ -38,6 +38,7 @@ class Space:
         sources: name → the file or option that defines the range.
         allowed: every parameter that a setting of the cell may have.
         elsewhere: the parameters that it may not have → the reason.
+        unreachable: the entries whose conditions never hold, which an override may make reachable.
     """
 
     parameters: Mapping[str, Range]
@@ -47,6 +48,7 @@ class Space:
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     allowed: Mapping[str, Parameter] = field(default_factory=dict, compare=False, repr=False)
     elsewhere: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    unreachable: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(
@@ -69,11 +71,14 @@ class Space:
             ValueError: an invalid entry; one line with the file, the key and the remedy.
         """
         files = {name: (sources or {}).get(name, where) for name in declared}
-        parameters = build.ranges(declared, allowed, files, elsewhere or {})
-        parameters = build.reachable(build.ordered(parameters, files), allowed, files, must_act)
+        every = build.ranges(declared, allowed, files, elsewhere or {})
+        parameters = build.reachable(build.ordered(every, files), allowed, files, must_act)
         stopping = build.stopping(early_stopping, parameters, allowed, where)
+        unreachable = {name: ranges.entry_of(range_) for name, range_ in every.items() if name not in parameters}
         files = {name: files[name] for name in parameters}
-        return cls(parameters, stopping, sources=files, allowed=allowed, elsewhere=elsewhere or {})
+        return cls(
+            parameters, stopping, sources=files, allowed=allowed, elsewhere=elsewhere or {}, unreachable=unreachable
+        )
 
     def first(self) -> Setting:
         """The setting of the first trial: the published one, if the space names it."""
@@ -152,7 +157,7 @@ class Space:
         Raises:
             ValueError: an invalid override, or one that could never have an effect.
         """
-        declared: dict[str, object] = {name: ranges.entry_of(range_) for name, range_ in self.parameters.items()}
+        declared = {**self.unreachable, **{name: ranges.entry_of(one) for name, one in self.parameters.items()}}
         stopping: object = self.early_stopping and self.early_stopping.entry()
         new = build.overrides(overrides)
         for name, (entry, _) in new.items():
@@ -198,6 +203,8 @@ class Space:
     def _value(self, name: str, range_: Range, setting: Setting) -> Value:
         """A setting's value of an active parameter, in the parameter's type; `LEFT_OUT` has values for missing ones."""
         setting = {**LEFT_OUT, **setting}
+        if name not in setting and setting.get(SCHEDULE) == CONSTANT:
+            return range_.start  # `settings.complete` leaves out what a constant rate makes idle
         if name not in setting:
             raise ValueError(f"{name} is missing from the setting; it takes {build.description(range_)}.")
         value = range_.match(setting[name])

@@ -147,6 +147,8 @@ def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
     from meltpoint.reports.exports import export_recommended
     from meltpoint.sweeps.ledger.ledger import Ledger
 
+    if not results.recommendations:
+        raise ValueError(f"No mode has a result; `meltpoint status {results.summary.name}` says why.")
     kept = export_recommended(Ledger(folder), results.recommendations[0], results.summary)
     storage = [] if str(folder.parent) in ("runs", str(Path("runs").absolute())) else ["--storage", str(folder.parent)]
     tell(f"Model {kept}", err=True)
@@ -156,7 +158,7 @@ def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
 
 def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
     """Run a sweep and show its table; return its results, or exit with its status if that is not 0."""
-    from meltpoint.sweeps.machine.signals import end_now, stoppable
+    from meltpoint.sweeps.machine.signals import StopRequest, end_now, stoppable
     from meltpoint.sweeps.results.removal import trim
 
     rendered: list[SweepResults] = []
@@ -184,7 +186,7 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
         writers = Writers(render, note, recommended)
         try:
             outcome = run_sweep(spec, resources, Screen(stderr=True), writers, cluster, leave)
-        except Exception as error:
+        except (Exception, StopRequest) as error:
             _notify(resources, {"sweep": spec.name, "state": "failed", "text": f"{spec.name} failed: {error}"})
             raise
     if outcome.state == "done":  # the workers that had the cache open have exited

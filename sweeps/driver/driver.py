@@ -242,6 +242,11 @@ class SweepDriver:
         """True if the time budget ends a running order at its next epoch."""
         return self.budget.stops(work[0], self.latest.get(work[0].id))
 
+    def begins_too_late(self, work: WorkOrder) -> bool:
+        """True if a search trial begins after a budget has ended the search, and its cell has a result."""
+        is_over = self.planner.closed_for_search and work[0].role == "search"
+        return is_over and self.planner.cells[work[0].cell].best is not None
+
     def early_stopping(self, work: WorkOrder) -> EarlyStopping | None:
         """The rule of the order's cell."""
         return self.planner.cells[work[0].cell].cell.space.early_stopping

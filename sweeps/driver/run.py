@@ -213,7 +213,7 @@ def _run_all(driver: SweepDriver) -> None:
         run_on_tune(driver, unfit=driver.finals.scorer.unfit)
         driver.finals.scorer.processes = driver.slots  # no trial needs the CPUs now
         while driver.is_done and driver.score(timeout_seconds=0.5):
-            pass
+            driver.tick()
         is_over = not driver.is_done or not driver.planner.has_work_again()
 
 
@@ -269,7 +269,7 @@ def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
     )
     troubles += [f"{trial}: not scored on test: {why}" for trial, why in scorer.troubles.items()]
     unfinished = missing_runs(summary) if done else []
-    if unfinished and driver.budget.has_left_trials_out:
+    if unfinished and driver.budget.has_left_trials_out and any(cell.best for cell in summary.cells):
         troubles += missing_runs(replace(summary, cells=[cell for cell in summary.cells if cell.has_failed]))
         unfinished, troubles = [], [*troubles, "The time budget left out trials: the same command runs them."]
     troubles += unfinished

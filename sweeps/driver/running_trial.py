@@ -171,6 +171,7 @@ class TimeBudget:
         self.seconds, self.began = resources.time_budget, resources.budget_began
         self.gpu_hours, self._ended, self._spent_hours = resources.max_gpu_hours, 0, 0.0
         self.covers_all = self.seconds is not None and self.began is not None
+        self.is_on_cluster = resources.address is not None
         self.deadline: float | None = None
         planner.cheapest_first = self.covers_all
 
@@ -196,7 +197,8 @@ class TimeBudget:
         if self.covers_all:
             for cell in self.cells:
                 cell.finals_cut = self._left(cell) < self.progress.remaining.seconds_of_trial(cell.cell.key)
-        if self._left() <= self._of_finals():
+        has_begun = any(cell.search or cell.running for cell in self.cells)
+        if self._left() <= self._of_finals() and (has_begun or not self.covers_all):  # one trial runs in any case
             self._end_search("time budget is")
 
     def _end_search(self, spent: str) -> None:
@@ -218,7 +220,7 @@ class TimeBudget:
 
     def ends_at(self, trial: Trial) -> float | None:
         """The time at which a trial must stop, in seconds since 1970; None if unbounded, or needed for any result."""
-        if self.deadline is None or not self.covers_all:
+        if self.deadline is None or not self.covers_all or self.is_on_cluster:  # whose machines' clocks may differ
             return None
         progress = self.planner.cells[trial.cell]
         if trial.role == "search":

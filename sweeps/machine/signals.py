@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from meltpoint.tasks.core.wording import printable
@@ -160,7 +160,8 @@ def end_now(status: int) -> None:
 
 def say_now(text: str) -> None:
     """Write a line to standard error at once; safe in a signal handler, where a buffered stream is not."""
-    os.write(2, f"meltpoint: {printable(text)}\n".encode())
+    with suppress(OSError):  # nobody may read it any more
+        os.write(2, f"meltpoint: {printable(text)}\n".encode())
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:

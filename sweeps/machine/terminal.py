@@ -6,6 +6,7 @@ standard output, this is another spelling of the same value.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -23,6 +24,9 @@ from meltpoint.sweeps.machine.signals import status_of
 from meltpoint.sweeps.specification.tracking_uri import redacted
 from meltpoint.tasks.core.wording import printable, printable_lines
 
+UNREAD = {errno.EPIPE, errno.EIO}
+"""The errors of a stream that nobody reads any more: a closed pipe, the terminal of a session that has ended."""
+
 
 def tell(line: object, err: bool = False) -> None:
     """Print one line, on standard output or standard error."""
@@ -35,7 +39,9 @@ def show(text: str, err: bool = False) -> None:
     try:
         stream.write(printable_lines(text))
         stream.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in UNREAD:
+            raise
         _closed(stream, err)
 
 
@@ -60,6 +66,25 @@ class Screen(Console):
         """The segments of a renderable; colours and cursor moves are added later."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as rich does, also where the terminal of a session has gone."""
+        with self._unread():
+            super().print(*objects, **options)
+
+    def __exit__(self, *error: Any) -> None:
+        """Write what a live display has put together."""
+        with self._unread():
+            super().__exit__(*error)
+
+    @contextmanager
+    def _unread(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in UNREAD:
+                raise
+            self.on_broken_pipe()
 
     def on_broken_pipe(self) -> None:
         """As for plain lines; rich would end the program."""

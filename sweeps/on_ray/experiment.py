@@ -253,8 +253,13 @@ class AshaPerCell(NotPickled, FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Continue or stop after an epoch: by the cell's bracket, or because the time budget is spent."""
         order = self.orders.get(trial.trial_id)
-        if order is None or not any(event.epoch is not None for event in result[EVENTS]):
-            return str(TrialScheduler.CONTINUE)
+        events = result[EVENTS]
+        if order is None or not any(event.epoch is not None for event in events):
+            is_start = order is not None and all(event.outcome is None for event in events)
+            if not is_start or not self.driver.begins_too_late(order):
+                return str(TrialScheduler.CONTINUE)
+            self.outcomes[trial.trial_id] = STOPPED_BY_BUDGET
+            return str(TrialScheduler.STOP)
         bracket = self._bracket(trial) if "score" in result else None  # trials that share a worker have no bracket
         decision = TrialScheduler.CONTINUE
         if bracket is not None:
@@ -324,7 +329,8 @@ def outcome_of_error(trial: Trial) -> TrialOutcome:
         return lost_gpu(error.cause)
     if isinstance(error, RayTaskError):
         lines = str(error.cause).strip().splitlines()
-        return failed("setting", lines[0] if lines else repr(error.cause))
+        # A fault of the setting is an outcome of the worker's own; an import, a mount or Ray failed here.
+        return failed("worker", lines[0] if lines else repr(error.cause))
     return lost_worker(str(error or trial.get_error()))
 
 

@@ -308,16 +308,16 @@ def summarise(ledger: Ledger, leaves_out: bool = False) -> SweepSummary:
     damaged: dict[str, str] = {}
     past, strays = by_cell(ledger.records(damaged if leaves_out else None), sweep.cells, sweep.codes)
     driven = ledger.is_driven()
-    running: dict[CellKey, set[str]] = {}
-    for order in ledger.unfinished() if driven else []:
-        if order["role"] == "search":
-            key = cell_key(*(str(order.get(word, "")) for word in CELL))
-            running.setdefault(key, set()).add(str(order["id"]))
     rounds, logs = read_rounds(ledger), ClosingLogs.read(ledger)
     closings = {
         header.key: closing_of(logs, past[header.key], header.planned, rounds.last.get(header.key))
         for header in sweep.cells
     }
+    running: dict[CellKey, set[str]] = {}
+    for order in ledger.unfinished() if driven else []:
+        key = cell_key(*(str(order.get(word, "")) for word in CELL))
+        if order["role"] == "search" and closings.get(key) is None:  # a closed cell's trial was given up
+            running.setdefault(key, set()).add(str(order["id"]))
     entrants = [header.entrant(past[header.key], closings[header.key] is not None) for header in sweep.cells]
     spec = sweep.spec
     ends = check_searches(entrants, spec.race, spec.auto_trials, spec.margin).ends

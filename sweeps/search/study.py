@@ -89,7 +89,11 @@ class Study:
             taken = self._drawn(identify)
             if taken is not None:
                 return taken
-        return self._enumerated(identify) if self.space.size() is not None else None
+        if self.space.size() is not None:
+            return self._enumerated(identify)
+        # TPE may draw the same point again and again where every continuous range is conditional and inactive there.
+        draws = (self._take(self.space.sample(self.random), identify, "random") for _ in range(ATTEMPTS))
+        return next((taken for taken in draws if taken is not None), None)
 
     def borrow(self, setting: Setting, identify: Identify) -> Suggestion | None:
         """Propose a complete setting of another cell; None if this space does not contain it, or it was tried here.
@@ -109,6 +113,7 @@ class Study:
     def expect(self, trial: str, setting: Setting, by: SuggestedBy | None = None) -> None:
         """Register a trial that runs again, because the sweep was interrupted or the trial was lost."""
         self.borrowed += by == "sibling"
+        self._to_pass += 1  # a restarted generator draws it once more
         self._running(trial, setting)
 
     def tell(self, record: TrialRecord) -> None:

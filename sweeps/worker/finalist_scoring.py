@@ -24,6 +24,7 @@ from meltpoint.sweeps.ledger.predictions import finalist_name, predictions_path
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath, local_copy, storage_path, storing_folder, write
+from meltpoint.sweeps.storage.object_client import StoreError
 from meltpoint.sweeps.worker.resources import unfit
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.sweeps.worker.worker import WEIGHTS, training, warm_training_data
@@ -52,10 +53,10 @@ def score_finalists(
     fault = unfit(orders[0])
     if fault is not None:
         return [{"test": None, "error": fault, "again": False} for _ in orders]
-    damages = [damage_of(order) for order in orders]
-    if any(damages):
-        return [{"test": None, "error": damage, "again": damage is not None} for damage in damages]
     try:
+        damages = [damage_of(order) for order in orders]
+        if any(damages):
+            return [{"test": None, "error": damage, "again": damage is not None} for damage in damages]
         trainer = restore(orders)
         if trainer.trains_encoder:  # cached states are rounded to bf16, the encoder's own are not; match the record
             trainer.model.freeze_encoder(best_epoch_is_frozen(records[0]))
@@ -93,6 +94,8 @@ def damage_of(order: Order) -> str | None:
         load_weights(path)
     except FileNotFoundError:
         return f"{path} is missing"
+    except StoreError:
+        raise  # the store is away, and the weights may be whole
     except (SafetensorError, OSError) as error:
         return f"{path} is damaged ({str(error).splitlines()[0]})"
     return None

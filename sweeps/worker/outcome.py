@@ -132,10 +132,10 @@ def outcome_of_error(error: Exception) -> TrialOutcome:
         return failed("setting", _out_of_memory(error))
     if isinstance(error, ChangedInputError):
         return failed("input", str(error))
-    if isinstance(error, StoreError):
-        return failed("worker", str(error))
     if is_full_disk(error):
         return failed("disk", getattr(error, "strerror", None) or "No space left on device")
+    if isinstance(error, OSError):
+        return failed("worker", str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}")
     if isinstance(error, SafetensorError) and "os error" in str(error):
         return failed("worker", f"its weights could not be written: {error}")
     if "does not have a deterministic implementation" in str(error):

@@ -204,7 +204,7 @@ def storage_fault(sweep_folder: StoragePath, trial: str, patience_seconds: float
     try:
         while not (has := _has(ledger, trial)) and time.monotonic() < deadline:
             time.sleep(0.1)
-    except StoreError as error:
+    except OSError as error:  # also a stale mount, for which `Path.exists` raises
         return f"cannot reach the storage ({error})"
     if not has:
         return f"does not see {sweep_folder}" if not sweep_folder.is_dir() else f"has a different {sweep_folder}"

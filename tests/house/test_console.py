@@ -175,6 +175,31 @@ def test_a_program_whose_messages_nobody_reads_goes_on(closed: int, tmp_path: Pa
     assert (found.returncode, mark.exists()) == (0, True)
 
 
+HUNG_UP = """
+import os, sys
+from meltpoint.sweeps.machine.signals import say_now
+from meltpoint.sweeps.machine.terminal import Screen, tell
+sys.stdin.readline()
+Screen(stderr=True).print("a line")
+with Screen(stderr=True) as screen:
+    screen.print("a line")
+tell("a line", err=True)
+say_now("a line")
+open(sys.argv[1], "x").close()
+"""
+
+
+def test_a_program_goes_on_after_its_terminal_has_gone(tmp_path: Path) -> None:
+    mark = tmp_path / "ended"
+    reading, writing = os.openpty()
+    command = [sys.executable, "-c", HUNG_UP, str(mark)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=writing) as found:
+        os.close(writing)
+        os.close(reading)
+        found.communicate(b"\n", timeout=60)
+    assert (found.returncode, mark.exists()) == (0, True)
+
+
 def test_a_table_that_nobody_reads_to_its_end_is_no_failure(closed: int) -> None:
     command = [str(COMMAND), "list", "tasks"]
     found = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 
+import numpy as np
 import pytest
 
 from meltpoint import tasks
@@ -43,6 +44,9 @@ def test_every_cell_has_a_space_whose_first_setting_and_whose_grid_can_be_traine
         assert space.trimmed(space.first()) == space.first()
         complete = settings.complete(space.first(), mode, head)
         assert space.from_params(complete)[0] == space.from_params(space.first())[0]
+        for seed in range(4):  # a finished trial's setting is read back, whatever has no effect in it
+            drawn = settings.complete(space.sample(np.random.default_rng(seed)), mode, head)
+            assert settings.complete(space.trimmed(drawn), mode, head) == drawn
         one = {parameter.name for parameter in heads.get(head).hyperparameters}
         # ESIM's activation came later: a space that named it would be another than that of older sweeps.
         assert space.first().keys() & {parameter.name for parameter in heads.parameters()} == (
@@ -258,6 +262,21 @@ def test_overrides_fix_replace_and_remove(make):
     assert new.sources["learning_rate"] == "--set learning_rate=3e-5"
     assert "learning_rate" not in space.with_overrides(["learning_rate=null"]).parameters
     assert space.with_overrides([]) == space
+
+
+def test_an_override_that_turns_a_trick_on_gets_the_ranges_of_its_shipped_file(every):
+    space = of_cell("lora", "minilm", "sst2", "linear", every)
+    assert "discriminative_rates.factor" not in space.parameters
+    found = space.with_overrides(["discriminative_rates=true"]).parameters["discriminative_rates.factor"]
+    tuned = of_cell("fine_tuning", "minilm", "sst2", "linear", every).parameters["discriminative_rates.factor"]
+    assert (found.start, found.low, found.high) == (tuned.start, tuned.low, tuned.high)
+
+
+def test_a_constant_rate_ends_no_search_of_two_phases(every):
+    space = of_cell("stack_and_finetune", "minilm", "sst2", "linear", every).with_overrides(["schedule=constant"])
+    full = settings.complete(space.first(), "stack_and_finetune", "linear")
+    assert "stack_and_finetune.restart_schedule" not in full
+    assert settings.complete(space.trimmed(full), "stack_and_finetune", "linear") == full
 
 
 def test_overrides_reach_early_stopping_and_keep_the_cell(make):

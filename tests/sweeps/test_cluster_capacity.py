@@ -183,6 +183,7 @@ class Driver:
     def on_start(self, work): pass
     def on_order_end(self, work, outcome): pass
     def wants_stop(self, work): return False
+    def begins_too_late(self, work): return False
     def early_stopping(self, work): return None
 
 

@@ -50,7 +50,10 @@ def started(trial: str) -> TrialEvent:
 
 def test_the_time_budget_stops_trials_that_share_a_worker_at_their_next_epoch():
     order = object()
-    driver = SimpleNamespace(wants_stop=lambda work: True, early_stopping=lambda work: None)
+    is_late = False
+    driver = SimpleNamespace(
+        wants_stop=lambda work: True, early_stopping=lambda work: None, begins_too_late=lambda work: is_late
+    )
     outcomes: dict[str, TrialOutcome] = {}
     scheduler = AshaPerCell(driver, {"t": order}, outcomes)
     trial = SimpleNamespace(trial_id="t")
@@ -59,6 +62,10 @@ def test_the_time_budget_stops_trials_that_share_a_worker_at_their_next_epoch():
     assert outcomes == {}
     assert scheduler.on_trial_result(None, trial, at_epoch) == TrialScheduler.STOP
     assert outcomes == {"t": STOPPED_BY_BUDGET}
+    is_late = True
+    assert scheduler.on_trial_result(None, trial, at_start) == TrialScheduler.STOP
+    at_end = result_of([started("a").model_copy(update={"outcome": STOPPED_EARLY})])
+    assert scheduler.on_trial_result(None, trial, at_end) == TrialScheduler.CONTINUE
 
 
 def test_rungs_can_be_shares_of_each_trials_own_schedule():
@@ -120,7 +127,7 @@ def test_a_trial_whose_own_worker_is_to_come_is_given_no_other_for_a_while():
     [
         (RayActorError(), None, "worker"),
         (None, "Task was killed due to the node running low on memory.", "memory"),
-        (RayTaskError("train", "Traceback", KeyError("work")), None, "setting"),
+        (RayTaskError("train", "Traceback", KeyError("work")), None, "worker"),
         (RayTaskError("train", "Traceback", torch.AcceleratorError("CUDA error: ECC")), None, "worker"),
     ],
 )
@@ -271,6 +278,7 @@ class Driver:
 
     def on_start(self, work): pass
     def wants_stop(self, work): return False
+    def begins_too_late(self, work): return False
     def early_stopping(self, work): return None
     def tick(self): pass
     def has_enough(self): return False

@@ -110,6 +110,29 @@ def test_points_that_are_enumerated_once_draws_repeat_are_of_the_grid(cells, mon
     assert by == ["first", "grid", "grid", "grid"]
 
 
+def test_tpe_goes_on_where_its_model_repeats_one_point_of_an_endless_space(cells, monkeypatch):
+    space = cells[0].space.with_overrides(["learning_rate={log_uniform: [0.001, 0.01]}"])
+    assert space.size() is None
+    monkeypatch.setattr(Space, "suggest", lambda space, trial: space.first())
+    study = Study(space, "tpe", (0,), [])
+    by = [study.ask(lambda setting: (repr(sorted(setting.items())), dict(setting))).by for _ in range(4)]
+    assert by == ["first", "random", "random", "random"]
+
+
+def test_random_draws_go_on_after_many_trials_that_run_again(cells):
+    space = cells[0].space.with_overrides(["learning_rate={log_uniform: [0.001, 0.01]}"])
+
+    def identify(setting):
+        return repr(sorted(setting.items())), dict(setting)
+
+    drawn = Study(space, "random", (0,), [])
+    begun = [drawn.ask(identify) for _ in range(41)]
+    resumed = Study(space, "random", (0,), [])
+    for one in begun[:40]:
+        resumed.expect(one.trial, one.setting, one.by)
+    assert resumed.ask(identify).trial == begun[40].trial
+
+
 def test_a_trial_that_runs_again_keeps_its_own(spec, cells, make_record):
     planner = of_one_cell(spec, cells[0], "tpe")
     trials = [planner.next() for _ in range(1)]

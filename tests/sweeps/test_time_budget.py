@@ -76,6 +76,34 @@ def test_a_budget_for_all_begins_with_the_cheap_cell_whose_first_trials_alone_ma
     assert tuned[0].ends_at == pytest.approx(time.time() + 100 - 5 - CLOSING_SECONDS, abs=5.0)
 
 
+def test_the_first_trial_runs_though_a_budget_for_all_is_spent_before_it(timed, make_record):
+    driver, pass_time = timed
+    pass_time(150.0)
+    driver.slots = 1
+    work = hand_out(driver)
+    assert (work[0].mode, work[0].ends_at) == ("feature_extraction", None)
+    driver.on_start(work)
+    driver.budget.watch()
+    assert driver.planner.closed_for_search
+
+
+def test_no_worker_stops_a_trial_by_its_own_clock_where_other_machines_have_theirs(timed):
+    driver, _ = timed
+    driver.budget.is_on_cluster = True
+    assert all(order.ends_at is None for work in orders_until_wait(driver) for order in work)
+
+
+def test_an_order_that_waited_while_the_search_ended_begins_too_late(timed, make_record):
+    driver, _ = timed
+    progress = with_a_result(driver, make_record)
+    (final, *_) = (work[0] for work in orders_until_wait(driver) if work[0].cell == progress.cell.key)
+    search = final.model_copy(update={"role": "search"})
+    assert not driver.begins_too_late((search,))
+    driver.planner.close_search()
+    assert driver.begins_too_late((search,))
+    assert not driver.begins_too_late((final.model_copy(update={"role": "final"}),))
+
+
 def test_a_trial_that_would_outlast_a_budget_for_all_is_stopped_and_leaves_its_cell_without_a_result(timed):
     driver, pass_time = timed
     frozen, tuned, *_ = orders_until_wait(driver)

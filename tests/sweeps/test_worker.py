@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import subprocess
@@ -14,6 +15,7 @@ import torch
 from safetensors import SafetensorError
 
 from meltpoint.adapters.features import entries
+from meltpoint.adapters.files import NoLocksError
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.sweeps.ledger.records import ResourceUse
 from meltpoint.sweeps.machine.limits import Memory
@@ -131,6 +133,34 @@ def test_a_disk_that_fills_up_while_a_trial_trains_is_no_fault_of_its_setting(or
 
     monkeypatch.setattr(worker, "save_file", full)
     assert outcome_of(order).cause == "disk"
+
+
+def test_a_disk_that_fails_while_weights_are_saved_is_no_fault_of_the_setting(order, monkeypatch):
+    def stale(state, path):
+        raise OSError(errno.ESTALE, "Stale file handle", str(path))
+
+    monkeypatch.setattr(worker, "save_file", stale)
+    outcome = outcome_of(order)
+    assert outcome.cause == "worker"
+    assert "Stale file handle" in outcome.error
+
+
+def test_a_mount_that_is_stale_is_a_fault_of_the_node(order, monkeypatch):
+    def stale(ledger, trial):
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(resources, "_has", stale)
+    assert "cannot reach the storage" in (resources.storage_fault(Path(order.checkpoint).parent, order.id, 0.0) or "")
+
+
+def test_where_nothing_can_be_locked_the_encoder_runs_in_each_batch(frozen_orders, monkeypatch):
+    def refused(*more, **options):
+        raise NoLocksError("there are no file locks.")
+
+    monkeypatch.setattr(resources, "open_features", refused)
+    last = events_of(frozen_orders[0])[-1]
+    assert last.outcome.status == "finished"
+    assert any("no file locks. The encoder runs in each batch" in note for note in last.attempt.storage_notes)
 
 
 @pytest.mark.parametrize(
