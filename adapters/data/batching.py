@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -41,14 +42,19 @@ STATIC_POSITIONS = 32_768
 """Positions of a padded batch, above which reading its padding costs more than starting kernels one by one."""
 
 
-def static_width(longest: int) -> int:
-    """The width that a batch is padded to if its shape is to recur: at most a quarter more, or 15 positions."""
+def static_width(longest: int, most: int = sys.maxsize) -> int:
+    """The width that a batch is padded to if its shape is to recur: at most a quarter more, or 15 positions.
+
+    Args:
+        most: the longest input that the encoder has positions for.
+    """
     step = max(16, 1 << max(0, longest.bit_length() - 3))
-    return -(-longest // step) * step
+    return min(-(-longest // step) * step, max(longest, most))
 
 
 def collate(
-    rows: Sequence[Row], indices: Sequence[int], pad_piece: int, kind: Kind, encoded: bool = False, static: bool = False
+    rows: Sequence[Row], indices: Sequence[int], pad_piece: int, kind: Kind, encoded: bool = False,
+    static: bool = False, most: int = sys.maxsize,
 ) -> Batch:  # fmt: skip
     """Pad rows into a batch.
 
@@ -59,14 +65,16 @@ def collate(
         kind: the task's kind, which determines the labels' shape and type.
         encoded: whether the rows' states are cached, so that no encoder input is needed.
         static: whether to pad to a `static_width`, unless the batch is larger than `STATIC_POSITIONS`.
+        most: the longest input that the encoder has positions for.
     """
     chosen = [rows[index] for index in indices]
     counts = np.array([len(row.pieces) for row in chosen])
     lengths = torch.from_numpy(counts)
-    width = static_width(int(counts.max()))
+    are_inputs = all(row.is_its_input for row in chosen)
+    width = static_width(int(counts.max()), most if are_inputs else sys.maxsize)
     static = static and width * len(chosen) <= STATIC_POSITIONS
-    pieces = _pad([row.pieces for row in chosen], pad_piece, static)
-    segments = _pad([row.segments for row in chosen], 0, static) if chosen[0].segments else None
+    pieces = _pad([row.pieces for row in chosen], pad_piece, width if static else 0)
+    segments = _pad([row.segments for row in chosen], 0, width if static else 0) if chosen[0].segments else None
     mask = torch.arange(pieces.shape[1]) < lengths[:, None]
     padded = bool((counts < pieces.shape[1]).any())
     places, ascending = places_of(counts) if padded and not static else (None, ())
@@ -76,8 +84,8 @@ def collate(
         tuple(indices), pieces, mask, segments, padded=padded, parts=_parts(chosen, pieces), cuts=cuts, places=places,
         lengths=ascending, statistics=statistics, is_static=static,
     )  # fmt: skip
-    if not (encoded or all(row.is_its_input for row in chosen)):
-        batch = _with_source(batch, chosen, pad_piece)
+    if not (encoded or are_inputs):
+        batch = _with_source(batch, chosen, pad_piece, most)
     return _with_labels(batch, chosen, kind)
 
 
@@ -87,10 +95,11 @@ def _with_labels(batch: Batch, chosen: Sequence[Row], kind: Kind) -> Batch:
     if not kinds.get(kind).labels_words:
         dtype = torch.float32 if kinds.get(kind).target in FLOAT_LABELS else torch.int64
         return replace(batch, labels=None if hidden else torch.tensor([row.label for row in chosen], dtype=dtype))
-    starts = _pad([row.word_starts for row in chosen], 0, batch.is_static)
     words = torch.tensor([len(row.word_starts) for row in chosen])
+    width = static_width(int(words.max())) if batch.is_static else 0
+    starts = _pad([row.word_starts for row in chosen], 0, width)
     given = [row.label for row in chosen if isinstance(row.label, tuple)]
-    labels = None if hidden else _pad(given, 0, batch.is_static)
+    labels = None if hidden else _pad(given, 0, width)
     return replace(batch, word_starts=starts, word_mask=torch.arange(starts.shape[1]) < words[:, None], labels=labels)
 
 
@@ -105,11 +114,11 @@ def _parts(chosen: Sequence[Row], pieces: Tensor) -> Tensor | None:
     return torch.from_numpy(parts)
 
 
-def _with_source(batch: Batch, chosen: Sequence[Row], pad_piece: int) -> Batch:
+def _with_source(batch: Batch, chosen: Sequence[Row], pad_piece: int, most: int) -> Batch:
     """The batch with `source`: the encoder's inputs, for rows that differ from them."""
     given = [pair for row in chosen for pair in zip(row.inputs, row.input_segments, strict=True)]
     rows = [Row(number, 0, pieces, segments, (), None) for number, (pieces, segments) in enumerate(given)]
-    source = collate(rows, range(len(rows)), pad_piece, "sentence_classification", static=batch.is_static)
+    source = collate(rows, range(len(rows)), pad_piece, "sentence_classification", static=batch.is_static, most=most)
     longest, number = source.pieces.shape[1], 0
     places = []
     for row in chosen:
@@ -118,15 +127,13 @@ def _with_source(batch: Batch, chosen: Sequence[Row], pad_piece: int) -> Batch:
             row_places[position] = (number + 1) * longest + position - row.cut
         places.append(row_places)
         number += len(row.inputs)
-    return replace(
-        batch, source=source, source_places=_pad(places, 0, batch.is_static), is_static=source.is_static
-    )  # fmt: skip
+    source_places = _pad(places, 0, batch.pieces.shape[1] if batch.is_static else 0)
+    return replace(batch, source=source, source_places=source_places, is_static=source.is_static)
 
 
-def _pad(sequences: Sequence[Sequence[int]], padding: int, static: bool) -> Tensor:
-    """Pad integer sequences to one (batch, longest or `static_width`) int64 tensor."""
-    longest = max(map(len, sequences))
-    padded = np.full((len(sequences), static_width(longest) if static else longest), padding, dtype=np.int64)
+def _pad(sequences: Sequence[Sequence[int]], padding: int, width: int) -> Tensor:
+    """Pad integer sequences to one (batch, width) int64 tensor; a width of 0 is the longest sequence's."""
+    padded = np.full((len(sequences), width or max(map(len, sequences))), padding, dtype=np.int64)
     for line, sequence in zip(padded, sequences, strict=True):
         line[: len(sequence)] = sequence
     return torch.from_numpy(padded)
@@ -142,17 +149,20 @@ class Inputs:
             with and without a cache.
         features: the frozen encoder's states of `rows`; None if the encoder must run.
         static: whether batches are padded to a few widths (`collate`).
+        most: the longest input that the encoder has positions for.
     """
 
     rows: list[Row]
     lengths: NDArray[np.int64]
     features: CachedStates | None = None
     static: bool = False
+    most: int = sys.maxsize
 
     def batch(self, indices: Sequence[int], pad_piece: int, kind: Kind, lanes: int = 1) -> Batch:
         """Collate rows into a batch, with their states if cached."""
         encoded = self.features is not None
-        batch = replace(collate(self.rows, indices, pad_piece, kind, encoded, self.static), lanes=lanes)
+        made = collate(self.rows, indices, pad_piece, kind, encoded, self.static, self.most)
+        batch = replace(made, lanes=lanes)
         if self.features is None:
             return batch
         states = self.features.gather(indices)  # (layers, lanes × rows, pieces, dim)

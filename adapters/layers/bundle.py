@@ -316,7 +316,7 @@ class ByMember(nn.Module):
         found = []
         for member in range(members):
             for dropout in self.dropouts:
-                dropout.member = member  # type: ignore[assignment]
+                dropout.begin(member)  # type: ignore[operator]
             own = {name: every[member] for name, every in parameters.items()}
             # Copies, because the last bits of a product may depend on its factors' alignment in memory.
             given = [tensor[member if len(tensor) > 1 else 0].clone() for tensor in (states, *shared)]
@@ -332,21 +332,29 @@ class MemberDropout(nn.Module):
 
     Attributes:
         member: the current member; members come in order.
+        call: the module's calls of it for that member so far: RoBERTa's head has one dropout and calls it twice.
     """
 
     def __init__(self, dropout: Dropout) -> None:
         super().__init__()
         self.dropout = dropout
-        self.member = 0
-        self._kept: Tensor | None = None
+        self.member = self.call = 0
+        self._kept: list[Tensor | None] = []
+
+    def begin(self, member: int) -> None:
+        """Turn to a member."""
+        self.member, self.call = member, 0
+        if member == 0:
+            self._kept = []
 
     def forward(self, states: Tensor) -> Tensor:
         """Apply dropout to one member's states, with its own ratio and mask."""
         if self.member == 0:  # drawn for all members at once, so the count of calls is the same as for one alone
             ones = torch.ones_like(states)[None]
-            kept = self.dropout(ones)
-            self._kept = None if kept is ones else kept
-        return states if self._kept is None else states * self._kept[self.member]
+            drawn = self.dropout(ones)
+            self._kept.append(None if drawn is ones else drawn)
+        kept, self.call = self._kept[self.call], self.call + 1
+        return states if kept is None else states * kept[self.member]
 
 
 def _replace_dropouts(module: nn.Module, bundle: Bundle) -> list[MemberDropout]:

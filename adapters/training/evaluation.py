@@ -72,7 +72,7 @@ class SplitInputs:
             pretrained, layers = self.model.pretrained, self.model.layers_read
             features = None if cache is None else cache.open(pretrained, layers, split, self.task, first_pieces)
             read = inputs(split) if features is None else inputs(split, features, first_pieces)
-            self._opened[key] = replace(read, static=self.static)
+            self._opened[key] = replace(read, static=self.static, most=self.model.encoder.max_pieces)
         return self._opened[key]
 
 
@@ -177,23 +177,23 @@ def fit_heads(
     """
     model.eval()
     head, scores = model.head, cast(Scores, model.head.scores)
-    vectors: list[list[Numbers]] = [[] for _ in strengths]
+    vectors: list[Numbers] = []
     labels: list[NDArray[Any]] = []
     kept: list[tuple[Tensor, Batch]] = []
     for batch in evaluation_batches(inputs, task.kind, model.encoder.tokenizer.pad_piece, ROWS):
         batch = batch.to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             found = head.vectors(model.states(batch), batch).float()
-        kept.append((found, batch))
+        kept.append((found, replace(batch, states=None, source=None)))  # a split's states may exceed the memory
         assert batch.labels is not None, "training examples have labels"
+        assert len(found) == 1, "members of a bundle read the same vectors"
         real = slice(None) if batch.word_mask is None else batch.word_mask
         labels.append(batch.labels[real].cpu().numpy())
-        for member, own in enumerate(vectors):
-            own.append(found[member % len(found)][real].double().cpu().numpy())
-    gold = np.concatenate(labels)
-    for member, (own, strength) in enumerate(zip(vectors, strengths, strict=True)):
+        vectors.append(found[0][real].double().cpu().numpy())
+    gold, own = np.concatenate(labels), np.concatenate(vectors)
+    for member, strength in enumerate(strengths):
         weights = head.options.weights[member]
-        solution = _solve(task, np.concatenate(own), gold, strength, None if weights is None else weights.tolist())
+        solution = _solve(task, own, gold, strength, None if weights is None else weights.tolist())
         for parameter, values in zip((scores.linear.weight, scores.linear.bias), solution, strict=True):
             parameter[member].copy_(torch.from_numpy(values))
     return _losses(model, kept)

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from meltpoint.adapters.files import replacing
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot
+from meltpoint.adapters.model import AdaptedModel
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
 
@@ -53,7 +54,7 @@ def state_of(trainer: Trainer) -> TrainingState:
     parts: dict[str, Mapping[str, Tensor]] = {"head": trainer.head_optimiser.state()}
     if trainer.encoder_moved:
         assert trainer.encoder_optimiser is not None, "an optimiser has moved the encoder"
-        parts |= {"encoder": changing(trainer.model.encoder), "moments": trainer.encoder_optimiser.moments()}
+        parts |= {"encoder": changing(trainer.model), "moments": trainer.encoder_optimiser.moments()}
     if not _best_is_now(trainer):
         # If the encoder had not changed by its best epoch, its weights are the pretrained ones.
         parts["best"] = {name: trial.best_state[name] for name in trial.best_state
@@ -84,7 +85,7 @@ def restore(trainer: Trainer, state: TrainingState) -> None:
         assert trainer.encoder_optimiser is not None, "an optimiser has moved the encoder"
         tensors = _part(state, "encoder")
         with torch.no_grad():
-            for name, own in changing(trainer.model.encoder).items():
+            for name, own in changing(trainer.model).items():
                 own.copy_(tensors[name])
         for path, table in _compact_tables(trainer.model.encoder):
             table.decay = facts["decays"][path]
@@ -123,13 +124,14 @@ def _part(state: TrainingState, part: str) -> dict[str, Tensor]:
 # The encoder.
 
 
-def changing(encoder: nn.Module) -> dict[str, Tensor]:
-    """The tensors that training may change, by name: parameters and buffers.
+def changing(model: AdaptedModel) -> dict[str, Tensor]:
+    """The tensors of the encoder that training may change, by name: parameters and buffers.
 
     A `state_dict` does not suffice: it has the assembled embedding table, from which the decay cannot be recovered.
     """
-    found: dict[str, Tensor] = {name: own.detach() for name, own in encoder.named_parameters()}
-    for path, module in encoder.named_modules():
+    own = {name: parameter for name, parameter in model.encoder.named_parameters() if id(parameter) not in model.frozen}
+    found: dict[str, Tensor] = {name: parameter.detach() for name, parameter in own.items()}
+    for path, module in model.encoder.named_modules():
         if not isinstance(module, CompactEmbedding):  # its buffers never change
             found |= dict(module.named_buffers(path, recurse=False))
     return found

@@ -59,6 +59,9 @@ class Driver(Protocol):
     def wants_stop(self, work: WorkOrder) -> bool:
         """True if the time budget ends a running order now."""
 
+    def begins_too_late(self, work: WorkOrder) -> bool:
+        """True if an order that has just begun is no longer wanted."""
+
     def early_stopping(self, work: WorkOrder) -> EarlyStopping | None:
         """The rule of the order's search space."""
 

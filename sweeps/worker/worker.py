@@ -254,8 +254,10 @@ def check_room(trainer: Trainer, folder: Path) -> None:
     Raises:
         OSError: it cannot.
     """
-    encoder = trainer.model.pretrained_weights().values() if trainer.trains_encoder else ()
-    numbers = sum(weight.numel() for weight in (*trainer.model.own_parameters().values(), *encoder))
+    model = trainer.model
+    whole = model.encoder_weights(copied=False) if model.frozen else model.pretrained_weights()
+    encoder = whole.values() if trainer.trains_encoder else ()
+    numbers = sum(weight.numel() for weight in (*model.own_parameters().values(), *encoder))
     needed, free = 4 * numbers, free_bytes(folder)
     if free < needed + SPARE_BYTES:
         raise OSError(

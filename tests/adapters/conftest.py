@@ -322,9 +322,9 @@ def make_stack(load_tiny: Callable[[str], Encoder]) -> Callable[..., Trainer]:
 
     def make(
         kind: Kind, head: str, trials: Sequence[tuple[int, Mapping[str, Value]]],
-        mode: str = "feature_extraction", frozen_states: FrozenStates | None = None,
+        mode: str = "feature_extraction", frozen_states: FrozenStates | None = None, family: str = "bert",
     ) -> Trainer:  # fmt: skip
-        encoder = load_tiny("bert")
+        encoder = load_tiny(family)
         members = [Member(complete_setting(mode, head, setting), seed) for seed, setting in trials]
         input_format = input_format_of({}, heads.get(head).joint_pairs)
         data = encoded(kind, tiny_examples(kind, 10), tiny_examples(kind, 6), encoder, 32, input_format)

@@ -66,6 +66,16 @@ def test_a_trial_in_a_stack_is_the_trial_alone_to_the_last_bit(make_stack: Make,
         assert same_weights(alone.trials[0].best_state, bundle.trials[index].best_state)
 
 
+@cpu_bits
+@pytest.mark.parametrize("family", ["roberta", "electra"])
+def test_a_native_head_that_calls_one_dropout_twice_has_its_own_mask_at_each_place(make_stack: Make, family: str):
+    trials = [(0, {"dropout": 0.5, "epochs": 2})] * 3
+    bundle = make_stack("sentence_classification", "native", trials, family=family)
+    alone = make_stack("sentence_classification", "native", trials[:1], family=family)
+    assert list(told(bundle).values()) == [*told(alone).values()] * 3
+    assert all(same_weights(alone.trials[0].best_state, trial.best_state) for trial in bundle.trials)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("head", "kind"), CELLS)
 def test_trials_of_several_seeds_in_a_stack_are_the_trials_alone_within_rounding(

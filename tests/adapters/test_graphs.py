@@ -171,6 +171,11 @@ def test_what_cannot_be_recorded_is_not(make_trainer: Make, asked: dict[str, Any
     assert (recorder.recorded, recorder.runs) == (0, 0)
 
 
+@pytest.mark.parametrize(("longest", "most", "width"), [(50, 50, 50), (50, 60, 60), (50, 512, 64), (70, 64, 70)])
+def test_a_static_width_has_no_position_that_the_encoder_lacks(longest: int, most: int, width: int):
+    assert static_width(longest, most) == width
+
+
 @given(st.integers(1, 5000))
 def test_a_static_width_is_little_wider_and_one_of_few(longest: int):
     width = static_width(longest)

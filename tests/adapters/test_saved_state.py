@@ -116,6 +116,21 @@ def test_weights_that_have_not_changed_are_not_written(make_trainer: Make):
     assert names == [{"head"}] * 2 + [{"head", "encoder", "moments"}] * 2
 
 
+@pytest.mark.parametrize("mode", ["lora", "norm_bias", "top_k"])
+def test_weights_that_never_train_are_not_written_and_not_needed(make_trainer: Make, tmp_path, mode: str):
+    def make():
+        return make_trainer(mode, head="linear", epochs=3, learning_rate=1e-2)
+
+    whole = make()
+    list(whole.results())
+    written = {name for name in state_of(whole).tensors if name.startswith("encoder/")}
+    frozen = {name for name, own in whole.model.encoder.named_parameters() if id(own) in whole.model.frozen}
+    assert written
+    assert frozen
+    assert not {name.removeprefix("encoder/") for name in written} & frozen
+    assert_same(everything(gone_on(make, 1, tmp_path / "state.safetensors")), everything(whole))
+
+
 # --- the file ---
 
 
