@@ -345,7 +345,7 @@ def _frame(part: Any, split: str) -> pandas.DataFrame:
     import pandas
 
     if isinstance(part, str | os.PathLike):
-        from meltpoint.sweeps.results.predicting import ROWS, read_pieces
+        from meltpoint.sweeps.results.text_files import ROWS, read_pieces
 
         return pandas.concat(list(read_pieces(Path(part), ROWS)))
     if isinstance(part, pandas.DataFrame):

@@ -244,7 +244,7 @@ def predict(
 ) -> None:  # fmt: skip
     """Predict each row of a file with a finalist; its columns are kept, and the prediction is appended."""
     from meltpoint.sweeps.results.export import model_folder
-    from meltpoint.sweeps.results.predicting import format_of
+    from meltpoint.sweeps.results.text_files import format_of
     from meltpoint.tasks.core.files import exists, regular
 
     for named in (file, *([out] if out else [])):

@@ -255,8 +255,8 @@ class AshaPerCell(NotPickled, FIFOScheduler):
         order = self.orders.get(trial.trial_id)
         events = result[EVENTS]
         if order is None or not any(event.epoch is not None for event in events):
-            is_start = order is not None and all(event.outcome is None for event in events)
-            if not is_start or not self.driver.begins_too_late(order):
+            is_start = all(event.outcome is None for event in events)
+            if order is None or not is_start or not self.driver.begins_too_late(order):
                 return str(TrialScheduler.CONTINUE)
             self.outcomes[trial.trial_id] = STOPPED_BY_BUDGET
             return str(TrialScheduler.STOP)

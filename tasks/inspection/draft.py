@@ -36,6 +36,7 @@ from meltpoint.tasks.inspection.text_shape import (
     TableShape,
     conll_shape,
     encoding_of,
+    flattened,
     is_number,
     spread,
     table_shape,
@@ -145,20 +146,6 @@ def _of_rows(form: str, rows: Iterable[tuple[int, Row]]) -> FileShape:
     flat = [flattened(row) for _, row in rows]
     names = tuple(dict.fromkeys(name for row in flat for name in row))
     return FileShape(form, {}, names, flat)
-
-
-def flattened(row: Row, prefix: str = "") -> dict[str, object]:
-    """A row with its nested fields as columns: `meta.stars`, `reviews.0.body` (the first of a list of objects)."""
-    flat: dict[str, object] = {}
-    for key, value in row.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            flat |= flattened(value, f"{name}.")
-        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
-            flat |= flattened(value[0], f"{name}.0.")
-        else:
-            flat[name] = value
-    return flat
 
 
 NO_NAMES = {"data", "text", "texts", "gold", "label", "labels", "all", "full", "set", "task"}

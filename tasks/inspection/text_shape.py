@@ -9,7 +9,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from meltpoint.tasks.core.conll import Sentence, TagScheme, is_numbered, split_columns
 from meltpoint.tasks.core.readers import is_in_quotes
+from meltpoint.tasks.core.rows import Row
 from meltpoint.tasks.core.task import Kind
 
 LABEL_NAMES = (
@@ -282,3 +283,17 @@ def _may_lack_name(column: Sequence[str]) -> bool:
 def is_number(text: str) -> bool:
     """True for a decimal number."""
     return bool(re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text.strip()))
+
+
+def flattened(row: Row, prefix: str = "") -> dict[str, object]:
+    """A row with its nested fields as columns: `meta.stars`, `reviews.0.body` (the first of a list of objects)."""
+    flat: dict[str, object] = {}
+    for key, value in row.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{name}.")
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            flat |= flattened(value[0], f"{name}.0.")
+        else:
+            flat[name] = value
+    return flat

@@ -25,7 +25,7 @@ from meltpoint.sweeps.ledger.predictions import read_predictions
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.machine.terminal import LONGEST_MESSAGE, shortened
 from meltpoint.sweeps.results.kept_results import read_ensembles
-from meltpoint.sweeps.results.predicting import read_pieces
+from meltpoint.sweeps.results.text_files import read_pieces
 from meltpoint.sweeps.search.locked_test import ClosingLogs, closing_of, opened_trials
 from meltpoint.sweeps.specification.provenance import checked_provenance
 from meltpoint.sweeps.storage.files import sweep_folder

@@ -23,7 +23,8 @@ from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import complete
 from meltpoint.launch import app
 from meltpoint.sweeps.results.export import model_folder
-from meltpoint.sweeps.results.predicting import FORMATS, predict_file, read_pieces, writing
+from meltpoint.sweeps.results.predicting import predict_file
+from meltpoint.sweeps.results.text_files import FORMATS, read_pieces, writing
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.conll import ConllLayout
 from meltpoint.tasks.core.task import KINDS, Example, Kind, Task

@@ -16,7 +16,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from meltpoint.sweeps.results.predicting import _text, _text_columns, read_pieces
+from meltpoint.sweeps.results.predicting import _text, _text_columns
+from meltpoint.sweeps.results.text_files import read_pieces
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
@@ -24,7 +25,9 @@ from meltpoint.tasks.inspection.draft import draft_of
 from meltpoint.tasks.inspection.new_task import new_task
 
 CLASSIFIER = SimpleNamespace(
-    task=SimpleNamespace(kind="sentence_classification", of_kind=kinds.get("sentence_classification"))
+    task=SimpleNamespace(
+        kind="sentence_classification", of_kind=kinds.get("sentence_classification"), text_columns=(), joiner=" "
+    )
 )
 
 
@@ -49,9 +52,9 @@ def trained(path: Path) -> list[tuple[str, str]]:
 def predicted(path: Path) -> list[str]:
     """The texts that `predict` gives to a model."""
     return [
-        _text(CLASSIFIER, (cell,), f"row {number}")
+        _text(CLASSIFIER, ((cell,),), f"row {number}")
         for piece in read_pieces(path, 3)
-        for number, cell in enumerate(piece[_text_columns(path, piece, ("text",), 1)[0]], 1)
+        for number, cell in enumerate(piece[_text_columns(path, piece, ("text",), CLASSIFIER.task)[0][0]], 1)
     ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
-from meltpoint.sweeps.results.predicting import read_pieces
+from meltpoint.sweeps.results.text_files import read_pieces
 from meltpoint.tasks.core.conll import ConllLayout, read_conll, to_iob2
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec

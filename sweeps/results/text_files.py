@@ -1,0 +1,266 @@
+"""Files of texts, read and written in chunks: csv, tsv, jsonl, parquet, plain text and columns of words."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from meltpoint.adapters.files import replacing
+from meltpoint.tasks.core.conll import SUFFIXES, ConllLayout, read_columns
+from meltpoint.tasks.core.files import regular
+from meltpoint.tasks.core.readers import (
+    NAMED_TWICE,
+    SEPARATORS,
+    Record,
+    is_in_quotes,
+    named_twice,
+    read_lines,
+    read_table,
+    unreadable,
+)
+from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.rows import check_names, json_rows
+from meltpoint.tasks.core.wording import printable
+
+if TYPE_CHECKING:  # importing pandas takes half a second
+    import pandas
+
+
+ROWS = 1024
+"""Rows per chunk: enough for batches of texts with similar lengths."""
+SCHEMA = "schema"
+"""The key of a chunk's `attrs` with the fields of the parquet file that it comes from."""
+DOCUMENTS = "documents"
+"""The key of a chunk's `attrs` with the document of each sentence of a column file; "" if none is marked."""
+PREDICTION = "prediction"
+"""The column of predictions; the columns of probabilities are `probability.LABEL`."""
+FORMATS = ("csv", "tsv", "jsonl", "parquet", "txt")
+CONLL = "conll"
+"""The format of column files. Each sentence is one row with a list of cells per column, named by its number."""
+TEXT = "text"
+"""The column of a plain text file."""
+
+
+def format_of(path: Path) -> str:
+    """The format given by a file's suffix.
+
+    Raises:
+        ValueError: an unknown suffix.
+    """
+    form = path.suffix.lstrip(".").lower()
+    if f".{form}" in SUFFIXES:
+        return CONLL
+    if form not in FORMATS:
+        raise ValueError(f"{path}: {unknown(form or 'none', 'ending', (*FORMATS, CONLL))}")
+    return form
+
+
+def read_pieces(path: Path, rows: int, layout: ConllLayout | None = None) -> Iterator[pandas.DataFrame]:
+    """Read a file's table in chunks of `rows` rows, with the readers for task files.
+
+    Cells of csv and tsv are unchanged texts. Values of jsonl keep their types, whereas pandas' own reader may turn 1
+    into 1.0.
+
+    Args:
+        layout: the layout of a column file; None: the words are in the first column.
+
+    Raises:
+        ValueError: the file is missing, empty or broken, or has two columns with the same name; one line that names it.
+    """
+    form = format_of(path)
+    if form == CONLL:
+        return _read_conll(path, rows, layout or ConllLayout(needs_tag=False))
+    if form == "parquet":
+        return _read_parquet(path, rows)
+    if form == "txt":
+        return _framed(({TEXT: line} for line in read_lines(path)), rows)
+    if form == "jsonl":
+        return _framed((row for _, row in json_rows(path, enumerate(read_lines(path), 1))), rows)
+    return _read_table(path, rows, is_tsv=form == "tsv")
+
+
+def _framed(found: Iterator[Mapping[str, object]], rows: int) -> Iterator[pandas.DataFrame]:
+    import pandas
+
+    while piece := list(itertools.islice(found, rows)):
+        yield pandas.DataFrame(piece, dtype=object)
+
+
+def _read_table(path: Path, rows: int, *, is_tsv: bool) -> Iterator[pandas.DataFrame]:
+    """Read a csv or tsv with a header. Cells of tsv are not quoted, as in task files; `NA` is a text."""
+    import pandas
+
+    found = read_table(path, (), header=True, separator="\t" if is_tsv else ",", quoted=not is_tsv)
+    first = list(itertools.islice(found, rows))
+    _check_table(path, first, is_tsv=is_tsv)
+    names = list(first[0].positions)
+    piece = first
+    while piece:
+        yield pandas.DataFrame([record.fields for record in piece], columns=names, dtype=object)
+        piece = list(itertools.islice(found, rows))
+
+
+def _check_table(path: Path, records: Sequence[Record], *, is_tsv: bool) -> None:
+    """Check a table for signs of misreading: duplicate names, another separator, quotes in tsv."""
+    positions = records[0].positions
+    twice = next((name for name, position in positions.items() if position == NAMED_TWICE), None)
+    if twice is not None:
+        raise named_twice(f"{path}, line 1", twice)
+    name = next(iter(positions))
+    other = next((words for mark, words in SEPARATORS.items() if mark in name), None)
+    if len(positions) == 1 and other is not None:
+        wanted = "tabs (tsv)" if is_tsv else "commas (csv)"
+        raise ValueError(f"{path}, line 1: the cells seem to be separated by {other}; separate them by {wanted}.")
+    if is_tsv and any(all(map(is_in_quotes, column)) for column in zip(*(one.fields for one in records), strict=True)):
+        raise ValueError(f"{path}: a column has all its cells in quotes, which tsv keeps as text; write it as csv.")
+
+
+def _read_parquet(path: Path, rows: int) -> Iterator[pandas.DataFrame]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(regular(path)) as file:
+            check_names(path, file.schema_arrow.names)
+            for batch in file.iter_batches(batch_size=rows):
+                # By default, an integer next to a null becomes a float, which changes integers beyond 2^53.
+                piece = batch.to_pandas(integer_object_nulls=True, ignore_metadata=True)
+                piece.attrs[SCHEMA] = tuple(batch.schema)
+                yield piece
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a readable parquet file ({error}); write it again.") from None
+
+
+def _read_conll(path: Path, rows: int, layout: ConllLayout) -> Iterator[pandas.DataFrame]:
+    import pandas
+
+    sentences = read_columns(path, layout).sentences
+    width = min(len(columns) for sentence in sentences for _, columns in sentence.rows)
+    for start in range(0, len(sentences), rows):
+        piece = sentences[start : start + rows]
+        frame = pandas.DataFrame({str(index): [one.column(index) for one in piece] for index in range(width)})
+        frame.attrs[DOCUMENTS] = [str(one.document or "") for one in piece]
+        yield frame
+
+
+@contextmanager
+def writing(out: Path | None, standard_output: TextIO) -> Iterator[Callable[[pandas.DataFrame], None]]:
+    """Yield a writer of chunks. The complete file appears once the block ends without an error.
+
+    Args:
+        out: the file; None prints JSON lines.
+
+    Raises:
+        ValueError: the file has an unknown suffix.
+    """
+    if out is None:
+        yield lambda piece: _write_jsonl(piece, standard_output)
+        return
+    form = format_of(out)
+    with replacing(out) as beside, ExitStack() as stack:
+        if form == "parquet":
+            yield _in_columns_of_first(_parquet_writer(beside, stack))
+            return
+        file = stack.enter_context(beside.open("w", encoding="utf-8", newline=""))
+        write = {"jsonl": _write_jsonl, CONLL: _write_conll}.get(form)
+        yield (lambda piece: write(piece, file)) if write else _in_columns_of_first(_DelimitedWriter(file, form))
+
+
+def _in_columns_of_first(write: Callable[[pandas.DataFrame], None]) -> Callable[[pandas.DataFrame], None]:
+    """A writer of tables, whose columns are those of the first chunk: lines of jsonl may differ in keys and order."""
+    columns: list[str] = []
+
+    def ordered(piece: pandas.DataFrame) -> None:
+        columns.extend(() if columns else piece.columns)
+        further = [name for name in piece.columns if name not in columns]
+        if further:
+            raise ValueError(f"the first {ROWS} rows have no {', '.join(further)}, and a table is written from them; "
+                             "write jsonl.")  # fmt: skip
+        write(piece if list(piece.columns) == columns else piece.reindex(columns=columns))
+
+    return ordered
+
+
+def _write_jsonl(piece: pandas.DataFrame, file: TextIO) -> None:
+    for row in piece.to_dict(orient="records"):
+        text = json.dumps({key: _plain(value) for key, value in row.items()}, ensure_ascii=False, default=str)
+        file.write(f"{printable(text)}\n")
+
+
+def _write_conll(piece: pandas.DataFrame, file: TextIO) -> None:
+    """Write one word per line, a tab before each further list of the row, the prediction last; then a blank line."""
+    for row in piece.to_dict(orient="records"):
+        cells = [_plain(value) for value in row.values()]
+        tags = cells[-1]
+        if not isinstance(tags, list):
+            raise ValueError("conll is only for predictions per word; write jsonl, or another format.")
+        words = [cell for cell in cells if isinstance(cell, list) and len(cell) == len(tags)]
+        lines = ["\t".join(map(str, line)) for line in zip(*words, strict=True)]
+        if any(line.count("\t") + 1 != len(words) or len(line.splitlines()) > 1 for line in lines):
+            raise ValueError("a word contains a tab or a line break, which conll cannot represent; write jsonl.")
+        file.write("\n".join([*lines, "", ""]))
+
+
+def _plain(value: Any) -> Any:
+    """A cell for JSON: numpy's numbers and arrays become Python's, a missing value becomes null."""
+    found = value.tolist() if hasattr(value, "tolist") else value
+    return None if isinstance(found, float) and not math.isfinite(found) else found
+
+
+class _DelimitedWriter:
+    """Writes csv, tsv, or, for txt, only the predictions, one per line."""
+
+    def __init__(self, file: TextIO, form: str) -> None:
+        self.file, self.form, self.is_first = file, form, True
+
+    def __call__(self, piece: pandas.DataFrame) -> None:
+        if self.form == "txt":
+            self.file.writelines(f"{_cell(value)}\n" for value in piece[PREDICTION])
+            return
+        shown = piece.map(_cell)
+        separator = "\t" if self.form == "tsv" else ","
+        if self.form == "tsv":  # cells of tsv are not quoted, so they cannot contain separators
+            shown = shown.map(lambda cell: re.sub(r"\r\n|[\t\r\n]", " ", cell) if isinstance(cell, str) else cell)
+        quoting = csv.QUOTE_NONE if self.form == "tsv" else csv.QUOTE_MINIMAL
+        shown.to_csv(
+            self.file, sep=separator, index=False, header=self.is_first, quoting=quoting, lineterminator="\n"
+        )  # fmt: skip
+        self.is_first = False
+
+
+def _cell(value: Any) -> Any:
+    """Join a list with spaces; return any other value unchanged."""
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+def _parquet_writer(path: Path, stack: ExitStack) -> Callable[[pandas.DataFrame], None]:
+    """Write parquet; the first chunk determines the columns."""
+    import pyarrow
+    import pyarrow.parquet
+
+    opened: list[Any] = []
+
+    def write(piece: pandas.DataFrame) -> None:
+        fields = piece.attrs.pop(SCHEMA, ())  # pyarrow warns of attributes that are no JSON
+        try:
+            if not opened:
+                schema = pyarrow.Table.from_pandas(piece, preserve_index=False).schema
+                for field in fields:  # a column may be null in all rows of the first chunk
+                    schema = schema.set(schema.get_field_index(field.name), field)
+                opened.append(stack.enter_context(pyarrow.parquet.ParquetWriter(path, schema)))
+            opened[0].write_table(pyarrow.Table.from_pandas(piece, opened[0].schema, preserve_index=False))
+        except pyarrow.ArrowException as error:
+            raise ValueError(
+                f"a column does not fit parquet or its type in the first rows ({error}); write jsonl."
+            ) from None
+
+    return write
