@@ -1,4 +1,4 @@
-"""Facts of an architecture that its code reveals, and the attention that Meltpoint puts into its layers.
+"""Facts of an architecture that its code reveals, and the attention and LoRA that Meltpoint puts into its layers.
 
 A layer group is found by the forward pass: a parameter belongs to the first layer whose output depends on it.
 
@@ -11,7 +11,11 @@ states that nothing reads.
 
 from __future__ import annotations
 
+import copy
+import re
+import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +27,7 @@ from transformers.masking_utils import sdpa_mask
 
 from meltpoint.adapters.data.batch import UNPADDED, Row, Unpadded
 from meltpoint.adapters.data.tokenising import PieceTokenizer
+from meltpoint.adapters.families.huggingface.pretrained import quiet
 
 UNBOUNDED = 100_000
 """Lengths from here on mean "no limit"; transformers writes 1e30 as a tokenizer's unknown longest input."""
@@ -344,3 +349,38 @@ def attend_first(query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, 
     scores = query[:, :, None] @ keys.transpose(2, 3) * scale
     weights = torch.softmax(scores.masked_fill(~unpadded.key_mask(), float("-inf")), -1)
     return (functional.dropout(weights, dropout) @ values).squeeze(2)
+
+
+# LoRA's matrices (Hu et al. 2022, section 4.1), with the package `peft`.
+
+
+class LoraMatrices:
+    """Two thin matrices for each linear layer of a frozen model. This object is not a module of the model.
+
+    Args:
+        model: of transformers; its linear layers are replaced in place.
+        rank: r; the matrices A and B of a layer of (out, in) weights are (r, in) and (out, r).
+        alpha: the product B · A is scaled by alpha / r.
+    """
+
+    def __init__(self, model: Any, rank: int, alpha: int) -> None:
+        from peft import LoraConfig, get_peft_model
+
+        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an older name
+            self._adapted = get_peft_model(model, config)
+
+    def save(self, folder: Path) -> None:
+        """Write the matrices alone, as `peft.PeftModel.from_pretrained` loads them."""
+        with quiet():
+            self._adapted.save_pretrained(str(folder))
+
+    def merged(self) -> Any:
+        """A copy of the model with the matrices' products added to its weights."""
+        return copy.deepcopy(self._adapted).merge_and_unload()
+
+
+def name_without(name: str) -> str:
+    """The name of a parameter before the matrices were added: that of the layer's own weight."""
+    return re.sub(r"\.lora_[AB]\.default\.weight$", ".weight", name).replace(".base_layer.", ".")

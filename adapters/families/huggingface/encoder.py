@@ -21,7 +21,7 @@ from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families import EncoderReference
 from meltpoint.adapters.families.huggingface import architecture, configuration, files, pretrained
-from meltpoint.adapters.families.huggingface.lora import LoraMatrices, name_without
+from meltpoint.adapters.families.huggingface.architecture import LoraMatrices, name_without
 from meltpoint.adapters.families.huggingface.pretrained import TransformersHead
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact
