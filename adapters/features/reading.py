@@ -28,7 +28,7 @@ from meltpoint.tasks.core.task import Kind
 
 def encode(
     encoder: Encoder, split: EncodedSplit, kind: Kind, rows: Sequence[int], layers: Sequence[int], key: FeatureKey,
-    device: torch.device,
+    device: torch.device, tick: Callable[[], None] = lambda: None,
 ) -> Iterator[Tensor]:  # fmt: skip
     """Yield the hidden states of rows, batch by batch, without gradients or dropout.
 
@@ -36,6 +36,7 @@ def encode(
         encoder: in evaluation mode on the device (`at_rest`).
         rows: the rows of whole batches of `ENCODING_BATCH`, in the layout's order.
         layers: indices of the encoder's layers, bottom → top.
+        tick: called before each batch; may raise to end the work.
 
     Yields:
         (layers, positions of all rows of the batch, dim) in the key's type, on the CPU.
@@ -49,6 +50,7 @@ def encode(
         return torch.stack([_positions(found[layer], batch, key).to(key.dtype) for layer in layers]).cpu()
 
     for start in range(0, len(rows), ENCODING_BATCH):
+        tick()
         yield _in_parts(read, rows[start : start + ENCODING_BATCH])
 
 
@@ -157,7 +159,7 @@ def _select(stored: tuple[int, ...], wanted: tuple[int, ...], states: States) ->
 
 def open_features(
     folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, kind: Kind, layers: Sequence[int],
-    device: torch.device, note: Mapping[str, str],
+    device: torch.device, note: Mapping[str, str], tick: Callable[[], None] = lambda: None,
 ) -> Features:  # fmt: skip
     """Open a split's features, encoding the shards that are missing.
 
@@ -171,6 +173,7 @@ def open_features(
         layers: indices of the encoder's layers.
         device: the device to encode on.
         note: the user of the features ("encoder", "task", "split"), shown by `meltpoint cache ls`.
+        tick: called before each batch; may raise to end the work, which keeps the shards that are complete.
 
     Raises:
         OSError: the folder cannot be written, or its disk is full.
@@ -192,7 +195,8 @@ def open_features(
                 return
             stored = _with_stored(shard, wanted)
             with at_rest(encoder, device):
-                shard.write(stored, encode(encoder, split, kind, where.rows(shard.number), stored, key, device))
+                rows = where.rows(shard.number)
+                shard.write(stored, encode(encoder, split, kind, rows, stored, key, device, tick))
             taken = take(shard)
             assert taken, "a shard that was just written is complete"
 

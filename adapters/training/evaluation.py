@@ -8,7 +8,7 @@ C · Σ losses + ½ · ‖W‖², without a penalty on the intercept.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
@@ -165,12 +165,13 @@ Numbers = NDArray[np.float64]
 @torch.no_grad()
 def fit_heads(
     model: AdaptedModel, inputs: Inputs, task: Task, strengths: Sequence[float], device: torch.device,
-    precision: Precision,
+    precision: Precision, tick: Callable[[], None] = lambda: None,
 ) -> list[float]:  # fmt: skip
     """Fit each member's score layer to a split; the model is left in evaluation mode.
 
     Args:
         strengths: C, one per member.
+        tick: called before each batch and fit; may raise to end the work.
 
     Returns:
         Each member's mean loss on the split.
@@ -181,6 +182,7 @@ def fit_heads(
     labels: list[NDArray[Any]] = []
     kept: list[tuple[Tensor, Batch]] = []
     for batch in evaluation_batches(inputs, task.kind, model.encoder.tokenizer.pad_piece, ROWS):
+        tick()
         batch = batch.to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             found = head.vectors(model.states(batch), batch).float()
@@ -192,6 +194,7 @@ def fit_heads(
         vectors.append(found[0][real].double().cpu().numpy())
     gold, own = np.concatenate(labels), np.concatenate(vectors)
     for member, strength in enumerate(strengths):
+        tick()
         weights = head.options.weights[member]
         solution = _solve(task, own, gold, strength, None if weights is None else weights.tolist())
         for parameter, values in zip((scores.linear.weight, scores.linear.bias), solution, strict=True):

@@ -199,13 +199,16 @@ class Trainer:
             if encoder_trains:
                 self._count_encoder_step()
             self.step, steps = self.step + 1, steps + 1
-            if time.monotonic() > self.ends_at:
-                raise OutOfTimeError
+            self._check_time()
             if steps % FINITE_CHECK_STEPS == 0 and not bool(self.total.isfinite().any()):
                 break  # no trial is left to train
         # The last step's weights have given no loss yet, and a class id is finite even for scores that are not.
         finite = self.total.isfinite() & self._weights_are_finite()
         return torch.where(finite, self.total / steps, math.nan).tolist()
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self.ends_at:
+            raise OutOfTimeError
 
     def _pass(self, batch: Batch) -> bool:
         """The gradients of a batch, and the update if it ends a step; a CUDA graph on a GPU.
@@ -255,7 +258,7 @@ class Trainer:
         inputs = self.inputs.open(self.data.train, not self.encoder_moved)
         phases = [self.trials[index].table.plan.phase_at(self.step)[0] for index in self.active]
         strengths = [phase.fit_c for phase in phases if phase.fit_c is not None]
-        losses = fit_heads(self.model, inputs, self.data.task, strengths, self.device, self.precision)
+        losses = fit_heads(self.model, inputs, self.data.task, strengths, self.device, self.precision, self._check_time)
         self.step += self.steps_per_epoch
         return losses
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import os
 import socket
 import sys
@@ -28,6 +29,7 @@ from meltpoint.adapters.features.reading import Budget, Features, choose, open_f
 from meltpoint.adapters.files import NoLocksError
 from meltpoint.adapters.hardware import Hardware, Precision
 from meltpoint.adapters.hyperparameters import common_value
+from meltpoint.adapters.training.epochs import OutOfTimeError
 from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.sweeps.ledger.records import NOTHING_KNOWN, CellKey, ResourceUse
 from meltpoint.sweeps.machine import limits
@@ -245,12 +247,14 @@ class FeatureCache:
 
     Attributes:
         notes: the decision for each split, one line each.
+        ends_at: `time.monotonic()` at which encoding raises `OutOfTimeError`.
     """
 
     def __init__(self, order: Order, precision: Precision, device: torch.device) -> None:
         self.order, self.precision, self.device = order, precision, device
         self.folder = features_folder(order.cache)
         self.notes: list[str] = []
+        self.ends_at = math.inf
 
     def open(
         self, pretrained: Encoder, layers: tuple[int, ...], split: EncodedSplit, task: Task, first_pieces: bool
@@ -264,7 +268,13 @@ class FeatureCache:
             self.notes.append(words)
             if chosen is None:
                 return None
-            return open_features(self.folder, chosen, pretrained, split, task.kind, layers, self.device, note)
+            return open_features(
+                self.folder, chosen, pretrained, split, task.kind, layers, self.device, note, self._check_time
+            )
         except NoLocksError as error:
             self.notes.append(f"features: {error} The encoder runs in each batch.")
             return None
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self.ends_at:
+            raise OutOfTimeError

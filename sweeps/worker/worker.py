@@ -217,6 +217,8 @@ def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Trial
     trainer = training(orders, hardware)
     if first.ends_at is not None:
         trainer.ends_at = time.monotonic() + first.ends_at - time.time()
+        if isinstance(trainer.frozen_states, FeatureCache):
+            trainer.frozen_states.ends_at = trainer.ends_at
     check_room(trainer, scratch_of(storage_path(first.checkpoint)))
     # Trials side by side are not saved: their epochs are short, and a resume would need the same group.
     saves = first.saving_share > 0 and len(orders) == 1

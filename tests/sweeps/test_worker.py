@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.storage.files import features_folder
 from meltpoint.sweeps.worker import resources, worker
-from meltpoint.sweeps.worker.outcome import TrialEvent, TrialOutcome
+from meltpoint.sweeps.worker.outcome import STOPPED_BY_BUDGET, TrialEvent, TrialOutcome
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tests.sweeps.one_process import order_of
 
@@ -331,6 +332,13 @@ def test_the_second_trial_reads_the_frozen_states_that_the_first_one_left(frozen
     assert not any("to write" in note for note in notes[1])
     kept = entries(features_folder(Path(first.cache)))
     assert sorted(entry.split for entry in kept) == ["dev", "train"], "`cache ls` has a column of them"
+
+
+def test_a_trial_whose_time_is_over_stops_while_the_encoder_fills_the_cache(frozen_orders):
+    late = frozen_orders[0].model_copy(update={"ends_at": time.time() - 1.0})
+    last = events_of(late)[-1]
+    assert last.outcome == STOPPED_BY_BUDGET
+    assert not list(features_folder(Path(late.cache)).rglob("*.bin")), "stopped before the first batch"
 
 
 def test_a_budget_that_does_not_hold_runs_the_encoder_and_says_so(frozen_orders):
