@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # docker build -t meltpoint .
-# docker run --rm --gpus all --shm-size 2g -v "$PWD/runs:/srv/meltpoint/runs" meltpoint demo
+# docker run --rm --gpus all --shm-size 2g -v meltpoint-runs:/srv/meltpoint/runs meltpoint demo
 # Ray keeps its objects in shared memory: give the container --shm-size. Every node of a cluster runs this one image,
 # because Ray wants the same Python and the same Ray everywhere. A package index of your own, of which nothing stays in
 # the image: docker build --secret id=pip,src=pip.conf. The root may be read-only: docker run --read-only --tmpfs /tmp

@@ -222,7 +222,8 @@ def load_folder(folder: str | Path, device: str = "cpu") -> ExportedModel:
             joiner=stored.joiner,
         )  # fmt: skip
         setting = complete(stored.setting, mode, head)
-        precision = resolve_precision(stored.precision, place.type)
+        is_foreign = stored.precision == "bf16" and place.type == "cuda"  # this GPU may lack it
+        precision = resolve_precision("auto" if is_foreign else stored.precision, place.type)
     except (OSError, ValueError, SafetensorError) as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split()[:40])}"
         raise ValueError(

@@ -8,7 +8,8 @@ classify = transformers.pipeline("text-classification", f"{folder}.transformers"
 
 tokenise = transformers.AutoTokenizer.from_pretrained(f"{folder}.onnx")
 inputs = tokenise(["A man eats."], ["Someone eats."], return_tensors="np")
-(logits,) = onnxruntime.InferenceSession(f"{folder}.onnx/model.onnx").run(["logits"], dict(inputs))
+session = onnxruntime.InferenceSession(f"{folder}.onnx/model.onnx")
+(logits,) = session.run(["logits"], {one.name: inputs[one.name] for one in session.get_inputs()})
 ```
 
 torch exports the ONNX file from the transformers folder; the file's scores are compared with torch's.
@@ -27,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers
@@ -35,6 +36,7 @@ from torch import Tensor, nn
 
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import collate
+from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import FACTS
 from meltpoint.adapters.families.huggingface.files import first_line, weight_files
@@ -51,6 +53,8 @@ from meltpoint.tasks.core.task import Kind, Task
 
 PROBLEMS = {"score": "regression", "label": "single_label_classification", "labels": "multi_label_classification"}
 """Target of a kind → `problem_type` of transformers; tags have none."""
+WORDS = ["Anna", "was", "in", "Oslo"]
+"""Words that a tagger's saved tokenizer is tried on."""
 SCORE = "score"
 """The name of a regression's single output in `id2label`."""
 
@@ -79,8 +83,34 @@ def save_plain(folder: Path, encoder: Encoder, task: Task, weights: Mapping[str,
         tokenizer.model_max_length = max_pieces
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+    if task.of_kind.labels_words:
+        _read_words_alone(folder, cast(PieceTokenizer, encoder.tokenizer))
     for path in weight_files(folder):
         give_usual_mode(path)
+
+
+def _read_words_alone(folder: Path, trained: PieceTokenizer) -> None:
+    """Make the saved tokenizer give each of several words the pieces that it has in mid-sentence, as in training.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    path = folder / "tokenizer.json"
+    if trained.word_prefix:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        parts = [document.get("pre_tokenizer") or {}]
+        for part in parts:
+            parts += part.get("pretokenizers", [])
+            part |= {"add_prefix_space": True} if part.get("type") == "ByteLevel" else {}
+        path.write_text(json.dumps(document, ensure_ascii=False), encoding="utf-8")
+        config = folder / "tokenizer_config.json"
+        facts = json.loads(config.read_text(encoding="utf-8")) | {"add_prefix_space": True}
+        config.write_text(json.dumps(facts, indent=2, ensure_ascii=False), encoding="utf-8")
+    with quiet():
+        saved: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    found = saved([WORDS], is_split_into_words=True, add_special_tokens=False)["input_ids"][0]
+    if found != [piece for word in WORDS for piece in trained.word(word)]:
+        raise ValueError("its saved tokenizer would read separate words otherwise than in training; use --model")
 
 
 def _read(kind: Kind, folder: Path | str, **more: Any) -> Any:

@@ -124,7 +124,8 @@ def sweep_command(job: Job, space: Path, storage: Path) -> list[str]:
         sys.executable, "-m", "meltpoint.launch", "sweep", "--name", "benchmark", "--encoder", job.encoder,
         "--mode", job.mode, "--task", job.task, "--head", "linear", "--trials", str(len(job.learning_rates)),
         "--searcher", "grid", "--seeds", "1", "--seed", str(job.seed), "--space", str(space),
-        "--no-default-finals", "--storage", str(storage), "--gpus-per-trial", "0", *data, *size,
+        "--no-default-finals", "--storage", str(storage), "--gpus-per-trial", "0", "--max-dev-examples", "all", *data,
+        *size,
     ]  # fmt: skip
 
 

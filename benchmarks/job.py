@@ -47,7 +47,7 @@ class Job(BaseModel):
     max_train_examples: int | None
     learning_rates: tuple[float, ...]
     epochs: int = 2
-    stack_epochs: int = 2  # the shipped space's first choice
+    stack_epochs: int = 2  # half of the shipped space's first choice, to save time
     stack_learning_rate: float = 1e-3  # the best of five in arXiv 1907.05338
     lora_rank: int = 16
     lora_alpha: int = 32

@@ -31,7 +31,7 @@ from meltpoint.sweeps.storage.files import storage_folder
 NAME, EPOCHS, CELLS = "large", 3, ("demo_sentiment", "demo_entailment")
 
 
-GOALS = {"status": 10.0, "report": 60.0, "plan": 60.0}
+GOALS = {"status": 30.0, "report": 60.0, "plan": 60.0}
 """Command → its limit in CPU seconds, on 100 000 trials."""
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meltpoint.adapters.hyperparameters import Value
@@ -212,13 +214,18 @@ class LoadedSweep:
         """
         from meltpoint.adapters.exported_model import load_folder
         from meltpoint.reports.exports import export_recommended
+        from meltpoint.sweeps.results.export import export_finalist
         from meltpoint.tasks.core.registry import unknown
 
         found = self.recommendations
         if task is not None and task not in found:
             raise unknown(task, "task with a recommendation", list(found))
         known = self.recommendation if task is None else found[task]
-        return load_folder(str(export_recommended(_ledger(self.place), known, self.summary)))
+        ledger = _ledger(self.place)
+        if isinstance(ledger.folder, Path):
+            return load_folder(str(export_recommended(ledger, known, self.summary)))
+        with tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:  # a sweep in an object store
+            return load_folder(str(export_finalist(ledger, self.summary, known.winner.cell.name, Path(scratch))))
 
     def refreshed(self) -> LoadedSweep:
         """The sweep in its current state."""

@@ -203,6 +203,8 @@ class Tools:
         words += [f"--{option}={value}" for option, value in columns if value]
         words += ["--", file, *([test] if test else [])]
         ledger = Ledger(sweep_folder(readable_storage(self._storage), name))
+        if ledger.specification.exists() and ledger.is_driven():
+            raise ValueError(f"Sweep '{name}' is running already; ask status for it.")
         with tempfile.NamedTemporaryFile(prefix=f"meltpoint-{Path(name).name}-", suffix=".log", delete=False) as log:
             process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,

@@ -19,6 +19,7 @@ from meltpoint.reports.loaded_sweep import LoadedSweep
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.command_line.submission import PYTHON
 from meltpoint.sweeps.command_line.typer_options import HINTS, as_words
+from meltpoint.sweeps.ledger.ledger import DATA, Ledger
 from meltpoint.sweeps.machine.terminal import BAD_INPUT, DONE, show
 from meltpoint.sweeps.specification.sweep_options import Overflow, Searcher, SweepOptions, bare, checked_options
 from meltpoint.tasks.core.files import expanded
@@ -165,8 +166,6 @@ def tune(
         SweepFailedError: it ended with status 1 or by a signal; `error.sweep` has what finished.
         KeyboardInterrupt: it was interrupted.
     """
-    from meltpoint.sweeps.ledger.ledger import DATA
-
     parts, place = splits_of(data, test, dev), _folder_of(storage)
     named = name or name_of(parts)
     if "://" in place:
@@ -328,11 +327,11 @@ def write_splits(parts: Mapping[Split, Path | str], folder: Path) -> dict[Split,
         ValueError: the file exists and holds other data, with which the sweep has begun.
     """
     files: dict[Split, Path] = {}
+    begun = Ledger(folder.parent).has_begun("test" in parts)
     for split, part in parts.items():
         files[split] = path = part if isinstance(part, Path) else folder / f"{split}.jsonl"
         if isinstance(part, Path):
             continue
-        begun = (folder.parent / "sweep.json").exists()
         if begun and path.exists() and path.read_text(encoding="utf-8") != part:
             raise ValueError(f"{path} holds other data; choose another name, or remove that sweep.")
         folder.mkdir(parents=True, exist_ok=True)

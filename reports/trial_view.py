@@ -47,6 +47,10 @@ def best_of_cell(summary: SweepSummary, word: str) -> TrialRecord | None:
     parts = set(word.split("."))
     found = [cell for cell in summary.cells if cell.name == word]
     found = found or [cell for cell in summary.cells if parts <= {*cell.name.split(".")}]
+    if len(found) == 1 and found[0].best is None:
+        raise ValueError(
+            f"Cell '{found[0].name}' has no finished trial yet; `meltpoint status {summary.name}` shows its trials."
+        )
     return found[0].best if len(found) == 1 else None
 
 

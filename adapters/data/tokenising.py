@@ -77,7 +77,7 @@ class PieceTokenizer:
         self._token_types = token_types and "token_type_ids" in tokenizer.model_input_names
         self._single = _template(self._backend.encode(_PROBE))
         self._pair = _template(self._backend.encode(_PROBE, _PROBE))
-        self._word_prefix = self._find_word_prefix()
+        self.word_prefix = self._find_word_prefix()
         candidates = (tokenizer.unk_token_id, tokenizer.mask_token_id, tokenizer.sep_token_id)
         self._unknown = next((piece for piece in candidates if piece is not None), 0)
         self._cuts_start = tokenizer.truncation_side == "left"
@@ -106,7 +106,7 @@ class PieceTokenizer:
 
         A word that the tokenizer drops (a control character, U+00A0) becomes the unknown piece.
         """
-        return self._pieces(self._word_prefix + word) or [self._unknown]
+        return self._pieces(self.word_prefix + word) or [self._unknown]
 
     def frame(self, pieces: Sequence[int]) -> tuple[list[int], list[int], int]:
         """(pieces with special tokens, segments or [], number of special tokens before the first piece)."""

@@ -192,7 +192,7 @@ def unread_files(reference: EncoderReference, kind: Kind) -> tuple[str, ...]:
     """
     if reference.family in FAMILIES:
         return ()
-    folder, word = locate(reference)[0], reference.word
+    folder, word = locate(reference)[0], reference.public_word
     notes = []
     if not kinds.get(kind).labels_words and configuration.is_unread_sentence_encoder(folder):
         notes.append(f"{word} is read as a plain encoder: its modules.json is not of a Transformer and one pooling")

@@ -84,6 +84,11 @@ class EncoderReference:
     prompts: Prompts | None = None
 
     @property
+    def public_word(self) -> str:
+        """The word without the folders of this machine, for notes that are published with a model."""
+        return f"{self.family}:{Path(self.source).name}" if self.is_folder else self.word
+
+    @property
     def has_pooling(self) -> bool:
         """True if it ships its own pooling; for a hub encoder, only after `encoders.with_pooling` has read it."""
         return self.pooling is not None

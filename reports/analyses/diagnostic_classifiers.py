@@ -80,8 +80,8 @@ def _curves(
     floor = constant(task, train_labels, dev_labels)
     for stage in stages(options, encoder_name, data):
         options.tell(f"{task.name}, {encoder_name}: reading {stage.name} states")
-        train = split_states(stage.encoder, task.kind, data.train)
-        dev = split_states(stage.encoder, task.kind, data.dev)
+        train = split_states(stage.encoder, task, data.train)
+        dev = split_states(stage.encoder, task, data.dev)
         scores = tuple(probe(task, train[n], train_labels, dev[n], dev_labels) for n in range(len(train)))
         rows += [
             (encoder_name, task.name, task.metric, stage.name, n, *Score.each((value, floor), task.metric))

@@ -93,17 +93,21 @@ def run(options: AnalysisOptions) -> list[Path]:
     """
     sweep = options.needed_sweep(NAME)
     comparer = Comparer(sweep.folder, cells=sweep.cells)
-    chosen = []
+    chosen, left_out = [], []
     for encoder, task in options.pairs():
         by_mode = {mode: best_on_dev(cells) for mode, cells in _by_mode(options, encoder, task).items()}
-        if not {FROZEN, TUNED} <= set(by_mode):
-            raise ValueError(f"{NAME} compares {FROZEN} and {TUNED}; sweep '{sweep.name}' does not have both.")
-        chosen.append((by_mode[FROZEN], by_mode[TUNED]))
+        if {FROZEN, TUNED} <= set(by_mode):
+            chosen.append((by_mode[FROZEN], by_mode[TUNED]))
+        else:
+            left_out.append(f"{encoder} on {task}")
+    if not chosen:
+        raise ValueError(f"{NAME} compares {FROZEN} and {TUNED}; sweep '{sweep.name}' does not have both.")
+    notes = [f"Left out, without one of the two modes: {', '.join(left_out)}."] if left_out else []
     grouped: dict[tuple[str, str], list[Pair]] = {}
     for pair in compared(chosen, comparer):
         grouped.setdefault((pair.lower.header.encoder, pair.lower.header.kind), []).append(pair)
     rows = [row for (encoder, kind), pairs in grouped.items() for row in _kind_rows(encoder, kind, pairs)]
-    table = AnalysisTable(NAME, f"Guidelines from sweep {sweep.name}", COLUMNS, tuple(rows), METHOD)
+    table = AnalysisTable(NAME, f"Guidelines from sweep {sweep.name}", COLUMNS, tuple(rows), (*METHOD, *notes))
     return [*write_table(table, options), *_heads(options, sweep.name, comparer)]
 
 
@@ -126,8 +130,11 @@ def compared(cells: Sequence[tuple[CellSummary, CellSummary]], comparer: Compare
 
 
 def _by_mode(options: AnalysisOptions, encoder: str, task: str) -> dict[str, list[CellSummary]]:
+    """Mode → its cells; with `--train-sizes` those of the largest size, so that only equal data are compared."""
     by_mode: dict[str, list[CellSummary]] = {}
-    for cell in options.cells(encoder, task):
+    cells = options.cells(encoder, task)
+    most = max((cell.header.train_examples for cell in cells), default=0)
+    for cell in (cell for cell in cells if cell.header.train_examples == most):
         by_mode.setdefault(cell.header.mode, []).append(cell)
     return by_mode
 

@@ -238,7 +238,7 @@ def _curves(
     shape: tuple[int, ...] = ()
     for stage in stages(options, encoder_name, data):
         options.tell(f"{task.name}, {encoder_name}: reading {stage.name} states")
-        states = split_states(stage.encoder, task.kind, data.dev)
+        states = split_states(stage.encoder, task, data.dev)
         measured = [measure(layer, labels) for layer in states]
         rows += [_row(encoder_name, task.name, stage.name, n, layer, most) for n, layer in enumerate(measured)]
         upper.append(Line(stage.name, tuple(layer.estimate.bits for layer in measured)))

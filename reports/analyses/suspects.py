@@ -54,7 +54,7 @@ def run(options: AnalysisOptions) -> list[Path]:
     for encoder_name, data in inputs:
         options.tell(f"{data.task.name}, {encoder_name}: reading states")
         encoder = encoders.load(encoders.resolve(options.encoder_word(encoder_name), data.task.kind))
-        states = split_states(encoder, data.task.kind, data.train)
+        states = split_states(encoder, data.task, data.train)
         rows += _label_rows(data, states)
         rows += _near_rows(data)
     table = AnalysisTable(NAME, "Suspect examples", COLUMNS, tuple(dict.fromkeys(rows)), (*METHOD, *notes))
@@ -122,10 +122,10 @@ def residuals(states: States, scores: NDArray[np.float64]) -> tuple[NDArray[np.f
 
 
 def _near_rows(data: TrainingData) -> Iterator[tuple[Value, ...]]:
-    train, dev = ([" ".join((*e.texts, *e.words)) for e in split] for split in (data.train, data.dev))
+    train, dev = ([" ".join((*e.texts, *e.words)) for e in split] for split in (data.train, data.all_dev))
     pairs = sorted(near_duplicates(train, dev), key=lambda pair: -pair[2])[:MOST]
     for first, second, alike in pairs:
-        example, other = data.dev[second], data.train[first]
+        example, other = data.all_dev[second], data.train[first]
         yield data.task.name, "near-duplicate", example.id, "dev", f"train {other.id}", alike, _shown(example)
 
 

@@ -82,7 +82,7 @@ def logs(
         try:
             job = client.follow(job.name, (lambda text: None) if as_json else show)
         except KeyboardInterrupt:
-            complain(f"{job.name} is still running; `meltpoint stop {name}` ends it.")
+            complain(f"{job.name} is still running; `meltpoint stop {name} --address {client.url}` ends it.")
             raise typer.Exit(DONE) from None
     elif not as_json:
         show(client.log(job.name))
@@ -166,7 +166,9 @@ def status_of_job(
     client = _client(address)
     jobs = client.jobs()
     mine = attempts(name, jobs)
-    places = [storage, *(job.metadata.get(STORAGE, storage) for job in mine[-1:])]
+    # `runs`, the default, is never the cluster's: `submit` takes absolute paths alone.
+    places = [job.metadata[STORAGE] for job in mine[-1:] if STORAGE in job.metadata]
+    places += [storage] if not mine or storage != "runs" else []
     visible = next((place for place in places if is_here(name, place)), None)
     if visible is None:
         _ask_for_status(client, name, last_attempt(name, jobs), as_json)

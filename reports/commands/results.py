@@ -40,6 +40,8 @@ def status(
 ) -> None:  # fmt: skip
     """Show each cell's trials by state, best dev score and finals, and the job of a submitted sweep."""
     if name is None:
+        if address is not None:
+            raise ValueError("--address needs a sweep's name: meltpoint status NAME --address URL.")
         show_sweeps(storage, as_json)
         return
     from meltpoint.sweeps.on_ray.jobs import ADDRESS

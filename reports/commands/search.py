@@ -115,7 +115,7 @@ def tune(
     words += [f"--text={column}" for column in text or ()] + ([f"--label={label}"] if label else [])
     words += [f"--{option}={value}" for option, value in (("kind", kind), ("group", group)) if value]
     read, sizes = as_read(draft), split_sizes(draft)
-    task = keep(draft, files, folder, TASK, DATA, words, begun=Ledger(folder).specification.exists())
+    task = keep(draft, files, folder, TASK, DATA, words, begun=Ledger(folder).has_begun("test" in files))
     asked = replace(
         options, name=name, task=[str(task)], encoder=encoder, default_finals=False,
         trials="auto" if options.trials is None else options.trials, race=options.race is not False,
@@ -271,8 +271,10 @@ def demo(options: SweepOptions, name: Name = "demo") -> None:
 
     Two modes of the embedded encoder on a generated task of sentence similarity; a minute or two.
     """
-    from meltpoint.sweeps.storage.files import storage_path, sweep_folder
+    from meltpoint.sweeps.storage.files import is_object_store, storage_path, sweep_folder
 
+    if is_object_store(options.storage):
+        raise ValueError(f"--storage {options.storage}: the demo keeps its model in a folder; name one.")
     spec = demo_spec(name)
     folder = _keep_model(_run(spec, options), sweep_folder(storage_path(options.storage), name))
     from meltpoint.adapters.exported_model import load_folder

@@ -24,7 +24,7 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.kinds import TaskKind
-from meltpoint.tasks.core.metrics import Floats, span_scores, split_labels
+from meltpoint.tasks.core.metrics import Floats, span_scores, spans, split_labels
 from meltpoint.tasks.core.task import Kind
 
 Split = Literal["dev", "test"]
@@ -243,7 +243,7 @@ def _figures(run: ScoredExamples, kind: TaskKind, names: Sequence[str]) -> Float
         return np.array(parts, dtype=np.float64)
     gold, predicted, labels = run.nested(run.gold), run.nested(run.predicted), split_labels(run.labels)
     found = [span_scores(gold, predicted, run.labels, name) for name in names]
-    begun = [labels[tag][1] for tag in run.gold.tolist() if labels[tag][0] == "B"]
+    begun = [kind for tags in gold for *_, kind in spans(tags, labels)]
     return np.array([
         *([one[figure] for one in found] for figure in ("precision", "recall", "f1")),
         [begun.count(name) for name in names],

@@ -33,9 +33,11 @@ from meltpoint.sweeps.on_ray.jobs import (
 from meltpoint.sweeps.specification.early_checks import check_spec
 from meltpoint.sweeps.specification.sweep_options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.specification.tracking_uri import redacted
+from meltpoint.sweeps.specification.tracking_uri import default_uri, redacted, sqlite_file
+from meltpoint.sweeps.storage.files import storage_path
+from meltpoint.sweeps.tracking import loggers
 from meltpoint.tasks.core.files import expanded, is_folder
-from meltpoint.tasks.core.registry import is_task_file
+from meltpoint.tasks.core.registry import is_task_file, unknown
 
 SENT = "submitted"
 """The folder of the files sent with a job, below the job's working folder."""
@@ -75,6 +77,10 @@ def submission(options: SweepOptions) -> Submission:
     """
     _check_secrets(options)
     check_storage(options.storage)
+    place = storage_path(options.storage)
+    file = sqlite_file(options.tracking_uri or default_uri(place))
+    if file is not None and not is_absolute(str(file)):
+        raise _not_there("--tracking-uri", str(file))
     _check_places(options)
     spec = asked_spec(options)
     _check_task_files(spec.task_words())
@@ -127,7 +133,7 @@ def _check_secrets(options: SweepOptions) -> None:
             raise ValueError(
                 f"{word.partition('=')[0]} contains a password, which everyone who sees the cluster's dashboard could "
                 "read in the job's command; set it in the environment of the cluster's nodes "
-                "(MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD), or pass it with --env."
+                "(MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD)."
             )
 
 
@@ -141,6 +147,8 @@ def _check_places(options: SweepOptions) -> None:
     for logger in split_at_commas(options.log_to or ()):
         if logger.endswith(".py") and not is_absolute(logger):
             raise _not_there("--log-to", logger)
+        if not logger.endswith(".py") and logger not in loggers.SHIPPED:
+            raise unknown(logger, "logger", [*loggers.SHIPPED, "a FILE.py of your own"])
     replacements = [text.partition("=")[2] for text in split_at_commas(options.replacing or ())]
     for option, words in (("--encoder", split_at_commas(options.encoder or ())), ("--with", replacements)):
         for word in words:

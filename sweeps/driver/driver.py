@@ -110,6 +110,9 @@ class SweepDriver:
         self._follow_cluster()
         if self.share is not None and self.share.part.is_limited:
             return len(self.orders) < self.share.part.places
+        most = None if self.share is None else self.share.part.most
+        if most is not None and len(self.orders) >= most:
+            return False  # an order that waits would make a growing cluster grow
         running = sum(self.orders.values())
         return len(self.orders) - running < max(1, self.slots - running)
 

@@ -79,7 +79,7 @@ def unchecked(ledger: Ledger, cells: Iterable[OpenCell]) -> list[OpenCell]:
         for data, cell in by_data.items()
         if (cell.task_name, cell.data_fingerprint) not in known
         and not cell.task.generated
-        and sources.check(data) in ("labelled", "hidden")
+        and (sources.check(data) in ("labelled", "hidden") or (cell.task.also_test and not data.is_test_closed))
     ]
 
 

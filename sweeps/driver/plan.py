@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,6 +24,7 @@ from meltpoint.sweeps.driver.start import (
 )
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words
+from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.results.cost import worker_seconds
 from meltpoint.sweeps.results.sweep_file import kept_versions
 from meltpoint.sweeps.search.cell_progress import CellProgress, operations_of
@@ -196,7 +197,7 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     closings = planned_closings(ledger, planner)
     least = CHECK if spec.race or spec.auto_trials else math.inf
     planned = [_planned(progress, closings[key], rate, least) for key, progress in planner.cells.items()]
-    workers = worker_count(resources.cpus_per_trial, gpus)
+    workers = min(worker_count(resources.cpus_per_trial, gpus), resources.max_workers or sys.maxsize)
     wall = wall_seconds((cell.estimated_seconds for cell in planned), workers)
     least_wall = wall_seconds((cell.least_seconds for cell in planned), workers)
     left_out = [strays_in_words(planner.strays)] if planner.strays else []
@@ -293,6 +294,6 @@ def planned_gpus(resources: Resources) -> tuple[float, list[str]]:
 
 def worker_count(cpus: float, gpus: float) -> int:
     """Trials at a time on this machine; a cluster's size is not known before it is joined."""
-    by_cpu = int((os.cpu_count() or 1) // cpus)
+    by_cpu = int(limits.cores() // cpus)
     by_gpu = int(torch.cuda.device_count() / gpus) if gpus else by_cpu
     return max(1, min(by_cpu, by_gpu))

@@ -147,6 +147,8 @@ class RecordWriter:
             self.write(record)
 
 
+FINALS_SLACK = 1.2
+"""Reserved for finals, as a multiple of their expected seconds: a final begins only if all of it fits."""
 CLOSING_SECONDS = 20.0
 """Reserved for the report, the recommended model and the start of the process that scores test."""
 
@@ -261,20 +263,26 @@ class TimeBudget:
         """The seconds that finals will take; 0 if only the search is bounded."""
         with_result = [cell for cell in self.cells if cell.best is not None] if self.covers_all else []
         finals = self.progress.remaining.estimate(with_result, is_searching=False) if with_result else None
-        return finals.seconds if finals else 0.0
+        return FINALS_SLACK * finals.seconds if finals else 0.0
 
     def _of_closing(self, uncut: CellProgress | None) -> float:
         """The seconds that test scores and the report will take.
 
-        A test row costs as much as a dev row did in the first epoch, in which a frozen encoder also reads it.
+        A test row costs as much as a dev row did in a first epoch, in the first trial of which a frozen encoder also
+        reads it.
         """
         seconds = CLOSING_SECONDS
+        dev_seconds: dict[tuple[str, str], float] = {}
+        for cell in self.cells:
+            key = cell.cell.encoder, cell.cell.task_name
+            each = [one.epochs[0].dev_seconds * one.trained_together for one in cell.search.values() if one.epochs]
+            dev_seconds[key] = max([dev_seconds.get(key, 0.0), *each])
         for cell in self.cells:
             if cell.best is None:
                 continue
             rows = declared_test_examples(cell.cell) or cell.cell.train_examples + cell.cell.dev_examples
             is_whole = cell is uncut or not cell.finals_cut
             passes = cell.cell.seeds if modes.get(cell.cell.mode).trains_encoder and is_whole else 1
-            row_seconds = cell.best.epochs[0].dev_seconds * cell.best.trained_together / cell.cell.epoch_dev_examples
+            row_seconds = dev_seconds[cell.cell.encoder, cell.cell.task_name] / cell.cell.epoch_dev_examples
             seconds += passes * rows * row_seconds
         return seconds

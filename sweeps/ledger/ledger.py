@@ -90,6 +90,10 @@ class Ledger:
                 f"{self.specification.name}; choose another --name, or restore that file."
             )
 
+    def has_begun(self, with_test: bool) -> bool:
+        """True if trials may have run: the specification is there and, `with_test`, a test file was found valid."""
+        return self.specification.exists() and (self.test_checks.exists() or not with_test)
+
     def create(self) -> None:
         """Create the folders of records and of started trials."""
         for folder in (self.trials, self.started):

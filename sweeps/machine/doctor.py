@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.machine.services import STORE, Check, existing, ray_cluster, tracking_store
-from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.specification.tracking_uri import check_scheme, check_sign_in, default_uri
 from meltpoint.sweeps.storage.files import StoragePath, check_conditional_writes
 from meltpoint.sweeps.storage.object_client import QUICK, StoreError
 from meltpoint.sweeps.storage.object_store import ObjectPath
@@ -57,6 +57,9 @@ def checks(storage: StoragePath, tracking_uri: str | None, address: str | None) 
 def mlflow_store(storage: StoragePath, tracking_uri: str | None) -> Check:
     """Check of the named MLflow store, or the default one."""
     try:
+        if tracking_uri:
+            check_sign_in(tracking_uri)
+            check_scheme(tracking_uri)
         return tracking_store(tracking_uri or default_uri(storage))
     except ValueError as error:
         fault, _, remedy = str(error).removesuffix(".").partition("; ")

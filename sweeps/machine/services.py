@@ -260,7 +260,7 @@ RAY = "Ray"
 
 VARIABLE = "RAY_ADDRESS"
 
-SUBMIT = "run the sweep on a node of the cluster with --address HOST:6379, or submit it there with `ray job submit`"
+SUBMIT = "run the sweep on a node of the cluster with --address HOST:6379, or submit it with `meltpoint submit`"
 
 TOKEN_REMEDY = (
     "export RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH=FILE with the cluster's token (~/.ray/auth_token of its head)"

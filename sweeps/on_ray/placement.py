@@ -15,6 +15,7 @@ import torch
 
 from meltpoint.adapters import encoders, modes, settings
 from meltpoint.adapters.hyperparameters import Value
+from meltpoint.adapters.modes.top_k import K
 from meltpoint.search_spaces.ranges import Range
 from meltpoint.sweeps.ledger.records import CellKey, Trial
 from meltpoint.sweeps.machine.limits import GPU_MARGIN, MOST_TRIALS_OF_A_GPU
@@ -237,7 +238,7 @@ def heaviest(cell: OpenCell) -> dict[str, Value]:
     setting = dict(cell.space.first())
     for own in settings.parameters(cell.mode, cell.head, cell.task.kind):
         found = cell.space.parameters.get(own.name)
-        if own.shapes and found is not None:
+        if (own.shapes or own.name == K.name) and found is not None:
             setting[own.name] = _largest_value(found)
     if modes.get(cell.mode).trains_encoder:
         setting |= {trick.name: False for trick in settings.encoder_tricks()}
@@ -245,9 +246,9 @@ def heaviest(cell: OpenCell) -> dict[str, Value]:
 
 
 def _largest_value(found: Range) -> Value:
-    """A range's largest number; for `precision`, the choice with the widest type."""
+    """A range's largest number; of words, the one that takes most memory."""
     values = found.points() or (found.start,)
-    words = [word for word in ("fp32", "auto", "bf16") if word in values]
+    words = [word for word in ("fp32", "mix", "document", "auto", "bf16") if word in values]
     return words[0] if words else max(values)
 
 

@@ -82,8 +82,12 @@ def time_left(cells: Sequence[CellWork], at_a_time: float) -> TimeLeft | None:
     if known <= 0:
         return None
     rate = sum(cell.seconds for cell in cells if cell.ended) / known  # seconds for a unit of weight
-    left = sum(cell.left * (cell.seconds / cell.ended if cell.ended else rate * cell.weight) for cell in cells)
-    return TimeLeft(left / at_a_time, sum(cell.ended for cell in cells), at_a_time) if left else None
+    trials = [cell.seconds / cell.ended if cell.ended else rate * cell.weight for cell in cells]
+    left = sum(cell.left * each for cell, each in zip(cells, trials, strict=True))
+    # One trial runs on one worker, however many there are.
+    longest = max((each for cell, each in zip(cells, trials, strict=True) if cell.left), default=0.0)
+    seconds = max(left / at_a_time, longest)
+    return TimeLeft(seconds, sum(cell.ended for cell in cells), at_a_time) if left else None
 
 
 def is_typical(record: TrialRecord) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from meltpoint.adapters import settings
 from meltpoint.adapters.hyperparameters import Value
@@ -16,11 +16,12 @@ from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, spreads_
 from meltpoint.sweeps.specification.cells import data_spec, word_of
 from meltpoint.sweeps.specification.provenance import versions
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.sweeps.storage.files import StoragePath, cache_folder, storing_folder, write
+from meltpoint.sweeps.storage.files import StoragePath, cache_folder, remove, storing_folder, write
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks.core.files import expanded, schema_line
 
 if TYPE_CHECKING:
+    from meltpoint.adapters.hardware import Precision
     from meltpoint.adapters.training.trainer import Trainer
 
 
@@ -175,7 +176,7 @@ def export_finalist(
             that form: transformers has no class for its head, the extra `onnx` is not installed, or the scores differ.
     """
     # Imported here because these imports take seconds, and every sweep imports this module.
-    from meltpoint.adapters.exported_model import save_folder
+    from meltpoint.adapters.exported_model import ADAPTER, ENCODER, save_folder
     from meltpoint.adapters.exported_transformers import save_onnx_folder, save_transformers_folder
 
     final, order, trainer = _finalist(ledger, summary, cell)
@@ -188,7 +189,10 @@ def export_finalist(
         described = (local, trainer.model, trainer.data.task, order.mode, order.head, order.setting)
         try:
             if form == "model":
-                save_folder(*described, trainer.precision, facts)
+                for stale in (ENCODER, ADAPTER):  # another encoder's files would change what this one reads
+                    remove(folder / stale)
+                assert final.hardware is not None, "a finalist's record has its hardware"
+                save_folder(*described, cast("Precision", final.hardware.precision), facts)
             elif form == "transformers":
                 save_transformers_folder(*described, facts)
             else:
@@ -214,7 +218,8 @@ def _finalist(ledger: Ledger, summary: SweepSummary, cell: str) -> tuple[TrialRe
         raise ValueError(
             f"Cell '{cell}' has no finalist with weights; finish the sweep, or train its exported setting again."
         )
-    order = order_of(summary.spec, final, ledger)
+    # Weights are only read and written, which needs no GPU.
+    order = order_of(summary.spec, final, ledger).model_copy(update={"gpus": 0.0})
     if (damage := damage_of(order)) is not None:
         raise ValueError(f"Cell '{cell}': {damage}; restore the file, or train its exported setting again.")
     return final, order, restore([order])

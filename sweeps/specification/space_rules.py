@@ -91,7 +91,7 @@ def pooler_notes(reference: EncoderReference, head: str, kind: Kind, space: Spac
         return ()
     if native.ships_pooler(kind) or not _may_be(space, PRETRAINED):
         return ()
-    return (f"{reference.word} ships no pooler weights; {POOLER} = {PRETRAINED} starts with a new pooler",)
+    return (f"{reference.public_word} ships no pooler weights; {POOLER} = {PRETRAINED} starts with a new pooler",)
 
 
 def _may_be(space: Space, value: str) -> bool:

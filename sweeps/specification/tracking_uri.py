@@ -63,6 +63,8 @@ def check_scheme(uri: str) -> None:
     Raises:
         ValueError: it does not; the message suggests similar schemes.
     """
+    if re.fullmatch(r"[\w.-]+:\d+(/.*)?", uri):
+        raise ValueError(f"--tracking-uri {uri}: a server's address begins with a scheme; write http://{uri}.")
     if "://" not in uri:  # a folder
         return
     scheme = uri.partition(":")[0].lower()

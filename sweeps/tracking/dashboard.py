@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 from meltpoint.adapters import modes
-from meltpoint.search_spaces.ranges import Fixed, Range
+from meltpoint.search_spaces.ranges import Range
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.machine.services import tracking_store
 from meltpoint.sweeps.machine.terminal import tell
@@ -270,11 +270,7 @@ def colour(mode: str, number: int | None = None) -> str:
 
 def searched(space: Space) -> dict[str, Range]:
     """The searched parameters of a space, in its order."""
-    return {name: range_ for name, range_ in space.parameters.items() if not _is_one_value(range_)}
-
-
-def _is_one_value(range_: Range) -> bool:
-    return isinstance(range_, Fixed) or range_.count == 1
+    return {name: range_ for name, range_ in space.parameters.items() if range_.count != 1}
 
 
 CELL, ROLE, FINAL_OF, IS_BEST, PLACE, ORDER = (

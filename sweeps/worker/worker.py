@@ -42,7 +42,14 @@ from meltpoint.sweeps.worker.outcome import (
     lost_gpu,
     outcome_of_error,
 )
-from meltpoint.sweeps.worker.resources import FeatureCache, ResourceMeter, input_notes, micro_batch_of, release_memory
+from meltpoint.sweeps.worker.resources import (
+    FeatureCache,
+    ResourceMeter,
+    drop_garbage,
+    input_notes,
+    micro_batch_of,
+    release_memory,
+)
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.splits import load_training_data
@@ -212,6 +219,8 @@ def _outcome_of(error: Exception, orders: Sequence[Order]) -> TrialOutcome:
 def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[TrialEvent]]:
     """Train trials side by side; yields their events, one epoch of all of them at a time."""
     first = orders[0]
+    if first.gpus:  # of a trial that Ray stopped, or of the last bundle of this order
+        drop_garbage()
     hardware = claim_device(int(first.cpus), first.gpus)
     meter.begin(hardware)
     trainer = training(orders, hardware)

@@ -283,6 +283,9 @@ def _joined(rows: Iterable[tuple[int, list[str]]]) -> Iterator[tuple[int, list[s
         yield line, cells
 
 
+csv.field_size_limit(2**31 - 1)  # a cell may hold a book; Python's own limit is 131 072 characters
+
+
 def csv_rows(path: Path, lines: Iterable[str], separator: str = ",") -> Iterator[tuple[int, list[str]]]:
     """The rows of a csv file: (number of the last line, cells); lines without cells are left out.
 

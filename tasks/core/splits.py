@@ -42,8 +42,9 @@ def load_training_data(spec: DataSpec) -> TrainingData:
     all_dev = parts["dev"]
     train = _sampled(parts["train"], spec.max_train_examples, spec.nested, notes)
     dev = _dev_sample(all_dev, spec.max_dev_examples, len(train), notes)
+    unseen = () if len(dev) == len(all_dev) else (all_dev,)  # finals are scored on it
     return TrainingData(
-        task, train, dev, fingerprint(task, train, dev), tuple(notes),
+        task, train, dev, fingerprint(task, train, dev, *unseen), tuple(notes),
         _documents(task, parts["train"], train), _documents(task, all_dev, dev), all_dev,
     )  # fmt: skip
 

@@ -207,7 +207,7 @@ def draft_of(
     for remark in remarks:
         draft.remark("files", remark)
     _count(draft, files, _layout(draft), drops_test=not given)
-    _add_labels(draft, roles.kind)
+    _add_labels(draft, roles.kind, has_test=bool(given))
     _add_parts(draft, carves_test=bool(given))
     return draft
 
@@ -337,8 +337,12 @@ def _split_of_value(draft: Draft, value: str) -> Split | None:
     return split
 
 
-def _add_labels(draft: Draft, kind: Kind) -> None:
-    """Add the labels of train and dev in order, or the range of the scores, and the treatment of unlabelled rows."""
+def _add_labels(draft: Draft, kind: Kind, *, has_test: bool) -> None:
+    """Add the labels of train and dev in order, or the range of the scores, and the treatment of unlabelled rows.
+
+    Args:
+        has_test: whether the range must hold the scores of test, too, since nobody corrects it.
+    """
     seen = Counter[str]()
     for split in ("train", "dev"):
         seen += draft.counts[split].labels if split in draft.counts else Counter()
@@ -350,7 +354,10 @@ def _add_labels(draft: Draft, kind: Kind) -> None:
     if kinds.get(kind).is_regression:
         scores = [float(value) for value in seen if is_number(value)]
         low, high = min(scores, default=0.0), max(scores, default=1.0)
-        draft.keys["range"] = [math.floor(low), max(math.ceil(high), math.floor(low) + 1)]
+        test = draft.counts["test"].labels if has_test and "test" in draft.counts else ()
+        ends = [low, high, *(float(value) for value in test if is_number(value))]
+        bottom = math.floor(min(ends))
+        draft.keys["range"] = [bottom, max(math.ceil(max(ends)), bottom + 1)]
         draft.remark(
             "range", f"the scores of train and dev go from {shown(low)} to {shown(high)}; write the scale's ends"
         )

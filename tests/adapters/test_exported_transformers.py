@@ -160,6 +160,19 @@ def test_the_folder_says_its_labels_its_problem_and_its_longest_input(
     assert json.loads((saved[cell].folder / "meltpoint.json").read_text())["sweep"] == "tests"
 
 
+@pytest.mark.parametrize("family", ["roberta", "modernbert", "bert", "electra"])
+def test_the_tokenizer_of_a_tagger_reads_words_as_in_training(
+    make_trainer: Make, load_tiny: Callable[[str], Any], tmp_path: Path, family: str
+):
+    trainer = train(make_trainer, "sequence_labelling", "native", "fine_tuning", encoder=load_tiny(family))
+    save(trainer, "fine_tuning", "native", tmp_path)
+    words, trained = ["film", "was", "good"], trainer.model.encoder.tokenizer
+    saved = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    found = saved([words], is_split_into_words=True, add_special_tokens=False)["input_ids"][0]
+    assert found == [piece for word in words for piece in trained.word(word)]
+    assert saved(" ".join(words), add_special_tokens=False)["input_ids"] == found  # as a pipeline gives them
+
+
 @pytest.mark.parametrize("family", ["roberta", "distilbert", "electra"])
 def test_other_families_are_exported_with_their_own_head(
     make_trainer: Make, load_tiny: Callable[[str], Any], tmp_path: Path, family: str

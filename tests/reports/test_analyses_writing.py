@@ -137,5 +137,5 @@ def test_a_finalists_states_are_those_of_its_checkpoints_float32_weights(storage
     assert [stage.name for stage in tuned] == list(kept)
     for stage in tuned:
         expected = by_transformers(ledger.checkpoint(kept[stage.name].id) / worker.WEIGHTS, tiny_bert)
-        states = split_states(stage.encoder, loaded.task.kind, loaded.dev)
+        states = split_states(stage.encoder, loaded.task, loaded.dev)
         np.testing.assert_allclose(states, expected, atol=5e-6)

@@ -18,6 +18,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.sweep_file import read_sweep, write_sweep
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import worker
+from meltpoint.tasks import get
 from meltpoint.tasks.core.task import Example, Task
 from meltpoint.tests.reports.stored_sweeps import read_csv
 from meltpoint.tests.tiny_parts import BAD, GOOD, TASK_YAML, write_splits
@@ -50,12 +51,12 @@ def test_a_mean_state_is_that_of_the_input_alone_whatever_shares_its_batch_and_l
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     encoder.train()
     examples = sentences(70)
-    result = split_states(encoder, "sentence_classification", examples)
+    result = split_states(encoder, get("cola"), examples)
     pairs = [
         Example("0", texts=("the film was fine", "the meal was cold"), label=1),
         Example("1", texts=("a", "b"), label=0),
     ]
-    of_pairs = split_states(encoder, "pair_classification", pairs)
+    of_pairs = split_states(encoder, get("mrpc"), pairs)
     assert encoder.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
     encoder.eval()

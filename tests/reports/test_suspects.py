@@ -20,9 +20,10 @@ TOPICS = "yahoo:society_culture+science_mathematics"
 
 @pytest.mark.slow
 def test_of_a_hundred_planted_wrong_labels_most_are_among_the_first_hundred(minilm: Path, shared: Path):
-    train = load_training_data(DataSpec(TOPICS, str(shared / "data"), 2000, is_test_closed=True)).train
+    data = load_training_data(DataSpec(TOPICS, str(shared / "data"), 2000, is_test_closed=True))
+    train = data.train
     encoder = encoders.load(encoders.resolve(f"hf:{minilm}", "sentence_classification"))
-    states = split_states(encoder, "sentence_classification", train)
+    states = split_states(encoder, data.task, train)
     labels = np.array([example.label for example in train])
     planted = np.random.default_rng(0).choice(len(labels), 100, replace=False)
     labels[planted] = 1 - labels[planted]

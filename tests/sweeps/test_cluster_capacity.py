@@ -123,8 +123,8 @@ def driver_with(share: ClusterPart, orders: int, taken: int) -> tuple[SweepDrive
 @pytest.mark.parametrize(
     ("share", "orders", "taken", "has_place"),
     [
-        (part(4, 4), 4, 4, True), (part(4, 4), 5, 4, False), (part(2, 4), 1, 1, True), (part(2, 4), 2, 2, False),
-        (part(2, 4), 2, 0, False),
+        (part(4, 4), 4, 4, True), (part(4, 4, most=4), 4, 4, False), (part(4, 4), 5, 4, False),
+        (part(2, 4), 1, 1, True), (part(2, 4), 2, 2, False), (part(2, 4), 2, 0, False),
     ],
 )  # fmt: skip
 def test_a_sweep_lets_one_order_wait_and_with_a_cap_none(share, orders, taken, has_place) -> None:

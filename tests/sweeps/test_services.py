@@ -259,9 +259,9 @@ def test_auto_without_a_cluster_says_how_to_start_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["ray://10.0.0.1:10001", "http://10.0.0.1:8265"])
 def test_an_address_that_no_driver_joins_is_refused_with_the_way_to_submit(address: str) -> None:
-    with pytest.raises(ValueError, match=rf"^--address {address}: .*`ray job submit`"):
+    with pytest.raises(ValueError, match=rf"^--address {address}: .*`meltpoint submit`"):
         cluster_address(address, {})
-    with pytest.raises(ValueError, match=rf"^--address auto \(RAY_ADDRESS={address}\): .*`ray job submit`"):
+    with pytest.raises(ValueError, match=rf"^--address auto \(RAY_ADDRESS={address}\): .*`meltpoint submit`"):
         cluster_address("auto", {"RAY_ADDRESS": address})
 
 

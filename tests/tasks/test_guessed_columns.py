@@ -59,6 +59,14 @@ def test_grades_in_words_have_no_order_and_numbers_have_one(tmp_path):
     assert keys["labels"] == ["1", "2", "10"]
 
 
+def test_the_range_of_scores_holds_those_of_test_too(tmp_path):
+    draft = drafted(
+        tmp_path, train=some_rows(60, price=lambda n: 50.5 + n), test=some_rows(60, price=lambda n: 900.5 + n / 2)
+    )
+    assert draft.keys["range"] == [50, 930]
+    assert "930" not in "".join(draft.remarks["range"])
+
+
 def test_rows_without_a_score_or_without_a_label_in_test_are_left_out(tmp_path):
     scores = some_rows(60, score=lambda n: None if n == 3 else n / 7)
     keys = drafted(tmp_path, train=scores).keys

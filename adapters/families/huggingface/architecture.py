@@ -367,6 +367,7 @@ class LoraMatrices:
         from peft import LoraConfig, get_peft_model
 
         config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear")
+        model.name_or_path = ""  # peft would write this machine's path into the adapter
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an older name
             self._adapted = get_peft_model(model, config)
@@ -375,6 +376,7 @@ class LoraMatrices:
         """Write the matrices alone, as `peft.PeftModel.from_pretrained` loads them."""
         with quiet():
             self._adapted.save_pretrained(str(folder))
+        (folder / "README.md").unlink(missing_ok=True)  # peft's empty card
 
     def merged(self) -> Any:
         """A copy of the model with the matrices' products added to its weights."""

@@ -113,7 +113,7 @@ class HuggingFaceEncoder(Encoder):
         if len(architecture.layer_stack(self.model)) != self.layers - 1 or self.separate_above < architecture.UNBOUNDED:
             return False
         self.eval()
-        batch = self._batch("a b c", "a")
+        batch = self._batch("a b c", "a").to(next(self.parameters()).device)
         with torch.no_grad():
             states, expected = self(batch)[layer], self.top(batch)
             found = self.top_from(batch, states, layer)

@@ -221,7 +221,7 @@ def snapshot(reference: EncoderReference) -> Path:
     from huggingface_hub import errors
 
     cached = _cached(reference)
-    if cached is not None and COMMIT.fullmatch(reference.revision or ""):
+    if cached is not None and COMMIT.fullmatch(reference.revision or "") and _is_listed(reference):
         return cached
     what = f"Encoder '{reference.word}': {reference.source}"
     try:
@@ -252,6 +252,17 @@ def snapshot(reference: EncoderReference) -> Path:
             f"{reference.word.partition('@')[0]}@refs/pr/1: look under Community on the model's page."
         )
     return Path(folder)
+
+
+def _is_listed(reference: EncoderReference) -> bool:
+    """True if the cache lists the commit's files: what transformers cached may lack the pooling and the prompts."""
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        return bool(huggingface_hub.get_cached_repo_tree(reference.source, revision=reference.revision))
+    except (errors.LocalEntryNotFoundError, OSError, ValueError):
+        return False
 
 
 def _cached(reference: EncoderReference) -> Path | None:

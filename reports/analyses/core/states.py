@@ -17,9 +17,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from meltpoint.adapters import encoders
+from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import evaluation_batches, inputs
+from meltpoint.adapters.data.input_format import InputFormat, default_word_tokenizer
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.reading import at_rest
@@ -30,9 +33,10 @@ from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.worker.finalist_scoring import restore
 from meltpoint.sweeps.worker.worker import WEIGHTS
 from meltpoint.tasks.core import kinds
-from meltpoint.tasks.core.scoring import score
+from meltpoint.tasks.core.metrics import METRICS
+from meltpoint.tasks.core.scoring import value
 from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import Example, Kind, Label, Task, TrainingData
+from meltpoint.tasks.core.task import Example, Label, Task, TrainingData
 from meltpoint.tasks.core.wording import some
 
 
@@ -115,7 +119,7 @@ def _labelled(options: AnalysisOptions, task: str) -> TrainingData:
         raise ValueError(f"{task} labels words; the layer analyses take sentences or pairs. Leave it out with --task.")
     if any(example.label is None for example in (*data.train, *data.dev)):
         raise ValueError(f"{task} has examples without labels in train or dev; the layer analyses need them all.")
-    return data
+    return replace(data, dev=data.all_dev)  # epochs alone are scored on a sample
 
 
 def stages(options: AnalysisOptions, encoder_name: str, data: TrainingData) -> Iterator[EncoderStage]:
@@ -139,7 +143,8 @@ def _finalist(options: AnalysisOptions, cell: CellSummary) -> EncoderStage:
     assert options.sweep is not None, "cells are of a sweep"
     assert options.ledger is not None, "a sweep has a folder"
     final, stage = needed_finalist(options, cell), STAGES[cell.header.mode]
-    order = order_of(options.sweep.spec, final, options.ledger)
+    stage += f", {cell.header.variant}" if cell.header.variant else ""
+    order = order_of(options.sweep.spec, final, options.ledger).model_copy(update={"gpus": 0.0})
     if options.data_dir is not None:  # the data has moved; its fingerprint is checked
         order = order.model_copy(update={"data": replace(order.data, data_dir=options.data_dir)})
     note = f"{stage}: the finalist of {cell.name} with the best dev, seed {final.seed}"
@@ -147,8 +152,10 @@ def _finalist(options: AnalysisOptions, cell: CellSummary) -> EncoderStage:
 
 
 @torch.no_grad()
-def split_states(encoder: Encoder, kind: Kind, examples: list[Example]) -> States:
+def split_states(encoder: Encoder, task: Task, examples: list[Example]) -> States:
     """The mean states of a split's examples, over each row's positions without padding, embeddings first.
+
+    An encoder without a state for each word has its vectors at the first position of each sentence.
 
     The encoder runs in float32, on a GPU if one is available, even for a finalist trained in bf16: the stages then
     differ only in their weights, not in machine-dependent rounding (`precision: auto`). Only means are kept.
@@ -156,18 +163,31 @@ def split_states(encoder: Encoder, kind: Kind, examples: list[Example]) -> State
     Returns:
         (layers, examples, dim) float32.
     """
-    split = encode_split(kind, examples, encoder.tokenizer, min(MAX_PIECES, encoder.max_pieces))
+    words = default_word_tokenizer(encoder.family == "elmo", task.tokenised)
+    limit = min(MAX_PIECES, encoder.max_pieces)
+    split = encode_split(task.kind, examples, encoder.tokenizer, limit, InputFormat(word_tokenizer=words))
+    has_words = encoder.family != "skipthoughts"
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     means = np.empty((encoder.layers, split.examples, encoder.dim), dtype=np.float32)
     with at_rest(encoder, device):
-        for batch in evaluation_batches(inputs(split), kind, encoder.tokenizer.pad_piece, BATCH):
+        for batch in evaluation_batches(inputs(split), task.kind, encoder.tokenizer.pad_piece, BATCH):
             batch = batch.to(device)
-            mask = batch.piece_mask[..., None]  # (batch, pieces, 1)
+            mask = batch.piece_mask if has_words else _firsts(batch)
+            mask = mask[..., None]  # (batch, pieces, 1)
             places = [split.rows[row].example for row in batch.rows]
             for layer, states in enumerate(encoder.read(batch)):
                 total = (states * mask).sum(dim=1) / mask.sum(dim=1)  # (batch, dim)
                 means[layer, places] = total.float().cpu().numpy()
     return means
+
+
+def _firsts(batch: Batch) -> Tensor:
+    """True at the first position of each sentence: (batch, pieces)."""
+    found = torch.zeros_like(batch.piece_mask)
+    found[:, 0] = True
+    if batch.cuts is not None:
+        found[torch.arange(len(found), device=found.device), batch.cuts] = True
+    return found
 
 
 ITERATIONS = 2000
@@ -201,11 +221,20 @@ def probe(task: Task, train: States, train_labels: Sequence[Label], dev: States,
                 f"{task.name}: a linear model did not converge in {some(ITERATIONS, 'iteration')}; take more examples: "
                 "--max-train-examples."
             ) from None
-    return score(task, list(dev_labels), model.predict(dev.astype(np.float64)).tolist())[task.metric]
+    return _metric(task, dev_labels, model.predict(dev.astype(np.float64)).tolist(), model, dev)
 
 
 def constant(task: Task, train_labels: Sequence[Label], dev_labels: Sequence[Label]) -> float:
     """The task's metric for always predicting train's most frequent label, or its mean: a baseline without states."""
     labels: Any = train_labels
     guess: Any = float(np.mean(labels)) if task.of_kind.is_regression else int(np.bincount(labels).argmax())
-    return score(task, list(dev_labels), [guess] * len(dev_labels))[task.metric]
+    shares = () if task.of_kind.is_regression else np.bincount(labels, minlength=len(task.labels)) / len(labels)
+    return value(task.metric, task, list(dev_labels), [guess] * len(dev_labels), [list(shares)] * len(dev_labels))
+
+
+def _metric(task: Task, gold: Sequence[Label], predicted: Sequence[Any], model: Any, states: NDArray[Any]) -> float:
+    """The task's metric, of the model's probabilities if it is one of these; labels that train lacks have none."""
+    shares = np.zeros((len(gold), len(task.labels)))
+    if METRICS[task.metric.partition(".")[0]].of_probabilities:
+        shares[:, model.classes_.astype(int)] = model.predict_proba(states.astype(np.float64))
+    return value(task.metric, task, list(gold), list(predicted), shares.tolist())
