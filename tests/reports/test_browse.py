@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from meltpoint.launch import app
 from meltpoint.reports.loaded_sweep import compare_sweeps, comparison_lines
-from meltpoint.reports.trial_view import find_trial
+from meltpoint.reports.trial_view import best_of_cell, find_trial
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.tests.reports.stored_sweeps import stored
@@ -121,6 +121,10 @@ def test_show_prints_a_trial_by_the_first_characters_of_its_id(storage: Path) ->
     ledger.write(ledger.records()[0].model_copy(update=lost))
     shown = yaml.safe_load(run(storage, "show", "first", "lost"))
     assert (shown["error"], shown["cause"]) == ("killed\nfor memory", "memory")
+    summary = summarise(Ledger(storage / "first"))
+    waiting = replace(summary, cells=[replace(cell, best=None) for cell in summary.cells])
+    with pytest.raises(ValueError, match=r"has no finished trial yet; `meltpoint status first` shows its trials"):
+        best_of_cell(waiting, summary.cells[0].name)
     for word in ("nothing", "fine", "fi"):
         with pytest.raises(ValueError, match="No cell or trial"):
             find_trial(ledger.records(), "first", word)

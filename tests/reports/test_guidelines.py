@@ -135,6 +135,24 @@ def test_tasks_and_encoders_that_are_named_narrow_it(make_cell, make_sweep, tmp_
 
 
 @pytest.mark.usefixtures("_fixed_intervals")
+def test_only_cells_of_the_largest_size_are_compared_and_single_modes_are_left_out(make_cell, make_sweep, tmp_path):
+    def sized(cell, count):
+        return replace(cell, header=cell.header.model_copy(update={"train_examples": count}))
+
+    cells = [
+        sized(make_cell(mode, finals=finals(scores), variant=variant), count)
+        for mode, scores, count, variant in (
+            (ICE, HIGH, 256, "n256"), (ICE, LOW, 6920, "all"), (FIRE, LOW, 256, "n256"), (FIRE, HIGH, 6920, "all"),
+        )
+    ]  # fmt: skip
+    written = ANALYSIS.run(options(make_sweep(*cells, make_cell(ICE, "cola", finals=finals(LOW))), tmp_path))
+    (row,) = rows(written)
+    assert float(row["Δ"]) == pytest.approx(sum(HIGH) / 4 - sum(LOW) / 3), "❄ of all examples, though 256 are better"
+    text = (tmp_path / "guidelines.md").read_text(encoding="utf-8")
+    assert "Left out, without one of the two modes: minilm on cola." in text
+
+
+@pytest.mark.usefixtures("_fixed_intervals")
 def test_heads_of_several_sizes_are_set_against_each_other_mode_by_mode(make_cell, make_sweep, tmp_path):
     cells = [
         make_cell(mode, finals=finals(scores), head=head, variant=variant, task_parameters=size)

@@ -115,7 +115,7 @@ def test_equal_trials_take_their_number_times_their_length_over_the_places(
 ) -> None:
     found = time_left([CellWork(ended, ended * seconds, left)], places)
     assert found is not None
-    assert found.seconds == pytest.approx(left * seconds / places)
+    assert found.seconds == pytest.approx(max(left / places, 1.0) * seconds)
     assert found.trials == ended
 
 
@@ -127,6 +127,7 @@ def test_a_cell_of_which_none_has_ended_is_taken_for_one_like_the_others() -> No
 
 def test_there_is_no_estimate_before_a_trial_has_ended_and_where_none_is_left() -> None:
     assert time_left([CellWork(0, 0.0, 3)], 1) is None
+    assert time_left([CellWork(2, 120.0, 2)], 16).seconds == 60.0, "one trial runs on one worker"
     assert time_left([CellWork(3, 9.0, 0)], 1) is None
 
 

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meltpoint.adapters import settings
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.training.trainer import Trainer
@@ -124,6 +125,14 @@ def test_the_heaviest_setting_has_the_largest_batch_the_full_precision_and_every
     setting = placement.heaviest(cell)
     assert (setting["batch_size"], setting["precision"], setting["max_pieces"]) == (32, "fp32", 48)
     assert setting["gradual_unfreezing"] is False
+
+
+def test_of_words_the_heaviest_is_the_one_that_takes_most_memory_and_top_k_has_most_layers(cells):
+    frozen = with_space(cells[0], **{"feature_extraction.layers": {"choice": ["top", "mix"]}})
+    assert placement.heaviest(frozen)["feature_extraction.layers"] == "mix"
+    allowed = {one.name: one for one in settings.parameters("top_k", cells[1].head)}
+    space = type(cells[1].space).of({"top_k.k": {"choice": [2, 1, 4]}}, allowed)
+    assert placement.heaviest(replace(cells[1], mode="top_k", space=space))["top_k.k"] == 4
 
 
 @given(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=3), min_size=1, max_size=20), st.integers(1, 12))

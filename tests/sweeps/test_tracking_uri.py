@@ -13,6 +13,7 @@ from mlflow.tracking import MlflowClient
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.machine import terminal
+from meltpoint.sweeps.machine.doctor import mlflow_store
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.provenance import code_version
@@ -63,6 +64,13 @@ def test_mlflow_keeps_its_store_in_a_folder_of_an_odd_name_and_makes_nothing_bes
 def test_a_folder_that_no_uri_of_mlflow_can_name_is_refused_with_the_remedy(tmp_path, name):
     with pytest.raises(ValueError, match=r"--storage .* rename that folder, or name another one with --storage DIR\.$"):
         default_uri(tmp_path / name)
+
+
+@pytest.mark.parametrize("uri", ["localhost:5000", "mlflow:5000", "head.example.org:5000/mlflow"])
+def test_a_servers_address_without_a_scheme_is_refused_by_sweeps_and_doctor(uri, tmp_path):
+    with pytest.raises(ValueError, match=f"write http://{uri}"):
+        check_scheme(uri)
+    assert not mlflow_store(tmp_path, uri).ok
 
 
 def test_the_options_of_a_store_are_no_part_of_its_files_name():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -100,6 +101,22 @@ def test_the_fingerprint_depends_on_the_data_and_not_on_the_folder(tmp_path):
     fewer = load_training_data(DataSpec("cola", folder(tmp_path, lines=39, name="three")))
     assert first.fingerprint == second.fingerprint != fewer.fingerprint
     assert len(first.fingerprint) == 16
+
+
+def test_the_fingerprint_sees_dev_examples_that_no_epoch_is_scored_on(monkeypatch):
+    def loaded(dev):
+        splits = {"train": lambda folder: MANY, "dev": lambda folder: dev}
+        made = Task("t", "sentence_classification", "accuracy", "", splits, labels=("no", "yes"), generated=True)
+        monkeypatch.setattr("meltpoint.tasks.core.splits.find", lambda spec: made)
+        monkeypatch.setattr("meltpoint.tasks.core.splits.read_split", lambda spec, split: splits[split](None))
+        return load_training_data(DataSpec("t", max_dev_examples=4))
+
+    before = loaded(MANY[:20])
+    unseen = next(n for n, one in enumerate(MANY[:20]) if one not in before.dev)
+    changed = [replace(one, texts=("other",)) if n == unseen else one for n, one in enumerate(MANY[:20])]
+    after = loaded(changed)
+    assert after.dev == before.dev
+    assert after.fingerprint != before.fingerprint
 
 
 def test_the_fingerprint_sees_texts_labels_order_and_where_a_split_ends():
