@@ -213,11 +213,7 @@ def draft_of(
 
 
 def _check_alike(first: Path, shape: FileShape, roles: Roles, others: Sequence[Path]) -> None:
-    """Check that files of one split each can be read in one way.
-
-    Raises:
-        ValueError: their formats differ, or the training file also has rows of other splits.
-    """
+    """Refuse files of one split each that differ in format, and a training file that has rows of other splits."""
     for path in others:
         if path.suffixes != first.suffixes and (form := shape_of(path).format) != shape.format:
             raise ValueError(f"{path} is {form}, but {first} is {shape.format}; write all files in one format.")
@@ -338,11 +334,7 @@ def _split_of_value(draft: Draft, value: str) -> Split | None:
 
 
 def _add_labels(draft: Draft, kind: Kind, *, has_test: bool) -> None:
-    """Add the labels of train and dev in order, or the range of the scores, and the treatment of unlabelled rows.
-
-    Args:
-        has_test: whether the range must hold the scores of test, too, since nobody corrects it.
-    """
+    """Add the labels of train and dev in order, or the range of the scores (with `has_test`, those of test, too)."""
     seen = Counter[str]()
     for split in ("train", "dev"):
         seen += draft.counts[split].labels if split in draft.counts else Counter()
