@@ -11,19 +11,20 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from meltpoint.adapters import encoders
+from meltpoint.adapters.data.input_format import Prefix, Prompts
 from meltpoint.reports.formats import markdown_text, title
 from meltpoint.reports.notes import searched_again
 from meltpoint.reports.recommendation import Recommendation
@@ -60,9 +61,9 @@ HUB_METRICS = {
 SPLIT_NAMES = {"dev": "validation", "test": "test"}
 
 
-def usage(form: Form, kind: Kind, pipeline: str) -> str:
-    """A block of Python that loads the folder and predicts."""
-    return _template("model_use.md.jinja").render(form=form, kind=kinds.get(kind), pipeline=pipeline)
+def usage(form: Form, kind: Kind, prefix: str = "") -> str:
+    """A block of Python that loads the folder and predicts; `prefix` precedes each text."""
+    return _template("model_use.md.jinja").render(form=form, kind=kinds.get(kind), prefix=prefix)
 
 
 @dataclass(frozen=True)
@@ -73,22 +74,24 @@ class EncoderFacts:
         title: its id on the hub, its name, or the name of its folder.
         hub_id: its id on the hub; None if unknown.
         licence: as its own model card states it; None if it states none, or if its files are gone.
+        prompts: the prefixes of its makers.
     """
 
     title: str
     hub_id: str | None = None
     licence: str | None = None
+    prompts: Prompts = field(default_factory=Prompts)
 
     @classmethod
     def of(cls, word: str, kind: Kind) -> EncoderFacts:
         """The facts of an encoder, given as on the command line."""
         try:
             reference = encoders.resolve(word, kind)
-            licence = encoders.stated_licence(reference)
+            licence, prompts = encoders.stated_licence(reference), encoders.prompts(reference)
         except ValueError:
             family, _, source = word.rpartition("=")[2].partition(":")
             return cls(Path(source).name or family)
-        return cls(reference.hub_id or Path(reference.source).name, reference.hub_id, licence)
+        return cls(reference.hub_id or Path(reference.source).name, reference.hub_id, licence, prompts)
 
 
 def cell_card(summary: SweepSummary, cell: CellSummary, form: Form) -> str | None:
@@ -99,6 +102,9 @@ def cell_card(summary: SweepSummary, cell: CellSummary, form: Form) -> str | Non
     encoder = EncoderFacts.of(summary.spec.named_encoder(head.encoder), head.kind)
     kind, metric = kinds.get(head.kind), final.metric
     pipeline = "token-classification" if kind.labels_words else "text-classification"
+    # Meltpoint's own folders add the prefix by themselves.
+    adds_prefix = form != "model" and kind.input == "sentence"
+    prefix = encoder.prompts.text(cast(Prefix, final.setting.get("prefix", "own"))) if adds_prefix else ""
     scores = {"dev": final.dev_metrics, "test": final.test or {}}
     recorded = {"dev": final.dev, "test": scores["test"].get(metric)}
     own = {split: score for split, score in recorded.items() if score is not None}
@@ -108,12 +114,12 @@ def cell_card(summary: SweepSummary, cell: CellSummary, form: Form) -> str | Non
     setting = yaml.safe_dump(dict(final.setting), sort_keys=False, allow_unicode=True).rstrip()
     return _template("model_card.md.jinja").render(
         front_matter=Markup(_front_matter(cell, form, encoder, pipeline, own)),
-        usage=Markup(usage(form, head.kind, pipeline)), setting=Markup(setting), name=cell.name,
+        usage=Markup(usage(form, head.kind, prefix)), setting=Markup(setting), name=cell.name,
         sweep=summary.name, cell=cell, head=head, final=final, form=form, kind=kind, encoder=encoder, metric=metric,
         axis=axis_name(metric), own=own, scores=scores, errors=errors,
         calibration=CALIBRATION, baseline=known.best if known is not None and known.metric == metric else None,
         pieces=final.setting.get("max_pieces"), warnings=[guard.text for guard in cell_guards(cell, known)],
-        precision=final.hardware.precision if final.hardware else "fp32", again=_again(cell),
+        precision=final.hardware.precision if final.hardware else "fp32", again=_again(cell), prefix=prefix,
     )  # fmt: skip
 
 

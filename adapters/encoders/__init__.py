@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from meltpoint.adapters.data.input_format import SentencePooling, Tokenizer
+from meltpoint.adapters.data.input_format import Prompts, SentencePooling, Tokenizer
 from meltpoint.adapters.families import HUB_ID, EncoderReference, check_short_name, encoder_word, unknown_encoder
 from meltpoint.adapters.families.huggingface import configuration, files
 from meltpoint.adapters.families.huggingface.files import locate
@@ -213,6 +213,17 @@ def with_pooling(reference: EncoderReference) -> EncoderReference:
         ValueError: the files are not available, or broken; one line with the remedy.
     """
     return reference if knows_pooling(reference) else replace(reference, pooling=pooling(reference))
+
+
+def prompts(reference: EncoderReference) -> Prompts:
+    """The prefixes of an encoder's makers, by name; none for families without them.
+
+    Raises:
+        ValueError: the files are not available, or broken; one line with the remedy.
+    """
+    if reference.family in FAMILIES:
+        return Prompts()
+    return configuration.read_prompts(locate(reference)[0], reference.prompts)
 
 
 def stated_licence(reference: EncoderReference) -> str | None:

@@ -124,5 +124,6 @@ def test_an_encoder_whose_files_state_no_licence_is_said_to_have_none(make_cell,
 @pytest.mark.parametrize("kind", kinds.names())
 @pytest.mark.parametrize("form", ["model", "transformers", "onnx"])
 def test_the_code_of_each_card_is_python(kind: str, form: str) -> None:
-    block = usage(form, kind, "text-classification")  # type: ignore[arg-type]
+    block = usage(form, kind, "query: ")  # type: ignore[arg-type]
     compile(block.removeprefix("```python\n").removesuffix("```"), "card", "exec")
+    assert ("query: the soup" in block) == (form != "model" and kinds.get(kind).input == "sentence")
