@@ -146,6 +146,11 @@ def state_size(reference: EncoderReference) -> int:
     return files.state_size(locate(reference)[0], reference.word)
 
 
+def layer_count(reference: EncoderReference) -> int:
+    """The number of layers above the embeddings; 0 if unknown, as for families that always run whole."""
+    return 0 if reference.family in FAMILIES else files.layer_count(locate(reference)[0], reference.word)
+
+
 def load_tokenizer(reference: EncoderReference) -> Tokenizer:
     """An encoder's tokenizer without its weights, for counting pieces: it gives as many as the loaded encoder's.
 

@@ -55,7 +55,10 @@ def operations_of(cell: OpenCell) -> Operations:
     once = trial = 0.0
     for phase in modes.get(cell.mode).phases(setting):
         if phase.encoder_trains:
-            train, dev = 3 * (encoding + scoring), encoding + scoring
+            layers = encoders.layer_count(cell.reference) if phase.top_groups is not None else 0
+            share = min(1.0, (phase.top_groups or 0) / layers) if layers else 1.0  # the states below are cached
+            train, dev = 3 * (share * encoding + scoring), share * encoding + scoring
+            once = max(once, (1.0 - share) * encoding * (cell.train_examples + cell.epoch_dev_examples))
         else:
             once, train, dev = encoding * (cell.train_examples + cell.epoch_dev_examples), 3 * scoring, scoring
         trial += expected_epochs(phase, setting) * (train * cell.train_examples + dev * cell.epoch_dev_examples)

@@ -174,6 +174,12 @@ def test_what_a_frozen_encoder_computes_once_is_shared_among_a_cells_runs(minilm
     assert work_of(cell) * runs == pytest.approx(operations.once + runs * operations.trial)
 
 
+def test_top_layers_cost_their_share_of_fine_tuning(minilm):
+    tuned, top = (operations_of(cell_of("native", mode, "demo_entailment")) for mode in ("fine_tuning", "top_k"))
+    assert (tuned.once, top.once > 0) == (0.0, True)
+    assert top.trial < 0.4 * tuned.trial, "two of six layers, for as many epochs"
+
+
 def test_the_sweeps_file_names_the_work_of_a_cell_as_the_driver_counts_it(minilm):
     spec = SweepSpec(
         name="x", encoders=("minilm",), modes=("feature_extraction",), tasks=("demo_entailment",), trials=4, seeds=2

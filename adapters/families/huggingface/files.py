@@ -141,6 +141,11 @@ def state_size(folder: Path, word: str) -> int:
     return int(configuration.supported_config(folder, word).hidden_size)
 
 
+def layer_count(folder: Path, word: str) -> int:
+    """The number of layers above the embeddings; 0 if the architecture's configuration does not name it."""
+    return int(getattr(configuration.supported_config(folder, word), "num_hidden_layers", 0))
+
+
 RESERVED_POSITIONS = {
     "camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm",
     "xlm-roberta", "xlm-roberta-xl", "xmod",
