@@ -122,7 +122,7 @@ class ExportedModel:
         if len(texts) != len(labels):
             raise ValueError(f"score needs one label per text, not {len(labels)} labels for {len(texts)} texts.")
         spelled = [_spellings(label) for label in labels]
-        if labels and not any(names & set(self.task.labels) for names in spelled):
+        if spelled and not any(names & set(self.task.labels) for names in spelled):
             raise ValueError(f"no label is one of the model's: {', '.join(self.task.labels[:10])}.")
         return float(np.mean([found in names for found, names in zip(self.predict(texts), spelled, strict=True)]))
 

@@ -258,7 +258,10 @@ def save_transformers_folder(
     weights = head_weights(model, task, head, setting)
     folder.mkdir(parents=True, exist_ok=True)
     limit = min(int(setting["max_pieces"]), model.encoder.max_pieces)
-    save_plain(folder, model.encoder, task, weights, limit)
+    with tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:  # a refusal leaves the folder as it was
+        save_plain(Path(scratch), model.encoder, task, weights, limit)
+        for path in Path(scratch).iterdir():
+            shutil.copy(path, folder / path.name)
     document = {"task": task.name, "metric": task.metric, "mode": mode, "head": head, "setting": dict(setting), **facts}
     (folder / FACTS).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 

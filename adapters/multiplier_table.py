@@ -282,9 +282,9 @@ class MultiplierTable:
         return any(self.multiplier(group, step) != 0.0 for step in reversed([*steps]))  # most groups train at the end
 
     def frozen_groups(self, step: int) -> int:
-        """The number of the encoder's groups frozen at a step of a phase that trains the encoder; otherwise 0."""
-        groups = range(self.plan.groups - 1) if self.plan.phase_at(step)[0].encoder_trains else ()
-        return sum(self.multiplier(group, step) == 0.0 for group in groups)
+        """The number of the encoder's groups frozen at a step of a phase that trains them; otherwise 0."""
+        phase, groups = self.plan.phase_at(step)[0], self.plan.groups - 1
+        return sum(phase.trains(group, groups) and self.multiplier(group, step) == 0.0 for group in range(groups))
 
     def encoder_is_frozen(self, step: int) -> bool:
         """True if every row of the encoder is 0, so that cached features can be used instead of running it."""

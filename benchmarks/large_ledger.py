@@ -1,7 +1,7 @@
 """Timing of commands on a ledger of 100 000 trials: `status`, `report` and `plan`, the first step of resuming.
 
 The ledger itself writes the records, with settings drawn from the space; nothing is trained. The goals bound CPU time:
-10 s for `status`, 60 s for `report` and `plan`. The exit status is 1 if a goal is missed.
+30 s for `status`, 60 s for `report` and `plan`. The exit status is 1 if a goal is missed.
 """
 
 from __future__ import annotations

@@ -308,8 +308,10 @@ def splits_of(data: Any, test: Any = None, dev: Any = None) -> dict[Split, Path 
         parts |= {} if part is None else {split: part}
     if "train" not in parts:
         raise ValueError("data has no split train; name it, as in {'train': frame, 'test': frame}.")
-    are_paths = all(isinstance(part, str | os.PathLike) for part in parts.values())
-    return {split: Path(part) if are_paths else _lines(_frame(part, split)) for split, part in parts.items()}
+    return {
+        split: Path(part) if isinstance(part, str | os.PathLike) else _lines(_frame(part, split))
+        for split, part in parts.items()
+    }
 
 
 def name_of(parts: Mapping[Split, Path | str]) -> str:
@@ -321,14 +323,17 @@ def name_of(parts: Mapping[Split, Path | str]) -> str:
 
 
 def write_splits(parts: Mapping[Split, Path | str], folder: Path) -> dict[Split, Path]:
-    """Split → its file; data not yet in a file is written to `FOLDER/SPLIT.jsonl`.
+    """Split → its file; data not yet in a file, and files in another format beside it, go to `FOLDER/SPLIT.jsonl`.
 
     Raises:
         ValueError: the file exists and holds other data, with which the sweep has begun.
     """
     files: dict[Split, Path] = {}
     begun = Ledger(folder.parent).has_begun("test" in parts)
+    is_mixed = any(isinstance(part, str) for part in parts.values())
     for split, part in parts.items():
+        if isinstance(part, Path) and is_mixed and part.suffix != ".jsonl":
+            part = _lines(_frame(part, split))
         files[split] = path = part if isinstance(part, Path) else folder / f"{split}.jsonl"
         if isinstance(part, Path):
             continue

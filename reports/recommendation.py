@@ -286,8 +286,14 @@ class _Field:
             if entered and (chosen == "dev" or len(entered) == sum(bool(cell.finals) for cell in cells)):
                 metric = cells[0].header.metric
                 entered.sort(key=lambda one: (-gain(metric, one.score.mean), _cost(one)))
-                modes = dict.fromkeys(cell.header.mode for cell in cells)
-                missing = tuple(mode for mode in modes if mode not in {one.mode for one in entered})
+                group = _group(entered[0])
+                here = {one.mode for one in entered if _group(one) == group}
+                modes = dict.fromkeys(
+                    cell.header.mode for cell in cells
+                    if (cell.header.encoder, cell.header.variant) == group
+                    or cell.header.mode not in {one.mode for one in entered}
+                )  # fmt: skip
+                missing = tuple(mode for mode in modes if mode not in here)
                 return cls(tuple(entered), comparisons, chosen, margin, missing)
         return None
 

@@ -315,7 +315,8 @@ class Trainer:
 
     def _evaluate(self, split: EncodedSplit, examples: list[Example], read: Inputs | None) -> list[Evaluation]:
         task, rows = self.data.task, self.evaluation_rows
-        read = replace(inputs(split), static=self.recorder is not None) if read is None else read
+        if read is None:
+            read = replace(inputs(split), static=self.recorder is not None, most=self.model.encoder.max_pieces)
         with self._recorder_in_use():
             return evaluate(self.model, task, split, examples, self.device, self.precision, read, rows, self.forward)
 

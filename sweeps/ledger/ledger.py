@@ -91,8 +91,14 @@ class Ledger:
             )
 
     def has_begun(self, with_test: bool) -> bool:
-        """True if trials may have run: the specification is there and, `with_test`, a test file was found valid."""
-        return self.specification.exists() and (self.test_checks.exists() or not with_test)
+        """True if trials may have run: the specification is there and, `with_test`, a test file was found valid.
+
+        A sweep whose test file was refused has neither a trial nor a check.
+        """
+        if not self.specification.exists():
+            return False
+        tried = any(folder.exists() and any(folder.iterdir()) for folder in (self.trials, self.started))
+        return not with_test or tried or self.test_checks.exists()
 
     def create(self) -> None:
         """Create the folders of records and of started trials."""

@@ -102,7 +102,9 @@ def _failed_runs(cell: CellSummary, baseline: Baseline | None) -> Iterator[str]:
 
 
 def _few_steps(best: TrialRecord) -> Iterator[str]:
-    if best.mode not in modes.names() or not modes.get(best.mode).trains_encoder or not best.epochs:
+    if best.mode not in modes.names() or not modes.get(best.mode).trains_encoder:
+        return
+    if all(epoch.encoder_frozen for epoch in best.epochs):  # none, or `top_k` with k = 0
         return
     steps = best.epochs[-1].step - max((epoch.step for epoch in best.epochs if epoch.encoder_frozen), default=0)
     if steps < FEW_STEPS:

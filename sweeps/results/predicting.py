@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meltpoint.sweeps.machine.terminal import show
-from meltpoint.sweeps.results.text_files import CONLL, DOCUMENTS, PREDICTION, ROWS, format_of, read_pieces, writing
+from meltpoint.sweeps.results.text_files import (
+    CONLL,
+    DOCUMENTS,
+    PREDICTION,
+    ROWS,
+    format_of,
+    plain,
+    read_pieces,
+    writing,
+)
 from meltpoint.tasks.core.conll import ConllLayout
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.rows import scalar_text, value_at
@@ -135,7 +144,8 @@ def _with_predictions(
     if taken:
         raise ValueError(f"{file} already has a column {taken[0]}, which predictions would replace; rename it.")
     texts = []
-    for number, row in enumerate(piece.to_dict(orient="records"), before + 1):
+    for number, given in enumerate(piece.to_dict(orient="records"), before + 1):
+        row = {name: plain(value) for name, value in given.items()}  # parquet gives arrays and NaN
         cells = [[value_at(file, number, row, name) for name in columns] for columns in names]
         texts.append(_text(model, cells, f"{file}, row {number}"))
     result = piece.copy()

@@ -172,7 +172,11 @@ def writing(out: Path | None, standard_output: TextIO) -> Iterator[Callable[[pan
             return
         file = stack.enter_context(beside.open("w", encoding="utf-8", newline=""))
         write = {"jsonl": _write_jsonl, CONLL: _write_conll}.get(form)
-        yield (lambda piece: write(piece, file)) if write else _in_columns_of_first(_DelimitedWriter(file, form))
+        if write is None:
+            table = _DelimitedWriter(file, form)
+            yield table if form == "txt" else _in_columns_of_first(table)
+        else:
+            yield lambda piece: write(piece, file)
 
 
 def _in_columns_of_first(write: Callable[[pandas.DataFrame], None]) -> Callable[[pandas.DataFrame], None]:
@@ -192,14 +196,14 @@ def _in_columns_of_first(write: Callable[[pandas.DataFrame], None]) -> Callable[
 
 def _write_jsonl(piece: pandas.DataFrame, file: TextIO) -> None:
     for row in piece.to_dict(orient="records"):
-        text = json.dumps({key: _plain(value) for key, value in row.items()}, ensure_ascii=False, default=str)
+        text = json.dumps({key: plain(value) for key, value in row.items()}, ensure_ascii=False, default=str)
         file.write(f"{printable(text)}\n")
 
 
 def _write_conll(piece: pandas.DataFrame, file: TextIO) -> None:
     """Write one word per line, a tab before each further list of the row, the prediction last; then a blank line."""
     for row in piece.to_dict(orient="records"):
-        cells = [_plain(value) for value in row.values()]
+        cells = [plain(value) for value in row.values()]
         tags = cells[-1]
         if not isinstance(tags, list):
             raise ValueError("conll is only for predictions per word; write jsonl, or another format.")
@@ -210,7 +214,7 @@ def _write_conll(piece: pandas.DataFrame, file: TextIO) -> None:
         file.write("\n".join([*lines, "", ""]))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A cell for JSON: numpy's numbers and arrays become Python's, a missing value becomes null."""
     found = value.tolist() if hasattr(value, "tolist") else value
     return None if isinstance(found, float) and not math.isfinite(found) else found

@@ -92,7 +92,8 @@ class Study:
         if self.space.size() is not None:
             return self._enumerated(identify)
         # TPE may draw the same point again and again where every continuous range is conditional and inactive there.
-        draws = (self._take(self.space.sample(self.random), identify, "random") for _ in range(ATTEMPTS))
+        attempts = range(ATTEMPTS + len(self.seen))  # a restarted generator repeats its draws
+        draws = (self._take(self.space.sample(self.random), identify, "random") for _ in attempts)
         return next((taken for taken in draws if taken is not None), None)
 
     def borrow(self, setting: Setting, identify: Identify) -> Suggestion | None:

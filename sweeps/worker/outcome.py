@@ -75,7 +75,7 @@ class TrialOutcome(BaseModel):
     | failed, disk | found no disk space, and waits until there is some | the worker |
     | failed, memory | was killed by Ray's memory monitor | Tune's scheduler |
     | failed, worker | was lost with its worker or its machine | Tune's scheduler |
-    | failed, worker | could not write its weights to the disk or the object store | the worker |
+    | failed, worker | met a fault of the disk, the mount or the object store | the worker |
     | failed, worker | its GPU failed, and its worker ends with it | the worker |
 
     Attributes:
@@ -134,7 +134,7 @@ def outcome_of_error(error: Exception) -> TrialOutcome:
         return failed("input", str(error))
     if is_full_disk(error):
         return failed("disk", getattr(error, "strerror", None) or "No space left on device")
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):  # a head's own file may be missing
         return failed("worker", str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}")
     if isinstance(error, SafetensorError) and "os error" in str(error):
         return failed("worker", f"its weights could not be written: {error}")

@@ -135,6 +135,8 @@ class Draw:
             part = f"fold {self.fold} (of 0 to {(self.of or 0) - 1})"
         else:
             part = f"{self.fraction * 100:.6g} %"
+            if self.by_group and round(len(_groups(examples)) * self.fraction) == 0:
+                part = f"1 of {some(len(_groups(examples)), 'group')}"
         how = ", stratified" * self._is_stratified(examples) + ", whole groups" * self.by_group
         return f"{part} of {self.split}{how}, seed {self.seed}"
 

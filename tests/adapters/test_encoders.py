@@ -156,6 +156,7 @@ class Hub:
         commits: revision → commit.
         asked: the revisions that were asked for.
         reachable: whether it answers.
+        listed: whether the cache lists a commit's files, as a download of the whole writes them.
     """
 
     def __init__(self, cache: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,6 +171,13 @@ class Hub:
 
         monkeypatch.setattr(huggingface_hub, "model_info", self._info)
         monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+        self.listed = True
+        monkeypatch.setattr(huggingface_hub, "get_cached_repo_tree", self._listing)
+
+    def _listing(self, source: str, revision: str | None = None) -> list[str]:
+        if not self.listed:
+            raise huggingface_hub.errors.CachedRepoTreeNotFoundError("no listing")
+        return ["model.safetensors"]
 
     def _info(self, source: str, revision: str | None = None, timeout: float = 0) -> None:
         self.asked.append(revision or "main")
@@ -204,6 +212,16 @@ def test_a_branch_a_tag_and_a_commit_are_read_by_their_commit_also_offline(hub: 
     hub.reachable, hub.asked = False, []
     assert encoders.load(reference).revision == revision
     assert bool(hub.asked) == (OLD not in word), "a commit never moves, so nobody asks for it again"
+
+
+def test_a_commit_of_which_another_program_cached_some_files_is_completed_or_read_as_it_is(hub: Hub):
+    reference = encoders.resolve(f"hf:some/model@{OLD}", "sentence_classification")
+    locate(reference)
+    hub.listed, hub.asked = False, []
+    locate(reference)
+    assert hub.asked == [OLD]
+    hub.reachable = False
+    assert locate(reference)[1] == f"some/model@{OLD}"
 
 
 def test_a_branch_that_moved_is_read_at_its_new_commit(hub: Hub):

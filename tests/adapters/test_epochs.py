@@ -138,6 +138,8 @@ def test_what_the_first_phase_freezes_is_not_called_frozen_by_gradual_unfreezing
     assert [(one.encoder_frozen, one.frozen_groups) for one in trainer.results()] == [(True, 0), (False, 0)]
     frozen = make_trainer("feature_extraction", head="linear", epochs=1)
     assert [one.frozen_groups for one in frozen.results()] == [0]
+    top = make_trainer("top_k", head="linear", epochs=1, top_k__k=1)
+    assert [one.frozen_groups for one in top.results()] == [0], "layers below the top ones are not to thaw"
 
 
 @pytest.mark.parametrize("frozen", [True, False])

@@ -20,6 +20,7 @@ from meltpoint.reports.python_api import SweepFailedError, options_of
 from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.command_line.typer_options import DEFAULTS, as_words
 from meltpoint.sweeps.driver.plan import SweepPlan
+from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.machine.terminal import BAD_INPUT
 from meltpoint.sweeps.specification.sweep_options import SweepOptions
 from meltpoint.tests.reports.stored_sweeps import stored
@@ -105,6 +106,23 @@ def test_data_that_were_refused_are_replaced_by_corrected_ones(tmp_path, monkeyp
             meltpoint.tune((["e"], [score]), name="scores", storage="~/runs")
     train = tmp_path / "runs" / "scores" / "data" / "train.jsonl"
     assert train.read_text() == '{"text":"e","label":2.0}\n'
+
+
+def test_files_beside_data_keep_the_name_and_are_read_in_one_format(tmp_path, monkeypatch):
+    ran: list[str] = []
+    monkeypatch.setattr(python_api, "_run", lambda words: (ran.extend(words) or BAD_INPUT, "stop"))
+    (tmp_path / "reviews.csv").write_text('text,label\n"a, b",x\n', encoding="utf-8")
+    with pytest.raises(ValueError, match="stop"):
+        meltpoint.tune(tmp_path / "reviews.csv", test=FRAME, storage=tmp_path / "runs")
+    train = tmp_path / "runs" / "reviews" / "data" / "train.jsonl"
+    assert train.read_text(encoding="utf-8") == '{"text":"a, b","label":"x"}\n'
+    assert ran[ran.index("tune") + 1] == str(train)
+    ledger = Ledger(tmp_path / "runs" / "reviews")
+    ledger.specification.touch()
+    assert not ledger.has_begun(with_test=True), "its test file may have been refused"
+    ledger.create()
+    (ledger.trials / "a.json").touch()
+    assert ledger.has_begun(with_test=True), "a test that was carved has no check"
 
 
 def test_data_of_another_form_are_refused_with_those_that_are_taken() -> None:

@@ -112,3 +112,6 @@ def test_a_leader_is_not_sure_while_no_mode_with_the_other_answer_has_a_result(m
     assert found.sentence == "Freeze it: ❄ 90.0, 10.0 above 🔍 [+8.0, +12.0]: provisional; 🔥 has no result."
     (found,) = recommendations(make_sweep(probe, ice), deltas)
     assert found.certainty == "sure"
+    other = make_cell(FIRE, encoder="bert-base", finals=[(0.5, 0.7)] * 2)
+    (found,) = recommendations(make_sweep(probe, ice, fire, other), deltas)
+    assert found.certainty == "provisional", "another encoder's result is not this one's"

@@ -183,6 +183,7 @@ def test_a_table_has_the_columns_of_its_first_rows_wherever_a_line_of_jsonl_has_
         with pytest.raises(ValueError, match="have no note, and a table is written from them; write jsonl"):
             predict_file(classifier, source, tmp_path / f"new.{form}", rows=1)
     assert not (tmp_path / "new.csv").exists()
+    assert predict_file(classifier, source, tmp_path / "new.txt", rows=1) == 2, "predictions alone have no columns"
 
 
 def test_parquet_keeps_the_types_of_its_input_also_of_a_column_that_begins_with_nulls(classifier, tmp_path):
@@ -190,6 +191,12 @@ def test_parquet_keeps_the_types_of_its_input_also_of_a_column_that_begins_with_
     parquet.write_table(table, tmp_path / "in.parquet")
     predict_file(classifier, tmp_path / "in.parquet", tmp_path / "out.parquet", rows=1)
     found = parquet.read_table(tmp_path / "out.parquet")
+    nested = pyarrow.table({"title": pyarrow.array([None, "bad"]), "reviews": [[{"body": "good"}], [{"body": "film"}]]})
+    parquet.write_table(nested, tmp_path / "nested.parquet")
+    model = of_columns(classifier, ("title", "reviews.0.body"))
+    predict_file(model, tmp_path / "nested.parquet", tmp_path / "nested.csv", probabilities=True)
+    shares = pandas.read_csv(tmp_path / "nested.csv")["probability.no"]
+    assert list(shares) == pytest.approx(list(classifier.predict_proba(["good", "bad film"])[:, 0]))
     assert found.schema.field("n").type == pyarrow.int64()
     assert found["n"].to_pylist() == [None, 3]
     source = tmp_path / "in.jsonl"
@@ -220,7 +227,9 @@ def test_score_takes_labels_as_python_and_pandas_spell_them(classifier):
     found = model.predict(texts)
     assert model.score(texts, [name == "true" for name in found]) == 1.0
     numbered = replace(classifier, task=replace(classifier.task, labels=("0", "1")))
-    assert numbered.score(texts, [float(name) for name in numbered.predict(texts)]) == 1.0
+    scores = [float(name) for name in numbered.predict(texts)]
+    for labels in (scores, np.array(scores), pandas.Series(scores)):
+        assert numbered.score(texts, labels) == 1.0
     with pytest.raises(ValueError, match="no label is one of the model's"):
         model.score(texts, ["a", "b"])
 
@@ -285,7 +294,7 @@ def test_columns_of_jsonl_come_out_as_they_went_in(classifier, tmp_path):
     ("row", "fault"),
     [
         ('{"text": null}', "row 2 has None instead of a text"),
-        ('{"other": 1}', "row 2 has nan instead of a text"),
+        ('{"other": 1}', "row 2 has None instead of a text"),
         ('{"text": ["a"]}', "row 2 has ['a'] instead of a text"),
         ('{"text": "bad", "prediction": 1}', "already has a column prediction"),
     ],

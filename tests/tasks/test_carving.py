@@ -187,8 +187,10 @@ def test_folds_of_groups_cut_no_group_and_hold_each_example_once(rows, seed, of)
 
 def test_of_few_groups_a_fraction_draws_one():
     rows = by_author([(author, 0) for author in range(5) for _ in range(30)])
-    (drawn,) = {rows[position].group for position in replace(draw(fraction=0.1), by_group=True).positions(rows)}
+    cut = replace(draw(fraction=0.1), by_group=True)
+    (drawn,) = {rows[position].group for position in cut.positions(rows)}
     assert drawn in "01234"
+    assert cut.note(rows).startswith("1 of 5 groups of train")
 
 
 def test_a_slice_that_cuts_a_group_is_refused_with_the_remedy():

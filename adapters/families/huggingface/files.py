@@ -216,8 +216,9 @@ ASK_SECONDS = 20
 def snapshot(reference: EncoderReference) -> Path:
     """The folder of a hub encoder in the local cache, named by its commit.
 
-    With a commit, a cached copy is used without network access. The commit of a branch or tag, or the newest one
-    without a revision, is looked up first; if the hub cannot be reached, the cached copy is used.
+    With a commit, a cached copy whose files the cache lists is used without network access. The commit of a branch or
+    tag, or the newest one without a revision, is looked up first; if the hub cannot be reached, the cached copy is
+    used.
 
     Raises:
         ValueError: the files are not available; one line with the remedy.
@@ -235,12 +236,14 @@ def snapshot(reference: EncoderReference) -> Path:
         folder = huggingface_hub.snapshot_download(
             reference.source, revision=reference.revision, allow_patterns=list(HUB_FILES)
         )  # fmt: skip
-    except errors.GatedRepoError as error:
+    except (errors.GatedRepoError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        if cached is not None and COMMIT.fullmatch(reference.revision or ""):
+            return cached  # no token here, or the commit has gone from the hub
+        if isinstance(error, errors.RevisionNotFoundError):
+            raise ValueError(f"{what} has no revision '{reference.revision}' on the hub.") from error
+        if not isinstance(error, errors.GatedRepoError):
+            raise ValueError(f"{what} is not on the hub, or private; check the id, or set HF_TOKEN.") from error
         raise ValueError(f"{what} is gated; accept its terms on the hub and set HF_TOKEN.") from error
-    except errors.RepositoryNotFoundError as error:
-        raise ValueError(f"{what} is not on the hub, or private; check the id, or set HF_TOKEN.") from error
-    except errors.RevisionNotFoundError as error:
-        raise ValueError(f"{what} has no revision '{reference.revision}' on the hub.") from error
     except errors.HFValidationError as error:
         raise ValueError(f"{what} is neither a hub id nor a folder.") from error
     except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]  # the error of the hub's httpx
@@ -264,9 +267,12 @@ def _is_listed(reference: EncoderReference) -> bool:
     import huggingface_hub
     from huggingface_hub import errors
 
+    listing = getattr(huggingface_hub, "get_cached_repo_tree", None)  # older versions keep no list
+    if listing is None:
+        return True
     try:
-        return bool(huggingface_hub.get_cached_repo_tree(reference.source, revision=reference.revision))
-    except (errors.LocalEntryNotFoundError, OSError, ValueError):
+        return bool(listing(reference.source, revision=reference.revision))
+    except errors.CachedRepoTreeNotFoundError:
         return False
 
 
