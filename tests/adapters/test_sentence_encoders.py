@@ -124,7 +124,7 @@ def test_what_is_another_model_for_its_makers_is_none_here_with_a_note(
     reference = encoders.resolve(f"hf:{copy}", "sentence_classification")
     assert reference.pooling is None
     (line,) = encoders.unread_files(reference, "sentence_classification")
-    assert line.startswith(f"hf:{copy} is read as a plain encoder")
+    assert line.startswith(f"hf:{copy.name} is read as a plain encoder")
     assert encoders.unread_files(reference, "sequence_labelling") == ()
 
 

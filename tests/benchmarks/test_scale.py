@@ -11,7 +11,7 @@ from meltpoint.sweeps.specification.cells import open_cells
 def test_a_made_ledger_answers_the_commands_and_is_planned_on(tiny_encoder, tmp_path) -> None:
     large_ledger.make(tmp_path, 60, tiny_encoder)
     assert large_ledger.cost_of(large_ledger.words_of("status", tmp_path, 60, tiny_encoder)) > 0
-    assert large_ledger.missed({"status": 10.5, "report": 59.0}) == ["status"]
+    assert large_ledger.missed({"status": 30.5, "report": 59.0}) == ["status"]
     spec = large_ledger.specification(60, tiny_encoder)
     planner = Planner(spec, open_cells(spec), Ledger(tmp_path / large_ledger.NAME).records())
     assert [len(progress.search) for progress in planner.cells.values()] == [30, 30]

@@ -208,7 +208,8 @@ def test_a_sentence_encoder_with_a_module_more_is_a_plain_one_and_the_cell_says_
     encoder = f"hf:{pooled}" if where == "folder" else on_hub
     cell = opened(encoder, tiny_task)
     assert cell.head == "bcn"
-    assert cell.notes[0].startswith(f"{encoder} is read as a plain encoder: its modules.json")
+    shown = f"hf:{pooled.name}" if where == "folder" else on_hub  # notes are published with a model
+    assert cell.notes[0].startswith(f"{shown} is read as a plain encoder: its modules.json")
     with pytest.raises(ValueError, match=r"ships no mean, cls or max pooling that Meltpoint reads .*kind=mean"):
         opened(encoder, tiny_task, FROZEN, "pooling", "pooling.kind=encoder")
 

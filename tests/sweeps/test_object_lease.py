@@ -382,7 +382,7 @@ def assert_commands_work(folder: ObjectPath, tmp_path: Path) -> None:
         (["status", "none"], "No sweep 'none' under s3://sweeps/refused. It has no sweeps yet"),
         (["analyse", "-", "mutual_information"], "analyses are written into a folder; name one with --out DIR"),
         (["ui"], "MLflow's SQLite store cannot be in an object store; name an MLflow server"),
-        (["demo"], "MLflow's SQLite store cannot be in an object store; name an MLflow server"),
+        (["demo"], "the demo keeps its model in a folder; name one"),
     ],
 )
 def test_what_an_object_store_does_not_have_is_refused_in_one_line(words, line, s3):
