@@ -78,7 +78,7 @@ SPACE_TABLE: dict[str, list[tuple[dict[str, object], str]]] = {
     "Space.sources": [({"parameters": SPACE}, "which file each range stood in")],
     "Space.allowed": [({"parameters": SPACE}, "from adapters/, whose code is in the identity")],
     "Space.elsewhere": [({"parameters": SPACE}, "for messages")],
-    "Space.unreachable": [({"parameters": SPACE}, "no trial has a value of these; what an override makes of them counts")],
+    "Space.unreachable": [({"parameters": SPACE}, "of no trial; what an override makes of them counts")],
     "EarlyStopping.grace_epochs": [({"parameters": PLAIN, "early_stopping": {**RULE, "grace_epochs": 2}}, CHANGES)],
     "EarlyStopping.reduction_factor": [({"parameters": PLAIN, "early_stopping": {"reduction_factor": 4}}, CHANGES)],
     "EarlyStopping.grace_fraction": [({"parameters": PLAIN, "early_stopping": {"grace_fraction": 0.5}}, CHANGES)],
