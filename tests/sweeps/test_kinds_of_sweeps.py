@@ -14,6 +14,7 @@ from huggingface_hub import ModelCard
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.exported_model import load_folder
+from meltpoint.reports.results import legend
 from meltpoint.reports.statistics.comparison import Comparer
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.guards import guard_lines
@@ -158,7 +159,7 @@ def test_a_sweep_runs_from_its_files_to_a_table_with_intervals(kind, tiny_encode
     metrics = {"politeness": "mse", "emotions": "roc_auc", "stars": "quadratic_kappa"}
     assert metrics[kind] in shown
     if kind == "politeness":
-        assert "lower is better" in " ".join(shown.split())
+        assert any("lower is better" in line for line in legend(summary, ())), "as `report --explain` shows"
     assert frozen.finals[0].test is not None
     assert set(frozen.finals[0].test) >= {cell.header.metric for cell in summary.cells} | set(frozen.header.beside)
 
@@ -271,7 +272,7 @@ def test_the_ladder_runs_from_its_files_to_models_and_every_setting_trains_again
 
 
 STATED = {
-    "imdb": "dev = 34 % of train, stratified, seed 0", "snli": "dev: 2 rows with the label '-' left out",
+    "imdb": "dev = fold 0 (of 0 to 2) of train, stratified, seed 1", "snli": "dev: 2 rows with the label '-' left out",
     "trec": "dev = train[-2:]",
 }  # fmt: skip
 """What a table has to state of a data set, beside its scores."""
