@@ -95,7 +95,7 @@ def tune(
     from meltpoint.sweeps.specification.sweep_spec import check_name
     from meltpoint.sweeps.storage.files import is_object_store, storage_path
     from meltpoint.tasks.core import kinds
-    from meltpoint.tasks.inspection.new_task import as_read, keep, split_sizes, tuned_draft
+    from meltpoint.tasks.inspection.new_task import as_read, copy_name, keep, split_sizes, tuned_draft
     from meltpoint.tasks.inspection.roles import Asked
 
     if is_object_store(options.storage):
@@ -137,7 +137,7 @@ def tune(
     except ValueError as error:  # a row that cannot be read: name your file, not the copy
         message = str(error)
         for split, path in files.items():
-            message = message.replace(str(folder / DATA / f"{split}{''.join(path.suffixes)}"), str(path))
+            message = message.replace(str(folder / copy_name(split, path, DATA)), str(path))
         raise ValueError(message) from None
     _keep_model(results, folder)
 

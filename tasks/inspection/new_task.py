@@ -108,6 +108,11 @@ def tuned_draft(files: Mapping[Split, Path], name: str, asked: Asked) -> Draft:
     return draft
 
 
+def copy_name(split: Split, path: Path, data: str) -> str:
+    """The name of the copy of a split's file in a sweep's folder, whose subfolder of data is `data`."""
+    return f"{data}/{split}{''.join(path.suffixes)}"
+
+
 def keep(
     draft: Draft, files: Mapping[Split, Path], folder: Path, task: str, data: str, asked: Sequence[str],
     begun: bool = False,
@@ -120,7 +125,7 @@ def keep(
     Raises:
         ValueError: the sweep has begun with other files or columns.
     """
-    names = {split: f"{data}/{split}{''.join(path.suffixes)}" for split, path in files.items()}
+    names = {split: copy_name(split, path, data) for split, path in files.items()}
     draft.keys.update({"file": names["train"]} if "file" in draft.keys else {"files": names})
     place, text = folder / task, yaml_text(draft, asked).replace("meltpoint new-task", "meltpoint tune", 1)
     if place.exists():

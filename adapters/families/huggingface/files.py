@@ -239,11 +239,13 @@ def snapshot(reference: EncoderReference) -> Path:
     except (errors.GatedRepoError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         if cached is not None and COMMIT.fullmatch(reference.revision or ""):
             return cached  # no token here, or the commit has gone from the hub
-        if isinstance(error, errors.RevisionNotFoundError):
-            raise ValueError(f"{what} has no revision '{reference.revision}' on the hub.") from error
-        if not isinstance(error, errors.GatedRepoError):
-            raise ValueError(f"{what} is not on the hub, or private; check the id, or set HF_TOKEN.") from error
-        raise ValueError(f"{what} is gated; accept its terms on the hub and set HF_TOKEN.") from error
+        refusals = {
+            errors.GatedRepoError: "is gated; accept its terms on the hub and set HF_TOKEN.",
+            errors.RepositoryNotFoundError: "is not on the hub, or private; check the id, or set HF_TOKEN.",
+            errors.RevisionNotFoundError: f"has no revision '{reference.revision}' on the hub.",
+        }
+        why = next(words for kind, words in refusals.items() if isinstance(error, kind))
+        raise ValueError(f"{what} {why}") from error
     except errors.HFValidationError as error:
         raise ValueError(f"{what} is neither a hub id nor a folder.") from error
     except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]  # the error of the hub's httpx

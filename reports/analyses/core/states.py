@@ -163,16 +163,16 @@ def split_states(encoder: Encoder, task: Task, examples: list[Example]) -> State
     Returns:
         (layers, examples, dim) float32.
     """
-    words = default_word_tokenizer(encoder.family == "elmo", task.tokenised)
+    traits = encoders.traits(f"{encoder.family}:")
+    words = default_word_tokenizer(traits.reads_words, task.tokenised)
     limit = min(MAX_PIECES, encoder.max_pieces)
     split = encode_split(task.kind, examples, encoder.tokenizer, limit, InputFormat(word_tokenizer=words))
-    has_words = encoder.family != "skipthoughts"
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     means = np.empty((encoder.layers, split.examples, encoder.dim), dtype=np.float32)
     with at_rest(encoder, device):
         for batch in evaluation_batches(inputs(split), task.kind, encoder.tokenizer.pad_piece, BATCH):
             batch = batch.to(device)
-            mask = batch.piece_mask if has_words else _firsts(batch)
+            mask = batch.piece_mask if traits.has_words else _firsts(batch)
             mask = mask[..., None]  # (batch, pieces, 1)
             places = [split.rows[row].example for row in batch.rows]
             for layer, states in enumerate(encoder.read(batch)):
