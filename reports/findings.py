@@ -13,6 +13,7 @@ from typing import Any
 from meltpoint.reports.formats import bounds_text, duration, listed, p_text, symbol
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.results import NOT_RUN, WON, SweepResults, TuningGain, ran_nowhere
+from meltpoint.reports.statistics.comparison import Comparison
 from meltpoint.reports.table_values import Delta, place_of
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.cost import NOTHING, spread_text
@@ -68,11 +69,12 @@ FEWEST_CELLS = 3
 def overtuning_line(gains: Sequence[TuningGain]) -> str:
     """The mean gain from tuning over the cells, on test, with its 95 % t interval; "" for too few cells.
 
-    A winner on dev can be worse on test than the published setting: about one in ten is (Schneider, Bischl & Feurer
-    2025, arXiv 2506.19540). Scores in other units than points are left out.
+    There is none while a cell lacks the published setting's finals: cells in which it won have a gain of 0 without
+    any. A winner on dev can be worse on test than the published setting: about one in ten is (Schneider, Bischl &
+    Feurer 2025, arXiv 2506.19540). Scores in other units than points are left out.
     """
     known = [0.0 if gain.comparison is None else gain.comparison.gain for gain in gains if _is_on_test(gain)]
-    if len(known) < FEWEST_CELLS:
+    if len(known) < FEWEST_CELLS or any(gain.words == NOT_RUN for gain in gains):
         return ""
     from scipy.stats import t  # takes a second to import
 
@@ -221,7 +223,8 @@ def size_lines(results: SweepResults) -> list[str]:
     """For each curve, where the lead changes between two modes: one sentence a pair, and one for all level pairs."""
     lines = []
     for curve in curves_of(results.summary.cells):
-        said = [crossing(curve, *pair, results.table.deltas) for pair in combinations(curve.cells, 2)]
+        each = (crossing(curve, *pair, results.table.deltas) for pair in combinations(curve.cells, 2))
+        said = [sentence for sentence in each if sentence]
         level = sum(LEVEL in sentence for sentence in said)
         if level > 1:
             said = [sentence for sentence in said if LEVEL not in sentence]
@@ -232,7 +235,10 @@ def size_lines(results: SweepResults) -> list[str]:
 
 
 def crossing(curve: SizeCurve, lower: str, upper: str, deltas: Sequence[Delta]) -> str:
-    """The mode of two that is surely better at each size, as a sentence."""
+    """The mode of two that is surely better at each size, as a sentence; "" if they were compared at no size."""
+    compared = [size for size in curve.sizes if _compared(curve, size, deltas, lower, upper)]
+    if not compared:
+        return ""
     ahead = {mode: [size for size in curve.sizes if surely_ahead(curve, size, deltas, lower, upper) == mode]
              for mode in (lower, upper)}  # fmt: skip
     names = {mode: symbol(mode) for mode in (lower, upper)}
@@ -247,17 +253,24 @@ def crossing(curve: SizeCurve, lower: str, upper: str, deltas: Sequence[Delta]) 
             head = f"{names[mode]} is better than {names[other]} at"
             if len(ahead[mode]) == len(curve.sizes):
                 return f"{head} each size."
-            return f"{head} {listed(map(counted, ahead[mode]))} examples; elsewhere they cannot be told apart."
+            head += f" {listed(map(counted, ahead[mode]))} examples"
+            level = [size for size in compared if size not in ahead[mode]]
+            return f"{head}; at {listed(map(counted, level))} they cannot be told apart." if level else f"{head}."
     return f"{names[lower]} and {names[upper]} {LEVEL}."
 
 
 def surely_ahead(curve: SizeCurve, size: int, deltas: Sequence[Delta], lower: str, upper: str) -> str | None:
     """The mode that is surely better at a size; None if neither is, or if they were not compared there."""
+    known = _compared(curve, size, deltas, lower, upper)
+    return (known.upper if known.gain > 0 else known.lower)[1] if known is not None and known.is_claimed else None
+
+
+def _compared(curve: SizeCurve, size: int, deltas: Sequence[Delta], lower: str, upper: str) -> Comparison | None:
+    """The comparison of two modes at a size, if it has a p-value."""
     cells = [curve.cells[mode].get(size) for mode in (lower, upper)]
     keys = [cell.header.key for cell in cells if cell is not None]
     for delta in deltas:
         known = delta.comparison
         if len(keys) == 2 and delta.in_family and {known.upper, known.lower} == set(keys):
-            better = known.upper if known.gain > 0 else known.lower
-            return better[1] if known.is_claimed else None
+            return known if known.p_holm is not None else None
     return None

@@ -5,9 +5,10 @@ Three certainties, decided per task on the split that the table shows (docs/stat
 - *sure*: the leader is better than every mode that gives the other answer to "to tune or not to tune?" (it trains the
   encoder and they do not, or the other way round), each by an adjusted p below 0.05. Where all modes give the same
   answer, better than every other one.
-- *level*: a cheaper mode is behind no other by the margin or more (a non-inferiority test, p below 0.05 after Holm's
-  adjustment over the table). The cheapest such mode is recommended, in place of the leader.
-- *provisional*: neither. The leader is recommended, with the seeds or examples that would make it sure.
+- *level*: a mode that is as cheap as the leader or cheaper is behind no other by the margin or more (a non-inferiority
+  test, p below 0.05 after Holm's adjustment over the table). The cheapest such mode is recommended.
+- *provisional*: neither, a mode with the other answer has no result, or runs of the leader failed. The leader is
+  recommended, with the seeds or examples that would make it sure.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from meltpoint.reports.formats import bounds_text, symbol
 from meltpoint.reports.statistics.comparison import ALPHA, MARGIN, Comparison, holm
 from meltpoint.reports.statistics.seeds import rounded_up
 from meltpoint.reports.table_values import Delta, Split, over_seeds, place_of
-from meltpoint.sweeps.ledger.records import CellKey
+from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.search.selection import Spread
 from meltpoint.tasks.core.metrics import gain
@@ -108,8 +109,10 @@ class Recommendation:
         if self.certainty == "level":
             return f"{head}, {self._at_most()}{self._share_of_cost()}: level."
         head += f", {self._lead()}: {self.certainty}"
-        if self.certainty == "provisional" and self.comparison is not None and self.comparison.is_claimed:
-            return f"{head}; {self._missing()}"  # only results are lacking
+        if self.certainty == "provisional" and lacks_an_answer(winner.mode, self.missing):
+            return f"{head}; {self._missing()}"
+        if self.certainty == "provisional" and _without_score(winner):
+            return f"{head}; some of its runs ended without a score."
         needs = self.needs
         return f"{head}; {needs}." if needs else f"{head}."
 
@@ -131,7 +134,9 @@ class Recommendation:
     @property
     def details(self) -> tuple[str, ...]:
         """Further sentences, the most important first: failed runs, modes that cannot be told apart, these models."""
-        lines = (*self._failures(), self._missing() if self.against else "", self._untold(), self.of_these_models)
+        encoders = "The encoder is the best one on test; encoders are not compared." if self.several else ""
+        missing = self._missing() if self.against else ""
+        lines = (*self._failures(), missing, self._untold(), encoders, self.of_these_models)
         return tuple(line for line in lines if line)
 
     def _missing(self) -> str:
@@ -143,15 +148,20 @@ class Recommendation:
 
     def _failures(self) -> list[str]:
         known = self.comparison
+        sides = [one for one in (self.winner, self.against) if one is not None]
+        without = [
+            f"{some(len(ended), 'run')} of {self.name(one)} ended without a score."
+            for one in sides
+            if (ended := _without_score(one))
+        ]
         if known is None:
-            return []
+            return without
         runs = {known.upper: known.failed_runs[0], known.lower: known.failed_runs[1]}
-        sides = [one for one in (self.winner, self.against) if one is not None and runs.get(one.cell.header.key)]
-        return [
+        return without + [
             f"{some(len(seeds), 'run')} of {self.name(one)} failed ({'seed' if len(seeds) == 1 else 'seeds'} "
             f"{', '.join(map(str, seeds))}): more than 8 points below its best run."
             for one in sides
-            if (seeds := runs[one.cell.header.key])
+            if (seeds := runs.get(one.cell.header.key))
         ]
 
     def _untold(self) -> str:
@@ -167,10 +177,9 @@ class Recommendation:
         if known is None or self.against is None:
             return ""
         delta, low, high = self._from_winner(known)
-        verdict = "sure" if known.p < ALPHA and not low <= 0 <= high else "cannot be told apart"
         interval = f"{difference_text(delta, self.metric)} {bounds_text(low, high, self.metric)}"
         pair = f"{self.name(self.winner)} − {self.name(self.against)}"
-        return f"The best model of each, over examples alone: {pair} {interval}: {verdict}."
+        return f"The best model of each, over examples alone: {pair} {interval}."
 
     def name(self, standing: Standing) -> str:
         """`🔥`, with the variant and the encoder if there are several."""
@@ -232,7 +241,8 @@ class Recommendation:
         own, other = self.winner.seconds, self.against.seconds
         if not own or not other or other < 1.5 * own:
             return ""
-        return f" at 1/{round(other / own)} of the training cost"
+        cached = "" if _trains(self.winner.mode) else ", hidden states cached"
+        return f" at 1/{round(other / own)} of the training time{cached}"
 
 
 def recommendations(
@@ -282,6 +292,10 @@ class _Field:
             entered = [
                 Standing(cell, over, False, cell.cost.seconds_of_a_final) for cell, over in scores if over is not None
             ]
+            # Of several sizes of train, only the largest is recommended from: less data is no choice.
+            most = max((one.cell.header.train_examples for one in entered), default=0)
+            cells = [cell for cell in cells if cell.header.train_examples >= most]
+            entered = [one for one in entered if one.cell.header.train_examples == most]
             # A task is ranked on test only when every cell that has finals has test scores.
             if entered and (chosen == "dev" or len(entered) == sum(bool(cell.finals) for cell in cells)):
                 metric = cells[0].header.metric
@@ -310,6 +324,11 @@ class _Field:
         """The other modes of the leader's encoder and variant."""
         return [one for one in self.standings[1:] if _group(one) == _group(self.leader)]
 
+    @property
+    def is_open(self) -> bool:
+        """True if a mode that gives the other answer has no result."""
+        return lacks_an_answer(self.leader.mode, self.missing)
+
     def between(self, one: Standing, other: Standing) -> Comparison | None:
         """Their comparison, in either order, if it is on the split of the ranking."""
         keys = one.cell.header.key, other.cell.header.key
@@ -317,13 +336,15 @@ class _Field:
         return found if found is not None and found.split == self.split else None
 
     def within_margin(self) -> list[tuple[Standing, float]]:
-        """The modes that are cheaper than the leader, the cheapest first, each with the p of "behind by the margin".
+        """The leader and cheaper modes, the cheapest first, each with the p of "behind by the margin".
 
         A mode has to pass against every other mode, so the largest p-value counts and needs no adjustment here (an
         intersection-union test, Berger 1982).
         """
         group = [self.leader, *self.rivals]
-        cheaper = sorted((one for one in self.rivals if _cost(one) < _cost(self.leader)), key=_cost)
+        if len(group) < 2 or self.is_open:
+            return []
+        cheaper = sorted((one for one in group if _cost(one) <= _cost(self.leader)), key=_cost)
         found = []
         for one in cheaper:
             each = [self._p_behind(one, other) for other in group if other is not one]
@@ -341,10 +362,9 @@ class _Field:
         beaten = {id(one): self._is_beaten(one) for one in self.rivals}
         winner, against = self.leader, others[0] if others else None
         bound: float | None = None
-        is_open = any(_trains(mode) != _trains(self.leader.mode) for mode in self.missing)
-        is_sure = bool(others) and all(beaten[id(one)] for one in others) and not is_open
-        certainty: Certainty = "sure" if is_sure else "provisional"
-        if level is not None:
+        is_sure = bool(others) and all(beaten[id(one)] for one in others) and not self.is_open
+        certainty: Certainty = "sure" if is_sure and not _without_score(self.leader) else "provisional"
+        if level is not None and not (level is self.leader and certainty == "sure"):
             winner, certainty = level, "level"
             ahead = [one for one in (self.leader, *self.rivals) if one is not level]
             bounds = [(known.behind(level.cell.header.key).bound or 0.0, one) for one in ahead
@@ -359,7 +379,7 @@ class _Field:
         return Recommendation(
             head.task, head.metric, self.split, certainty, standings, against,
             None if against is None else self.between(winner, against), bound,
-            () if level is not None else untold, self.margin, several, self.missing,
+            () if certainty == "level" else untold, self.margin, several, self.missing,
         )  # fmt: skip
 
     def _is_beaten(self, one: Standing) -> bool:
@@ -375,6 +395,16 @@ def _cost(one: Standing) -> tuple[float, int]:
 def _trains(mode: str) -> bool:
     """True if the mode trains the encoder."""
     return mode not in modes.names() or modes.get(mode).trains_encoder
+
+
+def lacks_an_answer(mode: str, missing: Sequence[str]) -> bool:
+    """True if a missing mode gives the other answer to "to tune or not to tune?"."""
+    return any(_trains(other) != _trains(mode) for other in missing)
+
+
+def _without_score(one: Standing) -> list[TrialRecord]:
+    """The finals that ended without a score because of their setting: not finite, or out of memory."""
+    return [final for final in one.cell.failed_finals if not final.is_lost]
 
 
 def _group(one: Standing) -> tuple[str, str]:

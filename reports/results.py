@@ -67,13 +67,13 @@ SPREAD_NOTE = (
     "`dev`. One seed has no deviation."
 )
 DIFFERENCE_NOTE = (
-    "Δ is the difference of two means on the same split, with its 95 % interval from a paired bootstrap over seeds and "
-    "examples: other seeds and other examples of the same kind would mostly give a Δ within it. Another search might "
-    "have found another setting; no interval covers that. Without an interval, ± is the standard error over seeds "
-    "alone, sqrt(s1²/n1 + s2²/n2)."
+    "Δ is the difference of two means on the same split, with its 95 % interval from the spread over seeds and a "
+    "paired bootstrap over examples: other seeds and other examples of the same kind would mostly give a Δ within it. "
+    "Another search might have found another setting; no interval covers that. Without an interval, ± is the standard "
+    "error over seeds alone, sqrt(s1²/n1 + s2²/n2)."
 )
 HOLM_NOTE = (
-    "Adjusted p: Holm's, over all Δ of the table by each task's own metric; below 0.05 a difference is claimed. The "
+    "Adjusted p: Holm's, over all pairs of modes by each task's own metric; below 0.05 a difference is claimed. The "
     "intervals are not adjusted. "
     "P(A > B): the probability that one run of A beats one of B on new examples."
 )

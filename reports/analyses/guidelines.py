@@ -52,8 +52,8 @@ HEAD_METHOD = (
 
 METHOD = (
     "❄, 🔥: the mean over the finals' seeds ×100, on test if both cells are scored there, else on dev. Δ = 🔥 − ❄; "
-    "low and high bound its 95 % interval, from a paired bootstrap over seeds and examples. Adjusted p: Holm's, over "
-    "all tasks of this table. Of several variants of a mode on a task, the best on dev is shown.",
+    "low and high bound its 95 % interval, from the spread over seeds and a paired bootstrap over examples. Adjusted "
+    "p: Holm's, over all tasks of this table. Of several variants of a mode on a task, the best on dev is shown.",
     "Advice: the better mode if its adjusted p is below 0.05, `❄ ≈ 🔥` if it is not and the interval stays within one "
     "point of 0, else `undecided`.",
     "`all of the kind`: the mean Δ over the tasks above it and its 95 % interval with tasks as the sample (Student's "

@@ -103,10 +103,11 @@ def size_charts(results: SweepResults) -> list[Chart]:
             ]}
             for mode in curve.cells
         ]  # fmt: skip
-        text = "; ".join(
-            f"{line['name']}: {', '.join(f'{score:.1f} at {counted(size)}' for size, score, _ in line['points'])}"
-            for line in lines
-        )
+        each = {
+            title(mode): [f"{score_text(score.mean, metric)} at {counted(size)}" for size, score in curve.scores(mode)]
+            for mode in curve.cells
+        }
+        text = "; ".join(f"{name}: {', '.join(points)}" for name, points in each.items())
         charts.append(Chart(
             f"{curve.task}, {curve.encoder} ({metric})",
             {"lines": lines, "sizes": curve.sizes, "y": axis_name(metric), "limits": ends(metric)},
@@ -136,7 +137,8 @@ def _cost_point(point: Point, is_best: bool) -> dict[str, Any]:
 
 def _cost_chart(task: str, metric: str, groups: list[dict[str, Any]]) -> Chart:
     text = "; ".join(
-        f"{group['encoder']} {point['name']}: {point['score']:.1f} in {point['seconds']:.3g} s"
+        f"{group['encoder']} {point['name']}: {score_text(point['score'] / scale(metric), metric)} in "
+        f"{point['seconds']:.3g} s"
         for group in groups for point in group["points"]
     )  # fmt: skip
     split = " and ".join(dict.fromkeys(group["split"] for group in groups))

@@ -129,8 +129,8 @@ class StoredScores:
         if any(run.digest != first.digest for run in runs):
             raise Problem("its seeds are scored on different examples")
         units = units_of(first.count, first.groups)
-        if units == 1 < first.count:
-            raise Problem(f"all {first.count} examples belong to one group")
+        if units == 1:
+            raise Problem(f"all {first.count} examples belong to one group" if first.count > 1 else "only one example")
         name = f"{finals.cell.header.task} {split}"
         return ResampledScores(
             tuple(final.seed for final in scored), np.array([recorded[final.seed] for final in scored]),

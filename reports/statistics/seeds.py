@@ -210,7 +210,8 @@ class Design:
         """
         if self.delta == 0:
             return Needs()
-        numbers = np.arange(from_seeds, MOST_SEEDS + 1, dtype=np.float64)
+        most = MOST_SEEDS if self.seed_variance > 0 else from_seeds - 1
+        numbers = np.arange(from_seeds, most + 1, dtype=np.float64)
         enough = self._first(numbers, self.p(numbers, np.array(float(self.examples))), alpha)
         if enough is not None:
             return Needs(seeds=enough)

@@ -160,13 +160,21 @@ def can_no_longer_win(one: Entrant, count: int, leader: float, margin: float) ->
     whose metric is an error in the task's own unit has no known noise, and is never dropped.
     """
     scores = one.scores(count)
-    if len(scores) < CHECK // 2 or limits(one.metric)[1] == math.inf:
+    if len(scores) < CHECK // 2 or limits(one.metric)[1] == math.inf or _has_no_tail(one, scores):
         return False
     noise = math.sqrt(one.variance(scores[0]) + one.variance(leader))
     return leader - upper_bound(scores, one.planned - count) > margin + STANDARD_ERRORS * noise
 
 
+def _has_no_tail(one: Entrant, scores: Sequence[float]) -> bool:
+    """True if the better half has one score below the best possible: all such trials may have collapsed."""
+    return tail(scores)[1] == 0 and scores[0] < limits(one.metric)[1]
+
+
 def _is_worthless(one: Entrant, scores: Sequence[float], margin: float) -> bool:
+    """True if another trial would gain too little. Of an error in the task's own unit, the margin says nothing."""
+    if limits(one.metric)[1] == math.inf or _has_no_tail(one, scores):
+        return False
     return expected_gain(scores, DIFFERING * one.variance(scores[0])) < WORTH * margin
 
 

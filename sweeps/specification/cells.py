@@ -250,9 +250,9 @@ def _head_and_space(
     check_possible(reference, head.name, task.kind, _pairing(space))
     check_mode(reference, mode, head.name, task.kind)
     weights = space.parameters.get(CLASS_WEIGHTS.name)
-    if weights is not None and weights.points() == ["task"] and not task.class_weights:
+    if weights is not None and "task" in (weights.points() or ()) and not task.class_weights:
         raise ValueError(
-            f"class_weights is task, but {task.name} names none; write balanced, or name them in its file."
+            f"class_weights may be task, but {task.name} names none; write balanced, or name them in its file."
         )
     return head, space
 

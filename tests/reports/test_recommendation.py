@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,12 +64,17 @@ CASES = {
         {FIRE: 0.9, BOTH: 0.8}, {(BOTH, FIRE): {"p_holm": UNSURE}}, "provisional", FIRE, None, None),
     "the cheapest mode within the margin of all others": (
         CLOSE, ALL_NEAR, "level", ICE, "Freeze it: ❄ 92.0, at most 0.4 points behind 🔥: level.", None),
+    "the cheapest mode, within the margin of all others, that leads by less than is sure": (
+        {ICE: 0.921, FIRE: 0.92}, {(FIRE, ICE): {"p_holm": UNSURE, "lower_behind": NEAR}}, "level", ICE,
+        "Freeze it: ❄ 92.1, at most 0.4 points behind 🔥: level.", None),
+    "a sure leader that is also the cheapest": (
+        {ICE: 0.99, FIRE: 0.92}, {(FIRE, ICE): {"lower_behind": Behind(0.001, -0.05)}}, "sure", ICE, None, None),
     **{f"a mode that may be behind {pair[0]} by the margin": (
         CLOSE, ALL_NEAR | {pair: {"lower_behind": FAR}}, "sure", FIRE, None, None) for pair in ALL_NEAR},
     "one seed, whose models have a line of their own": (
         {ICE: 0.774, FIRE: 0.927}, {(FIRE, ICE): ONE_SEED}, "provisional", FIRE,
         "Fine-tune it: 🔥 92.7, 15.3 above ❄ [+13.3, +17.3]: provisional; about 2 seeds would make it sure.",
-        ("The best model of each, over examples alone: 🔥 − ❄ +15.3 [+12.0, +19.0]: sure.",)),
+        ("The best model of each, over examples alone: 🔥 − ❄ +15.3 [+12.0, +19.0].",)),
     "failed runs": (
         {ICE: 0.774, FIRE: 0.927}, {(FIRE, ICE): {"failed_runs": ((), (3,))}}, "sure", FIRE, None,
         ("1 run of ❄ failed (seed 3): more than 8 points below its best run.",)),
@@ -88,6 +94,27 @@ def test_the_recommendation_says_which_mode_how_certain_and_against_which_other(
     assert (found.against is None) == (len(scores) == 1)
     if case == "a leader that is the lower cell of the comparison":
         assert (found.as_json()["delta"], found.as_json()["low"]) == pytest.approx((0.1, 0.08))
+
+
+def test_a_leader_with_runs_that_gave_no_score_is_not_sure(make_cell, make_sweep):
+    ice, fire = make_cell(ICE, finals=[(0.5, 0.8)] * 2), make_cell(FIRE, finals=[(0.5, 0.9)] * 2)
+    known = Comparison(fire.header.key, ice.header.key, "test", "accuracy", 0.1, 0.08, 0.12, p_holm=SURE,
+                       upper_behind=FAR, lower_behind=FAR)  # fmt: skip
+    for cause, certainty in (("setting", "provisional"), ("node", "sure")):
+        ended = fire.finals[0].model_copy(update={"status": "failed", "cause": cause, "test": None})
+        cells = [ice, replace(fire, failed_finals=[ended])]
+        (found,) = recommendations(make_sweep(*cells), [Delta("", known, in_family=True)])
+        assert found.certainty == certainty
+        assert ("some of its runs ended without a score" in found.sentence) is (certainty == "provisional")
+
+
+def test_less_data_is_not_recommended_however_good_its_score(make_cell, make_sweep):
+    cells = []
+    for mode, size, score in ((ICE, 64, 0.95), (ICE, 1024, 0.8), (FIRE, 1024, 0.9)):
+        cell = make_cell(mode, variant=f"n{size}", finals=[(0.5, score)] * 2)
+        cells.append(replace(cell, header=cell.header.model_copy(update={"train_examples": size})))
+    (found,) = recommendations(make_sweep(*cells), [])
+    assert [(one.mode, one.score.mean) for one in found.standings] == [(FIRE, 0.9), (ICE, 0.8)]
 
 
 def test_modes_without_a_result_are_named_and_a_task_without_finals_has_no_recommendation(make_cell, make_sweep):
@@ -112,6 +139,11 @@ def test_a_leader_is_not_sure_while_no_mode_with_the_other_answer_has_a_result(m
     assert found.sentence == "Freeze it: ❄ 90.0, 10.0 above 🔍 [+8.0, +12.0]: provisional; 🔥 has no result."
     (found,) = recommendations(make_sweep(probe, ice), deltas)
     assert found.certainty == "sure"
+    near = [Delta("", replace(known, upper_behind=NEAR, lower_behind=NEAR), in_family=True)]
+    (found,) = recommendations(make_sweep(probe, ice, fire), near)
+    assert found.certainty == "provisional", "level would answer the question, too"
+    (found,) = recommendations(make_sweep(probe, ice), near)
+    assert found.certainty == "level"
     other = make_cell(FIRE, encoder="bert-base", finals=[(0.5, 0.7)] * 2)
     (found,) = recommendations(make_sweep(probe, ice, fire, other), deltas)
     assert found.certainty == "provisional", "another encoder's result is not this one's"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -42,8 +43,9 @@ def deltas(cells: list[CellSummary], **claimed: float) -> list[Any]:
     for size in SIZES:
         gain = claimed.get(f"n{size}", 0.0)
         known = SimpleNamespace(
-            upper=of[FIRE, f"n{size}"], lower=of[ICE, f"n{size}"], gain=gain, is_claimed=gain != 0.0
-        )
+            upper=of[FIRE, f"n{size}"], lower=of[ICE, f"n{size}"], gain=gain, is_claimed=abs(gain) > 0,
+            p_holm=None if math.isnan(gain) else 0.01 if gain else 1.0,
+        )  # fmt: skip
         made.append(Delta("Δ", known, in_family=True))
     return made
 
@@ -55,7 +57,9 @@ def deltas(cells: list[CellSummary], **claimed: float) -> list[Any]:
         ({"n64": -0.1, "n256": 0.01, "n1024": 0.14}, "🔥 overtakes ❄ between 64 and 256 examples."),
         ({"n64": 0.1, "n1024": -0.14}, "❄ overtakes 🔥 between 64 and 1 024 examples."),
         ({"n64": -0.1, "n256": 0.1, "n1024": -0.1}, "❄ and 🔥 change places more than once; see the table."),
-        ({"n1024": 0.14}, "🔥 is better than ❄ at 1 024 examples; elsewhere they cannot be told apart."),
+        ({"n1024": 0.14}, "🔥 is better than ❄ at 1 024 examples; at 64, 256 they cannot be told apart."),
+        ({"n64": math.nan, "n256": math.nan, "n1024": 0.14}, "🔥 is better than ❄ at 1 024 examples."),
+        (dict.fromkeys(("n64", "n256", "n1024"), math.nan), ""),
         ({"n64": 0.1, "n256": 0.1, "n1024": 0.1}, "🔥 is better than ❄ at each size."),
         ({}, "❄ and 🔥 cannot be told apart at any size."),
     ],

@@ -97,6 +97,13 @@ def test_the_default_length_and_what_the_encoder_can_read_are_not_refused(tiny_e
     assert len(open_cells(asked)) == 1
 
 
+@pytest.mark.parametrize("value", ["task", "{choice: [none, task]}"])
+def test_a_tasks_own_class_weights_are_refused_where_the_task_names_none(tiny_encoder, tiny_task, value):
+    asked = SweepSpec(name="x", encoders=(tiny_encoder,), modes=MODES, tasks=(str(tiny_task),))
+    with pytest.raises(ValueError, match=r"class_weights may be task, but .* names none; write balanced, or name them"):
+        open_cells(asked.model_copy(update={"overrides": (f"class_weights={value}",)}))
+
+
 def test_a_sweep_of_a_decoder_and_an_encoder_is_refused_with_the_line_that_says_what_the_decoder_is(
     tiny_encoder: str, tmp_path: Path
 ):

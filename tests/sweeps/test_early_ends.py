@@ -104,9 +104,16 @@ def test_a_cell_with_later_trials_is_not_ended_at_an_earlier_check():
 
 def test_failed_trials_count_as_trials_and_have_no_score():
     failed = entrant("failed", [None, None, None, 0.5])
-    leader = entrant("leader", [0.9, 0.9, 0.9, 0.9])
+    leader = entrant("leader", [0.9001, 0.9, 0.9, 0.9])
     found = check_searches([leader, failed], race=True, auto=True, margin=MARGIN)
     assert set(found.ends) == {key("leader")}, "one score says nothing of the next"
+
+
+def test_a_search_whose_trials_all_collapsed_goes_on():
+    collapsed, leader = entrant("collapsed", [0.6] * 4), entrant("leader", [0.9, 0.88, 0.87, 0.8])
+    assert not check_searches([leader, collapsed], race=True, auto=True, margin=0.0).ends
+    perfect = entrant("perfect", [1.0] * 4)
+    assert set(check_searches([perfect], race=False, auto=True, margin=MARGIN).ends) == {key("perfect")}
 
 
 # A planner.
