@@ -214,7 +214,7 @@ class LoadedSweep:
         """
         from meltpoint.adapters.exported_model import load_folder
         from meltpoint.reports.exports import export_recommended
-        from meltpoint.sweeps.results.export import export_finalist
+        from meltpoint.sweeps.results.export import KEPT, export_finalist, is_kept
         from meltpoint.tasks.core.registry import unknown
 
         found = self.recommendations
@@ -223,6 +223,8 @@ class LoadedSweep:
         known = self.recommendation if task is None else found[task]
         ledger = _ledger(self.place)
         if isinstance(ledger.folder, Path):
+            if self.summary.has_one_task and is_kept(ledger.folder, known.winner.cell.kept):
+                return load_folder(str(ledger.folder / KEPT))
             return load_folder(str(export_recommended(ledger, known, self.summary)))
         with tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:  # a sweep in an object store
             return load_folder(str(export_finalist(ledger, self.summary, known.winner.cell.name, Path(scratch))))

@@ -22,9 +22,10 @@ from meltpoint.sweeps.command_line.typer_options import HINTS, as_words
 from meltpoint.sweeps.ledger.ledger import DATA, Ledger
 from meltpoint.sweeps.machine.terminal import BAD_INPUT, DONE, show
 from meltpoint.sweeps.specification.sweep_options import Overflow, Searcher, SweepOptions, bare, checked_options
+from meltpoint.sweeps.specification.sweep_spec import check_name
 from meltpoint.tasks.core.files import expanded
 from meltpoint.tasks.core.task import Split
-from meltpoint.tasks.inspection.splits import SPLIT_WORDS
+from meltpoint.tasks.inspection.splits import SPLIT_WORDS, split_word
 
 if TYPE_CHECKING:  # torch and pandas take seconds
     import pandas
@@ -168,12 +169,14 @@ def tune(
     """
     parts, place = splits_of(data, test, dev), _folder_of(storage)
     named = name or name_of(parts)
+    check_name(named)
     if "://" in place:
         raise ValueError(f"storage {place}: tune keeps its data in a folder; write it to files there and use mp.sweep.")
     files = write_splits(parts, Path(place) / named / DATA)
     words = ["tune", str(files["train"]), *([str(files["test"])] if "test" in files else [])]
     words += [f"--dev={files['dev']}"] if "dev" in files else []
-    words += [f"--text={column}" for column in ([text] if isinstance(text, str) else text or [])]
+    columns = [] if text is None else [text] if isinstance(text, str | int) else text
+    words += [f"--text={column}" for column in columns]
     asked = {"label": label, "kind": kind, "group": group}
     words += [f"--{option}={value}" for option, value in asked.items() if value is not None]
     common = options_of({
@@ -204,7 +207,7 @@ def load_model(folder: PathLike, device: str = "cpu") -> ExportedModel:
     """
     from meltpoint.adapters.exported_model import load_folder
 
-    return load_folder(str(folder), device)
+    return load_folder(expanded(str(folder)), device)
 
 
 def options_of(arguments: Mapping[str, Any]) -> SweepOptions:
@@ -298,9 +301,11 @@ def splits_of(data: Any, test: Any = None, dev: Any = None) -> dict[Split, Path 
     parts: dict[Split, Any] = {}
     is_of_splits = isinstance(data, Mapping) and bool(set(data) & set(SPLIT_WORDS))
     for name, part in data.items() if is_of_splits else [("train", data)]:
-        if name not in SPLIT_WORDS:
+        split = split_word(str(name))
+        if split is None and not hasattr(part, "features"):  # a DatasetDict of the hub may have others
             raise ValueError(f"data has an unknown split {name!r}; name the splits train, dev and test.")
-        parts[SPLIT_WORDS[name]] = part
+        if split is not None:
+            parts.setdefault(split, part)  # of MNLI's validation_matched and …_mismatched, the first
     named: dict[Split, Any] = {"test": test, "dev": dev}
     for split, part in named.items():
         if part is not None and split in parts:
@@ -355,10 +360,14 @@ def _frame(part: Any, split: str) -> pandas.DataFrame:
     if isinstance(part, pandas.DataFrame):
         return part
     if hasattr(part, "to_pandas") and hasattr(part, "features"):
+        part = part.with_format(None)
         return pandas.DataFrame({name: _named(part[name], feature) for name, feature in part.features.items()})
-    if isinstance(part, tuple) and len(part) == 2 and len(part[0]) == len(part[1]):
+    if isinstance(part, tuple) and len(part) == 2:
+        if len(part[0]) != len(part[1]):
+            raise ValueError(f"{split} has {len(part[0])} texts and {len(part[1])} labels; give one label a text.")
         texts, labels = list(part[0]), list(part[1])
-        if texts and isinstance(texts[0], tuple):
+        is_pairs = bool(texts) and isinstance(texts[0], list) and not isinstance(labels[0], list)
+        if texts and (isinstance(texts[0], tuple) or (is_pairs and all(len(one) == 2 for one in texts))):
             return pandas.DataFrame({"text_a": [a for a, _ in texts], "text_b": [b for _, b in texts], "label": labels})
         is_words = bool(texts) and isinstance(texts[0], list)
         return pandas.DataFrame({"words": texts, "tags": labels} if is_words else {"text": texts, "label": labels})

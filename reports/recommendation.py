@@ -241,7 +241,7 @@ class Recommendation:
         own, other = self.winner.seconds, self.against.seconds
         if not own or not other or other < 1.5 * own:
             return ""
-        cached = "" if _trains(self.winner.mode) else ", hidden states cached"
+        cached = "" if _trains(self.winner.mode) else " on cached states"
         return f" at 1/{round(other / own)} of the training time{cached}"
 
 

@@ -258,7 +258,7 @@ def _delta(delta: Delta) -> dict[str, Any]:
     return {
         "encoder": delta.encoder, "task": delta.task, "a": known.upper[1], "b": known.lower[1],
         "a_variant": "".join(known.upper[3:]), "b_variant": "".join(known.lower[3:]),  # a key may have no variant
-        "in_table": True, "in_family": delta.in_family,
+        "in_family": delta.in_family,
         **_fields(known, "metric", "split", "delta", "low", "high", "p", "p_holm", "probability_better",
                   "seeds", "examples", "needed_seeds", "needed_examples", "reason", "words"),
     }  # fmt: skip

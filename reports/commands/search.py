@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +19,9 @@ from meltpoint.tasks.core.wording import some
 
 TUNED_SEEDS = 3
 """Defaults of `tune`, for an answer within minutes on small data; `sweep` takes more of both."""
+
+NOTED = ("columns", "encoding", "file", "splits")
+"""The keys of a drafted task whose remarks `tune` prints; the lines Read and Splits say the others."""
 
 DEMO_TASK = "demo_similarity"
 DEMO_PAIR = ("the chef dropped a cup in the cellar .", "in the basement , the cook let fall a mug .")
@@ -50,7 +53,8 @@ def sweep(options: SweepOptions) -> None:
     """
     from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 
-    _run(asked_spec(options), options)
+    outcome, _ = _run(asked_spec(options), options)
+    _end_with(outcome)
 
 
 @exit_on_error(goes_on=True)
@@ -122,24 +126,42 @@ def tune(
         seeds=TUNED_SEEDS if options.seeds is None else options.seeds,
     )  # fmt: skip
     resources = replace(asked, budget_began=began)
-    spec = checked_spec(asked)
+    with _naming_own_files({split: folder / copy_name(split, path, DATA) for split, path in files.items()}, files):
+        spec = checked_spec(asked)
     budget = f"at most {in_units(options.time_budget, TIMES)}" if options.time_budget else "no --time-budget"
     trials = f"up to {some(spec.trials, 'trial')}" if spec.race or spec.auto_trials else some(spec.trials, "trial")
     tell(f"Read    {train}: {read}", err=True)
     tell(f"Splits  {sizes}", err=True)
+    for remark in (text for key in NOTED for text in draft.remarks.get(key, ())):
+        tell(f"Note    {remark}", err=True)
     tell(
         f"Search  {', '.join(spec.encoders)} × {' '.join(map(symbol, spec.modes))}; {trials} and "
         f"{some(spec.seeds, 'seed')} each; {budget}. The task: {task}",
         err=True,
     )
+    with _naming_own_files({split: folder / copy_name(split, path, DATA) for split, path in files.items()}, files):
+        outcome, results = _run(spec, resources)
+    if results.recommendations or outcome.state == "done":
+        _keep_model(results, folder)
+    _end_with(outcome)  # other cells may have failed
+
+
+@contextmanager
+def _naming_own_files(copies: Mapping[Split, Path], files: Mapping[Split, Path]) -> Iterator[None]:
+    """Errors about rows name your file, not its copy in the sweep's folder."""
     try:
-        results = _run(spec, resources)
-    except ValueError as error:  # a row that cannot be read: name your file, not the copy
+        yield
+    except ValueError as error:
         message = str(error)
         for split, path in files.items():
-            message = message.replace(str(folder / copy_name(split, path, DATA)), str(path))
+            for copy in (copies[split], copies[split].resolve()):
+                message = message.replace(str(copy), str(path))
         raise ValueError(message) from None
-    _keep_model(results, folder)
+
+
+def _end_with(outcome: Outcome) -> None:
+    if outcome.exit_status != DONE:
+        raise typer.Exit(outcome.exit_status)
 
 
 def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
@@ -156,8 +178,8 @@ def _keep_model(results: SweepResults, folder: StoragePath) -> StoragePath:
     return kept
 
 
-def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
-    """Run a sweep and show its table; return its results, or exit with its status if that is not 0."""
+def _run(spec: SweepSpec, resources: Resources) -> tuple[Outcome, SweepResults]:
+    """Run a sweep and show its table; exit with its status if it was stopped."""
     from meltpoint.sweeps.machine.signals import StopRequest, end_now, stoppable
     from meltpoint.sweeps.results.removal import trim
 
@@ -192,9 +214,9 @@ def _run(spec: SweepSpec, resources: Resources) -> SweepResults:
     if outcome.state == "done":  # the workers that had the cache open have exited
         trim(resources)
     _show(outcome, resources, rendered)
-    if outcome.exit_status != DONE:
-        raise typer.Exit(outcome.exit_status)
-    return rendered[-1]
+    if outcome.state == "stopped":
+        _end_with(outcome)
+    return outcome, rendered[-1]
 
 
 def _cluster(spec: SweepSpec, resources: Resources) -> Cluster:
@@ -276,7 +298,9 @@ def demo(options: SweepOptions, name: Name = "demo") -> None:
     if is_object_store(options.storage):
         raise ValueError(f"--storage {options.storage}: the demo keeps its model in a folder; name one.")
     spec = demo_spec(name)
-    folder = _keep_model(_run(spec, options), sweep_folder(storage_path(options.storage), name))
+    outcome, results = _run(spec, options)
+    folder = _keep_model(results, sweep_folder(storage_path(options.storage), name))
+    _end_with(outcome)
     from meltpoint.adapters.exported_model import load_folder
 
     (score,) = load_folder(str(folder)).predict([DEMO_PAIR])

@@ -21,8 +21,8 @@ KINDS = {
 COST_NOTE = (
     "Seconds are those in which workers were busy; trials that train side by side share them. GPU-hours: seconds × the "
     "share of a GPU. Peak memory: the highest of any trial. Next task adds: the weights to keep for each further task "
-    "on the same encoder. One run: the best setting's epochs, the median over its finals, without set-up; with cached "
-    "hidden states, without computing them."
+    "on the same encoder. One run: the best setting's epochs, the median over its finals, without set-up; of a "
+    "frozen encoder, with its pass over the data only if that run was the first to need it."
 )
 BYTES_OF_A_WEIGHT = 4
 """Weights are kept in float32."""

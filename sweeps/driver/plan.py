@@ -45,7 +45,7 @@ from meltpoint.sweeps.specification.sweep_options import Resources, Searcher
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.storage.files import storage_folder
-from meltpoint.tasks.core import sources
+from meltpoint.tasks.core import metrics, sources
 from meltpoint.tasks.core.sources import TestState
 
 SHARE_OF_PEAK = 0.45  # of the matmul rate; reached by a training step, evaluation and padding included
@@ -64,7 +64,7 @@ class PlannedCell:
         defaults: finals of the published setting, at most; the search answers one of them too.
         answered: number of trials that the ledger already has.
         estimated_seconds: worker seconds for the rest.
-        least_seconds: the same if its search ends at the first check (`search.early_ends`).
+        least_seconds: the same if its search ends at the first check, with `--trials auto` (`search.early_ends`).
         length: the longest input of its trials, its source, and its cuts.
         metric: the metric that settings are chosen by.
         searcher: the searcher that proposes its settings.
@@ -195,8 +195,7 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
     gpus, assumed = planned_gpus(resources)
     rate = multiply_rate(int(resources.cpus_per_trial), gpus)
     closings = planned_closings(ledger, planner)
-    least = CHECK if spec.race or spec.auto_trials else math.inf
-    planned = [_planned(progress, closings[key], rate, least) for key, progress in planner.cells.items()]
+    planned = [_planned(one, closings[key], rate, spec.auto_trials) for key, one in planner.cells.items()]
     workers = min(worker_count(resources.cpus_per_trial, gpus), resources.max_workers or sys.maxsize)
     wall = wall_seconds((cell.estimated_seconds for cell in planned), workers)
     least_wall = wall_seconds((cell.least_seconds for cell in planned), workers)
@@ -219,8 +218,9 @@ def wall_seconds(of_cells: Iterable[float], workers: int) -> float:
     return seconds + START_UP_SECONDS if seconds else 0.0
 
 
-def _planned(progress: CellProgress, closing: Closing | None, rate: float, least: float) -> PlannedCell:
+def _planned(progress: CellProgress, closing: Closing | None, rate: float, auto: bool) -> PlannedCell:
     cell = progress.cell
+    least = CHECK if auto and metrics.limits(cell.metric)[1] < math.inf else math.inf
     target = len(progress.search) if closing else progress.target  # a closed cell's search is over
     defaults = [trial.id for trial in progress.wanted_defaults]
     ended = [*progress.finals.values(), *(record for record in progress.defaults.values() if record.id in defaults)]

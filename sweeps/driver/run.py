@@ -270,8 +270,8 @@ def _finish(driver: SweepDriver, writers: Writers) -> Outcome:
     troubles += [f"{trial}: not scored on test: {why}" for trial, why in scorer.troubles.items()]
     unfinished = missing_runs(summary) if done else []
     if unfinished and driver.budget.has_left_trials_out and any(cell.best for cell in summary.cells):
-        troubles += missing_runs(replace(summary, cells=[cell for cell in summary.cells if cell.has_failed]))
-        unfinished, troubles = [], [*troubles, "The time budget left out trials: the same command runs them."]
+        unfinished = missing_runs(replace(summary, cells=[cell for cell in summary.cells if cell.has_failed]))
+        troubles.append("The time budget left out trials: the same command runs them.")
     troubles += unfinished
     troubles += [tracker.trouble] if tracker.trouble else []
     state = "stopped" if not done else "failed" if scorer.troubles or unfinished else "done"

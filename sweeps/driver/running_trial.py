@@ -272,17 +272,17 @@ class TimeBudget:
         reads it.
         """
         seconds = CLOSING_SECONDS
-        dev_seconds: dict[tuple[str, str], float] = {}
+        row_seconds: dict[tuple[str, str], float] = {}
         for cell in self.cells:
             key = cell.cell.encoder, cell.cell.task_name
             each = [one.epochs[0].dev_seconds * one.trained_together for one in cell.search.values() if one.epochs]
-            dev_seconds[key] = max([dev_seconds.get(key, 0.0), *each])
+            slowest = max(each, default=0.0) / cell.cell.epoch_dev_examples
+            row_seconds[key] = max(row_seconds.get(key, 0.0), slowest)
         for cell in self.cells:
             if cell.best is None:
                 continue
             rows = declared_test_examples(cell.cell) or cell.cell.train_examples + cell.cell.dev_examples
             is_whole = cell is uncut or not cell.finals_cut
             passes = cell.cell.seeds if modes.get(cell.cell.mode).trains_encoder and is_whole else 1
-            row_seconds = dev_seconds[cell.cell.encoder, cell.cell.task_name] / cell.cell.epoch_dev_examples
-            seconds += passes * rows * row_seconds
+            seconds += passes * rows * row_seconds[cell.cell.encoder, cell.cell.task_name]
         return seconds

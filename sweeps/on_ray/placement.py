@@ -248,7 +248,7 @@ def heaviest(cell: OpenCell) -> dict[str, Value]:
 def _largest_value(found: Range) -> Value:
     """A range's largest number; of words, the one that takes most memory."""
     values = found.points() or (found.start,)
-    words = [word for word in ("fp32", "mix", "document", "auto", "bf16") if word in values]
+    words = [word for word in ("fine_tuning", "fp32", "mix", "document", "auto", "bf16") if word in values]
     return words[0] if words else max(values)
 
 

@@ -125,7 +125,8 @@ class CellCost:
         model_parameters: the number of all parameters of its model; None if its record does not have it.
         seconds_of_a_final: the time to train the best setting once and score dev after each epoch: the median over its
             finals, without set-up, or its search trial before any final. Trials that train side by side split each
-            epoch's time evenly. Computing cached hidden states is not included.
+            epoch's time evenly. A frozen encoder's pass over the data is included only if that run was the first to
+            need it.
     """
 
     trials: int = 0

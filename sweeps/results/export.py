@@ -159,6 +159,12 @@ def model_folder(word: str, storage: str) -> Path:
     raise ValueError(f"{word} is neither a model folder nor a sweep in {storage} that kept a model. {there}")
 
 
+def is_kept(sweep: Path, final: TrialRecord | None) -> bool:
+    """True if a sweep's folder has the model of this finalist."""
+    facts = sweep / KEPT / "meltpoint.json"
+    return final is not None and facts.is_file() and json.loads(facts.read_text("utf-8")).get("trial") == final.id
+
+
 def export_finalist(
     ledger: Ledger, summary: SweepSummary, cell: str, out: StoragePath, form: Form = "model", card: str | None = None,
     name: str = "",

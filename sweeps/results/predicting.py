@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meltpoint.sweeps.machine.terminal import show
+from meltpoint.sweeps.machine import terminal
 from meltpoint.sweeps.results.text_files import (
     CONLL,
     DOCUMENTS,
@@ -71,7 +71,7 @@ def predict_file(
         if layout is not None:
             rows = sys.maxsize  # a document's sentences stay together
         else:
-            show("The model was trained on sentences in their documents; a column file marks them.", err=True)
+            terminal.tell("The model was trained on sentences in their documents; a column file marks them.", err=True)
     done = 0
     with writing(out, sys.stdout) as write:
         for piece in read_pieces(file, rows, layout):

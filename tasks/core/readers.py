@@ -393,9 +393,12 @@ def _other_separator(fields: Sequence[str], separator: str) -> str:
     return f"It seems to be separated by {SEPARATORS[other]}, but is read as separated by {read_as}. {remedy}"
 
 
-def no_column(path: Path, line: int, column: str, existing: Iterable[str]) -> ValueError:
+HEADER = "Name one of these, or restore the file's header."
+"""The remedy for a missing column of a table."""
+
+
+def no_column(path: Path, line: int, column: str, existing: Iterable[str], remedy: str = HEADER) -> ValueError:
     """The error for a missing column; the existing ones are listed."""
-    remedy = "Name one of these, or restore the file's header."
     return ValueError(
         f"{path}, line {line}: there is no column '{column}'. The columns are: {', '.join(existing)}. {remedy}"
     )

@@ -274,7 +274,7 @@ def value_at(path: Path, line: int, row: Row, column: str) -> object:
         elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
             value = value[int(part)]
         else:
-            raise no_column(path, line, column, row)
+            raise no_column(path, line, column, row, "Name one of these, or add it to this row; null if it has none.")
     return value
 
 

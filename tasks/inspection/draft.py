@@ -75,13 +75,27 @@ def shape_of(path: Path) -> FileShape:
     """
     if without_suffix(path).suffix.lower() == ".parquet":
         return _of_rows("parquet", spread(list(islice(parquet_rows(path, None), MOST_ROWS))))
-    data = data_bytes(path)
-    encoding = encoding_of(data)
+    data, encoding = _read(path)
     shape = _of_text(path, with_line_feeds(text_of(path, data, encoding)))
     if encoding == "utf-8":
         return shape
     remark = ("encoding", "the encoding is a guess: check the words with other letters than a to z")
     return replace(shape, keys={"encoding": encoding, **shape.keys}, remarks=(*shape.remarks, remark))
+
+
+def _read(path: Path) -> tuple[bytes, str]:
+    """A text file's bytes and encoding.
+
+    Raises:
+        ValueError: it is missing, not a text, or one of its lines has another encoding.
+    """
+    data = data_bytes(path)
+    if data.startswith(b"PK\x03\x04"):
+        raise ValueError(f"{path} is an Excel file. Save it as CSV (UTF-8).")
+    try:
+        return data, encoding_of(data)
+    except ValueError as error:
+        raise ValueError(f"{path}, {error}") from None
 
 
 def _of_text(path: Path, text: str) -> FileShape:
@@ -213,10 +227,15 @@ def draft_of(
 
 
 def _check_alike(first: Path, shape: FileShape, roles: Roles, others: Sequence[Path]) -> None:
-    """Refuse files of one split each that differ in format, and a training file that has rows of other splits."""
+    """Refuse files of one split each that differ in format or encoding, and train with rows of other splits."""
     for path in others:
         if path.suffixes != first.suffixes and (form := shape_of(path).format) != shape.format:
             raise ValueError(f"{path} is {form}, but {first} is {shape.format}; write all files in one format.")
+        if "encoding" in shape.keys:
+            data, encoding = _read(path)
+            own = shape.keys["encoding"]
+            if encoding != own and not data.isascii():
+                raise ValueError(f"{path} is {encoding}, but {first} is {own}; write both in UTF-8.")
     column = roles.split_column
     named = {split_word(str(row[column])) for row in shape.rows if row.get(column)} if column else set()
     if len(named) > 1:

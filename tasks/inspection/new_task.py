@@ -98,6 +98,10 @@ def tuned_draft(files: Mapping[Split, Path], name: str, asked: Asked) -> Draft:
         check_file(path)
     draft = draft_of([], Path(), name, asked=asked, given=files)
     labels = _label_names(draft)
+    if draft.remarks.get("quoting"):
+        raise ValueError(f"{files['train']}: {draft.remarks['quoting'][0]}")
+    if "test" in draft.counts and not draft.counts["test"].kept:
+        raise ValueError("No row of test has a label. Leave test out: a part of train is then used.")
     if kinds.get(draft.keys["kind"]).target == "grade" and not all(map(is_number, labels)):
         raise ValueError(
             f"{files['train']} has the grades {', '.join(labels[:6])}, whose order the file does not tell. Draft a "

@@ -16,6 +16,7 @@ from meltpoint.tasks.inspection.splits import split_word
 from meltpoint.tasks.inspection.text_shape import (
     JOINED_NAMES,
     LABEL_NAMES,
+    NO_LABELS,
     PAIR_NAMES,
     SPLIT_NAMES,
     TAG,
@@ -34,8 +35,13 @@ SEPARATORS = (",", ";", "|")
 """Separators of several labels in one cell."""
 FEWEST_INDICATORS = 3
 """The fewest columns of 0 or 1 that count as one label each."""
-CLASS_NAMES = ("gold_label", "label", "labels", "class", "category", "intent", "topic")
+CLASS_NAMES = (
+    "gold_label", "label", "labels", "class", "category", "intent", "topic", "target", "y", "label_id", "class_id",
+    "intent_id", "category_id",
+)  # fmt: skip
 """Names of columns whose whole numbers are classes, however many they are."""
+SHORT_LABEL, LONG_LABEL = 4, 12
+"""The largest mean number of words of a column of labels; and of one with a name in `CLASS_NAMES`."""
 ALIKE = 2.5
 """The largest ratio of a pair's mean lengths; columns that differ more are one text, such as title and body."""
 
@@ -106,8 +112,9 @@ class Column:
 
     @property
     def is_numeric(self) -> bool:
-        """True if all values are numbers."""
-        return bool(self.values) and all(map(is_number, filter(None, self.values)))
+        """True if all values are numbers, or stand for a missing one."""
+        given = [value for value in self.values if value.strip().lower() not in NO_LABELS]
+        return bool(given) and all(map(is_number, given))
 
 
 def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) -> Roles:
@@ -128,6 +135,11 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
         return tagged
     may_be_several = asked.kind in ("", "multi_label_classification")
     listed_labels = _listed_labels(names, rows, asked.label) if may_be_several else ""
+    if listed_labels and _are_vectors([row[listed_labels] for row in rows]):
+        raise ValueError(
+            f"the lists of '{listed_labels}' are vectors of 0 and 1. Write each as its labels' names, or one column of "
+            "0 or 1 for each label."
+        )
     rows = [{**row, listed_labels: _joined(row[listed_labels])} for row in rows] if listed_labels else rows
     columns = [Column(name, tuple(_text(row.get(name)) for row in rows)) for name in names if _is_scalar(name, rows)]
     split = next((column.name for column in columns if _is_split(column)), "")
@@ -152,7 +164,15 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
         labels = [column.name for column in indicators]
         return Roles("multi_label_classification", {"text": text, LABEL: labels}, split)
     if label is None:
-        raise ValueError(f"no column of labels among {listed}. Write the task file by hand; see docs/tasks.md.")
+        raise ValueError(
+            f"no column of labels among {listed}. Name it with --label, or write a task file (docs/tasks.md)."
+        )
+    spelled = next((value for value in label.values if value[:1] == "[" and value[-1:] == "]"), "")
+    if spelled:
+        raise ValueError(
+            f"'{label.name}' has lists written as text, such as {spelled}. Write them as joy, anger, or as lists in "
+            "JSON lines (.jsonl)."
+        )
     is_pair = len(texts) == 2 and (
         asked.kind.startswith("pair") if asked.kind else bool(asked.texts) or not _is_one_text(*texts)
     )
@@ -166,7 +186,7 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
             f"two columns of texts: one text is kind: sentence_… and columns: {{text: [{first}, {second}], …}}, "
             f"a pair is kind: pair_… and columns: {{text_a: {first}, text_b: {second}, …}}"
         )
-    separator = "" if is_pair or listed_labels else _separator(label.values)
+    separator = "" if is_pair or listed_labels else _separator(label.values, asked.kind.startswith("multi_label"))
     several = not is_pair and (label.name == listed_labels or separator != "")
     is_score = label.is_numeric and (
         (label.distinct > 20 and label.short_name not in CLASS_NAMES)
@@ -228,22 +248,39 @@ def _listed_labels(names: Sequence[str], rows: Sequence[Row], asked: str) -> str
     return (named or lists or [""])[0]
 
 
+def _are_vectors(lists: Sequence[Any]) -> bool:
+    """True if all lists have the same length, two or more, and hold only 0 and 1."""
+    given = [values for values in lists if values is not None]
+    return len({len(values) for values in given}) == 1 and len(given[0]) > 1 and all({*one} <= {0, 1} for one in given)
+
+
 def _joined(values: object) -> str:
     return SEPARATORS[0].join(map(str, values)) if isinstance(values, list) else ""
 
 
 def _indicators(columns: Sequence[Column]) -> list[Column]:
-    """The columns of 0 or 1, if there are several: one for each of several labels."""
+    """The columns of 0 or 1, if there are several: one for each of several labels, also for one that is rare."""
     found = list(filter(_is_indicator, columns))
-    return found if len(found) >= FEWEST_INDICATORS else []
+    return [one for one in columns if _is_binary(one)] if len(found) >= FEWEST_INDICATORS else []
+
+
+def _is_binary(column: Column) -> bool:
+    return bool(column.values) and {value.lower() for value in column.values} <= {"0", "1", "true", "false"}
 
 
 def _is_indicator(column: Column) -> bool:
-    return {*column.values} <= {"0", "1", "true", "false"} and max(column.values, default="0") > "0"
+    return _is_binary(column) and not {value.lower() for value in column.values} <= {"0", "false"}
 
 
-def _separator(values: Sequence[str]) -> str:
-    """The separator of several short labels in one cell, most of which also occur alone; "" if there is none."""
+def _separator(values: Sequence[str], is_told: bool = False) -> str:
+    """The separator of several short labels in one cell, most of which also occur alone; "" if there is none.
+
+    Args:
+        is_told: True if cells are known to have several labels, so that the most common separator is taken.
+    """
+    if is_told:
+        most = max(SEPARATORS, key=lambda separator: sum(separator in value for value in values))
+        return most if any(most in value for value in values) else ""
     for separator in SEPARATORS:
         several = [value.split(separator) for value in values if separator in value]
         alone = {value for value in values if separator not in value}
@@ -286,7 +323,8 @@ def _repeats(column: Column) -> bool:
 
 def _may_be_label(column: Column) -> bool:
     is_named = column.short_name in LABEL_NAMES
-    return column.words <= 4 and column.distinct >= 2 and (is_named or column.distinct <= MOST_LABELS)
+    most_words = LONG_LABEL if column.short_name in CLASS_NAMES else SHORT_LABEL
+    return column.words <= most_words and column.distinct >= 2 and (is_named or column.distinct <= MOST_LABELS)
 
 
 def _texts(columns: Sequence[Column]) -> list[Column]:

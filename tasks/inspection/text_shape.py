@@ -37,7 +37,8 @@ TEXT_NAMES = (
 
 PAIR_NAMES = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text_a", "text_b"),
-    ("question", "answer"), ("question", "sentence"), ("query", "passage"), ("sentence_a", "sentence_b"),
+    ("question", "answer"), ("question", "sentence"), ("question", "context"), ("query", "passage"),
+    ("query", "document"), ("sentence_a", "sentence_b"),
     ("text1", "text2"), ("q1", "q2"), ("s1", "s2"), ("q", "a"), ("left", "right"), ("string1", "string2"),
     ("#1 string", "#2 string"),
 )  # fmt: skip
@@ -167,6 +168,7 @@ class TableShape:
         names: the columns' names; a number for a column without a unique name.
         rows: rows from the whole file.
         named_twice: the first name that several columns share, or "".
+        is_even: whether the first line has as many cells as most.
     """
 
     delimiter: str
@@ -175,26 +177,40 @@ class TableShape:
     names: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     named_twice: str = ""
+    is_even: bool = True
 
 
 def encoding_of(data: bytes) -> str:
-    """The encoding of a file's bytes: UTF-16 by its mark, UTF-8 if they are valid, else Windows-1252 or Latin-1."""
+    """The encoding of a file's bytes: UTF-16 by its mark, UTF-8 if they are valid, else Windows-1252 or Latin-1.
+
+    Raises:
+        ValueError: most lines with other bytes than ASCII are UTF-8, but one is not.
+    """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
-    for encoding in ("utf-8", "cp1252"):
-        try:
-            data.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-        return encoding
-    return "latin-1"
+    if _is(data, "utf-8"):
+        return "utf-8"
+    lines = {number: line for number, line in enumerate(data.split(b"\n"), 1) if not line.isascii()}
+    broken = [number for number, line in lines.items() if not _is(line, "utf-8")]
+    if len(broken) < len(lines) / 2:
+        raise ValueError(f"line {broken[0]} is not UTF-8, but most lines are. Correct that line.")
+    return "cp1252" if _is(data, "cp1252") else "latin-1"
+
+
+def _is(data: bytes, encoding: str) -> bool:
+    try:
+        data.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def table_shape(text: str) -> TableShape | None:
     """The shape of a table; None for a text that no delimiter splits into one."""
-    # The first delimiter that gives a table, with quotes if all are closed.
+    # The first delimiter that gives a table whose first line is as wide as the others, with quotes if all are closed.
     shapes = (_shape(text, delimiter, is_quoted) for delimiter in DELIMITERS for is_quoted in (True, False))
-    best = next(filter(None, shapes), None)
+    found = list(filter(None, shapes))
+    best = next((one for one in found if one.is_even), found[0] if found else None)
     return _whole(text, _with_header(best)) if best else None
 
 
@@ -219,7 +235,8 @@ def _shape(text: str, delimiter: str, is_quoted: bool) -> TableShape | None:
     if width < 2 or count < LEAST_CONSISTENT * len(rows):
         return None
     names = tuple(str(number) for number in range(width))
-    return TableShape(delimiter, is_quoted, False, names, tuple(tuple(row) for row in rows if len(row) == width))
+    kept = tuple(tuple(row) for row in rows if len(row) == width)
+    return TableShape(delimiter, is_quoted, False, names, kept, is_even=len(rows[0]) == width)
 
 
 def _quoted_rows(text: str, delimiter: str, most: int | None = SAMPLE_ROWS) -> list[list[str]]:
