@@ -61,9 +61,10 @@ def sweep(options: SweepOptions) -> None:
 @with_sweep_options(
     without=("task", "spec", "replacing", "default_finals", "data_dir", "test_from", "new_test_round"),
     texts={
-        "trials": "Settings to try in each cell; auto (default): as many as still gain.",
-        "race": "Give no further trials to modes that can no longer win by more than --margin. Default: --race.",
+        "trials": "Settings to try in each cell; auto (default): until more gain little.",
+        "race": "Give no further trials to modes unlikely to come within --margin of the best. Default: --race.",
         "seeds": f"Seeds for each cell's best setting. Default: {TUNED_SEEDS}.",
+        "name": "The sweep's name. Default: from the name of your file.",
         "time_budget": "The longest time for everything, finals included: 90s, 30m, 2h.",
     },
 )
@@ -87,7 +88,7 @@ def tune(
 ) -> None:
     """Decide whether to freeze or fine-tune for your file of examples, and keep the better model.
 
-    It drafts the task, searches every mode, tests once, recommends a mode, and keeps its model for `predict NAME`.
+    It drafts the task, searches each mode, tests once, recommends a mode, and keeps its model for `predict NAME`.
     After Ctrl-C, the same command resumes it. `--time-budget 10m` covers all of it: trials are cut to fit.
 
     Example: meltpoint tune questions.csv --time-budget 10m

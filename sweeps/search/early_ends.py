@@ -123,7 +123,7 @@ def check_searches(entrants: Sequence[Entrant], race: bool, auto: bool, margin: 
     """Decide which searches end early, as far as the results allow.
 
     Args:
-        race: whether cells that can no longer win by more than the margin are dropped.
+        race: whether cells that are unlikely to come within the margin of the best are dropped.
         auto: whether searches end that would gain little.
         margin: a fraction.
     """

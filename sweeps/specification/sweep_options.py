@@ -235,7 +235,7 @@ class Searched:
     )
     race: bool | None = Field(
         default=None,
-        description="Give no further trials to modes and encoders that can no longer win by more than --margin.",
+        description="Give no further trials to modes and encoders unlikely to come within --margin of the best.",
     )
     seeds: int | None = Field(
         default=None, description=f"Seeds for each cell's best setting. Default: {SEEDS}, or the --spec's number."
@@ -270,7 +270,7 @@ class Searched:
     )
     seed: int = Field(default=0, description="Seed of the searcher and of the search trials.")
     margin: Annotated[float, AfterValidator(check_margin)] = Field(
-        default=1.0, description="Modes within this many points count as equal: the cheapest of them is recommended."
+        default=1.0, description="The cheapest mode that is shown to be within this many points of all others is recommended."
     )
     price_per_hour: Annotated[float | None, AfterValidator(_above_zero)] = Field(
         default=None,
@@ -288,7 +288,7 @@ class Resources:
 
     storage: Text = Field(default="runs", description="The folder of all sweeps; or s3://BUCKET/PREFIX, gs://….")
     tracking_uri: Annotated[str | None, AfterValidator(_uri)] = Field(
-        default=None, description="An MLflow server; by default SQLite in the storage."
+        default=None, description="An MLflow server, database or folder; by default SQLite in the storage."
     )
     address: Annotated[str | None, AfterValidator(lambda text: None if text == "local" else text)] = Field(
         default=None,
