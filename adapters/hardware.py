@@ -18,7 +18,21 @@ GRAPHS = "MELTPOINT_CUDA_GRAPHS"
 """The environment variable; 0, off, false or no starts each kernel by itself in place of CUDA graphs
 (`training.graphs`)."""
 
-_LIBRARY_ALLOCATION = re.compile(r"\bCU(BLAS|DNN|SOLVER|SPARSE)_STATUS_\w*ALLOC\w*_FAILED\b")
+_LIBRARY_ALLOCATION = re.compile(
+    r"\bCU(BLAS|DNN|SOLVER|SPARSE)_STATUS_\w*ALLOC\w*_FAILED\b|CUBLAS_STATUS_NOT_INITIALIZED.*cublasCreate"
+)
+
+
+def unsupported(index: int) -> str:
+    """A GPU's architecture, if this torch has no code for it (a V100 with wheels for CUDA 13); otherwise ""."""
+    major, minor = torch.cuda.get_device_capability(index)
+    own = [one.partition("_") for one in torch.cuda.get_arch_list()]
+    known = [(kind, int(digits[:-1]), int(digits[-1])) for kind, _, digits in own if digits.isdecimal()]
+    fits = any(
+        (kind == "sm" and high == major and low <= minor) or (kind == "compute" and (high, low) <= (major, minor))
+        for kind, high, low in known
+    )
+    return "" if fits or not known else f"sm_{major}{minor}"
 
 
 @dataclass(frozen=True)
@@ -42,10 +56,12 @@ def is_gpu_out_of_memory(error: BaseException) -> bool:
     """True if a GPU's memory was too small: for torch's own tensors, or for a workspace of NVIDIA's libraries.
 
     The libraries allocate outside torch, which reports their status as a RuntimeError. On an H100 with 1.8 GiB left,
-    `cublasCreate` failed once the tensors had taken the rest (docs/internals/log.md).
+    `cublasCreate` failed once the tensors had taken the rest (docs/internals/log.md). CUDA itself reports a lack for a
+    context or a graph as an AcceleratorError.
     """
     is_library = isinstance(error, RuntimeError) and _LIBRARY_ALLOCATION.search(str(error)) is not None
-    return is_library or isinstance(error, torch.OutOfMemoryError)
+    is_cudas_own = isinstance(error, torch.AcceleratorError) and "out of memory" in str(error)
+    return is_library or is_cudas_own or isinstance(error, torch.OutOfMemoryError)
 
 
 def bf16_is_native(device: str) -> bool:

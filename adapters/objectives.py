@@ -200,7 +200,8 @@ class Tags(Objective):
     def decode(self, scores: Tensor, mask: Tensor | None, limits: Limits, threshold: float) -> list[Prediction]:
         """The tag with the highest score for each word."""
         assert mask is not None, "tags are of words"
-        return [row[real].tolist() for row, real in zip(scores.argmax(-1), mask, strict=True)]
+        tags, real = scores.argmax(-1).cpu(), mask.cpu()  # once a batch: on a GPU, the host waits for each copy
+        return [row[own].tolist() for row, own in zip(tags, real, strict=True)]
 
 
 OBJECTIVES: Mapping[str, Objective] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -296,7 +297,7 @@ def prefetched(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch
         for batch in batches:
             yield batch.to(device)
         return
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream = _copying_stream(device)
     waiting: Batch | None = None
     for batch in batches:
         coming = _send(batch, device, stream)
@@ -305,6 +306,12 @@ def prefetched(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch
         waiting = coming
     if waiting is not None:
         yield _arrived(waiting, device, stream)
+
+
+@cache
+def _copying_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of a device's copies. torch keeps freed memory for each stream, so a new one an epoch would add up."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def _send(batch: Batch, device: torch.device, stream: torch.cuda.Stream) -> Batch:

@@ -65,9 +65,11 @@ class CudaRecorder:
         """The recorder's stream, after all earlier work and before all later work."""
         outside = torch.cuda.current_stream(self.device)
         self._stream.wait_stream(outside)
-        with torch.cuda.stream(self._stream):
-            yield
-        outside.wait_stream(self._stream)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            outside.wait_stream(self._stream)
 
     def plainly(self, work: Callable[[], T]) -> T:
         """See `Recorder.plainly`."""

@@ -290,7 +290,8 @@ class Trainer:
                 for parameter in group.parameters:
                     parameter.requires_grad_(is_open)
                     parameter.grad = None
-        self.model.freeze_encoder(table.encoder_is_frozen(self.step))
+        if self.model.encoder_is_frozen != table.encoder_is_frozen(self.step):  # it walks through all modules
+            self.model.freeze_encoder(table.encoder_is_frozen(self.step))
         self._open_groups = tuple(table.multiplier(index, self.step) != 0.0 for index in range(len(self.groups) - 1))
 
     def _weights_are_finite(self) -> Tensor:

@@ -128,11 +128,16 @@ def accelerators() -> list[Check]:
 
 
 def gpu(index: int) -> Check:
-    """Check of one GPU: its name, memory, and whether it has bf16."""
+    """Check of one GPU: its name, memory, and whether it has bf16; torch must have code for it."""
     import torch
+
+    from meltpoint.adapters.hardware import unsupported
 
     has = torch.cuda.get_device_properties(index)
     bf16 = "bf16" if has.major >= 8 else "no bf16"  # Ampere, compute capability 8.0, is the first with bf16
+    if lacking := unsupported(index):
+        detail = f"{has.name} is {lacking}, for which torch {torch.__version__} has no code"
+        return Check(f"GPU {index}", False, detail, "install a torch wheel for an older CUDA, such as cu126")
     return Check(f"GPU {index}", True, f"{has.name}, {has.total_memory / GIB:.0f} GiB, {bf16}")
 
 

@@ -270,7 +270,8 @@ class Searched:
     )
     seed: int = Field(default=0, description="Seed of the searcher and of the search trials.")
     margin: Annotated[float, AfterValidator(check_margin)] = Field(
-        default=1.0, description="The cheapest mode that is shown to be within this many points of all others is recommended."
+        default=1.0,
+        description="The cheapest mode that is shown to be within this many points of all others is recommended.",
     )
     price_per_hour: Annotated[float | None, AfterValidator(_above_zero)] = Field(
         default=None,

@@ -16,7 +16,7 @@ from meltpoint.adapters import heads
 from meltpoint.adapters.data.document_context import documents_fingerprint
 from meltpoint.adapters.data.input_format import input_format_of
 from meltpoint.adapters.data.tokenising import encode_split
-from meltpoint.adapters.hardware import claim_device
+from meltpoint.adapters.hardware import bf16_is_native, claim_device
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -57,6 +57,7 @@ def score_finalists(
         damages = [damage_of(order) for order in orders]
         if any(damages):
             return [{"test": None, "error": damage, "again": damage is not None} for damage in damages]
+        orders = [_as_trained(order, record) for order, record in zip(orders, records, strict=True)]
         trainer = restore(orders)
         if trainer.trains_encoder:  # cached states are rounded to bf16, the encoder's own are not; match the record
             trainer.model.freeze_encoder(best_epoch_is_frozen(records[0]))
@@ -85,6 +86,14 @@ def score_finalists(
         ]
     except Exception as error:  # noqa: BLE001 - any error is reported for these finalists; the sweep continues
         return [{"test": None, "error": f"{type(error).__name__}: {error}", "again": False} for _ in orders]
+
+
+def _as_trained(order: Order, record: TrialRecord) -> Order:
+    """The order with the precision in which the finalist was trained: `auto` may be another one on this machine."""
+    own = record.hardware.precision if record.hardware is not None else None
+    if own is None or (own == "bf16" and order.gpus and not bf16_is_native("cuda")):
+        return order
+    return order.model_copy(update={"setting": {**order.setting, "precision": own}})
 
 
 def damage_of(order: Order) -> str | None:

@@ -146,7 +146,7 @@ def outcome_of_error(error: Exception) -> TrialOutcome:
 
 def is_broken_device(error: BaseException | None) -> bool:
     """True if a GPU's context is lost (a memory fault, an illegal access): its process can no longer use it."""
-    return isinstance(error, torch.AcceleratorError)
+    return isinstance(error, torch.AcceleratorError) and not is_gpu_out_of_memory(error)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

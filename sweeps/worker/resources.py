@@ -27,7 +27,7 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import feature_key
 from meltpoint.adapters.features.reading import Budget, Features, choose, open_features
 from meltpoint.adapters.files import NoLocksError
-from meltpoint.adapters.hardware import Hardware, Precision
+from meltpoint.adapters.hardware import Hardware, Precision, unsupported
 from meltpoint.adapters.hyperparameters import common_value
 from meltpoint.adapters.training.epochs import OutOfTimeError
 from meltpoint.adapters.training.trial_state import EncodedData
@@ -185,12 +185,22 @@ def unfit(order: Order, patience_seconds: float = VISIBLE_SECONDS) -> str | None
             f"its machine {host} has Meltpoint's code {here}, but the driver has {order.code_version}; install the "
             "same version on both"
         )
+    if order.gpus and (lacking := _unusable_gpu()):
+        return f"its machine {host} {lacking}; run `meltpoint doctor` there"
     folder = storage_path(order.checkpoint).parents[1]
     fault = storage_fault(folder, order.id, patience_seconds)
     remedy = "mount the sweep's storage there, at the same path"
     if not isinstance(folder, Path):
         remedy = "set the store's environment variables for Ray there"
     return fault and f"its machine {host} {fault}; {remedy}"
+
+
+def _unusable_gpu() -> str:
+    """The reason why torch cannot use the first GPU here; "" if it can."""
+    if not torch.cuda.is_available():
+        return "gave it a GPU that torch does not see"
+    lacking = unsupported(0)
+    return f"has a GPU ({lacking}) that torch {torch.__version__} has no code for" if lacking else ""
 
 
 def storage_fault(sweep_folder: StoragePath, trial: str, patience_seconds: float) -> str | None:

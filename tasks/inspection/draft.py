@@ -18,7 +18,7 @@ from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.conll import SUFFIXES
 from meltpoint.tasks.core.files import without_suffix
 from meltpoint.tasks.core.kinds import DOCUMENT, GROUP, LABEL
-from meltpoint.tasks.core.readers import csv_rows, data_bytes, is_in_quotes, records, shown, text_of, with_line_feeds
+from meltpoint.tasks.core.readers import csv_rows, is_in_quotes, records, shown, text_of, with_line_feeds
 from meltpoint.tasks.core.rows import Row, json_rows, parquet_rows
 from meltpoint.tasks.core.task import SPLITS, Kind, Split
 from meltpoint.tasks.core.user_layout import Layout
@@ -35,7 +35,7 @@ from meltpoint.tasks.inspection.text_shape import (
     NO_LABELS,
     TableShape,
     conll_shape,
-    encoding_of,
+    decodable,
     flattened,
     is_number,
     spread,
@@ -75,27 +75,12 @@ def shape_of(path: Path) -> FileShape:
     """
     if without_suffix(path).suffix.lower() == ".parquet":
         return _of_rows("parquet", spread(list(islice(parquet_rows(path, None), MOST_ROWS))))
-    data, encoding = _read(path)
+    data, encoding = decodable(path)
     shape = _of_text(path, with_line_feeds(text_of(path, data, encoding)))
     if encoding == "utf-8":
         return shape
     remark = ("encoding", "the encoding is a guess: check the words with other letters than a to z")
     return replace(shape, keys={"encoding": encoding, **shape.keys}, remarks=(*shape.remarks, remark))
-
-
-def _read(path: Path) -> tuple[bytes, str]:
-    """A text file's bytes and encoding.
-
-    Raises:
-        ValueError: it is missing, not a text, or one of its lines has another encoding.
-    """
-    data = data_bytes(path)
-    if data.startswith(b"PK\x03\x04"):
-        raise ValueError(f"{path} is an Excel file. Save it as CSV (UTF-8).")
-    try:
-        return data, encoding_of(data)
-    except ValueError as error:
-        raise ValueError(f"{path}, {error}") from None
 
 
 def _of_text(path: Path, text: str) -> FileShape:
@@ -231,11 +216,9 @@ def _check_alike(first: Path, shape: FileShape, roles: Roles, others: Sequence[P
     for path in others:
         if path.suffixes != first.suffixes and (form := shape_of(path).format) != shape.format:
             raise ValueError(f"{path} is {form}, but {first} is {shape.format}; write all files in one format.")
-        if "encoding" in shape.keys:
-            data, encoding = _read(path)
-            own = shape.keys["encoding"]
-            if encoding != own and not data.isascii():
-                raise ValueError(f"{path} is {encoding}, but {first} is {own}; write both in UTF-8.")
+        data, encoding = decodable(path) if (own := shape.keys.get("encoding")) else (b"", own)
+        if encoding != own and not data.isascii():
+            raise ValueError(f"{path} is {encoding}, but {first} is {own}; write both in UTF-8.")
     column = roles.split_column
     named = {split_word(str(row[column])) for row in shape.rows if row.get(column)} if column else set()
     if len(named) > 1:

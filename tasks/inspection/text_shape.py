@@ -17,7 +17,7 @@ from statistics import mode
 from typing import TypeVar
 
 from meltpoint.tasks.core.conll import Sentence, TagScheme, is_numbered, split_columns
-from meltpoint.tasks.core.readers import is_in_quotes
+from meltpoint.tasks.core.readers import data_bytes, is_in_quotes
 from meltpoint.tasks.core.rows import Row
 from meltpoint.tasks.core.task import Kind
 
@@ -203,6 +203,21 @@ def _is(data: bytes, encoding: str) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def decodable(path: Path) -> tuple[bytes, str]:
+    """A text file's bytes and encoding.
+
+    Raises:
+        ValueError: it is missing, not a text, or one of its lines has another encoding.
+    """
+    data = data_bytes(path)
+    if data.startswith(b"PK\x03\x04"):
+        raise ValueError(f"{path} is an Excel file. Save it as CSV (UTF-8).")
+    try:
+        return data, encoding_of(data)
+    except ValueError as error:
+        raise ValueError(f"{path}, {error}") from None
 
 
 def table_shape(text: str) -> TableShape | None:

@@ -12,7 +12,13 @@ import pytest
 import torch
 
 from meltpoint.adapters import hardware
-from meltpoint.adapters.hardware import bf16_is_native, claim_device, is_gpu_out_of_memory, resolve_precision
+from meltpoint.adapters.hardware import (
+    bf16_is_native,
+    claim_device,
+    is_gpu_out_of_memory,
+    resolve_precision,
+    unsupported,
+)
 
 CPU_FACTS = Path("/proc/cpuinfo")
 
@@ -107,6 +113,22 @@ def test_on_a_gpu_an_operation_without_a_deterministic_form_raises_unless_it_is_
     assert torch.is_deterministic_algorithms_warn_only_enabled(), "a CPU's operations warn"
 
 
+@pytest.mark.parametrize(
+    ("capability", "built", "lacking"),
+    [
+        ((9, 0), ["sm_75", "sm_80", "sm_90"], ""),
+        ((8, 9), ["sm_75", "sm_80", "sm_90"], ""),  # code of the same major version runs
+        ((7, 0), ["sm_75", "sm_80", "sm_90"], "sm_70"),
+        ((12, 0), ["sm_90", "compute_90"], ""),  # PTX is compiled on the machine
+        ((12, 0), ["sm_90"], "sm_120"),
+    ],
+)
+def test_a_gpu_that_torch_has_no_code_for_is_known(monkeypatch, capability, built, lacking):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: built)
+    assert unsupported(0) == lacking
+
+
 def test_on_a_gpu_fp32_is_fp32_and_attention_makes_no_plan_for_each_shape(pretended_gpu: None):
     torch.backends.cudnn.allow_tf32 = True
     torch.backends.cuda.enable_cudnn_sdp(True)
@@ -121,6 +143,9 @@ def test_on_a_gpu_fp32_is_fp32_and_attention_makes_no_plan_for_each_shape(preten
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
         (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"), True),
+        (torch.AcceleratorError("CUDA error: out of memory"), True),
+        (torch.AcceleratorError("CUDA error: device-side assert triggered"), False),
         (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`"), False),
         (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), False),

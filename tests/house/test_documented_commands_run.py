@@ -58,7 +58,6 @@ CANNOT = {
     "docs/papers.md: meltpoint sweep --spec to_tune_or_not": HUB,
     "docs/search_spaces.md: meltpoint sweep …": ELIDED,
     "docs/storage.md: meltpoint": "an S3 bucket; tests/sweeps/test_object_lease.py has one",
-    "docs/failures.md: meltpoint sweep --name first …": "Slurm; tests/deploy/test_slurm_script.py runs its script",
     "docs/machines.md: meltpoint doctor": "its status is 1 where something is lacking, such as that cluster",
     "docs/machines.md: meltpoint sweep --address": CLUSTER,
 }

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import ray.tune
+import torch
 
 from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.hardware import Hardware
@@ -199,6 +200,17 @@ def test_a_storage_that_is_not_there_or_another_ones_is_refused(order: Order, le
     assert "does not see /nowhere/runs/tiny; mount" in str(unfit(elsewhere, patience_seconds=0.0))
     (ledger.started / f"{order.id}.json").unlink()
     assert f"has a different {ledger.folder}; mount" in str(unfit(order, patience_seconds=0.0))
+
+
+def test_a_machine_without_a_usable_gpu_is_unfit_for_a_trial_on_one(order: Order, monkeypatch) -> None:
+    on_gpu = order.model_copy(update={"gpus": 0.5})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "gave it a GPU that torch does not see; run `meltpoint doctor` there" in str(unfit(on_gpu))
+    assert unfit(order) is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (7, 0))
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_80"])
+    assert "has a GPU (sm_70) that torch" in str(unfit(on_gpu))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -142,5 +142,5 @@ def test_one_broken_byte_is_not_another_encoding_and_files_have_one(tmp_path):
 
 def test_a_test_without_any_label_is_refused_before_the_search(tmp_path):
     train = some_rows(200, label=lambda n: "ab"[n % 2])
-    with pytest.raises(ValueError, match="No row of test has a label. Leave test out"):
+    with pytest.raises(ValueError, match=r"No row of test has a label. Leave test out"):
         drafted(tmp_path, train=train, test=some_rows(50, label=lambda n: ""))
