@@ -33,14 +33,12 @@ class TaskKind:
         input: the contents of an example.
         target: the quantity that is predicted.
         metrics: the metrics that are reported by default; the first is a task's default metric.
-        summary: a one-line description.
     """
 
     name: str
     input: Input
     target: Target
     metrics: tuple[str, ...]
-    summary: str
 
     @property
     def words(self) -> str:
@@ -97,26 +95,22 @@ BUILT_IN: dict[str, TaskKind] = {
     for kind in (
         # Emotions, topics, toxicity.
         TaskKind("multi_label_classification", "sentence", "labels",
-                 ("micro_f1", "macro_f1", "average_precision", "subset_accuracy"), "any number of labels of one text"),
+                 ("micro_f1", "macro_f1", "average_precision", "subset_accuracy")),
         # Stars, grades, levels of difficulty.
         TaskKind("ordinal_classification", "sentence", "grade",
-                 ("quadratic_kappa", "accuracy", "mae", "spearman", "macro_f1"),
-                 "one of several ordered classes of one text"),
+                 ("quadratic_kappa", "accuracy", "mae", "spearman", "macro_f1")),
         # Entailment, paraphrase.
-        TaskKind("pair_classification", "pair", "label", ("accuracy", "f1", "macro_f1"), "one class of two texts"),
+        TaskKind("pair_classification", "pair", "label", ("accuracy", "f1", "macro_f1")),
         # Similarity, relatedness.
-        TaskKind("pair_regression", "pair", "score", ("pearson", "spearman"), "one number, in a range, of two texts"),
+        TaskKind("pair_regression", "pair", "score", ("pearson", "spearman")),
         # Sentiment, topics, acceptability.
-        TaskKind("sentence_classification", "sentence", "label", ("accuracy", "f1", "macro_f1"),
-                 "one class of one text"),
+        TaskKind("sentence_classification", "sentence", "label", ("accuracy", "f1", "macro_f1")),
         # Politeness, readability, a price.
-        TaskKind("sentence_regression", "sentence", "score", ("pearson", "spearman", "mse", "mae"),
-                 "one number, in a range, of one text"),
+        TaskKind("sentence_regression", "sentence", "score", ("pearson", "spearman", "mse", "mae")),
         # Named entities and other spans, in IOB2.
-        TaskKind("sequence_labelling", "words", "tags", ("span_f1", "span_precision", "span_recall", "word_accuracy"),
-                 "spans of a sentence, as a tag for each word"),
+        TaskKind("sequence_labelling", "words", "tags", ("span_f1", "span_precision", "span_recall", "word_accuracy")),
         # Parts of speech, morphology, languages of words: classes that do not form spans.
-        TaskKind("word_tagging", "words", "classes", ("word_accuracy",), "a class for each word of a sentence"),
+        TaskKind("word_tagging", "words", "classes", ("word_accuracy",)),
     )
 }  # fmt: skip
 

@@ -35,7 +35,6 @@ class Metric:
         name: its key in `METRICS`, in task files, MLflow and tables.
         targets: the targets of the kinds that it applies to (`TaskKind.target`).
         compute: (task, gold labels, predictions) → value.
-        summary: a one-line description, with the averaging.
         two_classes: True if it needs exactly two labels, of which the second is the positive one.
         lower_is_better: True for errors: the lowest value is the best.
         lowest: the least possible value; the highest is 1, or infinite for an error.
@@ -47,7 +46,6 @@ class Metric:
     name: str
     targets: tuple[Target, ...]
     compute: Compute
-    summary: str = ""
     two_classes: bool = False
     lower_is_better: bool = False
     lowest: float = 0.0
@@ -320,9 +318,9 @@ def of_spans(
     return span_scores(tags, predicted, task.labels, of_type)[score]
 
 
-def _span_metric(score: str, summary: str) -> Metric:
+def _span_metric(score: str) -> Metric:
     return Metric(
-        f"span_{score}", ("tags",), partial(of_spans, score=score), f"{summary}; span_{score}.TYPE counts one type",
+        f"span_{score}", ("tags",), partial(of_spans, score=score),
         of_part=lambda kind: partial(of_spans, score=score, of_type=kind),
     )  # fmt: skip
 
@@ -330,42 +328,29 @@ def _span_metric(score: str, summary: str) -> Metric:
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("accuracy", ("label", "grade"), accuracy, "share of correct labels"),
-        Metric(
-            "average_precision", ("label", "labels"), average_precision,
-            "area under the precision-recall curve; with several labels the mean, each against the rest",
-            of_probabilities=True,
-        ),
-        Metric("balanced_accuracy", ("label", "grade"), balanced_accuracy, "mean recall over the labels"),
-        Metric(
-            CALIBRATION, ("label",), calibration_error,
-            "distance of probabilities from shares of correct predictions; lower is better", lower_is_better=True,
-            of_probabilities=True,
-        ),
-        Metric("f1", ("label",), f1, "F1 of the second of two labels", two_classes=True),
-        Metric("macro_f1", ("label", "labels", "grade"), macro_f1, "mean F1 over the labels"),
-        Metric("mae", ("score", "grade"), mae, "mean absolute error; lower is better", lower_is_better=True),
-        Metric("matthews", ("label",), matthews, "Matthews correlation, of any number of labels", lowest=-1.0),
-        Metric("micro_f1", ("label", "labels"), partial(averaged_f1, average="micro"), "F1 of all decisions together"),
-        Metric("mse", ("score", "grade"), mse, "mean squared error; lower is better", lower_is_better=True),
-        Metric("pearson", ("score", "grade"), pearson, "linear correlation", lowest=-1.0),
-        Metric("quadratic_kappa", ("grade",), quadratic_kappa, "Cohen's kappa with quadratic weights", lowest=-1.0),
-        Metric(
-            "roc_auc", ("label", "labels"), roc_auc,
-            "area under the ROC curve; with several labels the mean, each against the rest", of_probabilities=True,
-        ),
-        _span_metric("f1", "F1 of spans"),
-        _span_metric("precision", "precision of spans"),
-        _span_metric("recall", "recall of spans"),
-        Metric("spearman", ("score", "grade"), spearman, "correlation of the ranks", lowest=-1.0),
-        Metric("subset_accuracy", ("labels",), subset_accuracy, "share of examples with exactly the right labels"),
-        Metric(
-            "weighted_f1", ("label", "labels"), partial(averaged_f1, average="weighted"),
-            "mean F1 over the labels, weighted by their gold examples",
-        ),
-        Metric("word_accuracy", ("tags", "classes"), word_accuracy, "share of words with the right tag"),
+        Metric("accuracy", ("label", "grade"), accuracy),
+        # The mean over several labels, each against the rest.
+        Metric("average_precision", ("label", "labels"), average_precision, of_probabilities=True),
+        Metric("balanced_accuracy", ("label", "grade"), balanced_accuracy),
+        Metric(CALIBRATION, ("label",), calibration_error, lower_is_better=True, of_probabilities=True),
+        Metric("f1", ("label",), f1, two_classes=True),  # of the second label
+        Metric("macro_f1", ("label", "labels", "grade"), macro_f1),
+        Metric("mae", ("score", "grade"), mae, lower_is_better=True),
+        Metric("matthews", ("label",), matthews, lowest=-1.0),
+        Metric("micro_f1", ("label", "labels"), partial(averaged_f1, average="micro")),
+        Metric("mse", ("score", "grade"), mse, lower_is_better=True),
+        Metric("pearson", ("score", "grade"), pearson, lowest=-1.0),
+        Metric("quadratic_kappa", ("grade",), quadratic_kappa, lowest=-1.0),
+        Metric("roc_auc", ("label", "labels"), roc_auc, of_probabilities=True),
+        _span_metric("f1"),
+        _span_metric("precision"),
+        _span_metric("recall"),
+        Metric("spearman", ("score", "grade"), spearman, lowest=-1.0),
+        Metric("subset_accuracy", ("labels",), subset_accuracy),
+        Metric("weighted_f1", ("label", "labels"), partial(averaged_f1, average="weighted")),
+        Metric("word_accuracy", ("tags", "classes"), word_accuracy),
     )
-}  # fmt: skip
+}
 
 
 class _Metrics(Mapping[str, Metric]):

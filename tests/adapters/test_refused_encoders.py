@@ -186,16 +186,6 @@ def test_a_damaged_tokenizer_is_refused(copy: Path):
     assert "its tokenizer cannot be read" in refusal(copy)
 
 
-def test_a_tokenizer_of_sentencepiece_names_the_package_that_reads_it(copy: Path, monkeypatch: pytest.MonkeyPatch):
-    (copy / "tokenizer.json").unlink()
-    (copy / "tokenizer_config.json").write_text('{"tokenizer_class": "DebertaV2Tokenizer"}')
-    (copy / "spm.model").write_bytes(b"not a model")
-    monkeypatch.setattr(pretrained, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"its tokenizer is spm.model, .* pip install sentencepiece") as refused:
-        pretrained.read_tokenizer(copy, "hf:x")
-    assert "\n" not in str(refused.value)
-
-
 def test_a_value_that_a_family_cannot_take_is_refused(copy: Path):
     edit(copy, hidden_act="x\0y")
     assert "config.json" in refusal(copy)

@@ -13,7 +13,6 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -91,12 +90,6 @@ def read_tokenizer(folder: Path, word: str) -> Any:
             folder, trust_remote_code=False, local_files_only=True
         )
     except Exception as error:  # tokenizers raises a plain Exception for a damaged tokenizer.json
-        models = [] if (folder / "tokenizer.json").is_file() else sorted(folder.glob("*.model"))
-        if models and find_spec("sentencepiece") is None:  # transformers' own error asks for tiktoken
-            raise ValueError(
-                f"{word}: its tokenizer is {models[0].name}, which transformers reads with sentencepiece. "
-                "pip install sentencepiece."
-            ) from error
         raise ValueError(
             f"{word}: its tokenizer cannot be read ({first_line(error)}). Save it again next to the weights."
         ) from error
