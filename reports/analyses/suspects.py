@@ -30,14 +30,18 @@ GRAM, PERMUTATIONS, CANDIDATES, ALIKE = 5, 256, 0.6, 0.8
 """Characters of a gram, and of MinHash: its permutations, and the similarity of candidates; least similarity shown."""
 TEXT = 80
 
+FAR = 2.5
+"""Standard deviations from its prediction above which a score is suspect."""
+
 COLUMNS = (
-    Column("task"), Column("suspect"), Column("example"), Column("given"), Column("instead"), figures("score", ".2f"),
-    Column("text"),
+    Column("task"), Column("encoder"), Column("suspect"), Column("example"), Column("given"), Column("instead"),
+    figures("score", ".2f"), Column("text"),
 )  # fmt: skip
 METHOD = (
     f"label: train's examples by the probability of the given label less that of the likeliest other one, from probes "
     f"fitted without the example ({FOLDS} folds, logistic regression on mean states of the layer that predicts best); "
-    f"of scores, minus the distance to ridge regression in standard deviations. At most {MOST} of each task.",
+    f"of scores, minus the distance to ridge regression in standard deviations, from {FAR} on. At most {MOST} of each "
+    "task and encoder. A class with one example has no probe.",
     f"near-duplicate: a dev example whose text is a train example's ('instead'), up to some characters: the share of "
     f"common 5-grams of characters is at least {ALIKE}. The test split is not read.",
 )
@@ -55,13 +59,13 @@ def run(options: AnalysisOptions) -> list[Path]:
         options.tell(f"{data.task.name}, {encoder_name}: reading states")
         encoder = encoders.load(encoders.resolve(options.encoder_word(encoder_name), data.task.kind))
         states = split_states(encoder, data.task, data.train)
-        rows += _label_rows(data, states)
+        rows += _label_rows(data, encoder_name, states)
         rows += _near_rows(data)
     table = AnalysisTable(NAME, "Suspect examples", COLUMNS, tuple(dict.fromkeys(rows)), (*METHOD, *notes))
     return write_table(table, options)
 
 
-def _label_rows(data: TrainingData, states: States) -> Iterator[tuple[Value, ...]]:
+def _label_rows(data: TrainingData, encoder: str, states: States) -> Iterator[tuple[Value, ...]]:
     labels = np.array([example.label for example in data.train])
     names = data.task.labels
     if data.task.of_kind.target == "score":
@@ -71,10 +75,10 @@ def _label_rows(data: TrainingData, states: States) -> Iterator[tuple[Value, ...
         margins, best = label_margins(states, labels)
         given, instead = ([names[int(label)] for label in values] for values in (labels, best))
     for index in np.argsort(margins, kind="stable")[:MOST]:
-        if data.task.of_kind.target == "score" or margins[index] < 0:
+        if margins[index] < (-FAR if data.task.of_kind.target == "score" else 0):
             example = data.train[index]
             yield (
-                data.task.name, "label", example.id, given[index], instead[index], float(margins[index]),
+                data.task.name, encoder, "label", example.id, given[index], instead[index], float(margins[index]),
                 _shown(example),
             )  # fmt: skip
 
@@ -84,16 +88,22 @@ def label_margins(states: States, labels: NDArray[np.int64]) -> tuple[NDArray[np
 
     Args:
         states: (layers, examples, dim).
-        labels: ids; every label needs at least two examples to be predicted out of fold.
+        labels: ids; the only example of a label has a margin of 0.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
+    counts = np.bincount(labels)
+    margins, instead = np.zeros(len(labels)), labels.copy()
+    (kept,) = np.nonzero(counts[labels] > 1)
+    if len(np.unique(labels[kept])) < 2:
+        return margins, instead
+    states, labels = states[:, kept], labels[kept]
     classes = np.unique(labels)
     place = np.searchsorted(classes, labels)
-    folds = StratifiedKFold(min(FOLDS, max(2, int(np.bincount(place).min()))), shuffle=True, random_state=0)
+    folds = StratifiedKFold(min(FOLDS, int(np.bincount(place).max())), shuffle=True, random_state=0)
     model = make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=1000))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a class with fewer examples than folds; a minimum at infinity
@@ -103,7 +113,8 @@ def label_margins(states: States, labels: NDArray[np.int64]) -> tuple[NDArray[np
     others = shares.copy()
     others[np.arange(len(labels)), place] = -1.0
     best = others.argmax(1)
-    return own - others[np.arange(len(labels)), best], classes[best]
+    margins[kept], instead[kept] = own - others[np.arange(len(labels)), best], classes[best]
+    return margins, instead
 
 
 def residuals(states: States, scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -113,7 +124,7 @@ def residuals(states: States, scores: NDArray[np.float64]) -> tuple[NDArray[np.f
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    folds = KFold(FOLDS, shuffle=True, random_state=0)
+    folds = KFold(min(FOLDS, len(scores)), shuffle=True, random_state=0)
     model = make_pipeline(StandardScaler(), Ridge(alpha=1 / C))
     layers = [cross_val_predict(model, layer, scores, cv=folds) for layer in states]
     found = min(layers, key=lambda one: float(np.abs(one - scores).mean()))
@@ -126,7 +137,7 @@ def _near_rows(data: TrainingData) -> Iterator[tuple[Value, ...]]:
     pairs = sorted(near_duplicates(train, dev), key=lambda pair: -pair[2])[:MOST]
     for first, second, alike in pairs:
         example, other = data.all_dev[second], data.train[first]
-        yield data.task.name, "near-duplicate", example.id, "dev", f"train {other.id}", alike, _shown(example)
+        yield data.task.name, "", "near-duplicate", example.id, "dev", f"train {other.id}", alike, _shown(example)
 
 
 def near_duplicates(train: Sequence[str], dev: Sequence[str]) -> Iterator[tuple[int, int, float]]:

@@ -94,6 +94,16 @@ class ResampledScores:
     units: int
 
 
+def for_few(groups: int) -> float:
+    """The factor that widens a bootstrap over few groups: Student's t over the normal quantile, both of 95 %.
+
+    Without it, 95 % intervals over 3, 5 and 10 groups hold the truth in 82, 87 and 91 % of simulated draws.
+    """
+    from scipy.special import ndtri, stdtrit  # takes a second to import
+
+    return float(stdtrit(groups - 1, 0.975) / ndtri(0.975))
+
+
 class StoredScores:
     """Reads and resamples the stored predictions of cells, each file once.
 
@@ -132,11 +142,11 @@ class StoredScores:
         if units == 1:
             raise Problem(f"all {first.count} examples belong to one group" if first.count > 1 else "only one example")
         name = f"{finals.cell.header.task} {split}"
-        return ResampledScores(
-            tuple(final.seed for final in scored), np.array([recorded[final.seed] for final in scored]),
-            resampled(scorer(metric, runs), first.count, self.resamples, name, first.groups), first.count, first.digest,
-            units,
-        )  # fmt: skip
+        observed = np.array([recorded[final.seed] for final in scored])
+        drawn = resampled(scorer(metric, runs), first.count, self.resamples, name, first.groups)
+        if units < first.count:
+            drawn = observed + for_few(units) * (drawn - observed)
+        return ResampledScores(tuple(final.seed for final in scored), observed, drawn, first.count, first.digest, units)
 
     def _run(self, cell: CellSummary, final: TrialRecord, split: Split) -> ScoredExamples:
         if self.folder is None:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from meltpoint.adapters import modes
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import (
     Predictions,
@@ -197,8 +198,13 @@ def ensemble(storage: StoragePath, name: str, task: str, cells: Sequence[str] = 
     task = _task_name(summary, task)
     chosen, notes = _chosen(summary, task, cells)
     header = chosen[0].header
-    common = set.intersection(*({final.seed for final in cell.finals} for cell in chosen))
-    finals = [[final for final in cell.finals if final.seed in common] for cell in chosen]
+    is_random = [modes.get(cell.header.mode).is_random for cell in chosen]
+    seeds = [{final.seed for final in cell.finals} for cell in chosen]
+    common = set.intersection(*([own for own, one in zip(seeds, is_random, strict=True) if one] or seeds))
+    finals = [  # a mode in which nothing is random has one run, the same for every seed
+        [final for final in cell.finals if final.seed in common] if one else cell.finals[:1] * len(common)
+        for cell, one in zip(chosen, is_random, strict=True)
+    ]
     more = [cell.name for cell in chosen if len(cell.finals) > len(common)]
     notes += [f"seeds that not every member has are left out: {', '.join(more)}"] if more else []
     codes = tuple(dict.fromkeys(final.code_version for of_seed in zip(*finals, strict=True) for final in of_seed))
@@ -207,7 +213,7 @@ def ensemble(storage: StoragePath, name: str, task: str, cells: Sequence[str] = 
         EnsembleMember(
             sweep=name, encoder=cell.header.encoder, mode=cell.header.mode, head=cell.header.head,
             variant=cell.header.variant, cell=cell.name, trials=tuple(final.id for final in own),
-            seeds=tuple(final.seed for final in own),
+            seeds=tuple(sorted(common)),
         )
         for cell, own in zip(chosen, finals, strict=True)
     )  # fmt: skip

@@ -14,7 +14,7 @@ from seqeval.metrics import classification_report
 from sklearn import metrics as sk
 
 from meltpoint.reports.statistics.example_statistics import SCORERS, scorer
-from meltpoint.reports.statistics.finals_scores import class_rows, class_scores, confusion_rows
+from meltpoint.reports.statistics.finals_scores import class_rows, class_scores, confusion_rows, for_few
 from meltpoint.reports.statistics.hierarchical_bootstrap import counts_of, resampled
 from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.tasks.core import kinds
@@ -193,3 +193,15 @@ def test_groups_are_drawn_whole_as_a_cluster_bootstrap_written_out_draws_them():
     counts = next(counts_of(60, 10, "a test", groups))
     assert all((counts[:, groups == group] == counts[:, groups == group][:, :1]).all() for group in range(12))
     assert (counts[:, np.unique(groups, return_index=True)[1]].sum(axis=1) == 12).all()
+
+
+def test_intervals_over_few_groups_are_wide_enough():
+    draw, held = np.random.default_rng(0), {3: 0, 10: 0}
+    for groups in held:
+        for _ in range(1500):
+            values = draw.normal(size=groups)
+            means = values[draw.integers(0, groups, (400, groups))].mean(axis=1) - values.mean()
+            deviation = np.sqrt(groups / (groups - 1)) * means.std() * for_few(groups)
+            held[groups] += abs(values.mean()) < 1.96 * deviation
+        assert held[groups] / 1500 == pytest.approx(0.95, abs=0.02)
+    assert for_few(1000) == pytest.approx(1.0, abs=0.002)

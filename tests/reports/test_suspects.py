@@ -48,6 +48,18 @@ def test_a_wrong_label_and_a_wrong_score_are_the_most_suspect():
     assert residuals(states, scores)[0].argmin() == 9
 
 
+def test_the_only_example_of_a_class_is_no_suspect_and_ends_nothing():
+    draw = np.random.default_rng(0)
+    labels = np.array([0, 1] * 20 + [2])
+    states = (np.eye(3)[labels] @ draw.normal(size=(3, 8)) * 5 + draw.normal(size=(41, 8)))[None].astype(np.float32)
+    margins, best = label_margins(states, labels)
+    assert margins[-1] == 0.0
+    assert best[-1] == 2
+    assert (margins[:-1] > 0).all()
+    margins, _ = label_margins(states[:, 39:], labels[39:])
+    assert (margins == 0).all(), "two classes with one example each"
+
+
 def test_planted_near_duplicates_are_found_and_sound_pairs_are_not(shared: Path):
     data = load_training_data(DataSpec("sst2", str(shared / "data"), 3000, is_test_closed=True))
     texts = [example.texts[0] for example in data.train if len(example.texts[0]) > 60][:2000]
@@ -69,6 +81,6 @@ def test_the_analysis_writes_a_row_for_each_suspect(tiny_encoder, tiny_task: Pat
     options = AnalysisOptions(None, None, tmp_path, (tiny_encoder,), (str(tiny_task),), formats=("md", "csv"))
     table, rows = ANALYSIS.run(options)
     assert table.read_text(encoding="utf-8").startswith("# Suspect examples")
-    kinds = {line.split(",")[1] for line in rows.read_text(encoding="utf-8").splitlines()[1:]}
+    kinds = {line.split(",")[2] for line in rows.read_text(encoding="utf-8").splitlines()[1:]}
     assert kinds <= {"label", "near-duplicate"}
     assert kinds

@@ -193,6 +193,14 @@ def test_seeds_that_not_every_member_has_are_left_out_and_it_is_said(runs):
     assert made.notes == (f"seeds that not every member has are left out: minilm.{MODES[0]}.mrpc",)
 
 
+def test_the_one_run_of_a_mode_without_chance_stands_beside_every_seed(runs):
+    runs.sweep({"probe": {0: FIRST[0]}, MODES[1]: SECOND})
+    made = runs.ensemble()
+    assert [member.seeds for member in made.members] == [(0, 1), (0, 1)]
+    assert len(made.test) == 2
+    assert made.notes == ()
+
+
 def test_unfinished_cells_are_left_out_of_all_cells_and_refused_by_name(runs):
     runs.sweep(dict.fromkeys(MODES, FIRST), unscored=(MODES[2],))
     made = runs.ensemble()

@@ -199,7 +199,7 @@ REFUSED = {
     "no number": ("train.jsonl", json_lines('{"text": NaN, "label": "x"}'), "row 1 has nan", 1),
     "no end": ("train.jsonl", json_lines('{"text": 1e999, "label": "x"}'), "inf", 2),
     "a nested text": ("train.jsonl", json_lines('{"text": {"a": "b"}, "label": "x"}'), "{'a': 'b'}", 2),
-    "NaN in parquet": ("train.parquet", parquet_of(text=[0.5, float("nan")] * 6, label=NAMES), "row 2 has nan", 1),
+    "NaN in parquet": ("train.parquet", parquet_of(text=[0.5, float("nan")] * 6, label=NAMES), "text", 2),
     "an open quote": ("train.csv", csv_with('"a good meal,x'), "line 6: broken row", 1),
     "letters behind a quote": ("train.csv", csv_with('"a good" meal,x'), "line 6: broken row", 1),
     "a null character": ("train.csv", csv_with("a\0 meal,x"), "line 6: a null character", 2),
