@@ -244,8 +244,7 @@ class TimeBudget:
             return self.planner.closed_for_search and self.planner.cells[order.cell].best is not None
         if order.ends_at is None and not self._has_result():
             return False
-        to_go = 0.0 if latest is None or not latest.percent else (latest.seconds or 0.0) * (100 / latest.percent - 1)
-        return self.planner.closed_for_search or to_go > self._left()
+        return self.planner.closed_for_search or _seconds_to_go(latest) > self._left()
 
     def _has_result(self) -> bool:
         return any(cell.best is not None for cell in self.cells)
@@ -286,3 +285,18 @@ class TimeBudget:
             passes = cell.cell.seeds if modes.get(cell.cell.mode).trains_encoder and is_whole else 1
             seconds += passes * rows * row_seconds[cell.cell.encoder, cell.cell.task_name]
         return seconds
+
+
+def _seconds_to_go(latest: TrialEvent | None) -> float:
+    """The seconds that a trial needs for the rest of its schedule, at its latest epoch's pace; 0 while unknown.
+
+    The first epoch on a frozen encoder says nothing: it may include the encoder's pass over the data.
+    """
+    if latest is None or not latest.percent:
+        return 0.0
+    epochs = latest.attempt.epochs
+    if len(epochs) == 1 and epochs[0].encoder_frozen:
+        return 0.0
+    own = [epoch.train_seconds + epoch.dev_seconds for epoch in epochs]
+    pace = len(own) * own[-1] / sum(own) if sum(own) else 1.0
+    return pace * (latest.seconds or 0.0) * (100 / latest.percent - 1)

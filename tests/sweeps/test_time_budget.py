@@ -12,9 +12,10 @@ import pytest
 
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.progress import RemainingTime
-from meltpoint.sweeps.driver.running_trial import CLOSING_SECONDS, TimeBudget, record_of
+from meltpoint.sweeps.driver.running_trial import CLOSING_SECONDS, TimeBudget, _seconds_to_go, record_of
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.ledger import Ledger
+from meltpoint.sweeps.ledger.records import Attempt
 from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.worker.outcome import (
@@ -27,6 +28,7 @@ from meltpoint.sweeps.worker.outcome import (
 )
 from meltpoint.sweeps.worker.work_order import WorkOrder
 from meltpoint.tests.sweeps.one_process import quiet_driver
+from meltpoint.tests.sweeps.planning import epoch_of
 from meltpoint.tests.sweeps.test_driver import driver, epoch_ended, hand_out, orders_until_wait, records
 
 __all__ = ["driver"]
@@ -117,6 +119,22 @@ def test_a_trial_that_would_outlast_a_budget_for_all_is_stopped_and_leaves_its_c
     driver.budget.watch()
     assert driver.planner.closed_for_search
     assert not driver.wants_stop(frozen)
+
+
+def test_the_pace_is_that_of_the_latest_epoch_and_a_frozen_encoders_first_one_has_none():
+    """The first epoch may include the encoder's pass over the data: 3 s, and 0.1 s for each of the 99 others."""
+
+    def event(*seconds: float, frozen: bool) -> TrialEvent:
+        epochs = [
+            epoch_of(number, train_seconds=one, dev_seconds=0.0, encoder_frozen=frozen)
+            for number, one in enumerate(seconds, 1)
+        ]
+        done = {"percent": float(len(seconds)), "seconds": sum(seconds)}
+        return TrialEvent(trial="a", attempt=Attempt(epochs=tuple(epochs)), score=0.5, **done)
+
+    assert _seconds_to_go(event(3.0, frozen=True)) == 0.0
+    assert _seconds_to_go(event(3.0, 0.1, frozen=True)) == pytest.approx(9.8)
+    assert _seconds_to_go(event(3.0, frozen=False)) == pytest.approx(297)
 
 
 def test_finals_that_a_budget_for_all_has_no_room_for_are_left_to_the_next_command(timed, make_record):
