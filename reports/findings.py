@@ -25,7 +25,7 @@ from meltpoint.tasks.core.wording import counted, some
 
 NO_DEFAULTS = (
     "The published setting's finals have not run, so the gain from tuning is unknown (by default, they run only if "
-    "they are under a tenth of the runs; `--default-finals` requests them)."
+    "they are under a tenth of the runs; `sweep --default-finals` requests them)."
 )
 
 DELTA_HEADS = ("encoder", "task", "Δ", "value", "95 % interval", "adjusted p", "P(A > B)", "conclusion")

@@ -20,7 +20,7 @@ from meltpoint.sweeps.command_line.spec_from_options import asked_spec
 from meltpoint.sweeps.command_line.submission import PYTHON
 from meltpoint.sweeps.command_line.typer_options import HINTS, as_words
 from meltpoint.sweeps.ledger.ledger import DATA, Ledger
-from meltpoint.sweeps.machine.terminal import BAD_INPUT, DONE, show
+from meltpoint.sweeps.machine.terminal import BAD_INPUT, DONE, show, tell
 from meltpoint.sweeps.specification.sweep_options import Overflow, Searcher, SweepOptions, bare, checked_options
 from meltpoint.sweeps.specification.sweep_spec import check_name
 from meltpoint.tasks.core.files import expanded
@@ -304,8 +304,10 @@ def splits_of(data: Any, test: Any = None, dev: Any = None) -> dict[Split, Path 
         split = split_word(str(name))
         if split is None and not hasattr(part, "features"):  # a DatasetDict of the hub may have others
             raise ValueError(f"data has an unknown split {name!r}; name the splits train, dev and test.")
-        if split is not None:
-            parts.setdefault(split, part)  # of MNLI's validation_matched and …_mismatched, the first
+        if split is None or split in parts:  # of MNLI's validation_matched and …_mismatched, the first is read
+            tell(f"Note    the split {name} is not read", err=True)
+        else:
+            parts[split] = part
     named: dict[Split, Any] = {"test": test, "dev": dev}
     for split, part in named.items():
         if part is not None and split in parts:

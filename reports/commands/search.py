@@ -119,6 +119,7 @@ def tune(
     words += [f"--dev={dev}"] if dev else []
     words += [f"--text={column}" for column in text or ()] + ([f"--label={label}"] if label else [])
     words += [f"--{option}={value}" for option, value in (("kind", kind), ("group", group)) if value]
+    copies = {split: folder / copy_name(split, path, DATA) for split, path in files.items()}
     read, sizes = as_read(draft), split_sizes(draft)
     task = keep(draft, files, folder, TASK, DATA, words, begun=Ledger(folder).has_begun("test" in files))
     asked = replace(
@@ -127,7 +128,7 @@ def tune(
         seeds=TUNED_SEEDS if options.seeds is None else options.seeds,
     )  # fmt: skip
     resources = replace(asked, budget_began=began)
-    with _naming_own_files({split: folder / copy_name(split, path, DATA) for split, path in files.items()}, files):
+    with _naming_own_files(copies, files):
         spec = checked_spec(asked)
     budget = f"at most {in_units(options.time_budget, TIMES)}" if options.time_budget else "no --time-budget"
     trials = f"up to {some(spec.trials, 'trial')}" if spec.race or spec.auto_trials else some(spec.trials, "trial")
@@ -140,7 +141,7 @@ def tune(
         f"{some(spec.seeds, 'seed')} each; {budget}. The task: {task}",
         err=True,
     )
-    with _naming_own_files({split: folder / copy_name(split, path, DATA) for split, path in files.items()}, files):
+    with _naming_own_files(copies, files):
         outcome, results = _run(spec, resources)
     if results.recommendations or outcome.state == "done":
         _keep_model(results, folder)

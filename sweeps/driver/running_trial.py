@@ -244,7 +244,7 @@ class TimeBudget:
             return self.planner.closed_for_search and self.planner.cells[order.cell].best is not None
         if order.ends_at is None and not self._has_result():
             return False
-        return self.planner.closed_for_search or _seconds_to_go(latest) > self._left()
+        return self.planner.closed_for_search or seconds_to_go(latest) > self._left()
 
     def _has_result(self) -> bool:
         return any(cell.best is not None for cell in self.cells)
@@ -287,7 +287,7 @@ class TimeBudget:
         return seconds
 
 
-def _seconds_to_go(latest: TrialEvent | None) -> float:
+def seconds_to_go(latest: TrialEvent | None) -> float:
     """The seconds that a trial needs for the rest of its schedule, at its latest epoch's pace; 0 while unknown.
 
     The first epoch on a frozen encoder says nothing: it may include the encoder's pass over the data.

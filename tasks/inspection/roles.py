@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
@@ -27,6 +28,8 @@ from meltpoint.tasks.inspection.text_shape import (
     scheme_of,
 )
 
+LIST_AS_TEXT = re.compile(r"""\[.*['",].*\]""")
+"""A list that pandas or Python wrote as text; `[A]` may be a class."""
 MOST_LABELS = 300
 """The largest number of different values in a column of classes."""
 SHORT = 20
@@ -167,7 +170,7 @@ def roles_of(names: Sequence[str], rows: Sequence[Row], asked: Asked = GUESS) ->
         raise ValueError(
             f"no column of labels among {listed}. Name it with --label, or write a task file (docs/tasks.md)."
         )
-    spelled = next((value for value in label.values if value[:1] == "[" and value[-1:] == "]"), "")
+    spelled = next(filter(LIST_AS_TEXT.fullmatch, label.values), "")
     if spelled:
         raise ValueError(
             f"'{label.name}' has lists written as text, such as {spelled}. Write them as joy, anger, or as lists in "

@@ -14,7 +14,7 @@ from seqeval.metrics import classification_report
 from sklearn import metrics as sk
 
 from meltpoint.reports.statistics.example_statistics import SCORERS, scorer
-from meltpoint.reports.statistics.finals_scores import class_rows, class_scores, confusion_rows, for_few
+from meltpoint.reports.statistics.finals_scores import class_rows, class_scores, confusion_rows, small_sample_factor
 from meltpoint.reports.statistics.hierarchical_bootstrap import counts_of, resampled
 from meltpoint.sweeps.ledger.predictions import ScoredExamples
 from meltpoint.tasks.core import kinds
@@ -201,7 +201,7 @@ def test_intervals_over_few_groups_are_wide_enough():
         for _ in range(1500):
             values = draw.normal(size=groups)
             means = values[draw.integers(0, groups, (400, groups))].mean(axis=1) - values.mean()
-            deviation = np.sqrt(groups / (groups - 1)) * means.std() * for_few(groups)
+            deviation = np.sqrt(groups / (groups - 1)) * means.std() * small_sample_factor(groups)
             held[groups] += abs(values.mean()) < 1.96 * deviation
         assert held[groups] / 1500 == pytest.approx(0.95, abs=0.02)
-    assert for_few(1000) == pytest.approx(1.0, abs=0.002)
+    assert small_sample_factor(1000) == pytest.approx(1.0, abs=0.002)

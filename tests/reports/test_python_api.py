@@ -98,6 +98,17 @@ def test_data_of_every_kind_are_the_same_lines_for_tune(data, folder, monkeypatc
         meltpoint.tune((["e"], ["x"]), name="first", storage=storage)
 
 
+def test_the_hubs_other_splits_are_left_out_and_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(python_api, "_run", lambda words: (BAD_INPUT, "stop"))
+    names = ("train", "validation_matched", "validation_mismatched", "unsupervised")
+    with pytest.raises(ValueError, match="stop"):
+        meltpoint.tune(datasets.DatasetDict(dict.fromkeys(names, DATASET)), name="hub", storage=tmp_path)
+    assert {path.name for path in (tmp_path / "hub" / "data").iterdir()} == {"train.jsonl", "dev.jsonl"}
+    said = capsys.readouterr().err
+    assert "validation_mismatched is not read" in said
+    assert "unsupervised is not read" in said
+
+
 def test_data_that_were_refused_are_replaced_by_corrected_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(python_api, "_run", lambda words: (BAD_INPUT, "line 1: '' is not a number"))
     monkeypatch.setenv("HOME", str(tmp_path))

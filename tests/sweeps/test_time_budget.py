@@ -12,7 +12,7 @@ import pytest
 
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.driver.progress import RemainingTime
-from meltpoint.sweeps.driver.running_trial import CLOSING_SECONDS, TimeBudget, _seconds_to_go, record_of
+from meltpoint.sweeps.driver.running_trial import CLOSING_SECONDS, TimeBudget, record_of, seconds_to_go
 from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Attempt
@@ -132,9 +132,9 @@ def test_the_pace_is_that_of_the_latest_epoch_and_a_frozen_encoders_first_one_ha
         done = {"percent": float(len(seconds)), "seconds": sum(seconds)}
         return TrialEvent(trial="a", attempt=Attempt(epochs=tuple(epochs)), score=0.5, **done)
 
-    assert _seconds_to_go(event(3.0, frozen=True)) == 0.0
-    assert _seconds_to_go(event(3.0, 0.1, frozen=True)) == pytest.approx(9.8)
-    assert _seconds_to_go(event(3.0, frozen=False)) == pytest.approx(297)
+    assert seconds_to_go(event(3.0, frozen=True)) == 0.0
+    assert seconds_to_go(event(3.0, 0.1, frozen=True)) == pytest.approx(9.8)
+    assert seconds_to_go(event(3.0, frozen=False)) == pytest.approx(297)
 
 
 def test_finals_that_a_budget_for_all_has_no_room_for_are_left_to_the_next_command(timed, make_record):

@@ -109,6 +109,10 @@ def test_several_labels_in_a_cell_need_not_occur_alone_where_the_kind_is_told(tm
 def test_lists_as_text_and_vectors_are_refused_with_the_form_to_write(tmp_path):
     with pytest.raises(ValueError, match=r"'label' has lists written as text, such as \['joy'\]. Write them as"):
         drafted(tmp_path, train=some_rows(60, label=lambda n: str([["joy"], ["joy", "anger"]][n % 2])))
+    assert drafted(tmp_path, train=some_rows(60, label=lambda n: ("[A]", "[B]")[n % 2])).keys["labels"] == [
+        "[A]",
+        "[B]",
+    ]
     path = tmp_path / "train.jsonl"
     lines = [f'{{"text": "meal {n} was fine", "labels": [{n % 2}, 1, 0]}}' for n in range(60)]
     path.write_text("\n".join(lines))
