@@ -10,7 +10,7 @@ import argparse
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from meltpoint.benchmarks.recorded_cells import (
 )
 from meltpoint.reports.statistics.comparison import MARGIN
 from meltpoint.sweeps.search.early_ends import WORTH, Entrant, can_no_longer_win, checks, expected_gain
-from meltpoint.sweeps.search.study import STARTUP_TRIALS, sampler
+from meltpoint.sweeps.search.study import sampler
 from meltpoint.tasks.core.task import DataSpec
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -75,35 +75,63 @@ def draws(cell: RecordedCell, count: int, random: np.random.Generator, taken: Se
     return [int(one) for one in random.choice(left, count, replace=False)]
 
 
+class Member:
+    """A cell that is searched by a sampler of Optuna.
+
+    Attributes:
+        taken: its trials.
+        borrowed: how many of them are the best settings of siblings.
+    """
+
+    def __init__(self, cell: RecordedCell, make: Sampler, random: np.random.Generator) -> None:
+        self.cell, self.taken, self.borrowed = cell, list[int](), 0
+        self.study = optuna.create_study(direction="maximize", sampler=make(int(random.integers(2**31))))
+
+    def add(self, one: int) -> None:
+        """Take a recorded setting as the next trial, and tell the sampler."""
+        self.taken.append(one)
+        params = {name: self.cell.settings[one].get(name) for name in self.cell.ranges}
+        known = {name: value for name, value in params.items() if value is not None}
+        self.study.add_trial(create_trial(
+            state=TrialState.COMPLETE, params=known, value=float(self.cell.dev[one]),
+            distributions={name: self.cell.ranges[name] for name in known},
+        ))  # fmt: skip
+
+    def ask(self) -> None:
+        """Take the recorded setting nearest to the sampler's proposal, which is told in its place."""
+        trial = self.study.ask(self.cell.ranges)
+        self.study.tell(trial, state=TrialState.FAIL)
+        self.add(self.cell.nearest(trial.params, self.taken))
+
+    def borrow(self, siblings: Iterable[Member]) -> bool:
+        """Take the best setting so far of the first sibling whose best one was not tried here; False without any."""
+        for other in siblings:
+            best = max(other.taken, key=lambda one: float(other.cell.dev[one]))
+            nearest = self.cell.nearest(other.cell.settings[best], [])
+            if nearest not in self.taken:
+                self.add(nearest)
+                self.borrowed += 1
+                return True
+        return False
+
+
 def asked(
     cell: RecordedCell, count: int, make: Sampler, random: np.random.Generator, first: Sequence[int]
 ) -> list[int]:
     """The trials of a sampler of Optuna, after given ones."""
-    study = optuna.create_study(direction="maximize", sampler=make(int(random.integers(2**31))))
-    taken: list[int] = []
-
-    def add(one: int) -> None:
-        taken.append(one)
-        params = {name: cell.settings[one].get(name) for name in cell.ranges}
-        known = {name: value for name, value in params.items() if value is not None}
-        study.add_trial(create_trial(
-            state=TrialState.COMPLETE, params=known, value=float(cell.dev[one]),
-            distributions={name: cell.ranges[name] for name in known},
-        ))  # fmt: skip
-
+    member = Member(cell, make, random)
     for one in first:
-        add(one)
-    while len(taken) < count:
-        trial = study.ask(cell.ranges)
-        study.tell(trial, state=TrialState.FAIL)  # its nearest recorded setting is told in its place
-        add(cell.nearest(trial.params, taken))
-    return taken
+        member.add(one)
+    while len(member.taken) < count:
+        member.ask()
+    return member.taken
 
 
 def siblings_of(cell: RecordedCell, others: Sequence[RecordedCell]) -> list[RecordedCell]:
-    """The same mode on the same task with other encoders; without any, the same mode and encoder on other tasks."""
+    """The same mode on the same task with other encoders, then the same mode and encoder on other tasks."""
     like = [one for one in others if one.mode == cell.mode and one.ranges.keys() == cell.ranges.keys()]
-    return [one for one in like if one.task == cell.task] or [one for one in like if one.encoder == cell.encoder]
+    same_task = [one for one in like if one.task == cell.task]
+    return same_task + [one for one in like if one.encoder == cell.encoder and one.task != cell.task]
 
 
 def winners(
@@ -161,11 +189,6 @@ def whole(cell: RecordedCell, trials: Sequence[int]) -> Search:
     return Search(trials, float(cell.work[list(trials)].sum()))
 
 
-def gaussian(seed: int) -> optuna.samplers.BaseSampler:
-    """Optuna's Gaussian process."""
-    return optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
-
-
 def sobol(seed: int) -> optuna.samplers.BaseSampler:
     """A scrambled Sobol sequence."""
     return optuna.samplers.QMCSampler(seed=seed, scramble=True)
@@ -210,6 +233,23 @@ def by_sampler(cell: RecordedCell, others: Sequence[RecordedCell], random: np.ra
     return whole(cell, asked(cell, count, make, random, first)) if first else None
 
 
+def side_by_side(cell: RecordedCell, others: Sequence[RecordedCell], random: np.random.Generator, *, count: int,
+                 make: Sampler) -> Search | None:  # fmt: skip
+    """A cell and its siblings in turn, as a sweep searches them: at most a quarter of a cell's trials are borrowed."""
+    group = [Member(one, make, random) for one in (cell, *siblings_of(cell, others))]
+    if len(group) == 1:
+        return None
+    for member in group:
+        member.add(draws(member.cell, 1, random)[0])
+    for _ in range(1, count):
+        for member in group:
+            near = siblings_of(member.cell, [one.cell for one in group if one is not member])
+            siblings = [one for cell in near for one in group if one.cell is cell]
+            if member.borrowed >= count // 4 or not member.borrow(siblings):
+                member.ask()
+    return whole(cell, group[0].taken)
+
+
 def by_rungs(cell: RecordedCell, others: Sequence[RecordedCell], random: np.random.Generator, *, count: int,
              kept: int, lead: Lead | None = None, after_one_epoch: bool = False) -> Search | None:  # fmt: skip
     """Borrowed settings in full, then random ones of which few run past a quarter of their schedule."""
@@ -239,6 +279,7 @@ def until_worthless(
     return whole(cell, trials)
 
 
+TPE, GP = partial(sampler, "tpe"), partial(sampler, "gp")
 THREE, SHIPPED = partial(winners, count=3), partial(portfolio, count=3)
 SEARCHES: dict[str, Replay] = {
     "random, 16": partial(at_random, count=16),
@@ -247,18 +288,21 @@ SEARCHES: dict[str, Replay] = {
     "grid of eight points": by_grid,
     "16 begun, 4 kept after one epoch": partial(by_rungs, count=16, kept=4, after_one_epoch=True),
     "16 begun, 4 kept at a quarter": partial(by_rungs, count=16, kept=4),
-    "TPE, 8": partial(by_sampler, count=8, make=sampler),
-    "TPE, 16": partial(by_sampler, count=16, make=sampler),
-    "TPE, auto": partial(until_worthless, make=sampler),
-    "GP, 8": partial(by_sampler, count=8, make=gaussian),
-    "GP, 16": partial(by_sampler, count=16, make=gaussian),
+    "TPE, 8": partial(by_sampler, count=8, make=TPE),
+    "TPE, 16": partial(by_sampler, count=16, make=TPE),
+    "TPE, auto": partial(until_worthless, make=TPE),
+    "GP, 8": partial(by_sampler, count=8, make=GP),
+    "GP, 16": partial(by_sampler, count=16, make=GP),
+    "TPE, 8, siblings side by side": partial(side_by_side, count=8, make=TPE),
+    "TPE, 16, siblings side by side": partial(side_by_side, count=16, make=TPE),
+    "GP, 8, siblings side by side": partial(side_by_side, count=8, make=GP),
     "3 winners": partial(borrowed_alone, lead=THREE),
-    "3 winners, then TPE, 8 in all": partial(by_sampler, count=8, make=sampler, lead=THREE),
-    "3 winners, then GP, 8 in all": partial(by_sampler, count=8, make=gaussian, lead=THREE),
+    "3 winners, then TPE, 8 in all": partial(by_sampler, count=8, make=TPE, lead=THREE),
+    "3 winners, then GP, 8 in all": partial(by_sampler, count=8, make=GP, lead=THREE),
     "3 winners, then 8 begun, 2 kept at a quarter": partial(by_rungs, count=8, kept=2, lead=THREE),
     "3 shipped": partial(borrowed_alone, lead=SHIPPED),
-    "3 shipped, then TPE, 8 in all": partial(by_sampler, count=8, make=sampler, lead=SHIPPED),
-    "3 shipped, then GP, 8 in all": partial(by_sampler, count=8, make=gaussian, lead=SHIPPED),
+    "3 shipped, then TPE, 8 in all": partial(by_sampler, count=8, make=TPE, lead=SHIPPED),
+    "3 shipped, then GP, 8 in all": partial(by_sampler, count=8, make=GP, lead=SHIPPED),
     "3 shipped, then 8 begun, 2 kept at a quarter": partial(by_rungs, count=8, kept=2, lead=SHIPPED),
 }
 
@@ -347,8 +391,9 @@ def show(cells: Sequence[RecordedCell], runs: int) -> None:
             others = [one for one in cells if one is not cell]
             ends = figures(cell, others, search, max(1, runs // SLOWER) if "GP" in name else runs)
             if ends is not None:
-                ends["with siblings"] = ends["trials"]
-                ends["with siblings"] += REFERENCE * len(siblings_of(cell, others)) if "winners" in name else 0
+                siblings = len(siblings_of(cell, others))
+                own = REFERENCE if "winners" in name else ends["trials"] if "siblings" in name else 0
+                ends["with siblings"] = ends["trials"] + siblings * own
                 found[cell.name] = ends
                 print(f"{name:48}{cell.name:44}" + "".join(f"{value:9.3f}" for value in ends.values()), flush=True)
         if not found:

@@ -47,7 +47,7 @@ class RecordedCell:
         first, early: (settings,) the best dev score after one epoch, and within a quarter of the setting's own
             schedule.
         epochs: (settings,) the epochs of the schedule; 1 without any.
-        work: (settings,) the cost of each, in any unit.
+        work: (settings,) the cost of each, in any unit: the epochs, since times depend on what else the machine does.
     """
 
     encoder: str
@@ -139,8 +139,7 @@ def read_cell(path: Path) -> RecordedCell:
         dev = row["dev"]
         planned = len(dev) if len(dev) == row["setting"].get("epochs") else 1
         early = dev[: max(1, math.floor(QUARTER * len(dev)))]
-        work = row["seconds"] if planned > 1 else 1.0  # on a frozen encoder the first trial's time is the encoder's
-        columns.append((max(dev), row["test"], dev[0], max(early), planned, work))
+        columns.append((max(dev), row["test"], dev[0], max(early), planned, planned))
     return RecordedCell(encoder, mode, task, [row["setting"] for row in rows], *np.array(columns, dtype=np.float64).T)
 
 

@@ -61,7 +61,7 @@ def _asked(options: SweepOptions) -> SweepSpec:
         max_train_examples=options.max_train_examples, test_from=options.test_from,
         max_dev_examples=None if options.max_dev_examples == "all" else options.max_dev_examples,
         seed=options.seed, margin=options.margin / 100, price_per_hour=options.price_per_hour,
-        searcher=options.searcher or "tpe", race=bool(options.race), auto_trials=options.trials == "auto",
+        searcher=options.searcher or "auto", race=bool(options.race), auto_trials=options.trials == "auto",
     )  # fmt: skip
     if options.spec is None:
         product = common.model_copy(update=_product(options))

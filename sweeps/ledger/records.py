@@ -105,7 +105,7 @@ Role = Literal["search", "final", "default"]
 """A trial of the search; the best setting with a finals seed; or the published setting with a finals seed."""
 FINAL_ROLES: tuple[Role, ...] = ("final", "default")
 """The roles scored on test, in the order in which a cell runs them."""
-SuggestedBy = Literal["first", "random", "tpe", "sibling", "grid"]
+SuggestedBy = Literal["first", "random", "gp", "tpe", "sibling", "grid"]
 """The source of a search trial's setting. `sibling`: the best one of a cell with the same mode and head."""
 STATES = "state.*"
 """The files in a trial's checkpoint folder that hold its saved epochs (`worker.epoch_checkpoints`)."""

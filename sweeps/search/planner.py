@@ -26,6 +26,7 @@ from meltpoint.sweeps.search.locked_test import FIRST_ROUND, TestRounds, is_clos
 from meltpoint.sweeps.search.study import Identify, Study, Suggestion
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.provenance import code_version
+from meltpoint.sweeps.specification.sweep_options import MODELS
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 
 LARGEST_BUNDLE = 8  # most trials in one bundle: beyond, a step's cost grows with each trial (docs/internals/log.md)
@@ -157,14 +158,14 @@ class Planner:
     def search_bundle(self, cell: OpenCell, slots: int) -> int:
         """The largest number of search trials of a cell in one bundle.
 
-        TPE sees new results only between bundles: three times, with a quarter of the cell's trials per bundle.
+        A model sees new results only between bundles: three times, with a quarter of the cell's trials per bundle.
         """
         if not can_bundle(cell):
             return 1
         target = self.cells[cell.key].target
         open_cells = sum(can_bundle(p.cell) and p.may_begin for p in self.cells.values())
         even = -(-target * max(1, open_cells) // slots)
-        learning = max(LARGEST_BUNDLE // 2, -(-target // 4)) if cell.searcher == "tpe" else LARGEST_BUNDLE
+        learning = max(LARGEST_BUNDLE // 2, -(-target // 4)) if cell.searcher in MODELS else LARGEST_BUNDLE
         return min(LARGEST_BUNDLE, even, learning)
 
     def _next_beside(self, first: Trial) -> Trial | None:
@@ -273,11 +274,11 @@ class Planner:
         Siblings are cells of the same mode and head: first those of the same task on other encoders, whose settings
         rank alike (Spearman 0.9 on MNLI: docs/internals/log.md), then those of the same encoder on other tasks (Peters,
         Ruder & Smith 2019, section 5: "once tuned for one task, other tasks have similar hyper-parameters").
-        At most a quarter of a cell's trials are borrowed, and only with TPE: random trials must remain a sample of the
-        space, of a size fixed before any result.
+        At most a quarter of a cell's trials are borrowed, and only with a model: random trials must remain a sample of
+        the space, of a size fixed before any result.
         """
         study, cell = progress.study, progress.cell
-        if cell.searcher != "tpe" or not study.seen or study.borrowed >= progress.target // 4:
+        if cell.searcher not in MODELS or not study.seen or study.borrowed >= progress.target // 4:
             return None
         like = [p for p in self.cells.values() if (p.cell.mode, p.cell.head) == (cell.mode, cell.head)]
         siblings = [p for p in like if p.cell.task_name == cell.task_name and p.cell.encoder != cell.encoder]

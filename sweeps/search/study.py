@@ -14,11 +14,11 @@ from optuna.trial import TrialState, create_trial
 from meltpoint.adapters.hyperparameters import MAX_PIECES, Setting, Value
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.ledger.records import SuggestedBy, TrialRecord
-from meltpoint.sweeps.specification.sweep_options import Searcher
+from meltpoint.sweeps.specification.sweep_options import MODELS, Searcher
 from meltpoint.tasks.core.metrics import gain
 
 ATTEMPTS = 30  # repeated draws in a row after which a finite space is enumerated instead
-STARTUP_TRIALS = 5  # results that TPE's model needs, including the published setting's; random draws before
+STARTUP_TRIALS = 5  # results that a model needs, including the published setting's; random draws before
 
 Identify = Callable[[Setting], tuple[str, dict[str, Value]]]
 """A space's setting → (the trial's identity, the complete setting)."""
@@ -37,10 +37,15 @@ def derived_seed(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big")
 
 
-def sampler(seed: int) -> optuna.samplers.BaseSampler:
-    """TPE as a cell's study uses it."""
+def sampler(searcher: Searcher, seed: int) -> optuna.samplers.BaseSampler:
+    """TPE, or a Gaussian process, as a cell's study uses it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        if searcher == "gp":
+            # A parameter that not every trial has is drawn at random.
+            return optuna.samplers.GPSampler(
+                seed=seed, n_startup_trials=STARTUP_TRIALS, warn_independent_sampling=False
+            )
         # With `group`, multivariate TPE models each branch of a conditional space separately.
         return optuna.samplers.TPESampler(
             seed=seed, multivariate=True, group=True, constant_liar=True, n_startup_trials=STARTUP_TRIALS
@@ -48,13 +53,13 @@ def sampler(seed: int) -> optuna.samplers.BaseSampler:
 
 
 class Study:
-    """A cell's searcher: the published setting first, then TPE, random draws or the grid; never a setting twice.
+    """A cell's searcher: the published setting first, then a model, random draws or the grid; never a setting twice.
 
-    Only TPE uses Optuna's study: other searchers need no results, and Optuna keeps and scans every trial.
+    Only models use Optuna's study: other searchers need no results, and Optuna keeps and scans every trial.
 
     The study is in memory and is rebuilt from the ledger's records. A proposal depends on the seed, its number and the
     known results, but not on how often the sweep was interrupted: random draws restart with each process and skip
-    those already taken; TPE draws with a separate seed for each proposal.
+    those already taken; a model draws with a separate seed for each proposal.
 
     Attributes:
         seen: identities of all trials proposed so far.
@@ -71,7 +76,7 @@ class Study:
         self._to_pass = len(past)
         self.random = np.random.default_rng(derived_seed(*seed, 0))
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.study = optuna.create_study(direction="maximize", sampler=sampler(derived_seed(*seed, 0)))
+        self.study = optuna.create_study(direction="maximize", sampler=sampler(searcher, derived_seed(*seed, 0)))
         for record in past:
             self._add(record)
 
@@ -83,18 +88,18 @@ class Study:
         if self.searcher == "grid":
             return self._enumerated(identify)
         if len(self.seen) >= STARTUP_TRIALS:
-            self.study.sampler = sampler(derived_seed(*self.seed, len(self.seen)))
+            self.study.sampler = sampler(self.searcher, derived_seed(*self.seed, len(self.seen)))
         passed, self._to_pass = self._to_pass, 0
-        for _ in range(ATTEMPTS + passed):
+        # The Gaussian process proposes the same point again where it proposed one that was tried before.
+        for _ in range(1 if self.searcher == "gp" and self._has_model() else ATTEMPTS + passed):
             taken = self._drawn(identify)
             if taken is not None:
                 return taken
-        if self.space.size() is not None:
-            return self._enumerated(identify)
-        # TPE may draw the same point again and again where every continuous range is conditional and inactive there.
+        # A model may repeat a point again and again where every continuous range is conditional and inactive there.
         attempts = range(ATTEMPTS + len(self.seen))  # a restarted generator repeats its draws
         draws = (self._take(self.space.sample(self.random), identify, "random") for _ in attempts)
-        return next((taken for taken in draws if taken is not None), None)
+        taken = next((taken for taken in draws if taken is not None), None)
+        return self._enumerated(identify) if taken is None and self.space.size() is not None else taken
 
     def borrow(self, setting: Setting, identify: Identify) -> Suggestion | None:
         """Propose a complete setting of another cell; None if this space does not contain it, or it was tried here.
@@ -118,28 +123,47 @@ class Study:
         self._running(trial, setting)
 
     def tell(self, record: TrialRecord) -> None:
-        """Report the end of a trial to TPE. An error of its setting ranks it last; a lost trial is ignored."""
+        """Report the end of a trial to the model. An error of its setting ranks it last; a lost trial is ignored."""
         trial = self.asked.pop(record.id, None)
         if trial is None:
             self._add(record)
             return
         if record.is_lost:
-            self.study.tell(trial, state=TrialState.FAIL)  # TPE ignores failed trials
+            self.study.tell(trial, state=TrialState.FAIL)  # models ignore failed trials
             return
+        state, value, steps = self._end(record)
+        for epoch, score in steps.items():
+            trial.report(score, epoch)
+        self.study.tell(trial, value, state)
+
+    def _end(self, record: TrialRecord) -> tuple[TrialState, float | None, dict[int, float]]:
+        """(state, score, epoch → score) of a trial for the model.
+
+        TPE ranks a pruned trial without values below all others. The Gaussian process ignores pruned trials; there, a
+        stopped trial has the score that it reached, and a failed one the worst of the finished ones.
+        """
         if record.status == "finished":
-            self.study.tell(trial, _gain(record))
-            return
-        if record.status == "stopped":
-            for epoch in record.epochs:
-                trial.report(gain(record.metric, epoch.dev[record.metric]), epoch.epoch)
-        # TPE ranks a pruned trial without values below all others; FAIL would be ignored, and the region drawn again.
-        self.study.tell(trial, state=TrialState.PRUNED)
+            return TrialState.COMPLETE, _gain(record), {}
+        steps = (
+            {epoch.epoch: gain(record.metric, epoch.dev[record.metric]) for epoch in record.epochs}
+            if record.status == "stopped"
+            else {}
+        )
+        worst = min((trial.value for trial in self._with_value()), default=None)
+        value = max(steps.values(), default=worst)
+        if self.searcher == "tpe" or value is None:
+            return TrialState.PRUNED, None, steps
+        return TrialState.COMPLETE, value, {}
+
+    def _with_value(self) -> list[optuna.trial.FrozenTrial]:
+        return self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
     def _drawn(self, identify: Identify) -> Suggestion | None:
-        """Draw a setting at random or by TPE; None if it was tried before."""
+        """Draw a setting at random or by the model; None if it was tried before."""
         if self.searcher == "random":
             return self._take(self.space.sample(self.random), identify, "random")
-        by: SuggestedBy = "tpe" if self._has_model() else "random"
+        model: SuggestedBy = "gp" if self.searcher == "gp" else "tpe"
+        by = model if self._has_model() else "random"
         trial = self.study.ask()
         setting = self.space.suggest(trial)
         identity, full = identify(setting)
@@ -151,12 +175,9 @@ class Study:
         return Suggestion(identity, full, by)
 
     def _has_model(self) -> bool:
-        """True if TPE draws from its model: enough trials have a result (optuna 5.0, `TPESampler._sample_relative`).
-
-        Pruned trials count; running and failed ones do not.
-        """
-        states = (TrialState.COMPLETE, TrialState.PRUNED)
-        return len(self.study.get_trials(deepcopy=False, states=states)) >= STARTUP_TRIALS
+        """True if enough trials have a result for the model; TPE counts pruned ones, too."""
+        pruned = () if self.searcher == "gp" else (TrialState.PRUNED,)
+        return len(self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, *pruned))) >= STARTUP_TRIALS
 
     def _take(self, setting: Setting, identify: Identify, by: SuggestedBy) -> Suggestion | None:
         """Propose a given setting; None if it was tried before."""
@@ -177,7 +198,7 @@ class Study:
     def _running(self, identity: str, setting: Setting) -> None:
         """Register a trial with a given setting as running."""
         self.seen.add(identity)
-        if self.searcher != "tpe":
+        if self.searcher not in MODELS:
             return
         params, _ = self.space.from_params(setting)
         self.study.enqueue_trial(params)
@@ -187,22 +208,15 @@ class Study:
 
     def _add(self, record: TrialRecord) -> None:
         """Add a past trial to the study, if the searcher uses it."""
-        if record.is_lost or self.searcher != "tpe":
+        if record.is_lost or self.searcher not in MODELS:
             return
         params, distributions = self.space.from_params(record.setting)
-        finished = record.status == "finished"
-        steps = (
-            {e.epoch: gain(record.metric, e.dev[record.metric]) for e in record.epochs}
-            if record.status == "stopped"
-            else {}
-        )
+        state, value, steps = self._end(record)
         self.study.add_trial(
             create_trial(
-                state=TrialState.COMPLETE if finished else TrialState.PRUNED,
-                params=params, distributions=distributions, value=_gain(record) if finished else None,
-                intermediate_values=steps,
+                state=state, params=params, distributions=distributions, value=value, intermediate_values=steps
             )
-        )  # fmt: skip
+        )
 
 
 def _gain(record: TrialRecord) -> float | None:

@@ -73,7 +73,7 @@ class OpenCell:
         trials: number of settings to search.
         seeds: number of seeds with which the best setting is run again.
         warnings: faults of the data that affect conclusions (`tasks.core.splits`).
-        searcher: "tpe", "random" or "grid".
+        searcher: "gp", "tpe", "random" or "grid".
         encoder_word: the location of an encoder with a short name; "" if its name is its location.
     """
 

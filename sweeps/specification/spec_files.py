@@ -103,7 +103,7 @@ class SpecFile(BaseModel):
     source: str = Field("", description=TEXT)
     trials: Count = Field(TRIALS, description=COUNTED)
     seeds: Count = Field(SEEDS, description=COUNTED)
-    searcher: Searcher = Field("tpe", description=SEARCHED)
+    searcher: Searcher = Field("auto", description=SEARCHED)
     folders: dict[str, str] = Field(
         default_factory=dict,
         description="write a mapping of encoders to the contents of their folders, as in folders: {elmo: the released "

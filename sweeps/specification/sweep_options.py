@@ -30,9 +30,11 @@ from meltpoint.sweeps.specification.tracking_uri import check_scheme, check_sign
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.wording import shown
 
-Searcher = Literal["tpe", "random", "grid"]
+Searcher = Literal["auto", "gp", "tpe", "random", "grid"]
 Overflow = Literal["on_the_fly", "bf16"]
 SEARCHERS = get_args(Searcher)
+MODELS = frozenset({"auto", "gp", "tpe"})
+"""The searchers that learn from results."""
 
 TRIALS, SEEDS = 16, 5
 """Defaults of a sweep without a specification file."""
@@ -241,7 +243,8 @@ class Searched:
         default=None, description=f"Seeds for each cell's best setting. Default: {SEEDS}, or the --spec's number."
     )
     searcher: Searcher | None = Field(
-        default=None, description="How settings are proposed: tpe (default), random or grid."
+        default=None,
+        description="How settings are proposed: gp, tpe, random or grid; auto (default): gp up to 32 trials, else tpe.",
     )
     default_finals: bool | None = Field(
         default=None,

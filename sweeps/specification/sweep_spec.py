@@ -12,10 +12,12 @@ from pydantic import BaseModel, ConfigDict
 
 from meltpoint.adapters.families import encoder_word, short_name
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
-from meltpoint.sweeps.specification.sweep_options import SEEDS, TRIALS, Searcher
+from meltpoint.sweeps.specification.sweep_options import MODELS, SEEDS, TRIALS, Searcher
 
 MOST_TRIALS, MOST_SEEDS = 1_000_000, 10_000
 """The limits of a cell, far beyond any real sweep. A larger number is a typo, and its plans would fill the memory."""
+MOST_BY_GP = 32
+"""The trials of a cell up to which `auto` is `gp`: twice those at which it was compared (docs/internals/log.md)."""
 
 
 class Block(BaseModel):
@@ -63,7 +65,7 @@ class SweepSpec(BaseModel):
         head: the head of every cell, or None for each mode's default.
         trials: number of settings to search per cell.
         seeds: number of seeds with which each cell's best setting is run again.
-        searcher: "tpe", "random" or "grid", for blocks that name none.
+        searcher: as `--searcher`, for blocks that name none.
         space: a space file for every cell, or None for the shipped ones.
         overrides: `--set` options.
         data_dir, max_train_examples, max_dev_examples, test_from: see `tasks.core.task.DataSpec`; the third is None in
@@ -93,7 +95,7 @@ class SweepSpec(BaseModel):
     head: str | None = None
     trials: int = TRIALS
     seeds: int = SEEDS
-    searcher: Searcher = "tpe"
+    searcher: Searcher = "auto"
     space: str | None = None
     overrides: tuple[str, ...] = ()
     data_dir: str | None = None
@@ -129,8 +131,11 @@ class SweepSpec(BaseModel):
         return next((block.train_examples for block in self.blocks if block.variant == variant), 0)
 
     def searcher_of(self, block: Block) -> Searcher:
-        """The searcher of a block's cells."""
-        return block.searcher or self.searcher
+        """The searcher of a block's cells; `auto` is a Gaussian process for few trials, else TPE."""
+        searcher = block.searcher or self.searcher
+        if searcher != "auto":
+            return searcher
+        return "gp" if block.trials <= MOST_BY_GP else "tpe"
 
     def task_words(self) -> tuple[str, ...]:
         """The tasks as given by the user (names or files), each once."""
@@ -190,8 +195,8 @@ class SweepSpec(BaseModel):
         ignored |= {"max_dev_examples"} if {self.max_dev_examples, other.max_dev_examples} == {None, "auto"} else set()
         has_blocks = bool(self.blocks or other.blocks)
         ignored |= {*PRODUCT, "searcher"} if has_blocks else set()
-        pairs = [(key, theirs[key], mine[key]) for key in mine if key not in ignored and mine[key] != theirs[key]]
-        fields = [_change(*pair) for pair in pairs if not (may_grow and has_grown(*pair))]
+        pairs = [(key, theirs[key], mine[key]) for key in mine if key not in ignored]
+        fields = [_change(*pair) for pair in pairs if is_change(*pair) and not (may_grow and has_grown(*pair))]
         return fields + (self._cell_differences(other, may_grow) if has_blocks else [])
 
     def _cell_differences(self, other: SweepSpec, may_grow: bool) -> list[str]:
@@ -206,7 +211,7 @@ class SweepSpec(BaseModel):
             fields = ("head", "overrides", "trials", "seeds")
             pairs = [(field, getattr(old, field), getattr(new, field)) for field in fields]
             pairs.append(("searcher", other.searcher_of(old), self.searcher_of(new)))
-            changed = [pair for pair in pairs if pair[1] != pair[2] and not (may_grow and has_grown(*pair))]
+            changed = [pair for pair in pairs if is_change(*pair) and not (may_grow and has_grown(*pair))]
             lines += [_change(*pair) for pair in changed]
         return sorted(dict.fromkeys(lines))
 
@@ -223,6 +228,11 @@ EARLY_ENDS = ("margin", "race", "auto_trials")
 
 GROWING = ("trials", "seeds", "encoders", "modes", "tasks")
 """The fields that may grow under the same name, because no earlier trial depends on them."""
+
+
+def is_change(field: str, before: Any, now: Any) -> bool:
+    """True if a field differs. A model may continue the search of another one, whose results it learns from."""
+    return before != now and not (field == "searcher" and {before, now} <= MODELS)
 
 
 def has_grown(field: str, before: Any, now: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from meltpoint.benchmarks.recorded import (
     draws,
     figures,
     siblings_of,
+    side_by_side,
     stopped,
     winners,
 )
@@ -57,7 +59,11 @@ def test_sixteen_random_trials_reach_their_own_median_in_half_of_the_runs_for_si
 
 @pytest.mark.parametrize(
     ("name", "least", "trials"),
-    [("3 winners", 0.4, 3), ("3 winners, then TPE, 8 in all", 0.4, 8), ("3 shipped, then TPE, 8 in all", 0.4, 8)],
+    [
+        ("3 winners", 0.4, 3),
+        ("3 winners, then TPE, 8 in all", 0.4, 8),
+        ("3 shipped, then TPE, 8 in all", 0.4, 8),
+    ],
 )
 def test_winners_of_a_sibling_that_ranks_alike_reach_it_with_fewer(name: str, least: float, trials: int):
     found = figures_of(name, cell_of(), [cell_of("b"), cell_of("b", "two")], 40)
@@ -76,6 +82,16 @@ def test_a_setting_is_never_taken_twice_and_one_of_another_cell_becomes_the_near
     assert set(draws(cell, 150, np.random.default_rng(0), found)).isdisjoint(found)
 
 
+def test_siblings_side_by_side_tell_each_other_their_best_settings():
+    cell, sibling = cell_of(), cell_of("b", count=10)
+    sibling.dev[3] = 2.0  # most of its searches find it early
+    search = partial(side_by_side, count=8, make=lambda seed: optuna.samplers.RandomSampler(seed))
+    assert search(cell, [], np.random.default_rng(0)) is None
+    runs = [search(cell, [sibling], np.random.default_rng(run)) for run in range(30)]
+    assert {len(set(run.finished)) for run in runs if run} == {8}
+    assert np.mean([3 in run.finished for run in runs if run]) > 0.3, "by chance in 0.04 of the runs"
+
+
 def test_a_stopped_trial_costs_a_quarter_and_the_best_early_ones_go_on():
     cell = cell_of()
     end = stopped(cell, range(8), 2)
@@ -83,10 +99,9 @@ def test_a_stopped_trial_costs_a_quarter_and_the_best_early_ones_go_on():
     assert sorted(end.finished) == sorted(int(one) for one in np.argsort(-cell.early[:8])[:2])
 
 
-def test_siblings_are_of_the_same_task_and_of_other_tasks_only_without_any():
+def test_siblings_are_first_of_the_same_task_then_of_the_same_encoder():
     one, other, elsewhere = cell_of(), cell_of("b"), cell_of(task="two")
-    assert siblings_of(one, [other, elsewhere]) == [other]
-    assert siblings_of(one, [elsewhere, cell_of("b", "two")]) == [elsewhere]
+    assert siblings_of(one, [elsewhere, other, cell_of("b", "two")]) == [other, elsewhere]
 
 
 def test_a_shipped_setting_never_comes_from_the_task_itself():
@@ -179,9 +194,9 @@ def test_a_recording_whose_two_runs_of_a_setting_differ_in_length_is_refused(tmp
 
 def test_every_recording_can_be_replayed_and_has_256_settings():
     cells = [read_cell(path) for path in RECORDINGS.glob("*.jsonl.gz")]
-    assert {cell.mode for cell in cells} >= {"probe"}
+    assert {cell.mode for cell in cells} >= {"probe", "feature_extraction"}
     for cell in cells:
-        assert len(cell.settings) >= 256
+        assert len(cell.settings) >= (64 if cell.mode == "fine_tuning" else 256)
         assert cell.mode != "probe" or "probe.c" in cell.ranges
         found = figures_of("random, 8", cell, [], 5)
         assert found["trials"] == pytest.approx(8)

@@ -28,7 +28,7 @@ def drive(planner: Planner, make_record, score=lambda proposal: 0.5, limit: int 
 def planned(spec: SweepSpec, cells: list[OpenCell], **changes: object) -> Planner:
     """A planner of cells with the counts of the changed specification."""
     spec = spec.model_copy(update=changes)
-    own = {"trials": spec.trials, "seeds": spec.seeds, "searcher": spec.searcher}
+    own = {"trials": spec.trials, "seeds": spec.seeds, "searcher": spec.searcher_of(spec.products()[0])}
     return Planner(spec, [replace(cell, **own) for cell in cells], [])
 
 

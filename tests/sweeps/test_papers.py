@@ -125,7 +125,7 @@ def test_all_cells_of_a_specification_have_equal_searches(name):
     if modes_of == {"feature_extraction"}:
         assert search == (65, "random"), "the published setting, and 64 random ones for exact bands"
     else:
-        assert search == (16, "tpe")
+        assert search == (16, "gp")
 
 
 def test_the_small_specification_is_table_2_on_a_sample_of_the_training_examples_and_nothing_else():

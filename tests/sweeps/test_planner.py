@@ -26,14 +26,14 @@ def test_every_cell_gets_its_trials_and_then_its_finals(spec, cells, make_record
 
 
 def test_the_published_setting_is_the_first_trial_of_each_cell(spec, cells, make_record):
-    for searcher in ("tpe", "random", "grid"):
+    for searcher in ("gp", "tpe", "random", "grid"):
         taken = drive(planned(spec, cells, searcher=searcher), make_record)
         for cell in cells:
             first = next(p for p in taken if p.cell == cell.key)
             assert {key: first.setting[key] for key in cell.space.first()} == cell.space.first()
 
 
-@pytest.mark.parametrize("searcher", ["tpe", "random", "grid"])
+@pytest.mark.parametrize("searcher", ["gp", "tpe", "random", "grid"])
 @pytest.mark.parametrize("is_cut_off", [False, True], ids=["between trials", "within trials"])
 def test_an_interrupted_search_proposes_what_an_undisturbed_one_does(spec, cells, make_record, searcher, is_cut_off):
     spec = spec.model_copy(update={"trials": 12, "searcher": searcher})
@@ -139,13 +139,30 @@ def test_a_failed_trial_is_closed_in_the_study_as_the_worst_there_is(spec, cells
 
 
 def test_a_stopped_trial_teaches_the_study_but_cannot_win(spec, cells, make_record):
-    planner = Planner(spec, cells, [])
+    planner = planned(spec, cells, searcher="tpe")
     first = planner.next()
     planner.begin(first)
     planner.end(make_record(first, dev=(0.99,), status="stopped"))
     progress = planner.cells[first.cell]
     assert progress.best is None
     assert progress.study.study.get_trials()[0].intermediate_values == {1: 0.99}
+
+
+def test_a_gaussian_process_learns_the_score_of_a_stopped_trial_and_takes_a_failed_one_as_the_worst(
+    spec, cells, make_record
+):
+    planner = planned(spec, cells[:1], trials=4, searcher="gp")
+    for changes in (
+        {"status": "failed"},
+        {"dev": (0.25,)},
+        {"dev": (0.75,), "status": "stopped"},
+        {"status": "failed"},
+    ):
+        proposal = planner.next()
+        planner.begin(proposal)
+        planner.end(make_record(proposal, **changes))
+    study = planner.cells[cells[0].key].study.study
+    assert [trial.value for trial in study.get_trials()] == [None, 0.25, 0.75, 0.25]
 
 
 def test_past_trials_are_told_to_a_fresh_study(spec, cells, make_record):
@@ -243,7 +260,7 @@ def test_a_stack_leaves_work_for_the_other_workers(spec, cells):
         assert len(planner.next_together(slots)) == size
 
 
-def test_tpe_is_told_results_at_least_three_times_in_a_search(spec, cells, make_record):
+def test_a_model_is_told_results_at_least_three_times_in_a_search(spec, cells, make_record):
     planner = planned(spec, frozen_only(cells), trials=32, seeds=1)
     stacks = []
     while not isinstance(together := planner.next_together(slots=1), str):

@@ -188,7 +188,7 @@ def test_the_other_options_are_the_sweeps(file, tmp_path):
 
 def test_a_block_names_its_searcher_the_file_the_others_and_the_option_all(file):
     text = Path(file).read_text(encoding="utf-8")
-    assert [asked(file).searcher_of(block) for block in asked(file).blocks] == ["tpe", "tpe"]
+    assert [asked(file).searcher_of(block) for block in asked(file).blocks] == ["gp", "gp"]
     lines = text.replace("    head: mlp\n", "    head: mlp\n    searcher: random\n", 1)
     assert lines != text
     Path(file).write_text(f"searcher: grid\n{lines}", encoding="utf-8")
@@ -202,11 +202,11 @@ def test_another_searcher_of_one_block_is_another_specification_and_the_same_wor
     then = asked(file)
     first, second = then.blocks
     moved = then.model_copy(update={"searcher": "random", "blocks": tuple(
-        block.model_copy(update={"searcher": "tpe"}) for block in then.blocks
+        block.model_copy(update={"searcher": "auto"}) for block in then.blocks
     )})  # fmt: skip
     assert moved.differences(then) == []
     other = then.model_copy(update={"blocks": (first.model_copy(update={"searcher": "random"}), second)})
-    assert other.differences(then) == ["searcher 'tpe' → 'random'"]
+    assert other.differences(then) == ["searcher 'gp' → 'random'"]
 
 
 @pytest.mark.parametrize(("trials", "seeds", "run"), [(2, 2, False), (16, 5, False), (32, 5, False), (33, 5, True)])
