@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import resource
 import socket
@@ -95,30 +94,6 @@ def test_mutated_encoders_models_ledgers_and_settings_are_read_or_refused_in_one
     name: str, targets: dict[str, Target], tmp_path: Path
 ) -> None:
     assert_no_fault(targets[name], tmp_path)
-
-
-def test_the_watch_sees_a_traceback_a_long_reading_and_a_file_outside(tmp_path: Path, monkeypatch) -> None:
-    def raising(error: Exception):
-        def read(folder: Path) -> None:
-            raise error
-
-        return read
-
-    def endless(folder: Path) -> None:
-        while True:
-            random.random()
-
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    monkeypatch.setattr(watch, "LIMIT_SECONDS", 0.2)
-    seen = [
-        watch.fault_of(raising(KeyError("x")), inside),
-        watch.fault_of(raising(UnicodeDecodeError("a", b"", 0, 1, "b")), inside),
-        watch.fault_of(endless, inside), watch.fault_of(lambda folder: (tmp_path / "out").write_text("x"), inside),
-    ]  # fmt: skip
-    assert [fault.kind for fault in seen if fault] == ["KeyError", "UnicodeDecodeError", "TooLong", "Wrote"]
-    assert watch.fault_of(raising(ValueError("no. Do this.")), inside) is None
-    assert watch.fault_of(lambda folder: (folder / "in").write_text("x"), inside) is None
 
 
 # Bounds.

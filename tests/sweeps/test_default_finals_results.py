@@ -20,7 +20,6 @@ from meltpoint.sweeps.driver.cell_endings import cell_figures, missing_defaults,
 from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.export import provenance
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.search.planner import Planner
@@ -191,12 +190,6 @@ def test_plan_counts_them_apart_and_those_that_the_ledger_has(summary_of, wanted
     summary_of(0, name="first")
     first = plan_sweep(wanted.model_copy(update={"name": "first"}), resources)
     assert (first.trials, first.answered, first.defaults, first.estimated_seconds) == (5, 5, 0, 0.0)
-
-
-def test_records_without_a_word_of_their_origin_are_read_as_none(make_record, proposal, tmp_path: Path):
-    document = make_record(proposal).model_dump(mode="json")
-    assert document.pop("suggested_by") == "first"
-    assert TrialRecord.model_validate(document).suggested_by is None
 
 
 LONG_FIRST = ("--set", "epochs={choice: [2, 1], first: 2}", "--set", "learning_rate=0.001", "--set", "dropout=0.1")

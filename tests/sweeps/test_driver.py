@@ -26,7 +26,6 @@ from meltpoint.sweeps.worker.outcome import (
     TrialOutcome,
     failed,
     is_full_disk,
-    lost_worker,
 )
 from meltpoint.sweeps.worker.work_order import Order, WorkOrder
 from meltpoint.tests.sweeps.one_process import order_of, quiet_driver
@@ -239,8 +238,7 @@ def test_every_ending_takes_a_trial_off_the_running_ones_and_leads_to_a_record_o
     assert [proposal.id for proposal in progress.again] == (ids(work) if leads_to == "runs again" else [])
     assert {order["id"] for order in driver.ledger.unfinished()} == (set(ids(work)) - set(records(driver)))
     record = records(driver).get(work[0].id)
-    assert leads_to == (record.status if record else leads_to)
-    assert (record is None) == leads_to.startswith("runs again")
+    assert leads_to.startswith(record.status if record else "runs again")
     if record is not None:
         assert (record.error, record.cause) == (outcome.error, outcome.cause)
         assert (record.best_epoch, record.dev, len(record.epochs)) == (2, 0.75, 3)
@@ -280,19 +278,6 @@ def test_an_order_that_is_stopped_keeps_what_has_ended_and_lets_go_of_what_never
     assert others
     assert {order["id"] for order in driver.ledger.unfinished()} >= {order.id for order in others}
     assert not set(ids(work)) & {*driver.running, *driver.waiting}
-
-
-@pytest.mark.parametrize(
-    ("said", "cause"),
-    [
-        ("1 worker(s) were killed due to the node running low on memory", "memory"),
-        ("The actor died because its node has died. Node Id: 1", "worker"),
-        ("The actor is dead because its worker process has died.", "worker"),
-        ("", "worker"),
-    ],
-)
-def test_rays_words_tell_the_causes_apart(said, cause):
-    assert lost_worker(said).cause == cause
 
 
 @pytest.mark.parametrize(

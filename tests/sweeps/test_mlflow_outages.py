@@ -134,21 +134,6 @@ def sweep(between: Proxy, tmp_path: Path, cells, make_record) -> Iterator[Callab
         one.tracker.close([], True, {})
 
 
-@pytest.mark.slow
-def test_a_server_that_is_down_when_the_sweep_starts_gets_everything_while_it_runs(server, between, sweep):
-    between.refuse()
-    begun = sweep()
-    begun.trials()
-    until(lambda: begun.said)
-    between.listen()
-    begun.until_everything_is_written()
-    begun.assert_each_trial_once(server)
-    begun.assert_nobody_waited()
-    begun.end()
-    begun.assert_ended(server)
-    assert len(begun.said) == 2, "one line when it stopped, one when it answered again"
-
-
 @pytest.mark.slow  # a server without HTTP between is in tests/sweeps/test_mlflow_runs.py
 @pytest.mark.parametrize("path", ["runs/create", "experiments/create", "runs/log-batch", "runs/update", "runs/search"])
 def test_answers_that_are_lost_after_the_server_has_obeyed_leave_nothing_twice(

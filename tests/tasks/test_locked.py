@@ -99,21 +99,6 @@ def opened_by(folder, names):
     return {Path(path) for path in json.loads(done.stdout)}
 
 
-def test_training_data_of_a_users_task_open_no_test_file(tmp_path):
-    names = ("train", "dev", "test")
-    for name in names:
-        (tmp_path / f"{name}.csv").write_text("text,label\nfine,a\npoor,b\n", encoding="utf-8")
-    files = ", ".join(f"{name}: {name}.csv" for name in names)
-    task = tmp_path / "own.yaml"
-    task.write_text(
-        f"name: own\nkind: sentence_classification\nfiles: {{{files}}}\nformat: csv\n"
-        "columns: {text: text, label: label}\nlabels: [a, b]\n",
-        encoding="utf-8",
-    )
-    opened = opened_by(tmp_path, [str(task)])
-    assert {name for name in names if tmp_path / f"{name}.csv" in opened} == {"train", "dev"}
-
-
 WATCH = """
 import json, sys
 opened = []
