@@ -27,14 +27,8 @@ from meltpoint.tasks.core.task import Kind
 
 KIND = "sentence_classification"
 
-ROWS = [
-    Row(0, 0, (2, 5, 3), (0, 0, 0), (), 1),
-    Row(1, 0, (2, 5, 6, 7, 3), (0, 0, 1, 1, 1), (), 0),
-]
-WORDS = [
-    Row(0, 0, (2, 5, 6, 3), (), (1, 2), (4, 5)),
-    Row(1, 0, (2, 8, 3), (), (1,), (6,)),
-]
+ROWS = [Row(0, 0, (2, 5, 3), (0, 0, 0), (), 1), Row(1, 0, (2, 5, 6, 7, 3), (0, 0, 1, 1, 1), (), 0)]
+WORDS = [Row(0, 0, (2, 5, 6, 3), (), (1, 2), (4, 5)), Row(1, 0, (2, 8, 3), (), (1,), (6,))]
 
 
 def test_rows_are_padded_with_the_pad_piece_and_masked():

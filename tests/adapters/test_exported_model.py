@@ -235,14 +235,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("file", "content"),
-    [
-        (FACTS, b"no json"),
-        (FACTS, b"[]"),
-        (FACTS, b"{}"),
-        (FACTS, b"\xff\xfe"),
-        (HEAD, b"no weights"),
-        (HEAD, b""),
-    ],
+    [(FACTS, b"no json"), (FACTS, b"[]"), (FACTS, b"{}"), (FACTS, b"\xff\xfe"), (HEAD, b"no weights"), (HEAD, b"")],
 )
 def test_a_broken_file_is_refused_in_one_line(saved: dict[Kind, Saved], tmp_path: Path, file: str, content: bytes):
     broken = shutil.copytree(saved["sentence_classification"].folder, tmp_path / "broken")

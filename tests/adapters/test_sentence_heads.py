@@ -16,15 +16,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.adapters.layers import attention
-from meltpoint.adapters.layers.affine import (
-    Maxout,
-    elementwise,
-    first_and_last,
-    highest,
-    lowest,
-    mean,
-    pool_rows,
-)
+from meltpoint.adapters.layers.affine import Maxout, elementwise, first_and_last, highest, lowest, mean, pool_rows
 from meltpoint.adapters.layers.attention import AttentivePooling, GroupedConvolution, attend_to_itself
 from meltpoint.adapters.layers.bundle import Bundle, MemberRng
 from meltpoint.adapters.layers.lstm import BiLSTM

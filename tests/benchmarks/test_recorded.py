@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +9,8 @@ import optuna
 import pytest
 
 from meltpoint import tasks
-from meltpoint.benchmarks.recorded import (
-    RECORDINGS,
-    SEARCHES,
-    best_together,
-    by_grid,
-    draws,
-    figures,
-    siblings_of,
-    stopped,
-    winners,
-)
-from meltpoint.benchmarks.recorded_cells import RecordedCell, of_opda, read_cell, write_cells, write_tasks
+from meltpoint.benchmarks.recorded import RECORDINGS, SEARCHES, draws, figures, stopped, winners
+from meltpoint.benchmarks.recorded_cells import RecordedCell, read_cell, write_cells, write_tasks
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.tasks.core.splits import load_training_data
@@ -83,55 +72,10 @@ def test_a_stopped_trial_costs_a_quarter_and_the_best_early_ones_go_on():
     assert sorted(end.finished) == sorted(int(one) for one in np.argsort(-cell.early[:8])[:2])
 
 
-def test_siblings_are_of_the_same_task_and_of_other_tasks_only_without_any():
-    one, other, elsewhere = cell_of(), cell_of("b"), cell_of(task="two")
-    assert siblings_of(one, [other, elsewhere]) == [other]
-    assert siblings_of(one, [elsewhere, cell_of("b", "two")]) == [elsewhere]
-
-
 def test_a_shipped_setting_never_comes_from_the_task_itself():
     replay = SEARCHES["3 shipped"]
     assert replay(cell_of(), [cell_of("b")], np.random.default_rng(0)) is None
     assert replay(cell_of(), [cell_of("b", "two")], np.random.default_rng(0)) is not None
-
-
-def test_shipped_settings_complement_each_other():
-    """Of two cells with opposite best rates, the second setting is the best of the cell that the first leaves out."""
-    low, high = cell_of("b", "two"), cell_of("b", "three")
-    rates = np.log10([float(setting["rate"]) for setting in low.settings])
-    for cell, best in ((low, -4.5), (high, -1.5)):
-        cell.dev[:] = 1 - 0.1 * abs(rates - best)
-    chosen = sorted(float(setting["rate"]) for setting in best_together([low, high], 2))
-    assert np.log10(chosen) == pytest.approx([-4.5, -1.5], abs=0.2)
-
-
-def test_a_cell_without_a_schedule_is_not_stopped_early():
-    assert figures(cell_of(epochs=1), [], SEARCHES["16 begun, 4 kept at a quarter"], 2) is None
-
-
-def test_a_grid_has_eight_points_over_the_whole_range():
-    cell = cell_of()
-    end = by_grid(cell, [], np.random.default_rng(0))
-    assert end is not None
-    rates = sorted(float(cell.settings[one]["rate"]) for one in end.finished)
-    assert len(set(end.finished)) == 8
-    assert rates[0] < 1e-4
-    assert rates[-1] > 1e-2
-
-
-def test_a_row_of_opda_gives_the_best_checkpoint_its_mismatched_score_and_the_early_best(tmp_path: Path):
-    row = {
-        "num_train_epochs": 2, "train_batch_size": 32, "total_model_steps": 8000, "learning_rate": 1e-5,
-        "warmup_steps": 2000, "cls_drop_out": 0.1,
-        "learning_curves": {"matched": [[1000, 0.5], [2000, 0.6], [5000, 0.9], [8000, 0.8]],
-                            "mismatched": [[1000, 0.4], [2000, 0.5], [5000, 0.7], [8000, 0.85]]},
-    }  # fmt: skip
-    path = tmp_path / "deberta-base.results.jsonl"
-    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    cell = of_opda(path)
-    assert (cell.encoder, cell.dev[0], cell.test[0], cell.work[0]) == ("deberta-base", 0.9, 0.7, 2)
-    assert (cell.early[0], cell.first[0]) == (0.6, 0.6)
-    assert cell.settings[0]["warmup"] == 0.5
 
 
 def test_a_recording_trains_on_the_same_examples_and_has_test_in_the_place_of_dev(tmp_path: Path):

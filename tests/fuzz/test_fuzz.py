@@ -196,25 +196,6 @@ RECORD = TrialRecord(
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"id": "../../escaped"}, {"id": "another"}, {"dev": float("nan")}, {"test": {"f1": 0.5}}, {"setting": []},
-        {"epochs": [{"epoch": 1}]}, {"id": "x" * 300}, {"trained_together": 0}, {"setting": {"batch_size": 2**63}},
-    ],
-    ids=lambda changes: str(changes)[:60],
-)  # fmt: skip
-def test_a_record_that_would_lead_elsewhere_lacks_its_score_or_has_impossible_numbers_is_named(
-    changes: dict, tmp_path: Path
-) -> None:
-    ledger = Ledger(tmp_path)
-    ledger.create()
-    path = ledger.trials / f"{RECORD.id}.json"
-    path.write_text(json.dumps(RECORD.model_dump(mode="json") | changes))
-    with pytest.raises(ValueError, match=f"{RECORD.id}.json is not a trial record"):
-        ledger.records()
-
-
-@pytest.mark.parametrize(
     "index", [{"a": "../../x.safetensors"}, {"a": "/x.safetensors"}, {"a": 7}, {"a": "pytorch_model.bin"}], ids=str
 )
 def test_an_index_of_weights_names_files_beside_itself(index: dict, tmp_path: Path) -> None:

@@ -6,9 +6,7 @@ import csv
 import io
 import json
 import sys
-import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,15 +24,8 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
-from meltpoint.tests.sweeps.planning import (
-    TRIALS,
-    best_is,
-    of_few_trials,
-    searched,
-    taken,
-    with_default_finals,
-)
-from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, command, mlflow_runs, records, run, started
+from meltpoint.tests.sweeps.planning import TRIALS, best_is, of_few_trials, searched, taken, with_default_finals
+from meltpoint.tests.sweeps.whole_sweeps import command, mlflow_runs, records, run
 
 
 @pytest.fixture
@@ -196,9 +187,6 @@ LONG_FIRST = ("--set", "epochs={choice: [2, 1], first: 2}", "--set", "learning_r
 """A space of two settings that score alike on a frozen encoder, so that the one with fewer epochs wins."""
 
 
-BAD_FIRST = ("--set", "learning_rate={choice: [0.0000001, 0.01], first: 0.0000001}", "--set", "dropout=0.1")
-
-
 def of_role(storage: Path, role: str) -> list[dict]:
     return sorted((one for one in records(storage) if one["role"] == role), key=lambda one: one["seed"])
 
@@ -277,41 +265,3 @@ def test_a_sweep_runs_and_scores_the_published_setting_beside_the_best_one(spec:
     words = [sys.executable, "-m", "meltpoint.launch", "status", "tiny", "--json", "--storage", str(tmp_path)]
     (document,) = json.loads(run(words).stdout)["cells"]
     assert document["default"]["test_mean"] == cell.default_test.mean
-
-
-def begun(storage: Path, role: str) -> list[str]:
-    """The notes of trials of a role that have begun."""
-    found = []
-    for path in (storage / "tiny" / "started").glob("*.json"):
-        with suppress(FileNotFoundError, json.JSONDecodeError):
-            note = json.loads(path.read_text(encoding="utf-8"))
-            found += [note["id"]] if note["role"] == role else []
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_killed_in_their_midst_and_before_they_are_scored_a_sweep_ends_with_each_of_them_once(spec, tmp_path):
-    tuned = spec.model_copy(update={"modes": ("fine_tuning",), "default_finals": True, "seeds": 3, "trials": 2})
-    words = command(tuned, tmp_path, *BAD_FIRST, "--set", "epochs=20")
-    (tmp_path / "tiny" / "trials").mkdir(parents=True)
-    moments = {
-        "one trains": lambda: begun(tmp_path, "default"),
-        "one has ended": lambda: any(not one["answered_by"] for one in of_role(tmp_path, "default")),
-        "one is scored": lambda: any(one["test"] for one in of_role(tmp_path, "default")),
-    }
-    for moment, has_come in moments.items():
-        process = started(words, tmp_path / "log")
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not has_come() and process.poll() is None:
-            assert time.monotonic() < deadline, moment
-            time.sleep(0.02)
-        process.kill()
-        process.wait()
-    before = {one["id"]: one["dev"] for one in of_role(tmp_path, "default")}
-    assert before, "killed too early to show anything"
-    done = run(words)
-    assert done.returncode == 0, done.stderr
-    cell = assert_whole_with_defaults(tmp_path, seeds=3)
-    assert {one.id: one.dev for one in cell.default_finals if one.id in before} == before
-    assert_predictions_give_their_scores(tmp_path)

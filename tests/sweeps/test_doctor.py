@@ -171,18 +171,6 @@ def test_a_store_that_mlflow_refuses_or_that_nobody_else_could_read_is_refused(u
     assert not services.tracking_store(uri).ok
 
 
-def test_a_ray_address_must_answer_where_one_is_given_and_auto_finds_what_ray_start_wrote_down(tmp_path: Path) -> None:
-    environment = {"RAY_TMPDIR": str(tmp_path)}
-    wanted = {None: True, "local": True, "127.0.0.1:x": False, "127.0.0.1:9": False, "auto": False}
-    checks = {address: services.ray_cluster(address, environment) for address in wanted}
-    assert {address: check.ok for address, check in checks.items()} == wanted
-    assert "ray start --head" in checks["auto"].remedy
-    note = tmp_path / "ray" / "ray_current_cluster"
-    note.parent.mkdir()
-    note.write_text("127.0.0.1:9")
-    assert "127.0.0.1:9 does not answer" in services.ray_cluster("auto", environment).detail
-
-
 def test_the_folder_of_the_data_is_looked_at(tmp_path: Path) -> None:
     empty, there = doctor.data_folder(tmp_path), tmp_path / "train.tsv"
     there.touch()

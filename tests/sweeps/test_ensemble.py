@@ -212,17 +212,9 @@ def test_unfinished_cells_are_left_out_of_all_cells_and_refused_by_name(runs):
     [
         ((), "sst2", "^Sweep 'one' has no cell of task 'sst2'. Tasks: mrpc.$"),
         ((), "mrcp", "^Unknown task 'mrcp'. Did you mean mrpc"),
-        (
-            ("minilm.fine_tuning.mrpc",),
-            "mrpc",
-            "needs two finished cells of mrpc",
-        ),
+        (("minilm.fine_tuning.mrpc",), "mrpc", "needs two finished cells of mrpc"),
         (("minilm.fine_tuning.mrpc", "minilm.fine_tuning.mrpc"), "mrpc", "needs two finished cells of mrpc"),
-        (
-            ("minilm.fine_tunin.mrpc",),
-            "mrpc",
-            "^No cell 'minilm.fine_tunin.mrpc' in sweep 'one'. Cells: minilm.feat",
-        ),
+        (("minilm.fine_tunin.mrpc",), "mrpc", "^No cell 'minilm.fine_tunin.mrpc' in sweep 'one'. Cells: minilm.feat"),
     ],
 )
 def test_wrong_words_are_refused_in_one_line(cells, task, message, two):

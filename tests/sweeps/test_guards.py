@@ -308,27 +308,6 @@ def test_the_table_has_a_row_of_baselines_on_dev_and_none_where_there_are_none()
     assert plain.ensembles == ()
 
 
-TASK = """name: {name}
-kind: sentence_classification
-files: {{train: train.tsv, dev: dev.tsv}}
-test_from: {{from: train, fraction: 0.2}}
-format: tsv
-columns: {{text: text, label: label}}
-labels: [good, bad{more}]
-"""
-
-
-def task_of(folder: Path, dev: int = 400, shared: int = 0, more: str = "") -> Path:
-    """A task whose labels a linear model on words tells perfectly; `shared` dev texts stand in train."""
-    train = [(f"text {n} is {'fine' if n % 2 else 'poor'}", "good" if n % 2 else "bad") for n in range(400)]
-    own = [(f"dev {n} seems {'fine' if n % 2 else 'poor'}", "good" if n % 2 else "bad") for n in range(dev - shared)]
-    for name, rows in (("train", train), ("dev", own + train[:shared])):
-        (folder / f"{name}.tsv").write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
-    path = folder / "task.yaml"
-    path.write_text(TASK.format(name="made", more=more))
-    return path
-
-
 def swept(storage: Path, *words: str) -> tuple[SweepSummary, str]:
     """A sweep's results, and all that it printed."""
     command = [sys.executable, "-m", "meltpoint.launch", "sweep", "--name", "s", "--storage", str(storage)]
@@ -346,38 +325,6 @@ SOUND_SWEEPS = {
     "qqp, its makers' head": ("qqp",), "qqp, 4 000 examples": ("qqp", "--max-train-examples", "4000"),
     "mnli, 6 000 examples": ("mnli", "--max-train-examples", "6000"),
 }  # fmt: skip
-
-
-TRIPPED = {
-    "a small dev split": ({"dev": 60}, (), "data", "dev has 60 examples"),
-    "texts of dev in train": ({"shared": 40}, (), "data", "also occur in train"),
-    "a class that is missing": ({"more": ", mixed"}, (), "data", "train has no example of mixed"),
-    "not above a linear model": ({}, ("--set", "epochs=1"), "baseline", "is not above"),
-    "few steps": (
-        {}, ("--mode", "fine_tuning", "--set", "epochs=1", "--set", "batch_size=32"), "few_steps",
-        "raise epochs or trials",
-    ),
-    "the edge of a range": (
-        {}, ("--set", "learning_rate={log_uniform: [1e-4, 1e-2], first: 1e-2}", "--set", "epochs=2"), "edge",
-        "is at the top of its range (0.01)",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("case", TRIPPED)
-def test_a_guard_is_tripped_by_a_sweep_and_said_in_the_table_and_of_data_on_the_terminal(
-    case: str, tiny_encoder: str, tmp_path: Path
-) -> None:
-    data, words, kind, part = TRIPPED[case]
-    task = task_of(tmp_path, **data)  # type: ignore[arg-type]
-    mode = () if "--mode" in words else ("--mode", "feature_extraction")
-    common = ("--encoder", tiny_encoder, "--task", str(task), "--head", "linear", "--trials", "1", "--seeds", "1")
-    summary, said = swept(tmp_path / "runs", *common, *mode, *words)
-    assert [one.text for one in guards(summary) if one.kind == kind and part in one.text]
-    assert (part if kind == "data" else FOLDED[kind][0]) in said
-    assert part in " ".join((tmp_path / "runs" / "s" / "report.md").read_text(encoding="utf-8").split())
 
 
 @pytest.fixture(scope="module")

@@ -62,20 +62,7 @@ format: conll
 columns: {words: 1, tags: 3}
 labels: [DET, NOUN, AUX, ADJ, CCONJ]
 """
-RARE = (
-    STARS.replace("name: stars\nkind: ordinal_", "name: rare\nkind: sentence_")
-    + """\
-class_weights: {"3": 4}
-metric: macro_f1
-also: [balanced_accuracy]
-"""
-)
-UNLIKE = (
-    "--set", "class_weights={choice: [none, balanced, task], first: task}", "--set",
-    "focal_gamma={uniform: [0, 3], first: 2}", "--searcher", "random",
-)  # fmt: skip
-"""Drawn by the sweep's seed alone: what TPE proposes depends on which trial ends first."""
-
+MELTPOINT = [sys.executable, "-m", "meltpoint.launch"]
 
 TAGS = ("DET", "NOUN", "AUX", "ADJ", "CCONJ", "ADJ")
 
@@ -109,26 +96,20 @@ def write(folder: Path, kind: str) -> Path:
             lines = ["text,stars", *(f"{text},{good + 1}" for text, good in rows)]
             (folder / f"{split}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     path = folder / "task.yaml"
-    tasks = {"politeness": POLITE, "emotions": EMOTIONS, "stars": STARS, "rare": RARE, "speech": SPEECH}
+    tasks = {"politeness": POLITE, "emotions": EMOTIONS, "stars": STARS, "speech": SPEECH}
     path.write_text(tasks[kind], encoding="utf-8")
     return path
 
 
 def swept(
-    kind: str,
-    folder: Path,
-    encoder: str,
-    space: Path,
-    modes: tuple[str, ...] = MODES,
-    head: str = "linear",
-    more: tuple[str, ...] = (),
+    kind: str, folder: Path, encoder: str, space: Path, modes: tuple[str, ...] = MODES, head: str = "linear",
     trials: int = 3,
-) -> tuple[SweepSummary, str]:
+) -> tuple[SweepSummary, str]:  # fmt: skip
     spec = SweepSpec(
         name=kind, encoders=(encoder,), modes=modes, tasks=(str(write(folder, kind)),),
         head=head, trials=trials, seeds=2, space=str(space),
     )  # fmt: skip
-    done = run(command(spec, folder / "runs", "--head", head, *more))
+    done = run(command(spec, folder / "runs", "--head", head))
     assert done.returncode == 0, done.stderr
     summary = summarise(Ledger(folder / "runs" / kind))
     assert summary.state == "done"
@@ -168,8 +149,7 @@ def test_a_sweep_runs_from_its_files_to_a_table_with_intervals(kind, tiny_encode
 def test_the_winner_of_several_labels_is_exported_and_predicts_lists(tiny_encoder, quick_space, tmp_path):
     swept("emotions", tmp_path, tiny_encoder, quick_space, ("fine_tuning",), "native")
     storage = ["--storage", str(tmp_path / "runs")]
-    base = [sys.executable, "-m", "meltpoint.launch"]
-    done = run([*base, "export", "emotions", "--model", "--transformers", *storage])
+    done = run([*MELTPOINT, "export", "emotions", "--model", "--transformers", *storage])
     assert done.returncode == 0, done.stderr
     exports = tmp_path / "runs" / "emotions" / "exports"
     (tuned,) = exports.glob("*fine_tuning*.transformers")
@@ -199,8 +179,7 @@ def test_classes_of_words_are_swept_reported_exported_and_predicted_from_columns
     assert compared is not None
     assert compared.low is not None, compared.reason
     assert "the most frequent tag of each word" in summary.baselines["speech"].scores
-    base = [sys.executable, "-m", "meltpoint.launch"]
-    done = run([*base, "export", "speech", "--model", "--storage", str(tmp_path / "runs")])
+    done = run([*MELTPOINT, "export", "speech", "--model", "--storage", str(tmp_path / "runs")])
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "runs" / "speech" / "exports").glob("*fine_tuning*.model")
     model, out = load_folder(folder), tmp_path / "out.conll"
@@ -210,30 +189,6 @@ def test_classes_of_words_are_swept_reported_exported_and_predicted_from_columns
     words = [[line.split("\t")[1] for line in sentence] for sentence in found]
     assert words == [text.split() for text, _ in sentences(18, 1)]
     assert [[line.split("\t")[4] for line in sentence] for sentence in found] == model.predict(words)
-
-
-@pytest.mark.slow
-def test_class_weights_and_focal_loss_are_searched_chosen_and_exported(tiny_encoder, quick_space, tmp_path):
-    summary, shown = swept("rare", tmp_path, tiny_encoder, quick_space, ("feature_extraction",), "linear", UNLIKE, 8)
-    (cell,) = summary.cells
-    weights = {record.setting.get("class_weights", "none") for record in cell.search}
-    gammas = {record.setting["focal_gamma"] for record in cell.search}
-    assert weights == {"none", "balanced", "task"}
-    assert len(gammas) == 8
-    assert cell.best is not None
-    assert cell.best.dev == max(record.dev for record in cell.search)
-    assert {final.setting["focal_gamma"] for final in cell.finals} == {cell.best.setting["focal_gamma"]}
-    assert "macro_f1" in shown
-    assert "balanced_accuracy" in cell.finals[0].test
-    done = run(
-        [sys.executable, "-m", "meltpoint.launch", "best", "rare", "--json", "--storage", str(tmp_path / "runs")]
-    )
-    assert done.returncode == 0, done.stderr
-    (best,) = json.loads(done.stdout)
-    assert best["setting"] == cell.best.setting
-
-
-MELTPOINT = [sys.executable, "-m", "meltpoint.launch"]
 
 
 @pytest.mark.slow
@@ -296,7 +251,7 @@ def test_a_sweep_on_files_as_they_are_published_ends_with_a_table(name, tiny_enc
 
 
 def export(name: str, storage: Path, out: Path, *forms: str) -> tuple[int, str, str]:
-    words = [sys.executable, "-m", "meltpoint.launch", "export", name, "--transformers", *forms, "--out", str(out)]
+    words = [*MELTPOINT, "export", name, "--transformers", *forms, "--out", str(out)]
     done = run([*words, "--storage", str(storage)])
     return done.returncode, done.stdout, done.stderr
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,7 @@ from meltpoint.sweeps.ledger import lease as leases
 from meltpoint.sweeps.ledger import locks
 from meltpoint.sweeps.ledger.lease import LeaseLostError, acquire
 from meltpoint.sweeps.ledger.locks import Claim, beat_text, this_process
-
-
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.01)
+from meltpoint.tests.local_servers import until
 
 
 @pytest.fixture

@@ -111,12 +111,6 @@ def test_a_trial_lost_after_the_time_budget_does_not_hold_up_the_finals(spec, ce
     assert not planner.has_work_again()
 
 
-def test_a_trial_that_found_other_files_is_no_verdict_on_its_setting_and_runs_again(spec, cells, make_record):
-    records, _ = a_cell_in_which(spec, cells, make_record, None, "input")
-    assert records[1].is_lost
-    assert again(spec, cells, records)[1] == [records[1].id]
-
-
 @pytest.fixture
 def summary_of(spec, cells, make_record, tmp_path: Path):
     """The summary of a one-cell sweep: a finished search trial, a scored final, and one that failed by a cause."""
@@ -196,17 +190,6 @@ def test_another_metric_in_the_task_file_is_refused_by_sweep_and_plan_with_one_l
     ):
         with pytest.raises(ValueError, match=r"the metric of tiny_reviews: accuracy → f1\. Use another --name"):
             ask()
-
-
-def test_a_task_file_with_another_name_in_it_is_refused_under_the_same_name(spec, tiny_task, tmp_path):
-    document = yaml.safe_load(tiny_task.read_text(encoding="utf-8"))
-    path = tiny_task.with_name("renamed.yaml")
-    spec = spec.model_copy(update={"tasks": (str(path),), "modes": ("fine_tuning",)})
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    settle_specification(Ledger(tmp_path / spec.name), spec, open_cells(spec))
-    path.write_text(yaml.safe_dump({**document, "name": "other"}), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"fine_tuning.tiny_reviews is gone; .*fine_tuning.other is new"):
-        settle_specification(Ledger(tmp_path / spec.name), spec, open_cells(spec))
 
 
 POINT = """\

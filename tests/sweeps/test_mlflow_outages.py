@@ -21,12 +21,10 @@ from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.tracking.unwritten import Unwritten
-from meltpoint.tests.short_connections import short_connections
-from meltpoint.tests.sweeps.mlflow_server import MlflowServer, Proxy, mlflow_server, proxy, until
+from meltpoint.tests.local_servers import until
+from meltpoint.tests.sweeps.mlflow_server import MlflowServer, Proxy, mlflow_server, proxy
 
 TRIALS = 6
-CUTS = 4
-"""So many connections are closed, in the midst of a request or between two."""
 BEGAN = 1.7e9
 """When the records of `make_record` began."""
 LONG_SECONDS = 0.5
@@ -119,21 +117,6 @@ class Sweep:
         assert self.tracker.trouble is None
 
 
-@pytest.fixture
-def sweep(between: Proxy, tmp_path: Path, cells, make_record) -> Iterator[Callable]:
-    """Opens a sweep behind the proxy, under a name of its own."""
-    opened: list[Sweep] = []
-
-    def make() -> Sweep:
-        opened.append(Sweep(uuid4().hex, between.uri, tmp_path, cells[:1], make_record))
-        return opened[-1]
-
-    yield make
-    for one in opened:
-        one.tracker.hurry(0)
-        one.tracker.close([], True, {})
-
-
 @pytest.mark.slow  # a server without HTTP between is in tests/sweeps/test_mlflow_runs.py
 @pytest.mark.parametrize("path", ["runs/create", "experiments/create", "runs/log-batch", "runs/update", "runs/search"])
 def test_answers_that_are_lost_after_the_server_has_obeyed_leave_nothing_twice(
@@ -157,46 +140,6 @@ def test_answers_that_are_lost_after_the_server_has_obeyed_leave_nothing_twice(
     begun.assert_ended(server)
     begun.assert_nobody_waited()
     assert "View run" not in "".join(capfd.readouterr())
-
-
-@pytest.mark.slow
-def test_a_server_whose_connections_are_all_cut_after_half_a_second_has_each_trial_once(
-    server, tmp_path, cells, make_record, monkeypatch
-):
-    monkeypatch.setattr(tracking, "PAUSES", (0.05, 0.2))
-    with short_connections(server.port, 0.5, growth=1.3) as cutting:
-        begun = Sweep(uuid4().hex, cutting.uri, tmp_path, cells[:1], make_record)
-        while cutting.cut < CUTS:
-            begun.trials()
-            until(lambda: begun.tracker.run_of(f"{len(begun.records) - 1:016x}"))
-        begun.end()
-        begun.assert_each_trial_once(server)
-        begun.assert_ended(server)
-        begun.assert_nobody_waited()
-
-
-@pytest.mark.slow
-def test_a_sweep_that_ends_while_its_server_is_away_waits_a_bounded_time_and_the_same_command_fills_it_in(
-    server, between, sweep, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(tracking, "END_SECONDS", 1.0)
-    begun = sweep()
-    begun.trials(3)
-    until(lambda: begun.tracker.run_of(f"{2:016x}"))
-    between.refuse()
-    begun.trials(3)
-    began = time.monotonic()
-    begun.end()
-    assert time.monotonic() - began < 5.0
-    assert "it lacks data of " in begun.tracker.trouble
-    assert "the same command updates MLflow" in begun.tracker.trouble
-    between.listen()
-    again = Tracker(begun.tracker.sweep, between.uri, tmp_path)
-    again.open(begun.cells, "{}")
-    begun.tracker = again
-    begun.end()
-    begun.assert_each_trial_once(server)
-    begun.assert_ended(server)
 
 
 @pytest.mark.slow

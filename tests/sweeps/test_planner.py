@@ -16,15 +16,6 @@ from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.tests.sweeps.planning import drive, note_of, planned
 
 
-def test_every_cell_gets_its_trials_and_then_its_finals(spec, cells, make_record):
-    taken = drive(Planner(spec, cells, []), make_record)
-    assert len(taken) == 2 * (3 + 2)
-    for cell in cells:
-        own = [proposal for proposal in taken if proposal.cell == cell.key]
-        assert [p.role for p in own] == ["search"] * 3 + ["final"] * 2
-        assert [p.seed for p in own] == [0, 0, 0, 0, 1]
-
-
 def test_the_published_setting_is_the_first_trial_of_each_cell(spec, cells, make_record):
     for searcher in ("tpe", "random", "grid"):
         taken = drive(planned(spec, cells, searcher=searcher), make_record)
@@ -146,15 +137,6 @@ def test_a_stopped_trial_teaches_the_study_but_cannot_win(spec, cells, make_reco
     progress = planner.cells[first.cell]
     assert progress.best is None
     assert progress.study.study.get_trials()[0].intermediate_values == {1: 0.99}
-
-
-def test_past_trials_are_told_to_a_fresh_study(spec, cells, make_record):
-    planner = Planner(spec, cells, [])
-    first = planner.next()
-    record = make_record(first, dev=(0.25, 0.75))
-    told = Planner(spec, cells, [record]).cells[first.cell].study.study.get_trials()
-    assert [(trial.state, trial.value) for trial in told] == [(TrialState.COMPLETE, 0.75)]
-    assert told[0].params["learning_rate"] == first.setting["learning_rate"]
 
 
 def test_a_spent_time_budget_ends_the_search_and_sends_cells_to_their_finals(spec, cells, make_record):

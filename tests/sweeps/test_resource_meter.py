@@ -154,6 +154,7 @@ def test_a_trial_that_cannot_begin_tells_nothing(tuned) -> None:
     gone = order.model_copy(update={"gpus": 1.0})
     (ended,) = [event for events in worker.run((gone,)) for event in events]
     assert "torch sees none" in ended.outcome.error
+    assert "meltpoint doctor" in ended.outcome.error
     assert ended.attempt == Attempt()
 
 

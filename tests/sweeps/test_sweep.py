@@ -15,14 +15,7 @@ from typer.testing import CliRunner
 
 from meltpoint.launch import app
 from meltpoint.tests.json_documents import assert_published
-from meltpoint.tests.sweeps.whole_sweeps import (
-    SEEDS,
-    TRIALS,
-    assert_whole,
-    command,
-    records,
-    run,
-)
+from meltpoint.tests.sweeps.whole_sweeps import SEEDS, TRIALS, assert_whole, command, records, run
 
 
 def test_a_sweep_ends_with_every_trial_once_in_the_ledger_and_in_mlflow(done):

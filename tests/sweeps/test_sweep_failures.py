@@ -6,12 +6,11 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -40,6 +39,7 @@ from meltpoint.tests.sweeps.whole_sweeps import (
     roles,
     run,
     started,
+    wait_until,
 )
 
 
@@ -65,17 +65,6 @@ def test_a_time_budget_ends_the_search_and_the_finals_still_follow(spec, tmp_pat
     assert "Nothing is left to train" in again.stderr
 
 
-def wait_for_epochs(store: Path, process: subprocess.Popen) -> None:
-    """Until MLflow has an epoch of a trial, or the process ended."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while process.poll() is None:
-        assert time.monotonic() < deadline, "no trial begins"
-        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as tables:
-            if tables.execute("select count(*) from metrics where key = 'epoch'").fetchone()[0]:
-                return
-        time.sleep(0.02)
-
-
 def workers_of(process: subprocess.Popen, doing: str = "") -> list[psutil.Process]:
     """The Ray worker processes that train for a driver, or that do what Ray's title for them says."""
     with suppress(psutil.NoSuchProcess):
@@ -85,27 +74,11 @@ def workers_of(process: subprocess.Popen, doing: str = "") -> list[psutil.Proces
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_costs_time_and_no_trial(spec, tmp_path):
-    longer = ("--set", "epochs=150")  # far from its end when its first epochs are known
-    process = started(command(spec, tmp_path, *longer, modes=("fine_tuning",)), tmp_path / "log")
-    wait_for_epochs(tmp_path / "mlflow.db", process)
-    victims = workers_of(process)
-    assert victims, "a trial must be under way"
-    for victim in victims:
-        victim.kill()
-    assert process.wait(timeout=PATIENCE_SECONDS) == 0, (tmp_path / "log").read_text(encoding="utf-8")
-    assert "its worker died" in (tmp_path / "log").read_text(encoding="utf-8")
-    assert_whole(tmp_path, cells=1, trials=3, seeds=2)
-    assert {record["attempts"] for record in records(tmp_path)} == {1, 2}
-
-
-@pytest.mark.slow
 def test_a_worker_that_is_killed_before_its_trial_begins_does_not_hang_the_sweep(spec, tmp_path):
     process = started(command(spec, tmp_path, modes=("fine_tuning",)), tmp_path / "log")
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (victims := workers_of(process, ".__init__")):
-        assert time.monotonic() < deadline, (tmp_path / "log").read_text(encoding="utf-8")
-        assert process.poll() is None, "no worker was seen while its actor was made"
+    victims: list[psutil.Process] = []
+    wait_until(lambda: victims.extend(workers_of(process, ".__init__")) or victims, process)
+    assert victims, "no worker was seen while its actor was made"
     for victim in victims:
         victim.kill()
     assert process.wait(timeout=PATIENCE_SECONDS) == 0, (tmp_path / "log").read_text(encoding="utf-8")
@@ -139,11 +112,7 @@ def test_one_ctrl_c_ends_a_sweep_within_ten_seconds_though_mlflow_hangs(spec, tm
     with hung_server() as uri:
         words = command(spec, tmp_path, "--tracking-uri", uri, "--set", "epochs=150", modes=("fine_tuning",))
         process = started(words, tmp_path / "log")
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not workers_of(process, ".train"):
-            assert time.monotonic() < deadline
-            assert process.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
-            time.sleep(0.05)
+        wait_until(lambda: workers_of(process, ".train"), process)
         told = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 1
@@ -216,11 +185,8 @@ def saved_epochs(storage: Path) -> int:
 
 
 def wait_until_saved(storage: Path, count: int, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while saved_epochs(storage) < count:
-        assert process.poll() is None, (storage.parent / "log").read_text(encoding="utf-8")
-        assert time.monotonic() < deadline, "no epoch is saved"
-        time.sleep(0.01)
+    wait_until(lambda: saved_epochs(storage) >= count, process)
+    assert process.poll() is None, (storage.parent / "log").read_text(encoding="utf-8")
 
 
 def undisturbed(spec: SweepSpec, folder: Path) -> dict[str, object]:

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.machine import terminal
 from meltpoint.sweeps.machine.doctor import mlflow_store
-from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.tracking_uri import (
@@ -29,7 +27,6 @@ from meltpoint.sweeps.tracking import store
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.runs import Runs
 from meltpoint.sweeps.tracking.tracker import Tracker
-from meltpoint.tests.sweeps.planning import note_of
 
 
 @pytest.mark.parametrize(("uri", "known"), [("foo://x", ""), ("sqllite:///a.db", "sqlite"), ("htps://a", "http")])
@@ -200,15 +197,3 @@ def test_files_of_a_database_without_a_server_lie_in_the_storage(tmp_path, uri):
 
 def test_a_server_chooses_where_its_files_lie():
     assert store.artifact_location("http://127.0.0.1:5000", "first") is None
-
-
-def test_a_trial_that_was_cut_off_in_the_original_goes_on_with_the_copys_own_paths(tmp_path, spec, cells, proposal):
-    """The note of a started trial holds absolute paths; none of them is read."""
-    ledger = Ledger(tmp_path / "copy" / "tiny")
-    ledger.create()
-    elsewhere = str(tmp_path / "original")
-    ledger.start({**note_of(proposal), "checkpoint": elsewhere, "cache": elsewhere})
-    planner = Planner(spec, cells, [])
-    planner.recall(ledger.unfinished())
-    assert planner.cells[proposal.cell].again == [proposal]
-    assert elsewhere not in repr(planner.cells[proposal.cell].again)

@@ -199,13 +199,6 @@ def test_input_that_changed_under_the_sweep_fails_the_trial(order, change, said)
     assert said in outcome.error
 
 
-def test_a_gpu_that_is_not_there_fails_the_trial_with_a_pointer_to_doctor(order):
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    outcome = outcome_of(order.model_copy(update={"gpus": 1.0}))
-    assert "meltpoint doctor" in outcome.error
-
-
 def test_a_training_worker_opens_no_test_split(order):
     done = subprocess.run(
         [sys.executable, "-c", AUDITED, order.model_dump_json()], capture_output=True, encoding="utf-8", check=True
