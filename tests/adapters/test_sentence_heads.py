@@ -246,18 +246,6 @@ def test_densenet_starts_with_kaimings_variance_in_every_convolution():
             assert layer.from_block.weight.std().item() == pytest.approx(expected, rel=0.02)
 
 
-@pytest.mark.parametrize("word", ["bcn", "highway_lstm", "densenet", "pooling"])
-def test_what_lies_on_padding_changes_no_score_and_gets_no_gradient(word: str):
-    head, states = build(word).train(), random_states(1, 3, WIDTH, DIM)
-    batch = Batch((0, 1, 2), torch.ones(3, WIDTH, dtype=torch.int64), MASK[0])
-    loud = torch.where(MASK[..., None], states, 1e3).requires_grad_()
-    scores = head(loud, batch)
-    torch.testing.assert_close(scores, head(states, batch), atol=1e-6, rtol=1e-6)
-    (gradient,) = torch.autograd.grad(scores.square().sum(), loud)
-    assert not gradient[~MASK].any()
-    assert bool(gradient[MASK].any(-1).all()) or word == "pooling"
-
-
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [

@@ -198,30 +198,6 @@ def send(number):
 """
 
 
-@pytest.mark.slow
-def test_a_race_that_was_killed_ends_as_an_undisturbed_one(spec, tmp_path):
-    words = ("--race", "--trials", "auto", "--searcher", "random")
-    modes = ("feature_extraction", "fine_tuning")
-    found = []
-    for name in ("undisturbed", "killed"):
-        (tmp_path / name).mkdir()
-        sweep = Sweep(spec, tmp_path / name, *words, modes=modes)
-        if name == "killed":
-            sweep.until(PHASES["search"])
-            sweep.process.kill()
-            sweep.process.wait()
-            assert_nothing_is_left(sweep, AGENTS_SECONDS)
-            finished = run(sweep.words)
-            assert finished.returncode == 0, finished.stderr
-        status = 0 if name == "undisturbed" else -signal.SIGKILL
-        assert sweep.process.wait(timeout=PATIENCE_SECONDS) == status, sweep.said()
-        ended = records(sweep.storage)
-        table = (sweep.folder / "report.csv").read_text(encoding="utf-8")
-        found.append(({(one["id"], one["dev"]) for one in ended}, [row.split(",")[:8] for row in table.splitlines()]))
-        assert len(ended) < len(modes) * (16 + 2), "each search ended early"
-    assert found[0] == found[1]
-
-
 def case(code: str) -> subprocess.CompletedProcess[str]:
     """What a process says and how it ends."""
     words = [sys.executable, "-c", BEFORE + code]

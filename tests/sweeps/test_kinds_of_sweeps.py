@@ -282,14 +282,3 @@ def test_a_finalist_of_the_native_head_is_loaded_by_plain_transformers(spec, tmp
     loaded = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
     assert type(loaded).__name__ == "BertForSequenceClassification"
     assert set(loaded.config.id2label.values()) == {"good", "bad"}
-
-
-@pytest.mark.slow
-def test_every_cell_that_transformers_cannot_express_is_named_with_its_reason(done, tmp_path: Path):
-    _, storage = done
-    status, _, error = export("tiny", storage, tmp_path)
-    assert status == 2
-    assert error.count("cannot be exported with --transformers") == 2
-    assert "learned mix of all layers" in error
-    assert "train with --head native" in error
-    assert not list(tmp_path.glob("*.transformers"))

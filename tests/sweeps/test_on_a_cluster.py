@@ -131,11 +131,8 @@ def test_a_sweep_whose_cluster_is_lost_saves_shows_its_table_and_says_what_was_l
             words = command(spec, storage, "--set", "epochs=300", **changes)
             environment = ray_nodes.environment(**marked.environment)
             process = subprocess.Popen(words, stdout=file, stderr=file, env=environment)
-            deadline = time.monotonic() + SWEEP_SECONDS
-            while not marked.processes("ray::ImplicitFunc.train"):
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.1)
+            wait_until(lambda: marked.processes("ray::ImplicitFunc.train"), process)
+            assert process.poll() is None, log.read_text()
             before = len(records(storage))
             (victim,) = marked.processes(title)
             victim.kill()

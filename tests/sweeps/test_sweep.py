@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import sys
@@ -162,22 +161,6 @@ def test_an_exported_setting_trains_again_to_the_last_bit_in_a_fresh_process(don
     assert document["test"] == recorded[1]["test"]["accuracy"]
     assert document["metric"] == "accuracy"
     assert "equal" in again.stderr
-
-
-@pytest.mark.slow
-def test_an_exported_model_predicts_in_a_fresh_process(done, tmp_path):
-    _, storage = done
-    words = [sys.executable, "-m", "meltpoint.launch", "export", "tiny", "--model", "--out", str(tmp_path)]
-    assert run([*words, "--storage", str(storage)]).returncode == 0
-    code = "import sys\nfrom meltpoint.adapters.exported_model import load_folder\n"
-    code += "print(load_folder(sys.argv[1]).predict(['the film was lovely and great', 'the meal was awful and cold']))"
-    folders = list(tmp_path.glob("*.model"))
-    assert len(folders) == 2
-    for folder in folders:
-        said = run([sys.executable, "-c", code, str(folder)])
-        answers = ast.literal_eval(said.stdout)
-        assert len(answers) == 2, said.stderr
-        assert set(answers) <= {"good", "bad"}
 
 
 def test_another_specification_under_the_name_is_refused_and_says_what_differs(done):
