@@ -1,12 +1,21 @@
-"""Free ports and HTTP servers on 127.0.0.1 for tests."""
+"""Free ports and HTTP servers on 127.0.0.1 for tests, and a wait for what they bring about."""
 
 from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+def until(condition: Callable[[], object], seconds: float = 240.0) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to pass"
+        time.sleep(0.01)
 
 
 def free_ports(count: int) -> list[int]:

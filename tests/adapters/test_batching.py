@@ -27,14 +27,8 @@ from meltpoint.tasks.core.task import Kind
 
 KIND = "sentence_classification"
 
-ROWS = [
-    Row(0, 0, (2, 5, 3), (0, 0, 0), (), 1),
-    Row(1, 0, (2, 5, 6, 7, 3), (0, 0, 1, 1, 1), (), 0),
-]
-WORDS = [
-    Row(0, 0, (2, 5, 6, 3), (), (1, 2), (4, 5)),
-    Row(1, 0, (2, 8, 3), (), (1,), (6,)),
-]
+ROWS = [Row(0, 0, (2, 5, 3), (0, 0, 0), (), 1), Row(1, 0, (2, 5, 6, 7, 3), (0, 0, 1, 1, 1), (), 0)]
+WORDS = [Row(0, 0, (2, 5, 6, 3), (), (1, 2), (4, 5)), Row(1, 0, (2, 8, 3), (), (1,), (6,))]
 
 
 def test_rows_are_padded_with_the_pad_piece_and_masked():
@@ -115,13 +109,6 @@ def test_one_prediction_a_row_is_one_an_example_elsewhere():
     assert stitch(EncodedSplit(ROWS, 2), [0.5, 2.0]) == [0.5, 2.0]
 
 
-class Recorder:
-    """Cached states that are the row's number everywhere."""
-
-    def gather(self, rows):
-        return torch.tensor(rows, dtype=torch.float32)[None, :, None, None].expand(2, -1, 5, 3)
-
-
 def test_each_lane_has_the_order_of_its_own_seed():
     split = EncodedSplit([Row(i, 0, (2,) * (3 + i % 4), (), (), i % 2) for i in range(10)], 10)
     alone = [list(training_batches(inputs(split), KIND, 0, 4, [seed], 1, by_length=True)) for seed in (3, 8)]
@@ -130,20 +117,6 @@ def test_each_lane_has_the_order_of_its_own_seed():
     for both, one, two in zip(together, *alone, strict=True):
         assert both.rows == one.rows + two.rows
         assert both.labels.tolist() == one.labels.tolist() + two.labels.tolist()
-
-
-def test_cached_states_come_with_the_rows_they_belong_to_lane_by_lane():
-    split = EncodedSplit([Row(i, 0, (2,) * (3 + i % 4), (), (), i % 2) for i in range(10)], 10)
-    for batch in training_batches(inputs(split, Recorder()), KIND, 0, 4, [3, 8], 1, by_length=True):
-        assert batch.states.shape == (2, 2, len(batch) // 2, 5, 3)
-        assert batch.states[0, :, :, 0, 0].flatten().tolist() == list(batch.rows)
-
-
-def test_the_cache_changes_no_order():
-    split = EncodedSplit([Row(i, 0, (2,) * (3 + i % 4), (), (), i % 2) for i in range(30)], 30)
-    plain = [b.rows for b in training_batches(inputs(split), KIND, 0, 4, [1], 2, by_length=True)]
-    short = inputs(split, Recorder(), first_pieces=True)
-    assert [b.rows for b in training_batches(short, KIND, 0, 4, [1], 2, by_length=True)] == plain
 
 
 def test_a_head_without_context_reads_the_first_piece_of_the_row_or_of_each_word():

@@ -101,13 +101,6 @@ def test_evaluation_reads_every_piece_and_training_refuses_a_foreign_one():
         table.train()(pieces)
 
 
-def test_an_evaluated_trained_piece_passes_gradients_too():
-    """A frozen encoder evaluates; a thawed one in evaluation mode would still train."""
-    _, table = plain()
-    table.eval()(torch.tensor([[2, 7]])).sum().backward()
-    assert table.weight.grad.tolist() == [[0.0] * 3, [1.0] * 3, [0.0] * 3]
-
-
 @pytest.mark.parametrize("mode", [True, False])
 def test_the_padding_piece_gets_no_gradient_where_the_dense_table_gives_it_none(mode: bool):
     _, table = plain(padding_idx=2)

@@ -98,10 +98,14 @@ def folder(load_tiny: Callable[[str], Any], tmp_path_factory: pytest.TempPathFac
     return place
 
 
-@pytest.mark.parametrize("task", ["text-classification", "token-classification", "zero-shot-classification"])
-def test_no_classification_pipeline_answers_with_a_random_classifier(folder: Path, task: str) -> None:
+@pytest.mark.parametrize(
+    ("task", "no_label"),
+    [("text-classification", "empty sequence"), ("token-classification", "zero-size array"),
+     ("zero-shot-classification", "with size 0")],
+)  # fmt: skip
+def test_no_classification_pipeline_answers_with_a_random_classifier(folder: Path, task: str, no_label: str) -> None:
     more = {"candidate_labels": ["a", "b"]} if task.startswith("zero") else {}
-    with pytest.raises((ValueError, IndexError)):
+    with pytest.raises((ValueError, IndexError), match=no_label):
         transformers.pipeline(task, str(folder))("the ship came home", **more)
 
 

@@ -110,12 +110,6 @@ def test_a_share_that_is_none_is_refused_with_the_remedy(monkeypatch, said: str)
         largest_share()
 
 
-def test_a_share_of_nothing_saves_nothing():
-    own, clock = rule(0.0)
-    clock.now += 1e9
-    assert not own.is_due(lambda: 0)
-
-
 Make = Callable[..., Any]
 
 

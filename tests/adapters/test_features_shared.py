@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from meltpoint.adapters.data.batch import EncodedSplit, Row
 from meltpoint.adapters.features import entries, remove
 from meltpoint.adapters.features.layout import ENCODING_BATCH, feature_key
 from meltpoint.adapters.features.reading import Budget, Features, choose, needed_bytes, open_features
+from meltpoint.tests.local_servers import until
 
 KIND = "sentence_classification"
 ROWS, PIECES, DIM, LAYERS = 20, 10, 32, (0, 1, 2)
@@ -178,14 +178,8 @@ def child(tiny_folder: Callable[[str], Path], tmp_path: Path) -> Iterator[Callab
     started: list[subprocess.Popen[str]] = []
 
     def start(own: str, other: str) -> subprocess.Popen[str]:
-        files = [
-            str(tiny_folder("bert")),
-            str(tmp_path / "cache"),
-            str(MANY_ROWS),
-            str(tmp_path / own),
-            str(tmp_path / other),
-        ]
-        command = [sys.executable, "-c", CHILD, *files]
+        files = [tiny_folder("bert"), tmp_path / "cache", MANY_ROWS, tmp_path / own, tmp_path / other]
+        command = [sys.executable, "-c", CHILD, *map(str, files)]
         started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"))
         return started[-1]
 
@@ -193,13 +187,6 @@ def child(tiny_folder: Callable[[str], Path], tmp_path: Path) -> Iterator[Callab
     for process in started:
         process.kill()
         process.communicate()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < end, "it never came to pass"
-        time.sleep(0.01)
 
 
 def result_of(process: subprocess.Popen[str]) -> tuple[int, float]:
@@ -211,8 +198,7 @@ def result_of(process: subprocess.Popen[str]) -> tuple[int, float]:
 
 def open_here(cache: Path, load_tiny) -> Features:
     split = EncodedSplit(
-        [Row(n, 0, (2, *[5 + n % 7] * (n % 20 + 2)), (), (), None) for n in range(MANY_ROWS)],
-        MANY_ROWS,
+        [Row(n, 0, (2, *[5 + n % 7] * (n % 20 + 2)), (), (), None) for n in range(MANY_ROWS)], MANY_ROWS
     )
     encoder = load_tiny("bert")
     key = feature_key(encoder, split, "sentence_classification", "fp32", "all")
@@ -242,12 +228,12 @@ def test_two_processes_share_the_shards_encode_each_once_and_hold_the_entry_whil
 
 def test_a_process_killed_while_it_encodes_a_shard_leaves_it_to_the_others(tmp_path, child, load_tiny):
     doomed = child("began", "never")
-    wait_for((tmp_path / "began").exists)
+    until((tmp_path / "began").exists)
     opened: list[Features] = []
     here = threading.Thread(target=lambda: opened.append(open_here(tmp_path / "cache", load_tiny)), daemon=True)
     here.start()
     (folder,) = [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
-    wait_for(lambda: len(list(folder.glob("shard-*.json"))) == 2)  # all but the one that the doomed process holds
+    until(lambda: len(list(folder.glob("shard-*.json"))) == 2)  # all but the one that the doomed process holds
     assert not opened
     doomed.kill()
     doomed.wait()

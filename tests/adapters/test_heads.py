@@ -64,13 +64,6 @@ def test_a_hyperparameter_of_no_plain_values_is_refused_with_its_file(tmp_path):
         heads.declared_in([str(tmp_path)])
 
 
-def test_every_hyperparameter_is_there_once_and_dotted_by_its_family():
-    names = [parameter.name for parameter in heads.parameters()]
-    assert len(names) == len(set(names))
-    families = {name.split("_")[0] for name in heads.names()} | set(heads.names())
-    assert {name.partition(".")[0] for name in names} <= families
-
-
 # --- each head's own claims ---
 
 

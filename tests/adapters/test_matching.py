@@ -13,14 +13,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import HeadShape
 from meltpoint.adapters.layers.attention import sentences
 from meltpoint.adapters.layers.bundle import Bundle, MemberRng
-from meltpoint.adapters.layers.matching import (
-    MATCHINGS,
-    Matching,
-    Side,
-    by_members,
-    ends,
-    match,
-)
+from meltpoint.adapters.layers.matching import MATCHINGS, Matching, Side, by_members, ends, match
 
 TRIALS, ROWS, SIZE, PERSPECTIVES = 2, 3, 4, 3
 LENGTHS = ([3, 1, 4], [2, 5, 1])

@@ -29,11 +29,6 @@ FACTS = {
 }
 
 
-def test_the_modes_of_the_papers_and_the_rungs_between_are_there():
-    assert modes.names() == sorted(FACTS)
-    assert sorted(modes.get(name).rung for name in FACTS) == list(range(len(FACTS)))
-
-
 @pytest.mark.parametrize("name", FACTS)
 def test_every_mode_is_what_the_papers_say(name: str):
     mode = modes.get(name)
@@ -44,18 +39,6 @@ def test_every_mode_is_what_the_papers_say(name: str):
     assert head in heads.names()
     assert mode.summary
     assert set(mode.idle_when_constant) <= set(mode.hyperparameters)
-
-
-@pytest.mark.parametrize("name", FACTS)
-def test_a_mode_trains_the_encoder_exactly_if_one_of_its_phases_does(name: str):
-    phases = modes.get(name).phases(settings.complete({}, name, "linear"))
-    assert modes.get(name).trains_encoder == any(phase.encoder_trains for phase in phases)
-
-
-def test_feature_extraction_and_fine_tuning_have_one_phase_of_the_settings_length_and_rate():
-    setting = {"epochs": 7, "learning_rate": 2e-4}
-    assert modes.get("feature_extraction").phases(setting) == (Phase("train", 7, 2e-4, False),)
-    assert modes.get("fine_tuning").phases(setting) == (Phase("train", 7, 2e-4, True),)
 
 
 def test_stack_and_finetune_has_a_frozen_phase_with_its_own_length_and_rate_first():

@@ -7,14 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from meltpoint.adapters.encoder import LayerGroup
-from meltpoint.adapters.training.optimisers import (
-    ADAMW,
-    BERT_ADAM,
-    FUSED_FROM,
-    AdamRule,
-    EncoderAdamW,
-    StackedAdamW,
-)
+from meltpoint.adapters.training.optimisers import ADAMW, BERT_ADAM, FUSED_FROM, AdamRule, EncoderAdamW, StackedAdamW
 from meltpoint.tests.adapters import published_bert_adam
 
 RATES, DECAYS = torch.tensor([1e-3, 3e-2, 0.0]), torch.tensor([0.0, 0.1, 0.3])

@@ -262,10 +262,3 @@ def test_a_members_dropout_does_not_depend_on_how_far_its_sentences_are_padded()
 
 
 # --- settings ---
-
-
-@pytest.mark.parametrize("word", ["esim", "bi_attention"])
-def test_pair_heads_serve_pairs_however_they_are_encoded_and_nothing_else(word: str):
-    assert heads.get(word).separate_pairs
-    with pytest.raises(ValueError, match=f"Head '{word}' cannot serve sentence classification"):
-        heads.get(word, "sentence_classification")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from meltpoint.adapters import heads, modes, settings
 from meltpoint.adapters.hyperparameters import Parameter, Value
-from meltpoint.adapters.training.optimisers import ADAM_RULES
 
 RATE = Parameter("rate", 0.5, "a share", 0.0, 1.0)
 COUNT = Parameter("count", 3, "a number of things", 1, 10)
@@ -71,18 +70,6 @@ def test_a_value_outside_the_domain_is_refused_and_the_domain_named(own: Paramet
 CELLS = list(itertools.product(modes.names(), heads.names()))
 
 
-@pytest.mark.parametrize(("mode", "head"), CELLS)
-def test_every_parameter_of_a_cell_is_there_once(mode: str, head: str):
-    names = [own.name for own in settings.parameters(mode, head)]
-    assert len(names) == len(set(names))
-
-
-def test_all_parameters_are_the_union_over_the_cells():
-    union = {own.name for mode, head in CELLS for own in settings.parameters(mode, head)}
-    names = [own.name for own in settings.all_parameters()]
-    assert sorted(names) == sorted(union)
-
-
 @pytest.mark.parametrize("key", ["encoder_dropout", "discriminative_rates", "gradual_unfreezing.epochs_per_group"])
 def test_feature_extraction_refuses_keys_for_an_encoder_that_trains(key: str):
     with pytest.raises(ValueError, match=f"{key} has no place in a setting of feature_extraction with head linear"):
@@ -105,11 +92,6 @@ def test_what_older_settings_lack_is_named_only_where_it_is_not_the_default(
     assert settings.complete({name: default}, "fine_tuning", head) == settings.complete({}, "fine_tuning", head)
     assert name not in settings.complete({}, "fine_tuning", head)
     assert settings.complete({name: other}, "fine_tuning", head)[name] == other
-
-
-def test_every_optimiser_that_a_setting_may_name_has_a_rule():
-    declared = next(own for own in settings.all_parameters() if own.name == "optimiser")
-    assert declared.choices == tuple(ADAM_RULES)
 
 
 def test_parameters_of_tricks_that_are_off_are_dropped():

@@ -130,8 +130,7 @@ def test_unfreezing_counts_from_the_start_of_the_phase_in_which_the_encoder_trai
 
 
 @pytest.mark.parametrize(
-    ("restarts", "rates"),
-    [(True, [1, 0.5, 0.5, 1, 1, 0.5]), (False, [1, 0.5, 0.5, 0.25, 0.25, 0.125])],
+    ("restarts", "rates"), [(True, [1, 0.5, 0.5, 1, 1, 0.5]), (False, [1, 0.5, 0.5, 0.25, 0.25, 0.125])]
 )
 def test_each_plateau_lowers_the_rate_of_every_group_from_the_next_step_on(restarts: bool, rates: list[float]):
     phases = (Phase("stack", 3, 1e-3, False), Phase("finetune", 3, 1e-5, True))

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.driver.start import asked_sweep, check_same
 from meltpoint.sweeps.ledger import driver_notes, predictions
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -19,6 +18,7 @@ from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tests.fuzz.targets import Mutation, Target, folder_bytes, json_lines, json_tree
+from meltpoint.tests.sweeps.planning import epoch_of
 
 NAME = "first"
 
@@ -39,13 +39,9 @@ def cells_of(encoder: str) -> list[OpenCell]:
 
 def record_of(cell: OpenCell, proposal: Trial, dev: float, **changes: object) -> TrialRecord:
     """The record of a trial of one epoch."""
-    epoch = EpochResult(
-        epoch=1, phase="train", step=1, train_loss=1.0, dev={"accuracy": dev}, train_seconds=1.0, dev_seconds=0.5,
-        learning_rate=1e-3, finished_at=1.7e9,
-    )  # fmt: skip
     facts = {
         **dict(Trial.of(proposal)), "head": cell.head, "status": "finished", "metric": cell.metric, "dev": dev,
-        "dev_metrics": {"accuracy": dev}, "best_epoch": 1, "epochs": [epoch],
+        "dev_metrics": {"accuracy": dev}, "best_epoch": 1, "epochs": [epoch_of(1, dev)],
         "hardware": HardwareRecord(device="cpu", name="AVX2", threads=1, gpu_share=0, precision="fp32", host="here"),
         "data_fingerprint": cell.data_fingerprint, "encoder_fingerprint": cell.encoder_fingerprint,
         "code_version": code_version(), "started_at": 1.7e9 + proposal.number, "seconds": 3.0,
@@ -108,7 +104,7 @@ def read_results(folder: Path) -> None:
     from meltpoint.reports.status_view import show_status
     from meltpoint.sweeps.results.export import export_cells
     from meltpoint.sweeps.results.summary import summarise
-    from meltpoint.tests.reports.rendered import render
+    from meltpoint.tests.reports.stored_sweeps import render
 
     ledger = Ledger(folder / NAME)
     summary = summarise(ledger)

@@ -22,12 +22,6 @@ def of(keyword: str) -> list[str]:
     return [rest for word, rest in words if word.upper() == keyword]
 
 
-def test_both_stages_start_from_a_python_of_one_version_that_an_argument_may_replace() -> None:
-    assert [rest.split()[0] for rest in of("FROM")] == ["${BASE}"] * 2
-    (argument,) = of("ARG")
-    assert re.fullmatch(r"BASE=python:3\.11-slim-\w+", argument)
-
-
 def test_what_it_installs_is_held_to_the_constraints_and_the_package_index_is_a_secret_of_the_build() -> None:
     installs = [rest for rest in of("RUN") if "pip install" in rest]
     assert installs

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+from meltpoint.sweeps.on_ray.cluster import Cluster
+from meltpoint.sweeps.specification.tracking_uri import default_uri
+from meltpoint.sweeps.tracking import dashboard
+from meltpoint.sweeps.tracking.store import configure_client
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("tasks", "adapters", "search_spaces", "sweeps", "reports")
@@ -84,10 +92,16 @@ def test_no_text_is_run_as_code_and_no_command_goes_through_a_shell() -> None:
     assert [call for call in found(r"subprocess\.\w+") if call[2].get("shell", "False") != "False"] == []
 
 
-def test_the_dashboard_listens_on_this_machine_alone_and_nothing_is_reported_to_the_makers_of_ray_and_mlflow() -> None:
-    from meltpoint.sweeps.on_ray.cluster import SETTINGS
-    from meltpoint.sweeps.tracking.dashboard import HOST
-
-    assert HOST == "127.0.0.1"
-    assert SETTINGS["RAY_USAGE_STATS_ENABLED"] == "0"
-    assert '"MLFLOW_DISABLE_TELEMETRY", "true"' in SOURCES["sweeps/tracking/store.py"]
+def test_the_dashboard_listens_on_this_machine_alone_and_nothing_is_reported_to_the_makers_of_ray_and_mlflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = dashboard.command(tmp_path, 5000)
+    assert words[words.index("--host") + 1] == "127.0.0.1"
+    for name in ("RAY_USAGE_STATS_ENABLED", "MLFLOW_DISABLE_TELEMETRY"):
+        monkeypatch.delenv(name, raising=False)
+    assert dashboard.environment(default_uri(tmp_path))["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    configure_client()
+    monkeypatch.setattr(Cluster, "_init", lambda cluster, **options: None)
+    with Cluster(None) as cluster:
+        cluster.join()
+    assert (os.environ["RAY_USAGE_STATS_ENABLED"], os.environ["MLFLOW_DISABLE_TELEMETRY"]) == ("0", "true")

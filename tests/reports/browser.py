@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -103,16 +102,6 @@ class Browser:
         clip = {"x": 0, "y": top, "width": width, "height": height or self.height - top, "scale": 1}
         options = {"format": "png", "captureBeyondViewport": True, "clip": clip}
         return base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"])
-
-    def opening_seconds(self) -> float:
-        """Seconds from navigation until the page is loaded and first painted."""
-        script = """
-          const [found] = performance.getEntriesByType("navigation");
-          const paints = performance.getEntriesByType("paint").map((one) => one.startTime);
-          return JSON.stringify([found.loadEventEnd, ...paints]);
-        """
-        self.wait_for("performance.getEntriesByType('paint').length > 0")
-        return float(max(json.loads(self.run(script)))) / 1000
 
 
 @contextmanager

@@ -25,12 +25,12 @@ from meltpoint.tests.sweeps.planning import epoch_of
 from meltpoint.tests.sweeps.whole_sweeps import SEEDS, TRIALS, command, run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def spec(tiny_encoder: str, tiny_task: Path, quick_space: Path) -> SweepSpec:
     """Two cells of the tiny encoder on the tiny task."""
     return SweepSpec(
         name="tiny", encoders=(tiny_encoder,), modes=("feature_extraction", "fine_tuning"), tasks=(str(tiny_task),),
-        head="linear", trials=3, seeds=2, space=str(quick_space),
+        head="linear", trials=TRIALS, seeds=SEEDS, space=str(quick_space),
     )  # fmt: skip
 
 
@@ -98,12 +98,8 @@ def make_record(cells: list[OpenCell], monkeypatch: pytest.MonkeyPatch) -> MakeR
 
 
 @pytest.fixture(scope="session")
-def done(tmp_path_factory, tiny_encoder, tiny_task, quick_space) -> tuple[SweepSpec, Path]:
+def done(tmp_path_factory, spec) -> tuple[SweepSpec, Path]:
     """A sweep of two cells, run once for all tests: (its specification, its storage)."""
-    spec = SweepSpec(
-        name="tiny", encoders=(tiny_encoder,), modes=("feature_extraction", "fine_tuning"), tasks=(str(tiny_task),),
-        head="linear", trials=TRIALS, seeds=SEEDS, space=str(quick_space),
-    )  # fmt: skip
     storage = tmp_path_factory.mktemp("done")
     finished = run(command(spec, storage))
     assert finished.returncode == 0, finished.stderr

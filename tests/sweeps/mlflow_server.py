@@ -71,7 +71,6 @@ class Proxy:
     """A TCP proxy on 127.0.0.1 before a server.
 
     Attributes:
-        requests: the first lines of all requests.
         loses: which requests are forwarded and their answer is thrown away; asked for each.
     """
 
@@ -79,7 +78,6 @@ class Proxy:
         self.target = port
         self.port = free_ports(1)[0]
         self.uri = f"http://127.0.0.1:{self.port}"
-        self.requests: list[bytes] = []
         self.loses: Matches = lambda request: False
         self._hangs = False
         self._listener: socket.socket | None = None
@@ -123,7 +121,6 @@ class Proxy:
         self._open.add(client)
         with client, suppress(OSError):
             while request := _message(client):
-                self.requests.append(request.split(b"\r\n", 1)[0])
                 if self._hangs:
                     client.recv(1)  # until it is cut, or the client has enough
                     return
@@ -168,11 +165,3 @@ def proxy(port: int) -> Iterator[Proxy]:
         yield made
     finally:
         made.refuse()
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -16,7 +16,7 @@ from meltpoint.search_spaces import files
 from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.driver.start import differences, header, settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import Trial, cell_key
+from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import SweepFile, read_sweep
@@ -62,12 +62,6 @@ def drive(spec: SweepSpec, ledger: Ledger, make_record) -> Planner:
         ledger.write(record)
         planner.end(record)
     return planner
-
-
-def test_a_key_has_a_fourth_word_only_where_there_is_a_variant():
-    assert cell_key("e", "m", "t") == ("e", "m", "t")
-    assert cell_key("e", "m", "t", "v") == ("e", "m", "t", "v")
-    assert (cell_name("hf:/a b", "m", "t"), cell_name("e", "m", "t", "v-1")) == ("hf_a_b.m.t", "e.m.t.v-1")
 
 
 def test_each_block_opens_with_its_own_head_space_and_counts(blocks):
@@ -177,33 +171,6 @@ def test_a_mistake_in_a_block_names_the_block(blocks, changes, parts):
         open_cells(blocks.model_copy(update={"blocks": (wrong,)}))
     for part in parts:
         assert part in str(refused.value)
-
-
-OLD = {
-    "spec": {
-        "name": "old", "encoders": ["minilm"], "modes": ["fine_tuning"], "tasks": ["mrpc"], "head": None, "trials": 3,
-        "seeds": 4, "searcher": "tpe", "space": None, "overrides": [], "data_dir": None, "max_train_examples": None,
-        "test_from": None, "seed": 0,
-    },
-    "code": "0.1.0+abc",
-    "cells": [{
-        "encoder": "minilm", "mode": "fine_tuning", "task": "mrpc", "head": "linear", "kind": "pair_classification",
-        "metric": "accuracy", "planned": 3, "space": "parameters: {}\n", "data_fingerprint": "d", "train_examples": 1,
-        "dev_examples": 1, "notes": [],
-    }],
-}  # fmt: skip
-
-
-def test_a_sweep_from_before_there_were_blocks_still_loads_with_its_counts(tmp_path):
-    ledger = Ledger(tmp_path / "old")
-    ledger.create()
-    ledger.specification.write_text(json.dumps(OLD))
-    summary = summarise(ledger)
-    (cell,) = summary.cells
-    assert (cell.header.key, summary.seeds_of(cell)) == (("minilm", "fine_tuning", "mrpc"), 4)
-    plain = SweepSpec(name="old", encoders=("minilm",), modes=("fine_tuning",), tasks=("mrpc",), trials=3, seeds=4)
-    assert plain.differences(summary.spec) == []
-    assert plain.model_copy(update={"trials": 9}).differences(summary.spec) == ["trials 3 → 9"]
 
 
 def test_cells_of_an_encoder_that_was_left_out_join_later_and_nothing_else_may(blocks, tmp_path, tiny_encoder):

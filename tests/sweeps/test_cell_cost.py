@@ -13,13 +13,12 @@ from torch import nn
 from meltpoint.adapters import encoders, heads
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.adapters.settings import complete
-from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.reports.screen import data_lines
 from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.driver.cell_endings import cost_figures
 from meltpoint.sweeps.driver.plan import SHARE_OF_PEAK, plan_sweep, price_of
 from meltpoint.sweeps.driver.start import header
-from meltpoint.sweeps.ledger.records import HardwareRecord, ResourceUse, TrialRecord
+from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord
 from meltpoint.sweeps.results.cost import CellCost, CellWork, cell_cost, time_left, trials_at_a_time
 from meltpoint.sweeps.search import cell_progress
 from meltpoint.sweeps.search.cell_progress import expected_epochs, head_weights, operations_of, planned_trials, work_of
@@ -83,14 +82,6 @@ def test_one_run_is_the_median_of_the_finals_and_the_search_trials_before_there_
     assert cell_cost([best], best, []).seconds_of_a_final == 2.0
     finals = [record(n, role="final", seed=n, epochs=n) for n in (2, 3, 9)]
     assert cell_cost([best, *finals], best, finals).seconds_of_a_final == 6.0
-    assert set(EpochResult.model_fields) >= {"train_seconds", "dev_seconds"}
-
-
-def test_a_record_of_an_older_version_reads_and_costs_what_it_tells() -> None:
-    old = record(0).model_dump(exclude={"trained_parameters", *ResourceUse.model_fields})
-    read = TrialRecord.model_validate(old)
-    cost = cell_cost([read], read, [])
-    assert (cost.search_seconds, cost.peak_memory_bytes) == (60.0, None)
 
 
 def test_mlflow_gets_what_is_known_of_a_trial_and_of_a_cell() -> None:
@@ -268,16 +259,12 @@ def test_a_plan_says_that_nothing_will_be_scored_on_test_and_what_follows(
     assert [line.endswith("no test split") for line in sizes] == [state == "absent"]
 
 
-def test_a_plan_with_a_test_split_says_nothing_of_it(frozen_spec: SweepSpec, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(plan, "multiply_rate", lambda threads, gpus: RATE)
-    assert not any("only on dev" in note for note in plan_sweep(frozen_spec, Resources(str(tmp_path))).notes)
-
-
 def test_a_plan_has_a_range_where_searches_may_end_early(frozen_spec: SweepSpec, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(plan, "multiply_rate", lambda threads, gpus: RATE)
     spec = frozen_spec.model_copy(update={"trials": 16})
     whole = plan_sweep(spec, Resources(str(tmp_path)))
     assert whole.least_seconds == whole.estimated_seconds
+    assert not any("only on dev" in note for note in whole.notes), "there is a test split"
     shortest = plan_sweep(spec.model_copy(update={"trials": CHECK}), Resources(str(tmp_path)))
     planned = plan_sweep(spec.model_copy(update={"auto_trials": True}), Resources(str(tmp_path)))
     assert planned.estimated_seconds == whole.estimated_seconds

@@ -13,12 +13,7 @@ import transformers
 
 from meltpoint.adapters.families.huggingface import files
 from meltpoint.adapters.settings import complete
-from meltpoint.sweeps.specification.cells import (
-    OpenCell,
-    declared_test_examples,
-    open_cells,
-    word_of,
-)
+from meltpoint.sweeps.specification.cells import OpenCell, declared_test_examples, open_cells, word_of
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec, check
 from meltpoint.sweeps.worker.retrain import named_head
 from meltpoint.tasks import get

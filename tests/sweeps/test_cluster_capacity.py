@@ -20,12 +20,7 @@ from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.driver_notes import ClusterPart
 from meltpoint.sweeps.on_ray import cluster as cluster_module
 from meltpoint.sweeps.on_ray.cluster import Cluster, Lost, watched
-from meltpoint.sweeps.on_ray.cluster_capacity import (
-    LOOK_SECONDS,
-    ClusterShare,
-    slots,
-    trials_on,
-)
+from meltpoint.sweeps.on_ray.cluster_capacity import LOOK_SECONDS, ClusterShare, slots, trials_on
 
 
 def node(cpus: float = 0.0, gpus: float = 0.0, alive: bool = True, group: str | None = None) -> dict[str, Any]:
@@ -89,6 +84,8 @@ def test_a_sweep_with_a_cap_leaves_the_rest_to_others() -> None:
     capped = Places(places=8).share(most=2)
     assert capped.now() == part(2, 8, most=2)
     assert str(capped.now()) == "2 of 8 CPUs (2 of 8 trials at a time); at most 2 workers"
+    assert str(ClusterPart(places=1, whole=6, cpus=2, gpus=1 / 3)) == "0.3333 of 2 GPUs (1 of 6 trials at a time)"
+    assert str(part(1, 2, most=1)).endswith("; at most 1 worker")
 
 
 def test_places_follow_the_cluster_when_nodes_come_and_go() -> None:

@@ -63,10 +63,7 @@ def test_where_the_published_setting_is_the_best_one_nothing_more_is_run(wanted,
 
 
 def test_none_are_planned_where_they_are_not_asked_for_or_nothing_else_is_tried(wanted, cell, make_record):
-    for spec, own in (
-        (wanted.model_copy(update={"default_finals": False}), cell),
-        (wanted, replace(cell, trials=1)),
-    ):
+    for spec, own in ((wanted.model_copy(update={"default_finals": False}), cell), (wanted, replace(cell, trials=1))):
         planner = searched(spec, own, make_record, best_is(2))
         assert [p.role for p in taken(planner)] == ["final"] * SEEDS
 

@@ -121,6 +121,7 @@ def test_probabilities_are_averaged_seed_by_seed_as_by_hand(two):
     made = two.ensemble()
     assert [scores["accuracy"] for scores in made.test] == [1.0, pytest.approx(1 / 3)]
     assert [scores["f1"] for scores in made.test] == [1.0, 0.0]
+    assert [scores["accuracy"] for scores in made.dev] == [1.0, 1.0]
 
 
 def test_an_ensemble_of_finalists_of_two_versions_of_the_code_says_so(two):
@@ -135,10 +136,6 @@ def test_an_ensemble_of_finalists_of_two_versions_of_the_code_says_so(two):
     assert "its members' finalists mix versions of Meltpoint's code: 0, 1" in made.notes
     lines = csv.DictReader(io.StringIO(comma_separated(results_of(summarise(ledger)))))
     assert [line["code_version"] for line in lines if line["mode"] == "ensemble"] == ["0; 1"]
-
-
-def test_dev_is_scored_the_same_way_from_what_is_stored(two):
-    assert [scores["accuracy"] for scores in two.ensemble().dev] == [1.0, 1.0]
 
 
 shares = st.lists(st.floats(0, 1), min_size=3, max_size=3).map(lambda row: [round(share, 6) for share in row])
@@ -215,17 +212,9 @@ def test_unfinished_cells_are_left_out_of_all_cells_and_refused_by_name(runs):
     [
         ((), "sst2", "^Sweep 'one' has no cell of task 'sst2'. Tasks: mrpc.$"),
         ((), "mrcp", "^Unknown task 'mrcp'. Did you mean mrpc"),
-        (
-            ("minilm.fine_tuning.mrpc",),
-            "mrpc",
-            "needs two finished cells of mrpc",
-        ),
+        (("minilm.fine_tuning.mrpc",), "mrpc", "needs two finished cells of mrpc"),
         (("minilm.fine_tuning.mrpc", "minilm.fine_tuning.mrpc"), "mrpc", "needs two finished cells of mrpc"),
-        (
-            ("minilm.fine_tunin.mrpc",),
-            "mrpc",
-            "^No cell 'minilm.fine_tunin.mrpc' in sweep 'one'. Cells: minilm.feat",
-        ),
+        (("minilm.fine_tunin.mrpc",), "mrpc", "^No cell 'minilm.fine_tunin.mrpc' in sweep 'one'. Cells: minilm.feat"),
     ],
 )
 def test_wrong_words_are_refused_in_one_line(cells, task, message, two):

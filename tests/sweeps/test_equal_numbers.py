@@ -126,13 +126,6 @@ def test_another_storage_and_another_room_for_states_that_fit_give_the_same_bits
     assert found[0] == found[1] == found[2]
 
 
-def test_states_that_do_not_fit_leave_a_note_with_the_trial(spec, cells, tmp_path):
-    cells = [cell for cell in cells if cell.mode == "feature_extraction"]
-    order = order_under(Resources(storage="here", cache_budget=1, gpus_per_trial=0.0), spec, cells, tmp_path)
-    events = [event for events in worker.run((order,)) for event in events]
-    assert any("do not fit" in note for note in events[-1].attempt.storage_notes)
-
-
 def test_rounding_the_states_that_do_not_fit_is_refused_under_the_same_name(spec, cells):
     then, now = (asked_sweep(spec, cells, overflow) for overflow in ("on_the_fly", "bf16"))
     assert differences(then, now) == ["--cache-overflow on_the_fly → bf16"]

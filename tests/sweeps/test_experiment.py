@@ -174,9 +174,7 @@ def test_a_memory_kill_is_found_behind_tunes_error_and_another_error_is_not_take
 )  # fmt: skip
 def test_the_killed_workers_order_is_lost_and_the_others_are_handed_back_uncounted(text, lost):
     heard: dict[object, str] = {}
-    driver = SimpleNamespace(
-        on_order_end=lambda work, outcome: heard.update({work: outcome.cause or outcome.status}),
-    )
+    driver = SimpleNamespace(on_order_end=lambda work, outcome: heard.update({work: outcome.cause or outcome.status}))
     orders = {"a": "killed", "b": "beside it", "c": "not begun"}
     hand_back(driver, orders, {"a": 11, "b": 12}, tunes_error(text).__cause__)
     assert heard == lost

@@ -16,9 +16,6 @@ from meltpoint.adapters.data import lengths
 from meltpoint.adapters.data.input_format import InputFormat
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.sweeps.driver.plan import plan_sweep
-from meltpoint.sweeps.driver.start import asked_sweep, differences, settle_specification
-from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.results.sweep_file import write_sweep
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.study import Study
 from meltpoint.sweeps.specification.cells import OpenCell, length_lines, open_cells
@@ -280,24 +277,6 @@ def test_the_length_is_in_the_identity_and_a_named_one_of_the_same_number_is_the
         return Planner(own, cells, []).next().id  # type: ignore[union-attr]
 
     assert trial() == trial("max_pieces=24") != trial("max_pieces=64")
-
-
-def test_a_sweep_that_began_with_another_length_is_not_continued(tiny_encoder: str, texts: Write, tmp_path: Path):
-    spec = spec_of(tiny_encoder, texts([20] * 20))
-    cells = open_cells(spec)
-    now = asked_sweep(spec, cells, "on_the_fly")
-    own = cells[0].space.with_overrides(("max_pieces=64",))
-    then = now.model_copy(
-        update={
-            "cells": (now.cells[0].model_copy(update={"space": own.dump(), "space_fingerprint": own.fingerprint()}),)
-        }
-    )
-    assert differences(then, now) == [f"the space of {'.'.join(now.cells[0].key)}"]
-    ledger = Ledger(tmp_path / "runs" / spec.name)
-    ledger.create()
-    write_sweep(ledger, then)
-    with pytest.raises(ValueError, match=r"is taken by another specification; differences: the space of"):
-        settle_specification(ledger, spec, cells, mix_code_versions=True)
 
 
 def test_a_setting_borrowed_of_another_task_gets_the_length_of_this_one(tiny_encoder: str, texts: Write):

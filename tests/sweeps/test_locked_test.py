@@ -16,13 +16,7 @@ from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.results.summary import summarise
-from meltpoint.sweeps.search.locked_test import (
-    ClosingLogs,
-    closing_of,
-    in_words,
-    note_spent_budget,
-    opened_trials,
-)
+from meltpoint.sweeps.search.locked_test import ClosingLogs, closing_of, in_words, note_spent_budget, opened_trials
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
@@ -111,14 +105,6 @@ def test_a_cell_whose_test_is_not_open_yet_goes_on_with_more_budget(wanted, make
     assert summarise(ledger).as_json()["cells"][0]["closed"] is None
 
 
-def test_the_planner_searches_an_open_cell_on_and_a_closed_one_not(wanted, cells, make_ledger):
-    own = [replace(cells[1], trials=PLANNED, seeds=SEEDS)]
-    proposal = Planner(wanted, own, make_ledger(scored=False).records()).next()
-    assert isinstance(proposal, Trial)
-    assert (proposal.role, proposal.number) == ("search", SEARCHED)
-    assert Planner(wanted, own, make_ledger(scored=True).records()).next() == "done"
-
-
 def test_a_test_split_that_was_opened_closes_the_cell_though_no_score_came_of_it(wanted, cells, make_ledger):
     ledger, own = make_ledger(scored=False), [replace(cells[1], trials=PLANNED, seeds=SEEDS)]
     assert not opened_trials(ledger)
@@ -177,14 +163,6 @@ def test_a_spent_budget_is_a_line_of_its_own_in_the_ledger(tmp_path: Path):
     assert [line["time_budget_seconds"] for line in lines] == [5.0, 60.0]
     assert [line["openings"] for line in lines] == [0, 1]
     assert lines[0]["spent_at"] <= lines[1]["spent_at"]
-
-
-def test_a_damaged_line_names_its_file(make_ledger):
-    ledger = make_ledger()
-    with ledger.openings.open("a") as file:
-        file.write('"trial": "0123456789abcdef"}')
-    with pytest.raises(ValueError, match=r"test_openings\.jsonl has a damaged line .*; delete that line"):
-        summarise(ledger)
 
 
 ROWS = "text\tlabel\nx fine film\tgood\na dull one\tbad\n"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import struct
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from meltpoint.sweeps.machine.services import notify
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.tracking import loggers
 from meltpoint.sweeps.tracking.loggers import Loggers
+from meltpoint.tests.local_servers import QuietHandler, served_by
 
 OWN = """
 from pathlib import Path
@@ -162,31 +161,21 @@ def test_wandb_writes_an_offline_run_whose_id_is_the_trials(tmp_path, monkeypatc
     assert b"dev/accuracy" in (run / f"run-{proposal.id}.wandb").read_bytes()
 
 
-class Receiver(BaseHTTPRequestHandler):
+class Receiver(QuietHandler):
     """Keeps what is posted; refuses the path /refuse."""
 
     taken: list[dict[str, object]]
 
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.taken.append(json.loads(body))
-        self.send_response(404 if self.path == "/refuse" else 200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
+    def post(self) -> None:
+        self.taken.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.answer(404 if self.path == "/refuse" else 200)
 
 
 @pytest.fixture
 def receiver():
     Receiver.taken = []
-    server = HTTPServer(("127.0.0.1", 0), Receiver)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served_by(Receiver) as url:
+        yield url
 
 
 def test_a_message_arrives_as_json(receiver):

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -29,7 +28,7 @@ from meltpoint.tests.object_stores import BUCKET
 from meltpoint.tests.sweeps import ray_nodes
 from meltpoint.tests.sweeps.ray_nodes import RayNode
 from meltpoint.tests.sweeps.test_lease_steps import DRIVERS, MANY, TRIALS, TURNS, Driver, World, stepped, taking_turns
-from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, SEEDS, command
+from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS, SEEDS, command, wait_until
 from meltpoint.tests.sweeps.whole_sweeps import TRIALS as SEARCHED
 
 pytestmark = pytest.mark.skipif(find_spec("obstore") is None, reason="the extra 's3' is not installed")
@@ -309,11 +308,8 @@ def numbers(found: list[dict]) -> list[tuple]:
 def kill_after(count: int, words: list[str], folder: ObjectPath) -> None:
     """SIGKILL a sweep's driver once so many trials have ended."""
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(list((folder / "trials").glob("*.json"))) < count:
-        assert process.poll() is None, "it ended before it was killed"
-        assert time.monotonic() < deadline, "the sweep does not get on"
-        time.sleep(0.05)
+    wait_until(lambda: len(list((folder / "trials").glob("*.json"))) >= count, process)
+    assert process.poll() is None, "it ended before it was killed"
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
 

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from meltpoint.tests.sweeps import ray_nodes
 from meltpoint.tests.sweeps.ray_nodes import RayNode, said_by
 from meltpoint.tests.sweeps.ray_nodes import sweep_on as sweep
 from meltpoint.tests.sweeps.whole_sweeps import PATIENCE_SECONDS as SWEEP_SECONDS
-from meltpoint.tests.sweeps.whole_sweeps import assert_whole, command, mlflow_runs, records, run
+from meltpoint.tests.sweeps.whole_sweeps import assert_whole, command, mlflow_runs, records, run, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 400
@@ -51,14 +50,6 @@ def driver(folder: Path, *words: str, **variables: str) -> subprocess.CompletedP
         [sys.executable, *words], cwd=folder, env=ray_nodes.environment(**variables), capture_output=True,
         encoding="utf-8", timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
-
-
-def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Until something holds, or the process ended."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds() and process.poll() is None:
-        assert time.monotonic() < deadline, "the sweep does not get on"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -140,11 +131,8 @@ def test_a_sweep_whose_cluster_is_lost_saves_shows_its_table_and_says_what_was_l
             words = command(spec, storage, "--set", "epochs=300", **changes)
             environment = ray_nodes.environment(**marked.environment)
             process = subprocess.Popen(words, stdout=file, stderr=file, env=environment)
-            deadline = time.monotonic() + SWEEP_SECONDS
-            while not marked.processes("ray::ImplicitFunc.train"):
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.1)
+            wait_until(lambda: marked.processes("ray::ImplicitFunc.train"), process)
+            assert process.poll() is None, log.read_text()
             before = len(records(storage))
             (victim,) = marked.processes(title)
             victim.kill()

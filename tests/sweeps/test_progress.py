@@ -170,27 +170,6 @@ def test_a_closed_search_has_only_finals_left(two_cells):
     assert left(progress) == progress.cell.seeds - 1, "one of them is answered by its search trial"
 
 
-@pytest.mark.parametrize(
-    ("part", "words"),
-    [
-        (
-            ClusterPart(places=1, whole=6, cpus=2, gpus=1 / 3),
-            "0.3333 of 2 GPUs (1 of 6 trials at a time)",
-        ),
-        (
-            ClusterPart(places=4, whole=4, cpus=1, has_no_node=True),
-            "none: no node has room for a trial; the sweep waits for one to join",
-        ),
-        (
-            ClusterPart(places=1, whole=2, cpus=0.5, most=1),
-            "0.5 of 1 CPU (1 of 2 trials at a time); at most 1 worker",
-        ),
-    ],
-)
-def test_a_part_is_one_line(part, words):
-    assert str(part) == words
-
-
 @contextmanager
 def running(ledger: Ledger, planner: Planner, cluster: Places, most: int | None = None) -> Iterator[SweepDriver]:
     """A sweep's driver on a cluster."""

@@ -140,15 +140,21 @@ def test_a_frozen_encoder_is_not_counted_as_trained(spec, cells, tmp_path) -> No
         assert event.attempt.trained_parameters == event.attempt.task_parameters
 
 
-def test_a_trial_that_fails_tells_what_it_used_and_one_that_cannot_begin_tells_nothing(tuned, monkeypatch) -> None:
+def test_a_trial_that_fails_tells_what_it_used(tuned, monkeypatch) -> None:
     _, order = tuned
     monkeypatch.setattr("meltpoint.adapters.head.Head.loss", lambda self, scores, batch: scores.sum() * float("nan"))
     *_, ended = [event for events in worker.run((order,)) for event in events]
     assert ended.outcome.status == "failed"
     assert ended.attempt.peak_memory_bytes > 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_trial_that_cannot_begin_tells_nothing(tuned) -> None:
+    _, order = tuned
     gone = order.model_copy(update={"gpus": 1.0})
     (ended,) = [event for events in worker.run((gone,)) for event in events]
     assert "torch sees none" in ended.outcome.error
+    assert "meltpoint doctor" in ended.outcome.error
     assert ended.attempt == Attempt()
 
 

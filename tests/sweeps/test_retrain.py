@@ -130,16 +130,6 @@ def test_another_score_that_nothing_explains_says_so(exported: Path):
     assert "different, and nothing that it records explains it" in said.stderr
 
 
-def test_the_same_score_ends_with_status_0(exported: Path):
-    dev = retrain(str(exported), None, False, None, lambda epoch: None).dev
-    change(exported, dev=dev)
-    said = CliRunner().invoke(app, ["train", str(exported), "--json"])
-    assert said.exit_code == 0
-    document = json.loads(said.stdout)
-    assert (document["dev"], document["recorded"], document["same"], document["reasons"]) == (dev, dev, True, [])
-    assert "for seed 0: equal." in said.stderr
-
-
 @pytest.mark.slow
 def test_finals_of_a_sweep_whose_epochs_are_scored_on_a_sample_of_dev_train_again_to_their_scores(
     spec: SweepSpec, tiny_task: Path, tmp_path: Path

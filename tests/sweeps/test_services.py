@@ -17,13 +17,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from meltpoint.sweeps.machine import services
-from meltpoint.sweeps.machine.services import (
-    cluster_address,
-    join_fault,
-    ray_cluster,
-    token_state,
-    unused_variable,
-)
+from meltpoint.sweeps.machine.services import cluster_address, join_fault, ray_cluster, token_state, unused_variable
 from meltpoint.sweeps.on_ray.cluster import Cluster
 from meltpoint.sweeps.tracking.tracker import check_before_start
 from meltpoint.tests.local_servers import QuietHandler, free_ports, served_by
@@ -49,11 +43,6 @@ def server(version: str = HERE, status: int = 200, sign_in: str = "") -> Iterato
 def _no_sign_in_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("USERNAME", "PASSWORD", "TOKEN"):
         monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
-
-
-def test_a_server_of_the_same_version_is_fine() -> None:
-    with server() as uri:
-        assert services.tracking_store(f"{uri}/").ok
 
 
 def test_a_server_of_another_major_version_is_refused() -> None:

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from meltpoint import tasks
-from meltpoint.adapters import encoders, settings
-from meltpoint.search_spaces.space import Space
+from meltpoint.adapters import settings
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.space_rules import ENOUGH_STEPS, MOST_EPOCHS, with_word_tokenizer
@@ -153,10 +152,6 @@ def trial_id(cell: OpenCell) -> str:
     return Planner(spec, [cell], []).trial_id(cell, complete, 0, "search")
 
 
-def test_every_setting_of_elmo_on_raw_text_names_moses(opened_words: Open):
-    assert opened_words().space.first()["word_tokenizer"] == "moses"
-
-
 def test_elmo_on_a_tokenised_task_and_an_asked_rule_are_left_alone(opened_words: Open):
     assert "word_tokenizer" not in opened_words(tokenised="true").space.first()
     assert opened_words("word_tokenizer=whitespace").space.first()["word_tokenizer"] == "whitespace"
@@ -173,12 +168,6 @@ def test_an_exported_setting_keeps_the_rule_that_it_was_found_with(opened_words:
     complete = settings.complete(cell.space.first(), cell.mode, cell.head, cell.task.kind)
     exported = cell.space.fixed(complete, provenance={"dev": 0.5})
     assert with_word_tokenizer(exported, cell.reference, cell.task).first() == exported.first()
-
-
-def test_an_encoder_with_a_tokenizer_of_its_own_reads_raw_text_as_it_is():
-    allowed = {own.name: own for own in settings.parameters("feature_extraction", "linear")}
-    minilm = encoders.resolve("minilm", "pair_classification")
-    assert with_word_tokenizer(Space.of({}, allowed), minilm, tasks.get("mrpc")).parameters == {}
 
 
 def test_the_tasks_say_which_of_their_texts_are_tokenised():

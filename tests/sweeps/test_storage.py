@@ -65,15 +65,6 @@ def test_what_was_written_is_read_listed_replaced_and_removed(storage):
     assert list(storage.iterdir()) == []
 
 
-def test_names_of_paths_are_those_of_pathlib(storage):
-    path = storage / "drivers" / "000007.json"
-    assert (path.name, path.stem, path.parent.name) == ("000007.json", "000007", "drivers")
-    assert path.with_suffix(".inherited").name == "000007.inherited"
-    assert path.with_name("x").parent == path.parent
-    assert path.parents[1] == storage
-    assert files.storage_path(str(path)) == path
-
-
 def test_large_files_made_on_this_machine_go_there_and_come_back_whole(storage, tmp_path):
     contents = os.urandom(11 * 2**20)  # several parts
     weights = storage / "checkpoints" / "a1" / "weights.safetensors"

@@ -20,7 +20,7 @@ from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.dashboard import mode_symbol
 from meltpoint.sweeps.tracking.tracker import Tracker
-from meltpoint.tests.sweeps.mlflow_server import until
+from meltpoint.tests.local_servers import until
 
 BEGAN = 1.7e9
 """When the records of `make_record` began."""

@@ -72,12 +72,17 @@ def assert_whole(storage: Path, cells: int, trials: int, seeds: int) -> None:
     assert not list((storage / "tiny" / "started").iterdir())
 
 
-def wait_for(storage: Path, count: int, process: subprocess.Popen) -> None:
-    """Until the ledger has so many trials, or the process ended."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while len(records(storage)) < count and process.poll() is None:
+def wait_until(holds: Callable[[], object], process: subprocess.Popen, seconds: float = PATIENCE_SECONDS) -> None:
+    """Until something holds, or the process ended."""
+    deadline = time.monotonic() + seconds
+    while not holds() and process.poll() is None:
         assert time.monotonic() < deadline, "the sweep does not get on"
         time.sleep(0.02)
+
+
+def wait_for(storage: Path, count: int, process: subprocess.Popen) -> None:
+    """Until the ledger has so many trials, or the process ended."""
+    wait_until(lambda: len(records(storage)) >= count, process)
 
 
 def in_the_background() -> None:

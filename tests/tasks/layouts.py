@@ -7,15 +7,7 @@ from __future__ import annotations
 
 import lzma
 
-from meltpoint.tests.tasks.sentence_layouts import (
-    IMDB,
-    KAGGLE,
-    NESTED,
-    SEMICOLONS,
-    TREC,
-    Layout,
-    json_lines,
-)
+from meltpoint.tests.tasks.sentence_layouts import IMDB, KAGGLE, NESTED, SEMICOLONS, TREC, Layout, json_lines
 
 
 def _snli(label: str, first: str, second: str) -> dict[str, object]:
@@ -98,7 +90,7 @@ SPLIT_COLUMN = Layout(
     files={
         "all.csv.xz": lzma.compress(
             b"split,q1,q2,score\ntraining,a b,c d,0.5\nvalidation,e f,g h,1\ntest,i j,k l,0\ntraining,m,n,0.25\n"
-        ),
+        )
     },
     yaml="""\
 name: all_in_one

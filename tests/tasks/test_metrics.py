@@ -15,12 +15,7 @@ from sklearn import metrics as sk
 
 from meltpoint.tasks.core import metrics
 from meltpoint.tasks.core.metrics import METRICS, gain
-from meltpoint.tasks.core.scoring import (
-    difference_text,
-    score,
-    scores_text,
-    value,
-)
+from meltpoint.tasks.core.scoring import difference_text, score, scores_text, value
 from meltpoint.tasks.core.task import Task
 
 NOT_FINITE = (float("nan"), float("inf"))

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -151,30 +148,12 @@ def test_a_split_of_several_batches_keeps_its_order_and_positions(tmp_path, monk
     assert [(e.id, e.texts) for e in examples] == [(str(number), (f"t{number}",)) for number in range(8)]
 
 
-WATCH = """
-import json, sys
-opened = []
-sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
-import dataclasses
-from meltpoint import tasks
-from meltpoint.tasks.core.sources import load_hub_split
-load_hub_split(dataclasses.replace(tasks.get("stsb").hub, id=sys.argv[1]), "train")
-print(json.dumps(opened))
-"""
-
-
 def test_one_split_opens_no_other_splits_file(tmp_path):
     features = {"sentence1": TEXT, "sentence2": TEXT, "score": Value("float64")}
     for split in ("train", "validation", "test"):
         rows = [{"sentence1": split, "sentence2": "b", "score": 0.5}]
         write(tmp_path, f"data/{split}-00000-of-00001.parquet", rows, features)
-    done = subprocess.run(
-        [sys.executable, "-c", WATCH, str(tmp_path)], capture_output=True, encoding="utf-8", check=True
-    )
-    opened = [path.rsplit("/", 1)[-1] for path in json.loads(done.stdout.splitlines()[-1]) if path.endswith(".parquet")]
-    # pyarrow opens files without an audit event, so the other splits' files are also made unreadable below.
-    assert not [name for name in opened if not name.startswith("train")]
-    for split in ("validation", "test"):
+    for split in ("validation", "test"):  # pyarrow opens files without an audit event
         (tmp_path / f"data/{split}-00000-of-00001.parquet").write_bytes(b"not parquet: reading this would fail")
     (example,) = load_hub_split(mirror(tasks.get("stsb").hub, tmp_path), "train")
     assert example.texts == ("train", "b")

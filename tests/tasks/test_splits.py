@@ -14,14 +14,7 @@ from meltpoint import tasks
 from meltpoint.tasks.core.carving import carve, parse_cut
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.sources import check, read_split
-from meltpoint.tasks.core.splits import (
-    data_warnings,
-    dev_sample_size,
-    fingerprint,
-    load_training_data,
-    nested,
-    sample,
-)
+from meltpoint.tasks.core.splits import data_warnings, dev_sample_size, fingerprint, load_training_data, nested, sample
 from meltpoint.tasks.core.task import DataSpec, Example, Kind, Task, TrainingData
 
 MANY = [Example(str(number), (f"text {number}",), label=number % 2) for number in range(50)]
