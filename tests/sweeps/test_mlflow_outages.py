@@ -21,8 +21,9 @@ from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.tracking.unwritten import Unwritten
+from meltpoint.tests.local_servers import until
 from meltpoint.tests.short_connections import short_connections
-from meltpoint.tests.sweeps.mlflow_server import MlflowServer, Proxy, mlflow_server, proxy, until
+from meltpoint.tests.sweeps.mlflow_server import MlflowServer, Proxy, mlflow_server, proxy
 
 TRIALS = 6
 CUTS = 4
