@@ -13,7 +13,7 @@ from meltpoint.adapters.families import encoder_word
 from meltpoint.sweeps.specification import spec_files
 from meltpoint.sweeps.specification.early_checks import check_overrides, check_spec
 from meltpoint.sweeps.specification.spec_files import FileBlock, SpecFile
-from meltpoint.sweeps.specification.sweep_options import SEEDS, TRIALS, SweepOptions
+from meltpoint.sweeps.specification.sweep_options import MOST_AUTO_TRIALS, SEEDS, TRIALS, SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
 from meltpoint.tasks import get
 from meltpoint.tasks.core.files import expanded, is_folder
@@ -97,7 +97,7 @@ def _product(options: SweepOptions) -> dict[str, object]:
         "encoders": encoder_names(options.encoder) if options.encoder else (default_encoder(),),
         "modes": modes.expanded(split_at_commas(options.mode)) if options.mode else MODES,
         "tasks": task_names(options.task), "head": options.head,
-        "trials": _number_of(options, TRIALS),
+        "trials": _number_of(options, MOST_AUTO_TRIALS if options.trials == "auto" else TRIALS),
         "seeds": SEEDS if options.seeds is None else options.seeds,
     }  # fmt: skip
 

@@ -18,7 +18,7 @@ from meltpoint.sweeps.specification.sweep_options import MODELS, Searcher
 from meltpoint.tasks.core.metrics import gain
 
 ATTEMPTS = 30  # repeated draws in a row after which a finite space is enumerated instead
-STARTUP_TRIALS = 5  # results that a model needs, including the published setting's; random draws before
+STARTUP_TRIALS = 4  # results that a model needs, with the published setting's: a first bundle; random draws before
 
 Identify = Callable[[Setting], tuple[str, dict[str, Value]]]
 """A space's setting → (the trial's identity, the complete setting)."""
@@ -75,7 +75,7 @@ class Study:
         self._points = iter(space.points()) if searcher == "grid" or space.size() is not None else iter(())
         self._to_pass = len(past)
         self.random = np.random.default_rng(derived_seed(*seed, 0))
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)  # the speed that greenlet would add is no news for users
         self.study = optuna.create_study(direction="maximize", sampler=sampler(searcher, derived_seed(*seed, 0)))
         for record in past:
             self._add(record)

@@ -36,8 +36,9 @@ SEARCHERS = get_args(Searcher)
 MODELS = frozenset({"auto", "gp", "tpe"})
 """The searchers that learn from results."""
 
-TRIALS, SEEDS = 16, 5
+TRIALS, SEEDS = 8, 5
 """Defaults of a sweep without a specification file."""
+MOST_AUTO_TRIALS = 16
 MOST_CPUS = 4096
 """The limit for one trial: more than any machine has."""
 CACHE_BYTES = 50 * 10**9
@@ -232,8 +233,8 @@ class Searched:
     head: str | None = Field(default=None, description="The head of every cell; by default, each mode has its own.")
     trials: Annotated[int | Literal["auto"] | None, BeforeValidator(_trials)] = Field(
         default=None,
-        description=f"Settings to try in each cell; auto: as many as still gain. Default: {TRIALS}, or the --spec's "
-        "number.",
+        description=f"Settings to try in each cell; auto: up to {MOST_AUTO_TRIALS} while they gain. Default: {TRIALS}, "
+        "or the --spec's number.",
     )
     race: bool | None = Field(
         default=None,

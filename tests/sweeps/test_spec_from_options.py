@@ -57,7 +57,7 @@ def test_a_plain_command_line_is_the_specification_that_it_always_was():
     plain = asked(None, name="n", **words, head="mlp")
     assert plain == SweepSpec(
         name="n", encoders=("minilm",), modes=("fine_tuning", "feature_extraction"), tasks=("mrpc",), head="mlp",
-        trials=16, seeds=5, max_dev_examples="auto",
+        trials=8, seeds=5, max_dev_examples="auto",
     )  # fmt: skip
     assert cells(plain) == ["minilm.fine_tuning.mrpc", "minilm.feature_extraction.mrpc"]
 
@@ -68,7 +68,7 @@ def test_a_plain_command_line_is_the_specification_that_it_always_was():
 def test_a_task_is_enough(task, name):
     plain = asked(None, task=[task])
     assert (plain.name, plain.encoders, len(plain.modes)) == (name, ("minilm",), 3)
-    assert (plain.trials, plain.seeds, plain.margin) == (16, 5, 0.01)
+    assert (plain.trials, plain.seeds, plain.margin) == (8, 5, 0.01)
 
 
 @pytest.mark.parametrize(
