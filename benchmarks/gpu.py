@@ -17,7 +17,6 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -180,40 +179,6 @@ def side_by_side(trial: Trial, processes: int, seconds: float) -> dict[str, Any]
     return {"examples_per_second": sum(rates), "processes": processes, "slowest": min(rates), "fastest": max(rates)}
 
 
-def the_trainer(trial: Trial, compiled: bool) -> dict[str, Any]:
-    """Hugging Face's Trainer on the same sentences, with bf16, fused AdamW and batches grouped by length."""
-    import datasets
-    import transformers
-
-    tokenizer = transformers.AutoTokenizer.from_pretrained(trial.folder)
-    texts = sentences(trial.examples, trial.pieces, 0)
-    columns = dict(tokenizer([e.texts[0] for e in texts], truncation=True, max_length=128, padding=False))
-    data = datasets.Dataset.from_dict({**columns, "labels": [e.label for e in texts]})
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(trial.folder)
-    times: list[float] = []
-
-    class Clock(transformers.TrainerCallback):
-        def on_epoch_end(self, *_: Any, **__: Any) -> None:
-            if not trial.tiny:
-                torch.cuda.synchronize()
-            times.append(time.perf_counter())
-
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = transformers.TrainingArguments(
-            output_dir=folder, num_train_epochs=trial.epochs, per_device_train_batch_size=trial.batch_size,
-            learning_rate=3e-5, bf16=not trial.tiny, optim="adamw_torch_fused", torch_compile=compiled,
-            train_sampling_strategy="group_by_length", save_strategy="no", logging_strategy="no", report_to="none",
-            disable_tqdm=True, logging_nan_inf_filter=False, use_cpu=trial.tiny,
-        )  # fmt: skip
-        began = time.perf_counter()
-        transformers.Trainer(
-            model=model, args=arguments, train_dataset=data, callbacks=[Clock()],
-            data_collator=transformers.DataCollatorWithPadding(tokenizer),
-        ).train()  # fmt: skip
-    later = [two - one for one, two in pairwise(times)]
-    return {"examples_per_second": trial.examples / statistics.median(later), "first_epoch_s": times[0] - began}
-
-
 def ceiling(tiny: bool) -> float:
     """Operations a second of a plain bf16 product of random matrices, the median of 20."""
     size, device = (256, "cpu") if tiny else (8192, "cuda")
@@ -240,17 +205,14 @@ def parts(base: str, mini: str, tiny: bool) -> dict[str, Callable[[], dict[str, 
     return {
         "minilm fine_tuning": lambda: one_trial(short),
         "minilm fine_tuning, plain": lambda: one_trial(replace(short, graphs=False, epochs=3)),
-        "minilm Trainer": lambda: the_trainer(replace(short, epochs=3), False),
         "minilm lora": lambda: one_trial(replace(short, mode="lora")),
         "minilm frozen bilstm, 8": lambda: one_trial(frozen),
         "bert_base fine_tuning, 32": lambda: one_trial(large),
         "bert_base fine_tuning, 128": lambda: one_trial(replace(large, batch_size=128)),
         "bert_base fine_tuning, 32, plain": lambda: one_trial(replace(large, graphs=False)),
         "bert_base lora, 32": lambda: one_trial(replace(large, mode="lora")),
-        "bert_base Trainer, 32": lambda: the_trainer(large, False),
         "minilm fine_tuning, processes": lambda: side_by_side(short, processes, seconds),
         "minilm lora, 16 processes": lambda: side_by_side(replace(short, mode="lora"), 2 * processes, seconds),
-        "bert_base Trainer, 128, compiled": lambda: the_trainer(replace(large, batch_size=128, epochs=4), True),
     }
 
 
