@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_figure, write_table
 from meltpoint.reports.analyses.core.output import (
     AnalysisTable,
     Column,
@@ -96,6 +96,3 @@ def _curves(
 def _data_note(data: TrainingData) -> str:
     sizes = f"{counted(len(data.train))} training and {some(len(data.dev), 'dev example')}"
     return f"Data of {data.task.name}: {'; '.join([sizes, *data.notes])} (fingerprint {data.fingerprint})."
-
-
-ANALYSIS = Analysis(NAME, "figure 1: linear models on each layer's states, pretrained against fine-tuned", run)

@@ -33,7 +33,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_figure, write_table
 from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Line, Panel, Value, figures, in_rows
 from meltpoint.reports.analyses.core.states import States, check_finalists, load_inputs, split_states, stages
 from meltpoint.tasks.core.task import TrainingData
@@ -278,6 +278,3 @@ def _row(
     worst = max(one.bits for one in measured.shuffled)
     bits, first_pass = measured.estimate.bits, measured.estimate.first_pass
     return encoder_name, task, stage, layer, bits, worst, first_pass, mean, deviation, measured.excess, most
-
-
-ANALYSIS = Analysis(NAME, "figure 2: mutual information of each layer's states and the labels (EDGE), with checks", run)

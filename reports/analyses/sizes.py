@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_figure, write_table
 from meltpoint.reports.analyses.core.output import (
     AnalysisTable,
     Column,
@@ -69,6 +69,3 @@ def _panel(curve: SizeCurve) -> Panel:
         error = tuple(factor * (over.std or 0.0) for over in scores)
         lines.append(Line(mode, tuple(factor * over.mean for over in scores), error, x=x))
     return Panel(f"{curve.task}, {curve.encoder}", axis_name(curve.metric), tuple(lines), x_name="training examples")
-
-
-ANALYSIS = Analysis(NAME, "each mode's score over --train-sizes, and where the lead changes", run)

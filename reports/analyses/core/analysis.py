@@ -117,21 +117,6 @@ class AnalysisOptions:
         return DataSpec(data.task, self.data_dir or data.data_dir, size, data.test_from, data.max_dev_examples)
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """An analysis plug-in.
-
-    Attributes:
-        name: its module name, which is its name on the command line.
-        summary: a one-line description.
-        run: (options) → the written files.
-    """
-
-    name: str
-    summary: str
-    run: Callable[[AnalysisOptions], list[Path]]
-
-
 def write_table(table: AnalysisTable, options: AnalysisOptions) -> list[Path]:
     """Write a table in every requested table format, with notes on cells that mix code versions."""
     if options.sweep is not None:
