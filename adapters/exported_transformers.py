@@ -24,9 +24,7 @@ import logging
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,12 +38,7 @@ from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import FACTS
 from meltpoint.adapters.families.huggingface.files import first_line, weight_files
-from meltpoint.adapters.families.huggingface.pretrained import (
-    TransformersHead,
-    auto_class,
-    output_layer,
-    quiet,
-)
+from meltpoint.adapters.families.huggingface.pretrained import TransformersHead, auto_class, output_layer, quiet
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.model import AdaptedModel
@@ -155,20 +148,7 @@ MOST_ROWS, ROWS = 256, 16
 AXES = {0: "batch", 1: "length"}
 
 
-@dataclass(frozen=True)
-class OnnxCheck:
-    """The comparison of an exported file with torch.
-
-    Attributes:
-        rows: dev rows that both scored.
-        difference: the largest difference of a score, as `TOLERANCE` counts it.
-    """
-
-    rows: int
-    difference: float
-
-
-def write_onnx(folder: Path, kind: Kind, split: EncodedSplit, pad_piece: int, path: Path) -> OnnxCheck:
+def write_onnx(folder: Path, kind: Kind, split: EncodedSplit, pad_piece: int, path: Path) -> dict[str, Any]:
     """Export the model of a plain transformers folder for any batch size and length, and compare it with torch.
 
     Args:
@@ -177,6 +157,9 @@ def write_onnx(folder: Path, kind: Kind, split: EncodedSplit, pad_piece: int, pa
         split: the task's dev split, tokenised.
         pad_piece: the subword token of padded positions.
         path: the file to write.
+
+    Returns:
+        `rows`, the dev rows that both scored, and `difference`, the largest of a score, as `TOLERANCE` counts it.
 
     Raises:
         ValueError: torch cannot export it, or its scores differ; one line.
@@ -205,8 +188,11 @@ def _inputs(batch: Batch) -> dict[str, Tensor]:
 
 def _export(model: Any, example: dict[str, Tensor], path: Path) -> None:
     model.config.return_dict = True
+    logger = logging.getLogger("torch.onnx")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
     try:
-        with _quiet_logger("torch.onnx"), torch.no_grad():
+        with warnings.catch_warnings(action="ignore"), torch.no_grad():
             program = torch.onnx.export(
                 model, (), kwargs=example, dynamo=True, dynamic_shapes=dict.fromkeys(example, AXES),
                 input_names=list(example), output_names=["logits"], verbose=False,
@@ -216,9 +202,11 @@ def _export(model: Any, example: dict[str, Tensor], path: Path) -> None:
     except Exception as error:  # noqa: BLE001 - the exporter raises errors of many packages
         name, reason = type(model).__name__, first_line(error)[:200]
         raise ValueError(f"torch cannot export {name} to ONNX ({reason}); use --transformers.") from None
+    finally:
+        logger.setLevel(before)
 
 
-def _compare(model: Any, batches: Sequence[dict[str, Tensor]], path: Path) -> OnnxCheck:
+def _compare(model: Any, batches: Sequence[dict[str, Tensor]], path: Path) -> dict[str, Any]:
     from onnxruntime import InferenceSession
 
     session = InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -236,7 +224,7 @@ def _compare(model: Any, batches: Sequence[dict[str, Tensor]], path: Path) -> On
             f"its scores in ONNX Runtime differ from torch's (by up to {worst:.1e}, {TOLERANCE:.0e} is allowed); "
             "use --transformers."
         )
-    return OnnxCheck(rows, worst)
+    return {"rows": rows, "difference": worst}
 
 
 NATIVE, LINEAR, POOLER = "native", "linear", "native.pooler"
@@ -315,7 +303,7 @@ def _of_linear(own: Mapping[str, Tensor], name: str, wanted: Sequence[str]) -> d
 def save_onnx_folder(
     folder: Path, model: AdaptedModel, task: Task, mode: str, head: str, setting: Setting, facts: Mapping[str, Any],
     dev: EncodedSplit,
-) -> OnnxCheck:  # fmt: skip
+) -> None:  # fmt: skip
     """Write a model as `model.onnx`, which gives the same scores as the plain transformers folder.
 
     Args:
@@ -332,24 +320,9 @@ def save_onnx_folder(
         plain, made = Path(scratch) / "plain", Path(scratch) / ONNX_FILE
         save_transformers_folder(plain, model, task, mode, head, setting, facts)
         check = write_onnx(plain, task.kind, dev, model.encoder.tokenizer.pad_piece, made)
-        document = json.loads((plain / FACTS).read_text(encoding="utf-8")) | {"onnx": asdict(check)}
+        document = json.loads((plain / FACTS).read_text(encoding="utf-8")) | {"onnx": check}
         (plain / FACTS).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         folder.mkdir(parents=True, exist_ok=True)
         companions = [path for path in plain.iterdir() if path.is_file() and ".safetensors" not in path.name]
         for path in (*companions, *Path(scratch).glob(f"{ONNX_FILE}*")):  # large weights are in a separate file
             shutil.copy(path, folder / path.name)
-    return check
-
-
-@contextmanager
-def _quiet_logger(name: str) -> Iterator[None]:
-    """Silence a package's log lines below errors, and all warnings."""
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(before)

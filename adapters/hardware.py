@@ -86,12 +86,8 @@ def resolve_precision(wanted: str, device: str) -> Precision:
     return "bf16"
 
 
-def wants_graphs() -> bool:
-    """True if training steps on a GPU are to be CUDA graphs; only the environment turns them off."""
-    return _is_on(GRAPHS)
-
-
-def _is_on(variable: str) -> bool:
+def is_on(variable: str) -> bool:
+    """True unless the environment turns off `DETERMINISM` or `GRAPHS`."""
     return os.environ.get(variable, "").lower() not in ("0", "off", "false", "no")
 
 
@@ -110,7 +106,7 @@ def claim_device(threads: int, gpu_share: float = 0.0) -> Hardware:
     """
     torch.set_num_threads(max(1, threads))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic only with a fixed workspace
-    is_strict = gpu_share > 0 and _is_on(DETERMINISM)
+    is_strict = gpu_share > 0 and is_on(DETERMINISM)
     torch.use_deterministic_algorithms(True, warn_only=not is_strict)
     # Otherwise torch fills every new tensor with NaN to detect uninitialised reads, a third of a training step.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

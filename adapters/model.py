@@ -16,7 +16,7 @@ from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.layers.affine import ScalarMix
-from meltpoint.adapters.layers.bundle import MemberRng
+from meltpoint.adapters.layers.bundle import MemberRng, keep_members
 from meltpoint.adapters.layers.compact_embedding import Snapshot, snapshot
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.tasks.core.task import Task
@@ -178,7 +178,7 @@ class AdaptedModel(nn.Module):
         """Continue with some members, in this order."""
         self.head.keep(members)
         if self.mix is not None:
-            self.mix.keep(members)
+            keep_members(self.mix, members)
         self.members = len(members)
 
 

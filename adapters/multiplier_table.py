@@ -191,11 +191,6 @@ class Plan:
         """The number of steps of all phases."""
         return self.epochs * self.steps_per_epoch
 
-    @property
-    def first_phase_steps(self) -> int:
-        """Steps of the first phase."""
-        return self.phases[0].epochs * self.steps_per_epoch
-
     def phase_at(self, step: int) -> tuple[Phase, int]:
         """The phase of a step, and that phase's first step."""
         first = 0

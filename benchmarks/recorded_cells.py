@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 
-from meltpoint.benchmarks.job import write_task
+from meltpoint.benchmarks.against_trainer import write_task
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.tasks.core.metrics import gain

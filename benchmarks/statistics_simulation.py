@@ -68,11 +68,6 @@ class Design:
         """The share of right answers of each mode's sound runs."""
         return (LEVEL,) * (MODES - 1) + (LEVEL + self.lead,)
 
-    @property
-    def true_lead(self) -> float:
-        """The last mode's lead over each other mode, counting failed runs."""
-        return self.lead * (1 - self.failing)
-
 
 @dataclass(frozen=True)
 class Task:
@@ -142,7 +137,8 @@ def true_differences(design: Design, tasks: Sequence[Task]) -> list[float]:
     """The true difference of each pair: of the recipes, or of the two models themselves if there is one seed."""
     if design.seeds == 1:
         return [float(task.truth[b, 0] - task.truth[a, 0]) for task in tasks for a, b in combinations(range(MODES), 2)]
-    return [design.true_lead * (b == MODES - 1) for _ in tasks for _, b in combinations(range(MODES), 2)]
+    lead = design.lead * (1 - design.failing)  # counting failed runs
+    return [lead * (b == MODES - 1) for _ in tasks for _, b in combinations(range(MODES), 2)]
 
 
 def table(design: Design, draw: np.random.Generator, resamples: int) -> list[Task]:

@@ -5,9 +5,12 @@ benchmarks/README.md lists the options that were tried, and their effects."""
 from __future__ import annotations
 
 import functools
+import json
 import os
+import sys
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -23,7 +26,7 @@ from torch.nn import functional
 from meltpoint.adapters import encoders
 from meltpoint.adapters.hardware import bf16_is_native
 from meltpoint.adapters.heads.linear import BERT_STD
-from meltpoint.benchmarks.job import Answer, Job, answer
+from meltpoint.benchmarks.against_trainer import Answer, Job
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example, TrainingData
 
@@ -172,7 +175,7 @@ def _space(job: Job, trial: Any) -> dict[str, Any]:
 
 def search(job: Job) -> Answer:
     """Run the whole search."""
-    data = load_training_data(DataSpec(job.task, job.data_dir, job.max_train_examples))
+    data = load_training_data(DataSpec(job.task))
     ray.init("local", num_cpus=job.slots, include_dashboard=False, log_to_driver=False)
     with tempfile.TemporaryDirectory(prefix="trainer-search-") as folder:
         best = trainer_for(job, data, folder).hyperparameter_search(
@@ -192,5 +195,14 @@ def search(job: Job) -> Answer:
     )
 
 
+def main() -> None:
+    """`python -m meltpoint.benchmarks.trainer_search JOB.json ANSWER.json`; it prints a table like a search."""
+    job_file, answer_file = (Path(argument) for argument in sys.argv[1:3])
+    result = search(Job.model_validate_json(job_file.read_text(encoding="utf-8")))
+    for rate, score in result.dev.items():
+        print(f"{rate:10.4g}  {score:.4f}")
+    answer_file.write_text(json.dumps(result.model_dump()), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    answer(search)
+    main()

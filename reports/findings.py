@@ -102,7 +102,7 @@ def gain_lines(results: SweepResults) -> list[str]:
     grouped: dict[str, list[str]] = {}
     over = overtuning_line(results.gains)
     for gain in results.gains:
-        grouped.setdefault(gain.words, []).append(_name(gain))
+        grouped.setdefault(gain.words, []).append(" ".join(_words_of(gain)))
     return [*([over] if over else []), *(f"{', '.join(names)}: {words}" for words, names in grouped.items())]
 
 
@@ -123,10 +123,6 @@ def _default_score(gain: TuningGain) -> str:
 def _words_of(gain: TuningGain) -> list[str]:
     head = gain.cell.header
     return [head.encoder, f"{symbol(head.mode)} {head.variant}".strip(), head.task]
-
-
-def _name(gain: TuningGain) -> str:
-    return " ".join(_words_of(gain))
 
 
 def sweep_rows(storage: StoragePath) -> list[dict[str, Any]]:
@@ -236,11 +232,14 @@ def size_lines(results: SweepResults) -> list[str]:
 
 def crossing(curve: SizeCurve, lower: str, upper: str, deltas: Sequence[Delta]) -> str:
     """The mode of two that is surely better at each size, as a sentence; "" if they were compared at no size."""
-    compared = [size for size in curve.sizes if _compared(curve, size, deltas, lower, upper)]
+    each = ((size, _compared(curve, size, deltas, lower, upper)) for size in curve.sizes)
+    compared = {size: known for size, known in each if known is not None}
     if not compared:
         return ""
-    ahead = {mode: [size for size in curve.sizes if surely_ahead(curve, size, deltas, lower, upper) == mode]
-             for mode in (lower, upper)}  # fmt: skip
+    ahead: dict[str, list[int]] = {lower: [], upper: []}
+    for size, known in compared.items():
+        if known.is_claimed:
+            ahead[(known.upper if known.gain > 0 else known.lower)[1]].append(size)
     names = {mode: symbol(mode) for mode in (lower, upper)}
     for first, second in ((lower, upper), (upper, lower)):
         if ahead[first] and ahead[second] and max(ahead[first]) < min(ahead[second]):
@@ -257,12 +256,6 @@ def crossing(curve: SizeCurve, lower: str, upper: str, deltas: Sequence[Delta]) 
             level = [size for size in compared if size not in ahead[mode]]
             return f"{head}; at {listed(map(counted, level))} they cannot be told apart." if level else f"{head}."
     return f"{names[lower]} and {names[upper]} {LEVEL}."
-
-
-def surely_ahead(curve: SizeCurve, size: int, deltas: Sequence[Delta], lower: str, upper: str) -> str | None:
-    """The mode that is surely better at a size; None if neither is, or if they were not compared there."""
-    known = _compared(curve, size, deltas, lower, upper)
-    return (known.upper if known.gain > 0 else known.lower)[1] if known is not None and known.is_claimed else None
 
 
 def _compared(curve: SizeCurve, size: int, deltas: Sequence[Delta], lower: str, upper: str) -> Comparison | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.search_spaces import documents
-from meltpoint.tasks.core.scoring import difference_text, score_text
+from meltpoint.tasks.core.scoring import difference_text
 from meltpoint.tasks.core.wording import printable
 
 if TYPE_CHECKING:  # `list` does not import the ledger
@@ -42,11 +42,6 @@ def markdown_text(text: str) -> str:
 def percent(fraction: float) -> str:
     """A fraction ×100 with one decimal."""
     return signed(f"{100 * fraction:.1f}")
-
-
-def difference_over_seeds(mean: float, error: float | None, metric: str) -> str:
-    """`+1.2 ± 0.5`; without the error if it is unknown."""
-    return difference_text(mean, metric) + ("" if error is None else f" ± {score_text(error, metric)}")
 
 
 def interval_text(delta: float, low: float, high: float, metric: str) -> str:

@@ -8,7 +8,7 @@ from itertools import combinations, zip_longest
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.settings import CONSTANT, SCHEDULE
-from meltpoint.reports.formats import symbol
+from meltpoint.reports.formats import symbol, title
 from meltpoint.reports.notes import searched_again, searched_less
 from meltpoint.reports.statistics.comparison import Comparer
 from meltpoint.reports.table_values import (
@@ -26,7 +26,6 @@ from meltpoint.reports.table_values import (
     in_one_table,
     over_seeds,
     place_of,
-    side_title,
 )
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import spread_text
@@ -145,7 +144,8 @@ def _mode_row(
     row_cells = [cells.get((side, task)) for task, _ in columns]
     head = " or ".join(dict.fromkeys(cell.header.head for cell in row_cells if cell))
     shown = [_show(cell, metric, summary, split) for cell, (_, metric) in zip(row_cells, columns, strict=True)]
-    return TableRow(side_title(side), head, tuple(shown), side)
+    name = title(side.mode) + (f" · {side.variant}" if side.variant else "")
+    return TableRow(name, head, tuple(shown), side)
 
 
 def _chosen_pairs(

@@ -347,14 +347,11 @@ class _Field:
         cheaper = sorted((one for one in group if _cost(one) <= _cost(self.leader)), key=_cost)
         found = []
         for one in cheaper:
-            each = [self._p_behind(one, other) for other in group if other is not one]
+            others = [self.between(one, other) for other in group if other is not one]
+            each = [None if known is None else known.behind(one.cell.header.key).p for known in others]
             known = [p for p in each if p is not None]
             found += [(one, max(known))] if len(known) == len(each) else []
         return found
-
-    def _p_behind(self, one: Standing, other: Standing) -> float | None:
-        known = self.between(one, other)
-        return None if known is None else known.behind(one.cell.header.key).p
 
     def recommendation(self, level: Standing | None) -> Recommendation:
         """The recommendation, given the cheapest mode that is within the margin of all others."""

@@ -28,14 +28,7 @@ from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import cell_notes, notes, state_line
 from meltpoint.reports.results import SweepResults, TuningGain, ran_nowhere, results_of
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows
-from meltpoint.reports.statistics.finals_scores import (
-    CLASS_HEADS,
-    CLASSES_NOTE,
-    cell_class_scores,
-    class_rows,
-    class_sections,
-    confusion_rows,
-)
+from meltpoint.reports.statistics.finals_scores import CLASS_HEADS, cell_class_scores, class_rows, confusion_rows
 from meltpoint.reports.table_values import Delta, EncoderBlock
 from meltpoint.reports.trial_view import cell_figures, spread_figures
 from meltpoint.sweeps.machine.terminal import tell
@@ -123,10 +116,19 @@ CELLS_NOTE = (
 )
 
 
+CLASSES_NOTE = (
+    "Means over the finals, ×100. Rows of a confusion matrix are gold classes, columns predicted classes: examples, "
+    "the mean over the finals."
+)
+
+
 def _classes(summary: SweepSummary) -> list[str]:
     """The section on the classes of each cell; none if no predictions of classes are stored."""
     parts = []
-    for name, scores in class_sections(summary):
+    for cell in summary.cells:
+        if (scores := cell_class_scores(cell, summary.folder)) is None:
+            continue
+        name = f"{' '.join(filter(None, name_of(cell)))}, {scores['split']}"
         parts += [f"### {markdown_text(name)}", markdown_table(CLASS_HEADS, class_rows(scores), "lrrrr")]
         if matrix := confusion_rows(scores):
             parts.append(markdown_table(matrix[0], matrix[1:], "l" + "r" * (len(matrix[0]) - 1)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from meltpoint.reports.formats import QUOTED, duration, listed, marks, symbol, t
 from meltpoint.reports.matrix import members_text
 from meltpoint.reports.notes import folded_warnings, state_line, task_notes, trial_notes, warning_notes
 from meltpoint.reports.results import SweepResults, results_of
-from meltpoint.reports.statistics.cost import price_text
+from meltpoint.reports.statistics.cost import by_mode, price_text
 from meltpoint.reports.table_values import STAR, EncoderBlock, TableEntry, TableRow
 from meltpoint.sweeps.machine.services import Check
 from meltpoint.sweeps.machine.terminal import Screen
@@ -83,9 +82,7 @@ def _data_lines(summary: SweepSummary, explain: bool) -> list[str]:
 
 def _cost_line(summary: SweepSummary) -> list[str]:
     """`Cost: 43 min of training (❄ 6 min 38 s, 🔥 36 min 22 s), 0.2 GPU-hours.`; nothing before a trial has ended."""
-    modes: dict[str, float] = defaultdict(float)
-    for cell in summary.cells:
-        modes[cell.header.mode] += cell.cost.seconds
+    modes = by_mode(summary, lambda cost: cost.seconds)
     total, hours = sum(modes.values()), sum(cell.cost.gpu_hours for cell in summary.cells)
     if not total:
         return []

@@ -88,8 +88,8 @@ def error_lines(cell: CellSummary) -> list[str]:
 
 
 def _others(cell: CellSummary) -> str:
-    names = {state: state for state in ("stopped", "failed", "running", "missing")}
-    names["missing"] = "not run" if cell.closed_early else "missing"
+    missing = "not run" if cell.closed_early else "missing"
+    names = {"stopped": "stopped", "failed": "failed", "running": "running", "missing": missing}
     return ", ".join(f"{cell.counts[state]} {name}" for state, name in names.items() if cell.counts[state])
 
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from meltpoint.adapters import modes
-from meltpoint.reports.formats import difference_over_seeds, interval_text, marks, symbol, title
+from meltpoint.reports.formats import interval_text, marks, symbol
 from meltpoint.reports.statistics.comparison import Comparer, Comparison, adjusted
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.cost import NOTHING
 from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import Spread, spread
+from meltpoint.tasks.core.scoring import difference_text, score_text
 
 Split = Literal["dev", "test"]
 
@@ -56,11 +57,6 @@ class Difference:
     mean: float
     error: float | None
     split: Split
-
-
-def side_title(side: ModeVariant) -> str:
-    """A row's title: `🔥 fine_tuning`, or `🔥 fine_tuning · crf`."""
-    return title(side.mode) + (f" · {side.variant}" if side.variant else "")
 
 
 def pair_title(pair: RowPair) -> str:
@@ -332,7 +328,8 @@ class Contrasts:
             return TableEntry()
         reason = delta.comparison.reason if delta else ""
         reasons = (f"no interval: {reason}; a ± is the standard error over seeds",) if reason else ()
-        return TableEntry(difference_over_seeds(plain.mean, plain.error, metric), plain.split, plain.mean, reasons)
+        error = "" if plain.error is None else f" ± {score_text(plain.error, metric)}"
+        return TableEntry(difference_text(plain.mean, metric) + error, plain.split, plain.mean, reasons)
 
 
 def _with_interval(delta: Delta | None) -> TableEntry | None:

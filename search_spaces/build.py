@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from meltpoint.adapters.hyperparameters import Parameter, Value
+from meltpoint.adapters import heads, modes
+from meltpoint.adapters.data.input_format import INPUT_FORMAT
+from meltpoint.adapters.hyperparameters import OF_TARGET, Parameter, Value
 from meltpoint.search_spaces import documents
 from meltpoint.search_spaces.ranges import RANGE_KINDS, Fixed, Range, entry_of, parse_entry, same
 from meltpoint.tasks.core.registry import unknown
@@ -101,7 +103,7 @@ def ranges(
     declared: Mapping[str, object],
     allowed: Mapping[str, Parameter],
     files: Mapping[str, str],
-    elsewhere: Mapping[str, str],
+    elsewhere: Collection[str],
 ) -> dict[str, Range]:
     """Parse every entry into a range, in the order of `allowed`; entries that are None are skipped.
 
@@ -127,21 +129,44 @@ def check_entry(name: str, entry: object, every: Mapping[str, Parameter], where:
     Raises:
         ValueError: one line with `where` and the key.
     """
-    check_name(name, every, {}, where)
+    check_name(name, every, (), where)
     if entry is not None:
         _range(name, entry, every, where)
 
 
-def check_name(name: str, allowed: Collection[str], elsewhere: Mapping[str, str], where: str) -> None:
+def check_name(name: str, allowed: Collection[str], elsewhere: Collection[str], where: str) -> None:
     """Refuse a parameter that does not exist, or that this cell does not have.
 
     Raises:
         ValueError: with close matches, or with the reason.
     """
     if name in elsewhere:
-        raise ValueError(f"{where}: {name} is not possible here: {elsewhere[name]}.")
+        raise ValueError(f"{where}: {name} is not possible here: {_reason(name)}.")
     if name not in allowed:
         raise ValueError(f"{where}: {unknown(name, 'key of a space', allowed)}")
+
+
+OF_KIND = {one.name for declared in (INPUT_FORMAT, *OF_TARGET.values()) for one in declared}
+"""The parameters that some kinds of task have."""
+
+
+def _reason(name: str) -> str:
+    """The reason why a cell does not have a parameter, and the remedy; all heads are imported for it."""
+    owner = name.partition(".")[0]
+    if owner in modes.names():
+        return f"it belongs to mode {owner}; put it under `modes: {{{owner}: …}}`, or leave it out"
+    declared = {head: {one.name: one for one in heads.get(head).hyperparameters} for head in heads.names()}
+    if owners := [head for head, own in declared.items() if name in own]:
+        where = " on pairs of sentences" if declared[owners[0]][name].of_pairs else ""
+        return f"it belongs to head {' or '.join(owners)}{where}; choose that head with --head, or leave it out"
+    without = [mode for mode in modes.names() if name in modes.get(mode).unused]
+    if name in OF_KIND:
+        besides = f", or for other modes than {' and '.join(without)}" if without else ""
+        return f"it is for other kinds of task{besides} (docs/tasks.md, docs/search_spaces.md); leave it out"
+    training = [mode for mode in modes.names() if modes.get(mode).trains_encoder]
+    needs = f"{' and '.join(without)} does not use it" if without else "it needs an encoder that trains"
+    others = [mode for mode in modes.names() if mode not in without] if without else training
+    return f"{needs}; put it under `modes:` for {' or '.join(others)}, or leave it out"
 
 
 def ordered(parameters: Mapping[str, Range], files: Mapping[str, str]) -> dict[str, Range]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from meltpoint.adapters import heads, modes
-from meltpoint.adapters.data.input_format import INPUT_FORMAT
-from meltpoint.adapters.hyperparameters import OF_TARGET, Parameter
+from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces import build, documents, ranges
 from meltpoint.search_spaces.documents import SHIPPED
 from meltpoint.search_spaces.space import Space
@@ -95,7 +94,7 @@ def find(
     declared = {name: entry for name, entry in layers.declared.items() if name not in of_others}
     return Space.of(
         declared, allowed, sources=layers.sources, early_stopping=layers.early_stopping, where=layers.stopping_source,
-        elsewhere=elsewhere(allowed, every),
+        elsewhere=of_others,
     )  # fmt: skip
 
 
@@ -148,12 +147,12 @@ def load(
     layers = MergedEntries()
     for section in (data, sections.get(mode, {})):
         layers.add(section, where)
-    provenance = provenance_of(data, where)
+    provenance = _mapping_at("provenance", data, where, "write a mapping, or leave it out")
     of_pairs = {name for name, one in (every or {}).items() if one.of_pairs and name not in allowed}
     idle = of_pairs if provenance else set()  # exports of earlier versions name them for single sentences too
     space = Space.of(
         {name: entry for name, entry in layers.declared.items() if name not in idle}, allowed,
-        early_stopping=layers.early_stopping, where=where, elsewhere=elsewhere(allowed, every),
+        early_stopping=layers.early_stopping, where=where, elsewhere=set(every or ()) - set(allowed),
         must_act=[name for name in parameters_of(chosen[-1], where) if name not in idle],
     )  # fmt: skip
     return replace(space, cell=cell, provenance=provenance)
@@ -209,11 +208,6 @@ def cell_of(data: Mapping[str, object], where: str) -> dict[str, str]:
     return {key: str(value) for key, value in cell.items()}
 
 
-def provenance_of(data: Mapping[str, object], where: str) -> dict[str, object]:
-    """The origin of an exported setting; empty in other files."""
-    return _mapping_at("provenance", data, where, "write a mapping, or leave it out")
-
-
 def parameters_of(section: Mapping[str, object], where: str) -> dict[str, object]:
     """The entries of a section."""
     return _mapping_at("parameters", section, where, "write one `name: range` per line below it")
@@ -238,7 +232,7 @@ def mode_sections(
         sections[mode] = section = _mapping_at(mode, named, f"{where}: modes", "write {parameters: …}")
         check_keys(section, SECTION, where)
         for name in parameters_of(section, where):
-            build.check_name(name, every, {}, where)
+            build.check_name(name, every, (), where)
     return sections
 
 
@@ -251,49 +245,3 @@ def check_keys(section: Mapping[str, object], known: tuple[str, ...], where: str
     for key in section:
         if key not in known:
             raise ValueError(f"{where}: {unknown(key, 'key of a space file', known)}")
-
-
-OF_KIND = {one.name for declared in (INPUT_FORMAT, *OF_TARGET.values()) for one in declared}
-"""The parameters that some kinds of task have."""
-
-
-@dataclass(frozen=True)
-class Elsewhere(Mapping[str, str]):
-    """The parameters that exist but not for a cell → the reason and the remedy, for which all heads are imported."""
-
-    names: tuple[str, ...]
-
-    def __getitem__(self, name: str) -> str:
-        if name not in self.names:
-            raise KeyError(name)
-        return _reason(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-
-def elsewhere(allowed: Mapping[str, Parameter], every: Mapping[str, Parameter] | None) -> Elsewhere:
-    """The parameters that exist but not for this cell."""
-    return Elsewhere(tuple(name for name in every or {} if name not in allowed))
-
-
-def _reason(name: str) -> str:
-    """The reason why a cell does not have a parameter: the mode or head that it belongs to."""
-    owner = name.partition(".")[0]
-    if owner in modes.names():
-        return f"it belongs to mode {owner}; put it under `modes: {{{owner}: …}}`, or leave it out"
-    declared = {head: {one.name: one for one in heads.get(head).hyperparameters} for head in heads.names()}
-    if owners := [head for head, own in declared.items() if name in own]:
-        where = " on pairs of sentences" if declared[owners[0]][name].of_pairs else ""
-        return f"it belongs to head {' or '.join(owners)}{where}; choose that head with --head, or leave it out"
-    without = [mode for mode in modes.names() if name in modes.get(mode).unused]
-    if name in OF_KIND:
-        besides = f", or for other modes than {' and '.join(without)}" if without else ""
-        return f"it is for other kinds of task{besides} (docs/tasks.md, docs/search_spaces.md); leave it out"
-    training = [mode for mode in modes.names() if modes.get(mode).trains_encoder]
-    needs = f"{' and '.join(without)} does not use it" if without else "it needs an encoder that trains"
-    others = [mode for mode in modes.names() if mode not in without] if without else training
-    return f"{needs}; put it under `modes:` for {' or '.join(others)}, or leave it out"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ class Space:
         provenance: the origin of an exported setting, which is kept but not interpreted.
         sources: name → the file or option that defines the range.
         allowed: every parameter that a setting of the cell may have.
-        elsewhere: the parameters that it may not have → the reason.
+        elsewhere: the parameters that exist but that it may not have.
         unreachable: the entries whose conditions never hold, which an override may make reachable.
     """
 
@@ -47,14 +47,14 @@ class Space:
     provenance: Mapping[str, object] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     allowed: Mapping[str, Parameter] = field(default_factory=dict, compare=False, repr=False)
-    elsewhere: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    elsewhere: Collection[str] = field(default=(), compare=False, repr=False)
     unreachable: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(
         cls, declared: Mapping[str, object], allowed: Mapping[str, Parameter], *,
         sources: Mapping[str, str] | None = None, early_stopping: object = None, where: str = "space",
-        elsewhere: Mapping[str, str] | None = None, must_act: Sequence[str] = (),
+        elsewhere: Collection[str] = (), must_act: Sequence[str] = (),
     ) -> Space:  # fmt: skip
         """Create a space from the entries of YAML files; an entry None omits the parameter.
 
@@ -64,21 +64,19 @@ class Space:
             sources: name → the file or option of its entry, for messages; `where` for the others.
             early_stopping: the YAML value of `early_stopping`.
             where: the file or option, for messages.
-            elsewhere: parameters that exist but not for this cell → the reason, for messages.
+            elsewhere: parameters that exist but not for this cell, for messages.
             must_act: names whose entry is an error if its conditions can never hold.
 
         Raises:
             ValueError: an invalid entry; one line with the file, the key and the remedy.
         """
         files = {name: (sources or {}).get(name, where) for name in declared}
-        every = build.ranges(declared, allowed, files, elsewhere or {})
+        every = build.ranges(declared, allowed, files, elsewhere)
         parameters = build.reachable(build.ordered(every, files), allowed, files, must_act)
         stopping = build.stopping(early_stopping, parameters, allowed, where)
         unreachable = {name: ranges.entry_of(range_) for name, range_ in every.items() if name not in parameters}
         files = {name: files[name] for name in parameters}
-        return cls(
-            parameters, stopping, sources=files, allowed=allowed, elsewhere=elsewhere or {}, unreachable=unreachable
-        )
+        return cls(parameters, stopping, sources=files, allowed=allowed, elsewhere=elsewhere, unreachable=unreachable)
 
     def first(self) -> Setting:
         """The setting of the first trial: the published one, if the space names it."""

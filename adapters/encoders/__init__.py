@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from meltpoint.adapters.data.input_format import Prompts, SentencePooling, Tokenizer
-from meltpoint.adapters.families import HUB_ID, EncoderReference, check_short_name, encoder_word, unknown_encoder
+from meltpoint.adapters.families import HUB_ID, check_short_name, encoder_word, unknown_encoder
+from meltpoint.adapters.families import EncoderReference as EncoderReference
 from meltpoint.adapters.families.huggingface import configuration, files
 from meltpoint.adapters.families.huggingface.files import locate
 from meltpoint.tasks.core import kinds, registry
@@ -23,13 +24,6 @@ from meltpoint.tasks.core.task import Kind
 if TYPE_CHECKING:
     from meltpoint.adapters.encoder import Encoder
     from meltpoint.adapters.families.huggingface.pretrained import TransformersHead
-
-__all__ = [
-    "FAMILIES", "EncoderReference", "check", "fingerprint", "knows_pooling", "load", "load_tokenizer",
-    "names", "native_head", "pooling", "resolve", "revision", "state_size", "stated_licence",
-    "summary", "traits", "unread_files",
-    "weights_without_embeddings", "with_pooling",
-]  # fmt: skip
 
 FAMILIES = {"elmo": "meltpoint.adapters.families.elmo", "skipthoughts": "meltpoint.adapters.families.skip_thoughts"}
 """Prefix before the colon → the package that exports `TRAITS`, `reference(source, kind)`, and, for a reference, `load`,

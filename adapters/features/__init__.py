@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,17 +127,6 @@ def _read(folder: Path) -> Entry | None:
     except FileNotFoundError:
         return None
     notes = facts.get("notes", [])
-    return Entry(
-        id=folder.name,
-        encoder=_words(notes, "encoder"),
-        task=_words(notes, "task"),
-        split=_words(notes, "split"),
-        rows=facts.get("rows", 0),
-        bytes=bytes_of(folder),
-        last_used=last_used,
-    )
-
-
-def _words(notes: Sequence[Mapping[str, str]], key: str) -> str:
-    """The distinct values of a key in the notes, separated by commas."""
-    return ", ".join(dict.fromkeys(note[key] for note in notes if key in note))
+    users = {key: dict.fromkeys(note[key] for note in notes if key in note) for key in ("encoder", "task", "split")}
+    words = {key: ", ".join(distinct) for key, distinct in users.items()}
+    return Entry(id=folder.name, **words, rows=facts.get("rows", 0), bytes=bytes_of(folder), last_used=last_used)

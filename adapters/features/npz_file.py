@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -31,20 +30,7 @@ MOST_PIECES = 512
 """The longest input, as in BERT; a longer sentence is cut into windows, with each word in one window."""
 
 
-@dataclass(frozen=True)
-class FeaturesFile:
-    """The contents of a features file: the number of sentences, each an array of `layers` × words × `dim`."""
-
-    sentences: int
-    layers: int
-    dim: int
-
-    def in_words(self) -> str:
-        """The contents as text: `3 sentences, 1 layer of 384`."""
-        return f"{some(self.sentences, 'sentence')}, {some(self.layers, 'layer')} of {self.dim}"
-
-
-def write_features(word: str, text: Path, out: Path, layers: str = "all") -> FeaturesFile:
+def write_features(word: str, text: Path, out: Path, layers: str = "all") -> str:
     """Encode a text with one sentence per line, and write an `.npz` file with the arrays `0`, `1`, … and `words`.
 
     `0`, `1`, … are the lines' states, (layers, words, dim) float32, bottom → top; a word of several pieces has the
@@ -57,6 +43,9 @@ def write_features(word: str, text: Path, out: Path, layers: str = "all") -> Fea
         out: the file to write; an existing one is replaced atomically.
         layers: "all", "top", or comma-separated indices from 0 (the embeddings).
 
+    Returns:
+        The contents in words: `3 sentences, 1 layer of 384`.
+
     Raises:
         ValueError: the encoder or the text cannot be read, or there is no such layer; one line with the remedy.
     """
@@ -68,7 +57,7 @@ def write_features(word: str, text: Path, out: Path, layers: str = "all") -> Fea
         for number, states in enumerate(_states(encoder, lines, chosen)):
             _write(archive, str(number), states)
         _write(archive, "words", np.array([" ".join(words) for words in lines], dtype=np.str_))
-    return FeaturesFile(len(lines), len(chosen), encoder.dim)
+    return f"{some(len(lines), 'sentence')}, {some(len(chosen), 'layer')} of {encoder.dim}"
 
 
 def _lines(text: Path) -> list[list[str]]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.layers import matching
+from meltpoint.adapters.layers.attention import read_both
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.lstm import BiLSTM
 from meltpoint.tasks.core.kinds import reading
@@ -38,7 +39,7 @@ class BiMpm(Head):
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
-        read = matching.read_both(self.aggregation, *self.matching(states, batch))
+        read = read_both(self.aggregation, *self.matching(states, batch))
         return self.prediction(torch.cat([matching.ends(*own) for own in read], -1))
 
 

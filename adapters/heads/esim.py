@@ -19,7 +19,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, FeatureDropout, Scores, elementwise, pool_masked
-from meltpoint.adapters.layers.attention import Sentence, enhance, on_both, sentences
+from meltpoint.adapters.layers.attention import Sentence, enhance, on_both, read_both, sentences
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.adapters.layers.lstm import BiLSTM
 from meltpoint.tasks.core.kinds import reading
@@ -57,11 +57,7 @@ class Esim(Head):
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
-        both = sentences(states, batch)
-        encoded = on_both(lambda own: self.encoder(*own), *both)  # eqs. 1, 2
-        one, two = (
-            Sentence(read[:, :, : own.mask.shape[2]], own.mask) for read, own in zip(encoded, both, strict=True)
-        )
+        one, two = read_both(self.encoder, *sentences(states, batch))  # eqs. 1, 2
         pooled = torch.cat(on_both(self._composed, *enhance(one, two)), -1)  # eq. 20
         hidden = self.hidden(self.dropout(pooled))
         return self.scores(functional.relu(hidden) if self.is_relu else elementwise(torch.tanh, hidden))

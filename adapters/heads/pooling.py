@@ -20,16 +20,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.input_format import OWN_POOLING, PAIRING, Pairing, is_separate
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.adapters.layers.affine import (
-    Pooling,
-    Scores,
-    first,
-    first_and_last,
-    highest,
-    mean,
-    normalised,
-    pool_rows,
-)
+from meltpoint.adapters.layers.affine import POOLINGS, Pooling, Scores, normalised, pool_rows
 from meltpoint.adapters.layers.attention import PARTS, compared
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.tasks.core.kinds import reading
@@ -42,7 +33,6 @@ PAIR = Parameter(
     "pooling.pair", "glue", "a separate pair's u and v: [u; v; |u-v|; u*v] (glue), or [|u-v|; u*v] (kiros)",
     choices=("glue", "kiros"), shapes=True, of_pairs=True,
 )  # fmt: skip
-POOLINGS: dict[str, Pooling] = {"max": highest, "mean": mean, "first_last": first_and_last, "cls": first}
 
 
 class PoolingHead(Head):

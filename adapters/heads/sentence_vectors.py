@@ -22,7 +22,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.input_format import STATISTICS
 from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.adapters.layers.affine import Affine, Scores, elementwise
+from meltpoint.adapters.layers.affine import Affine, Scores, elementwise, state_at
 from meltpoint.adapters.layers.attention import PARTS, compared
 from meltpoint.adapters.layers.bundle import Bundle, lanes_of
 from meltpoint.tasks.core.kinds import reading
@@ -116,7 +116,9 @@ class SentenceVectors(Head):
         """See `Head.vectors`; with a hidden layer, its input."""
         vectors = states[:, :, 0].float()
         if self.shape.of_kind.is_pair:
-            vectors = compared(vectors, _second(states, batch).float(), self.pair)
+            assert batch.cuts is not None, "sentence_vectors compares sentences that were encoded separately"
+            second = state_at(states, lanes_of(batch.cuts, batch.lanes))
+            vectors = compared(vectors, second.float(), self.pair)
         if self.feats:
             assert batch.statistics is not None, "the pairs were tokenised without statistics"
             statistics = lanes_of(batch.statistics, batch.lanes).expand(len(vectors), -1, -1)
@@ -136,13 +138,6 @@ class SentenceVectors(Head):
         if self.distribution is None:
             return super().decode(scores, batch, member)
         return list(self.distribution.mean(scores).tolist())
-
-
-def _second(states: Tensor, batch: Batch) -> Tensor:
-    """The state of the second sentence's first piece: (T or 1, batch, dim)."""
-    assert batch.cuts is not None, "sentence_vectors compares sentences that were encoded separately"
-    places = lanes_of(batch.cuts, batch.lanes)[:, :, None, None]
-    return states.gather(2, places.expand(len(states), -1, 1, states.shape[3])).squeeze(2)
 
 
 HEAD = SentenceVectors

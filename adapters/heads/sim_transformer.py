@@ -16,7 +16,7 @@ from meltpoint.adapters.head import Head
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers import matching
 from meltpoint.adapters.layers.affine import mean, pool_rows
-from meltpoint.adapters.layers.attention import Transformer
+from meltpoint.adapters.layers.attention import Transformer, read_both
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.tasks.core.kinds import reading
 
@@ -69,7 +69,7 @@ class SimTransformer(Head):
 
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         """Scores from (T or 1, batch, pieces, dim) states; see `Head.forward`."""
-        read = matching.read_both(self.transformer, *self.matching(states, batch))
+        read = read_both(self.transformer, *self.matching(states, batch))
         return self.prediction(torch.cat([pool_rows(mean, *own) for own in read], -1))
 
 

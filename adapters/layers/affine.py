@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.layers.bundle import Bundle, keep_members, lanes_of, shares
+from meltpoint.adapters.layers.bundle import Bundle, lanes_of, shares
 
 
 class ScalarMix(nn.Module):
@@ -48,10 +48,6 @@ class ScalarMix(nn.Module):
             mixed = torch.bmm(weights[:, None], lanes.expand(trials, -1, -1))
             return mixed.view(trials, *stacked.shape[2:])
 
-    def keep(self, members: Sequence[int]) -> None:
-        """Continue with some members, in this order."""
-        keep_members(self, members)
-
 
 Pooling = Callable[..., Tensor]
 """States (T, batch, positions, dim) of any float type, the mask (T, batch, positions), bool and True somewhere in every
@@ -82,13 +78,17 @@ def mean(states: Tensor, mask: Tensor) -> Tensor:
 
 def first(states: Tensor, mask: Tensor) -> Tensor:
     """The state of the first unmasked piece: [CLS], if the encoder has it."""
-    return _at(states, mask.int().argmax(2)).float()
+    return state_at(states, mask.int().argmax(2)).float()
 
 
 def first_and_last(states: Tensor, mask: Tensor) -> Tensor:
     """The first unmasked state ⊕ the last one; (T, batch, 2 * dim)."""
     last = mask.shape[2] - 1 - mask.flip(2).int().argmax(2)
-    return torch.cat([first(states, mask), _at(states, last).float()], -1)
+    return torch.cat([first(states, mask), state_at(states, last).float()], -1)
+
+
+POOLINGS: Mapping[str, Pooling] = {"max": highest, "mean": mean, "first_last": first_and_last, "cls": first}
+"""Kind of pooling → its function."""
 
 
 def normalised(pooling: Pooling) -> Pooling:
@@ -100,9 +100,10 @@ def normalised(pooling: Pooling) -> Pooling:
     return pool
 
 
-def _at(states: Tensor, indices: Tensor) -> Tensor:
-    """The state at each row's index, (T, batch) → (T, batch, dim)."""
-    return states.gather(2, indices[..., None, None].expand(-1, -1, 1, states.shape[3])).squeeze(2)
+def state_at(states: Tensor, indices: Tensor) -> Tensor:
+    """The state at each row's index: (T or 1, batch, positions, dim), by (T or lanes, batch) → (T or 1, batch, dim)."""
+    places = indices[:, :, None, None].expand(len(states), -1, 1, states.shape[3])
+    return states.gather(2, places).squeeze(2)
 
 
 def first_states(states: Tensor, batch: Batch) -> Tensor:

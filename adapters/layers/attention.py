@@ -294,6 +294,15 @@ def on_both(read: Callable[[Sentence], Tensor], one: Sentence, two: Sentence) ->
     return found[:, :rows], found[:, rows:]
 
 
+def read_both(reader: nn.Module, one: Sentence, two: Sentence) -> tuple[Sentence, Sentence]:
+    """Pass both sentences through a module that takes states, (T or 1, batch, positions, size), and their mask."""
+    first, second = on_both(lambda own: reader(*own), one, two)
+    return (
+        Sentence(first[:, :, : one.mask.shape[2]], one.mask),
+        Sentence(second[:, :, : two.mask.shape[2]], two.mask),
+    )  # fmt: skip
+
+
 def side_by_side(one: Sentence, two: Sentence) -> Sentence:
     """Two sentences as rows of one batch: (T or 1, 2 * batch, longest of both, dim)."""
     longest = max(one.states.shape[2], two.states.shape[2])
@@ -313,15 +322,10 @@ def enhance(one: Sentence, two: Sentence) -> tuple[Sentence, Sentence]:
         nothing, and its states have no meaning.
     """
     with torch.autocast(one.states.device.type, enabled=False):
-        found = [_enhanced(*share) for share in shares(*_by_member(one, two))]
+        masks = [own.mask.expand(len(one.states), -1, -1) for own in (one, two)]
+        found = [_enhanced(*share) for share in shares(one.states, two.states, *masks)]
     first, second = (torch.cat(states) for states in zip(*found, strict=True))
     return Sentence(first, one.mask), Sentence(second, two.mask)
-
-
-def _by_member(one: Sentence, two: Sentence) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """States and masks, one for every member that has its own states."""
-    bundles = len(one.states)
-    return one.states, two.states, one.mask.expand(bundles, -1, -1), two.mask.expand(bundles, -1, -1)
 
 
 def _enhanced(one: Tensor, two: Tensor, one_mask: Tensor, two_mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,8 +20,8 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.adapters.layers.affine import Affine, Scores, elementwise
-from meltpoint.adapters.layers.attention import Sentence, on_both, sentences
+from meltpoint.adapters.layers.affine import Affine, Scores, elementwise, state_at
+from meltpoint.adapters.layers.attention import Sentence, read_both, sentences
 from meltpoint.adapters.layers.bundle import Bundle, shares
 from meltpoint.adapters.layers.lstm import BiLSTM
 
@@ -240,15 +240,6 @@ class Prediction(nn.Module):
         return self.scores(elementwise(torch.tanh, hidden) if self.nonlinearity == "tanh" else hidden.relu())
 
 
-def read_both(reader: nn.Module, one: Sentence, two: Sentence) -> tuple[Sentence, Sentence]:
-    """Pass both sentences through a module that takes states, (T or 1, batch, positions, size), and their mask."""
-    first, second = on_both(lambda own: reader(*own), one, two)
-    return (
-        Sentence(first[:, :, : one.mask.shape[2]], one.mask),
-        Sentence(second[:, :, : two.mask.shape[2]], two.mask),
-    )  # fmt: skip
-
-
 def ends(states: Tensor, mask: Tensor) -> Tensor:
     """The final states of a BiLSTM: the forward half's last real state ⊕ the backward half's first state.
 
@@ -260,12 +251,7 @@ def ends(states: Tensor, mask: Tensor) -> Tensor:
         (T, batch, 2 * hidden).
     """
     onward, backward = states.chunk(2, -1)
-    return torch.cat([_last(onward, mask), backward[:, :, 0]], -1)
-
-
-def _last(states: Tensor, mask: Tensor) -> Tensor:
-    last = (mask.sum(-1) - 1)[:, :, None, None]  # (lanes, batch, 1, 1)
-    return states.gather(2, last.expand(len(states), -1, -1, states.shape[-1])).squeeze(2)
+    return torch.cat([state_at(onward, mask.sum(-1) - 1), backward[:, :, 0]], -1)
 
 
 Side = tuple[Tensor, Tensor, Tensor]
@@ -283,7 +269,7 @@ def _directions(sentence: Sentence, whole: bool) -> list[Tensor]:
     states, mask = sentence
     onward, backward = (states, states) if whole else states.chunk(2, -1)
     seen = states[:, None] if whole else torch.stack([onward, backward], 1)
-    return [seen, torch.stack([_last(onward, mask), backward[:, :, 0]], 1), mask[:, None]]
+    return [seen, torch.stack([state_at(onward, mask.sum(-1) - 1), backward[:, :, 0]], 1), mask[:, None]]
 
 
 def by_members(one: Sequence[Tensor], two: Sequence[Tensor], weight: Tensor) -> list[Tensor]:

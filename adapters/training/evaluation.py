@@ -113,7 +113,8 @@ def evaluate(
         One evaluation per member.
     """
     model.eval()
-    found = [_Found() for _ in range(model.members)]
+    predictions: list[dict[int, Prediction]] = [{} for _ in range(model.members)]
+    shares: list[dict[int, list[float]]] = [{} for _ in range(model.members)]
     pad = model.encoder.tokenizer.pad_piece
     # A graph must not read a weight that autocast has cached outside of it: the cache ends with this block.
     is_cached, is_lowered = forward is None or not forward.records, precision == "bf16"
@@ -122,29 +123,23 @@ def evaluate(
             batch = batch.to(device)
             scores = model(batch) if forward is None else forward(batch, 0, model.encoder_is_frozen)
             for member, own in enumerate(scores.float()):
-                found[member].take(model, own, batch, member)
-    return [one.evaluation(task, split, examples) for one in found]
+                predictions[member].update(zip(batch.rows, model.head.decode(own, batch, member), strict=True))
+                distributions = model.head.probabilities(own, batch)
+                if distributions is not None:
+                    shares[member].update(zip(batch.rows, distributions, strict=True))
+    return [_evaluation(task, split, examples, *of_rows) for of_rows in zip(predictions, shares, strict=True)]
 
 
-class _Found:
-    """One member's predictions so far, by row."""
-
-    def __init__(self) -> None:
-        self.predictions: dict[int, Prediction] = {}
-        self.probabilities: dict[int, list[float]] = {}
-
-    def take(self, model: AdaptedModel, scores: Tensor, batch: Batch, member: int) -> None:
-        self.predictions.update(zip(batch.rows, model.head.decode(scores, batch, member), strict=True))
-        distributions = model.head.probabilities(scores, batch)
-        if distributions is not None:
-            self.probabilities.update(zip(batch.rows, distributions, strict=True))
-
-    def evaluation(self, task: Task, split: EncodedSplit, examples: list[Example]) -> Evaluation:
-        ordered = stitch(split, [self.predictions[row] for row in range(len(split.rows))])
-        gold = [example.label for example in examples]
-        shares = [self.probabilities[row] for row in sorted(self.probabilities)]
-        metrics = {} if not gold or any(label is None for label in gold) else score(task, gold, ordered, shares)
-        return Evaluation(ordered, shares, metrics)
+def _evaluation(
+    task: Task, split: EncodedSplit, examples: list[Example], predictions: dict[int, Prediction],
+    probabilities: dict[int, list[float]],
+) -> Evaluation:  # fmt: skip
+    """One member's evaluation, from its predictions and probabilities by row."""
+    ordered = stitch(split, [predictions[row] for row in range(len(split.rows))])
+    gold = [example.label for example in examples]
+    shares = [probabilities[row] for row in sorted(probabilities)]
+    metrics = {} if not gold or any(label is None for label in gold) else score(task, gold, ordered, shares)
+    return Evaluation(ordered, shares, metrics)
 
 
 # The fit of linear heads.
@@ -224,7 +219,10 @@ def _solve(
     if target == "score":
         assert task.label_range is not None, "a regression has a range"
         low, high = task.label_range
-        w, b = _ridge(x, (gold - (low + high) / 2) / ((high - low) / 2), c)
+        from sklearn.linear_model import Ridge
+
+        ridge = Ridge(alpha=1 / c).fit(x, (gold - (low + high) / 2) / ((high - low) / 2))
+        w, b = ridge.coef_[None], np.array([ridge.intercept_])
     elif target == "labels":  # one yes or no for each label
         w, b = _stacked([_binary(x, gold[:, label], c) for label in range(outputs)])
     elif target == "grade":  # above class k, among examples of at least k: `objectives.Grade`
@@ -268,13 +266,6 @@ def _logistic(x: Numbers, y: NDArray[Any], c: float, class_weight: dict[int, flo
         # Without much of a penalty and separable classes, there is no minimum to reach; the loss is then near 0.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return LogisticRegression(C=c, class_weight=class_weight, max_iter=MOST_STEPS).fit(x, y)
-
-
-def _ridge(x: Numbers, y: Numbers, c: float) -> tuple[Numbers, Numbers]:
-    from sklearn.linear_model import Ridge
-
-    found = Ridge(alpha=1 / c).fit(x, y)
-    return found.coef_[None], np.array([found.intercept_])
 
 
 def _stacked(parts: Sequence[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:

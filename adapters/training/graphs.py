@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,28 +24,8 @@ from meltpoint.adapters.layers.bundle import MemberRng
 T = TypeVar("T")
 
 
-class Recorder(Protocol):
-    """Records work on a device, so that it can run again on the same tensors."""
-
-    def used(self) -> AbstractContextManager[None]:
-        """The context of all work, recorded or not."""
-
-    def renew(self) -> None:
-        """Begin anew, after everything recorded has been forgotten."""
-
-    def plainly(self, work: Callable[[], T]) -> T:
-        """Run work that will be recorded later.
-
-        Raises:
-            RuntimeError: the host waits for the device in it, so it cannot be recorded.
-        """
-
-    def record(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
-        """Record work without running it; return its result's tensors, which each run of it fills."""
-
-
 class CudaRecorder:
-    """CUDA graphs on a stream of their own.
+    """Records work on a device, so that it can run again on the same tensors: CUDA graphs on a stream of their own.
 
     Args:
         device: the GPU.
@@ -57,12 +37,15 @@ class CudaRecorder:
         self.renew()
 
     def renew(self) -> None:
-        """See `Recorder.renew`; torch gives up a pool of memory with the last graph that used it."""
+        """Begin anew, after everything recorded has been forgotten.
+
+        torch gives up a pool of memory with the last graph that used it.
+        """
         self._pool = torch.cuda.graph_pool_handle()
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """The recorder's stream, after all earlier work and before all later work."""
+        """The context of all work, recorded or not: its own stream, after all earlier and before all later work."""
         outside = torch.cuda.current_stream(self.device)
         self._stream.wait_stream(outside)
         try:
@@ -72,7 +55,11 @@ class CudaRecorder:
             outside.wait_stream(self._stream)
 
     def plainly(self, work: Callable[[], T]) -> T:
-        """See `Recorder.plainly`."""
+        """Run work that will be recorded later.
+
+        Raises:
+            RuntimeError: the host waits for the device in it, so it cannot be recorded.
+        """
         before = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that the mode is a prototype
@@ -83,7 +70,10 @@ class CudaRecorder:
             torch.cuda.set_sync_debug_mode(before)
 
     def record(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
-        """See `Recorder.record`; other threads may use the GPU meanwhile."""
+        """Record work without running it; return its result's tensors, which each run of it fills.
+
+        Other threads may use the GPU meanwhile.
+        """
         free, total = torch.cuda.mem_get_info(self.device)
         if 2 * free < total:
             torch.cuda.empty_cache()  # a graph's pool cannot use the memory that plain steps have left
@@ -130,7 +120,7 @@ class Recorded(Generic[T]):
     """
 
     def __init__(
-        self, work: Callable[[Batch], T], rng: MemberRng, recorder: Recorder | None,
+        self, work: Callable[[Batch], T], rng: MemberRng, recorder: CudaRecorder | None,
         undo: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._work, self._rng, self._recorder, self._undo = work, rng, recorder, undo

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from meltpoint.adapters import modes
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import Inputs, inputs, prefetched, training_batches
-from meltpoint.adapters.hardware import Hardware, resolve_precision, wants_graphs
+from meltpoint.adapters.hardware import GRAPHS, Hardware, is_on, resolve_precision
 from meltpoint.adapters.hyperparameters import common_value
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot, pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
@@ -32,7 +32,7 @@ from meltpoint.adapters.training.evaluation import (
     evaluate,
     fit_heads,
 )
-from meltpoint.adapters.training.graphs import CudaRecorder, Recorded, Recorder
+from meltpoint.adapters.training.graphs import CudaRecorder, Recorded
 from meltpoint.adapters.training.optimisers import ADAM_RULES, AdamRule, EncoderAdamW, StackedAdamW
 from meltpoint.adapters.training.trial_state import EncodedData, GapRule, Outcome, TrialState
 from meltpoint.tasks.core.metrics import CALIBRATION, METRICS
@@ -52,7 +52,7 @@ class Trainer:
             Gradients of several passes add up to the batch's, and evaluation's batches shrink equally. None for whole
             batches.
         recorder: records steps and forward passes that are the same for many batches, for models that allow it; by
-            default CUDA graphs, on a GPU if `hardware.wants_graphs`.
+            default CUDA graphs, on a GPU unless the environment turns them off (`hardware.GRAPHS`).
 
     Attributes:
         trials: one per member, in the members' order, including members that have left the bundle.
@@ -68,7 +68,7 @@ class Trainer:
 
     def __init__(
         self, model: AdaptedModel, data: EncodedData, mode: str, members: Sequence[Member], hardware: Hardware,
-        frozen_states: FrozenStates | None = None, micro_batch: int | None = None, recorder: Recorder | None = None,
+        frozen_states: FrozenStates | None = None, micro_batch: int | None = None, recorder: CudaRecorder | None = None,
     ) -> None:  # fmt: skip
         setting = members[0].setting
         self.model, self.data, self.frozen_states = model, data, frozen_states
@@ -80,7 +80,7 @@ class Trainer:
         self.evaluation_rows = max(1, int(EVALUATION_BATCH * part))
         if not (model.encoder.static and model.head.static) or self.micro_batch is not None:
             recorder = None
-        elif recorder is None and self.device.type == "cuda" and wants_graphs():
+        elif recorder is None and self.device.type == "cuda" and is_on(GRAPHS):
             recorder = CudaRecorder(self.device)
         self.recorder = recorder
         self.inputs = SplitInputs(model, data.task, frozen_states, static=recorder is not None)
@@ -185,8 +185,8 @@ class Trainer:
         steps, is_new = 0, True
         self.total.zero_()
         self.model.train()
-        # For the encoder's dropout; a resumed trial draws the same masks.
-        torch.manual_seed(_epoch_seed(seeds[0], epoch))
+        # For the encoder's dropout; a resumed trial draws the same masks. Distinct for each epoch, in torch's 63 bits.
+        torch.manual_seed((seeds[0] * 1_000_003 + epoch) % (1 << 62))
         for batch in self._batches(epoch, trials[0].is_frozen_epoch(self.step), seeds):
             if is_new:
                 self._set_encoder_rates(trials[0].table)
@@ -302,19 +302,18 @@ class Trainer:
             finite = finite & norm.isfinite()
         return finite
 
-    def evaluate(self, split: EncodedSplit, examples: list[Example]) -> list[Evaluation]:
-        """Score any split with the active trials' weights, running the encoder."""
-        return self._evaluate(split, examples, None)
-
     def evaluate_dev(self) -> list[Evaluation]:
         """Score dev with the active trials' weights, on cached hidden states if the encoder is frozen."""
         return self._score(self.data.dev, self.data.dev_examples)
 
     def _score(self, split: EncodedSplit, examples: list[Example]) -> list[Evaluation]:
         read = self.inputs.open(split, self.model.encoder_is_frozen and not self.encoder_moved)
-        return self._evaluate(split, examples, read)
+        return self.evaluate(split, examples, read)
 
-    def _evaluate(self, split: EncodedSplit, examples: list[Example], read: Inputs | None) -> list[Evaluation]:
+    def evaluate(
+        self, split: EncodedSplit, examples: list[Example], read: Inputs | None = None
+    ) -> list[Evaluation]:  # fmt: skip
+        """Score any split with the active trials' weights, running the encoder unless its inputs are given."""
         task, rows = self.data.task, self.evaluation_rows
         if read is None:
             read = replace(inputs(split), static=self.recorder is not None, most=self.model.encoder.max_pieces)
@@ -363,8 +362,3 @@ class Trainer:
             self.model.keep(members)
             self.head_optimiser.keep(members)
             self._place()
-
-
-def _epoch_seed(seed: int, epoch: int) -> int:
-    """The seed of an epoch's random numbers: distinct for each (seed, epoch), and inside torch's 63 bits."""
-    return (seed * 1_000_003 + epoch) % (1 << 62)

@@ -185,7 +185,7 @@ class GapRule:
 
     def watches(self, plan: Plan, step: int) -> bool:
         """True if the epoch that ended at `step` needs the metrics on train."""
-        return self.largest_gap > 0.0 and step <= plan.first_phase_steps
+        return self.largest_gap > 0.0 and step <= plan.phases[0].epochs * plan.steps_per_epoch
 
     def apply(self, trial: TrialState, model: AdaptedModel, optimiser: StackedAdamW, metric: str) -> None:
         """Check the last epoch; beyond the limit, end the first phase and restore the last state within it."""

@@ -1,6 +1,7 @@
 """The analyses, one module each: the tables and figures of Peters, Ruder & Smith 2019 (P1), and others.
 
-A module's name is its name in `meltpoint analyse`. Each exports `ANALYSIS`; shared code is in `core`.
+A module's name is its name in `meltpoint analyse`. Each exports `run`, from the options to the written files; shared
+code is in `core`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from meltpoint.reports.analyses.core.analysis import FORMATS, Analysis, AnalysisOptions
+from meltpoint.reports.analyses.core.analysis import FORMATS, AnalysisOptions
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.storage.files import StoragePath, sweep_folder
 from meltpoint.tasks.core import registry
-
-__all__ = ["NO_SWEEP", "analyse", "get", "names"]
 
 NO_SWEEP = "-"
 """The placeholder for a sweep's name, for analyses that need no sweep."""
@@ -24,17 +23,6 @@ NO_SWEEP = "-"
 def names() -> list[str]:
     """The names of the analyses, as written on the command line."""
     return registry.names(sys.modules[__name__])
-
-
-def get(name: str) -> Analysis:
-    """The analysis with a name.
-
-    Raises:
-        ValueError: the name is unknown; close matches are listed.
-    """
-    analysis = registry.load(sys.modules[__name__], name, "analysis").ANALYSIS
-    assert isinstance(analysis, Analysis)
-    return analysis
 
 
 def analyse(
@@ -77,4 +65,5 @@ def analyse(
         formats=tuple(formats) or FORMATS, tell=tell,
     )  # fmt: skip
     options.check_names()
-    return [path for analysis_name in chosen for path in get(analysis_name).run(options)]
+    modules = [registry.load(sys.modules[__name__], analysis_name, "analysis") for analysis_name in chosen]
+    return [path for module in modules for path in module.run(options)]

@@ -8,27 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
-from meltpoint.reports.analyses.core.output import (
-    AnalysisTable,
-    Column,
-    Line,
-    Panel,
-    Score,
-    Value,
-    figures,
-    in_rows,
-    points,
-)
-from meltpoint.reports.analyses.core.states import (
-    MAX_PIECES,
-    check_finalists,
-    constant,
-    load_inputs,
-    probe,
-    split_states,
-    stages,
-)
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_figure, write_table
+from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Line, Panel, Score, Value, figures, points
+from meltpoint.reports.analyses.core.states import MAX_PIECES, constant, load_inputs, probe, split_states, stages
 from meltpoint.tasks.core.scoring import axis_name, scale
 from meltpoint.tasks.core.task import TrainingData
 from meltpoint.tasks.core.wording import counted, some
@@ -56,8 +38,7 @@ def run(options: AnalysisOptions) -> list[Path]:
     """
     rows: list[tuple[Value, ...]] = []
     panels: list[Panel] = []
-    inputs, notes = load_inputs(options)
-    check_finalists(options, inputs)
+    inputs, notes = load_inputs(options, with_finalists=True)
     for encoder_name, data in inputs:
         panel, task_rows, task_notes = _curves(options, encoder_name, data)
         panels.append(panel)
@@ -66,7 +47,7 @@ def run(options: AnalysisOptions) -> list[Path]:
     table = AnalysisTable(
         NAME, "Diagnostic classifiers by layer", COLUMNS, tuple(rows), (*METHOD, *dict.fromkeys(notes))
     )
-    return [*write_table(table, options), *write_figure(NAME, in_rows(panels), options)]
+    return [*write_table(table, options), *write_figure(NAME, options, panels)]
 
 
 def _curves(
@@ -96,6 +77,3 @@ def _curves(
 def _data_note(data: TrainingData) -> str:
     sizes = f"{counted(len(data.train))} training and {some(len(data.dev), 'dev example')}"
     return f"Data of {data.task.name}: {'; '.join([sizes, *data.notes])} (fingerprint {data.fingerprint})."
-
-
-ANALYSIS = Analysis(NAME, "figure 1: linear models on each layer's states, pretrained against fine-tuned", run)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Value, figures, points
 from meltpoint.reports.table_values import FROZEN, TUNED, difference_of
 from meltpoint.sweeps.results.summary import CellSummary
@@ -197,6 +197,3 @@ def _correlation(rows: Sequence[tuple[Value, ...]]) -> list[str]:
                 f"p = {result.pvalue:.2f} (P1: no significant correlation)."
             )
     return notes
-
-
-ANALYSIS = Analysis(NAME, "table 6: MultiNLI by genre, with each genre's divergence from a reference corpus", run)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Score, Value, figures, points
 from meltpoint.reports.statistics.comparison import ALPHA, Comparer, Comparison, adjusted
 from meltpoint.reports.table_values import FROZEN, TUNED, over_seeds
@@ -240,6 +240,3 @@ def paper_advice(encoder: str, kind: str) -> str:
     if not kinds.get(kind).is_pair:
         return EITHER
     return FREEZE if encoder.startswith("elmo") else TUNE if encoder.startswith("bert-base") else "not studied"
-
-
-ANALYSIS = Analysis(NAME, "table 1: freeze or fine-tune, from a sweep's finals and their uncertainty", run)

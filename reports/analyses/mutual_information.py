@@ -33,9 +33,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
-from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Line, Panel, Value, figures, in_rows
-from meltpoint.reports.analyses.core.states import States, check_finalists, load_inputs, split_states, stages
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_figure, write_table
+from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Line, Panel, Value, figures
+from meltpoint.reports.analyses.core.states import States, load_inputs, split_states, stages
 from meltpoint.tasks.core.task import TrainingData
 from meltpoint.tasks.core.wording import some
 
@@ -205,8 +205,7 @@ def run(options: AnalysisOptions) -> list[Path]:
     rows: list[tuple[Value, ...]] = []
     above: list[Panel] = []
     below: list[Panel] = []
-    inputs, notes = load_inputs(options)
-    check_finalists(options, inputs)
+    inputs, notes = load_inputs(options, with_finalists=True)
     for encoder_name, data in inputs:
         if data.task.of_kind.is_regression:
             notes.append(f"{data.task.name} is left out: its labels are scores.")
@@ -218,12 +217,11 @@ def run(options: AnalysisOptions) -> list[Path]:
         notes += task_notes
     if not rows:
         raise ValueError(f"{NAME} needs a task with classes; {' '.join(notes)}")
-    grid = [row for pair in zip(in_rows(above), in_rows(below), strict=True) for row in pair]
     table = AnalysisTable(
         NAME, "Mutual information of states and labels by layer", COLUMNS, tuple(rows),
         (*METHOD, *dict.fromkeys(notes)),
     )  # fmt: skip
-    return [*write_table(table, options), *write_figure(NAME, grid, options)]
+    return [*write_table(table, options), *write_figure(NAME, options, above, below)]
 
 
 def _curves(
@@ -278,6 +276,3 @@ def _row(
     worst = max(one.bits for one in measured.shuffled)
     bits, first_pass = measured.estimate.bits, measured.estimate.first_pass
     return encoder_name, task, stage, layer, bits, worst, first_pass, mean, deviation, measured.excess, most
-
-
-ANALYSIS = Analysis(NAME, "figure 2: mutual information of each layer's states and the labels (EDGE), with checks", run)

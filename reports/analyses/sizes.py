@@ -5,18 +5,8 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_figure, write_table
-from meltpoint.reports.analyses.core.output import (
-    AnalysisTable,
-    Column,
-    Line,
-    Panel,
-    Score,
-    Value,
-    figures,
-    in_rows,
-    points,
-)
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_figure, write_table
+from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Line, Panel, Score, Value, figures, points
 from meltpoint.reports.findings import SizeCurve, curves_of, size_lines
 from meltpoint.reports.formats import title
 from meltpoint.reports.results import results_of
@@ -48,7 +38,7 @@ def run(options: AnalysisOptions) -> list[Path]:
         NAME, f"Scores over sizes of train, sweep {sweep.name}", COLUMNS,
         tuple(row for curve in curves for row in _rows(curve)), (*size_lines(results_of(sweep)), *METHOD),
     )  # fmt: skip
-    return [*write_table(table, options), *write_figure(NAME, in_rows([*map(_panel, curves)]), options)]
+    return [*write_table(table, options), *write_figure(NAME, options, [*map(_panel, curves)])]
 
 
 def _rows(curve: SizeCurve) -> list[tuple[Value, ...]]:
@@ -69,6 +59,3 @@ def _panel(curve: SizeCurve) -> Panel:
         error = tuple(factor * (over.std or 0.0) for over in scores)
         lines.append(Line(mode, tuple(factor * over.mean for over in scores), error, x=x))
     return Panel(f"{curve.task}, {curve.encoder}", axis_name(curve.metric), tuple(lines), x_name="training examples")
-
-
-ANALYSIS = Analysis(NAME, "each mode's score over --train-sizes, and where the lead changes", run)

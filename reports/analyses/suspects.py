@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meltpoint.adapters import encoders
-from meltpoint.reports.analyses.core.analysis import Analysis, AnalysisOptions, write_table
+from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Value, figures
 from meltpoint.reports.analyses.core.states import States, load_inputs, split_states
 from meltpoint.tasks.core.task import Example, TrainingData
@@ -169,6 +169,3 @@ def _grams(text: str) -> frozenset[bytes]:
 def _shown(example: Example) -> str:
     text = " ".join(" / ".join(example.texts).split())
     return text if len(text) <= TEXT else text[: TEXT - 1] + "…"
-
-
-ANALYSIS = Analysis(NAME, "labels that a probe contradicts, and near-duplicates of train in dev", run)

@@ -49,7 +49,7 @@ def features(
     from meltpoint.adapters.features.npz_file import write_features  # torch, which takes seconds
 
     written = write_features(name, file, out, layers)
-    tell(f"{written.in_words()} → {out}", err=True)
+    tell(f"{written} → {out}", err=True)
 
 
 @exit_on_error()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +25,19 @@ from meltpoint.tasks.core.metrics import gain, limits
 from meltpoint.tasks.core.scoring import axis_name, in_points, scale, score_text
 from meltpoint.tasks.core.wording import counted, some
 
+Chart = dict[str, Any]
+"""A plot: `title` of its panel, `data` for the page's scripts, and `text`, the alternative for screen readers."""
+Card = dict[str, Any]
+"""The recommendation of one task: `task`, and the `metric` of the scores, with `on dev` if they are not on test.
 
-@dataclass(frozen=True)
-class Chart:
-    """A plot of the front.
+`sentence` is the recommendation, or the reason why there is none yet, and `certainty` is "" then. `bars` has the
+candidates, the best first, then the baseline; `ticks` are (text, position in percent) of their axis; `commands` and
+`python` use the recommended model."""
+Table = dict[str, Any]
+"""The table of one encoder, transposed: a row for each task and metric, a column for each mode and difference.
 
-    Attributes:
-        title: of its panel.
-        data: the input of the page's scripts.
-        text: the text alternative, for screen readers.
-    """
-
-    title: str
-    data: dict[str, Any]
-    text: str
+`heads` has (title, head) of each column; `rows` has (task, (text, adjusted p-value of a difference or "") of each
+column)."""
 
 
 def ends(metric: str) -> list[float | None]:
@@ -65,7 +63,8 @@ def history_charts(summary: SweepSummary) -> list[Chart]:
             f"{line['name']}: best {score_text(line['best'][-1][1], metric)} of {some(len(cell.search), 'trial')}"
             for line, (_, cell) in zip(lines, cells, strict=True)
         )
-        charts.append(Chart(f"{task} ({metric})", data, f"Dev score of each trial in order: {text}."))
+        text = f"Dev score of each trial in order: {text}."
+        charts.append({"title": f"{task} ({metric})", "data": data, "text": text})
     return charts
 
 
@@ -108,11 +107,10 @@ def size_charts(results: SweepResults) -> list[Chart]:
             for mode in curve.cells
         }
         text = "; ".join(f"{name}: {', '.join(points)}" for name, points in each.items())
-        charts.append(Chart(
-            f"{curve.task}, {curve.encoder} ({metric})",
-            {"lines": lines, "sizes": curve.sizes, "y": axis_name(metric), "limits": ends(metric)},
-            f"Score over training examples: {text}.",
-        ))  # fmt: skip
+        charts.append({
+            "title": f"{curve.task}, {curve.encoder} ({metric})", "text": f"Score over training examples: {text}.",
+            "data": {"lines": lines, "sizes": curve.sizes, "y": axis_name(metric), "limits": ends(metric)},
+        })  # fmt: skip
     return charts
 
 
@@ -142,81 +140,15 @@ def _cost_chart(task: str, metric: str, groups: list[dict[str, Any]]) -> Chart:
         for group in groups for point in group["points"]
     )  # fmt: skip
     split = " and ".join(dict.fromkeys(group["split"] for group in groups))
-    return Chart(
-        f"{task} ({metric}, {split})",
-        {"groups": groups, "y": axis_name(metric), "limits": ends(metric)},
-        f"Score against seconds of one run: {text}.",
-    )
+    return {
+        "title": f"{task} ({metric}, {split})", "text": f"Score against seconds of one run: {text}.",
+        "data": {"groups": groups, "y": axis_name(metric), "limits": ends(metric)},
+    }  # fmt: skip
 
 
 BASELINE = "baseline"
 EXAMPLES = {"sentence": '"a text"', "pair": '("a text", "another text")', "words": '["Words", "of", "a", "sentence"]'}
 """Input of a kind of task → an argument of `predict`, as Python code."""
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A candidate of a task as a bar.
-
-    Attributes:
-        name: `🔥`, with encoder and variant if there are several; or `baseline`.
-        detail: the name of the mode or baseline.
-        text: the score with its ± over seeds.
-        left, width: of the bar, in percent of the axis.
-        low, high: the ends of its whisker, in percent; None for a single score.
-        mode: the mode; "" for a baseline.
-        place: index of its cell on the page; None for a baseline.
-        is_recommended: True for the winner.
-    """
-
-    name: str
-    detail: str
-    text: str
-    left: float
-    width: float
-    low: float | None
-    high: float | None
-    mode: str = ""
-    place: int | None = None
-    is_recommended: bool = False
-
-
-@dataclass(frozen=True)
-class Card:
-    """The recommendation of one task.
-
-    Attributes:
-        metric: of the scores, with `on dev` if they are not on test.
-        sentence: the recommendation, or the reason why there is none yet.
-        certainty: `sure`, `provisional`, `level`; "" without a recommendation.
-        bars: the baseline, then the candidates, the best first.
-        ticks: (text, position in percent) of the bars' axis.
-        commands, python: commands and Python code that use the recommended model.
-    """
-
-    task: str
-    metric: str
-    sentence: str
-    certainty: str = ""
-    details: tuple[str, ...] = ()
-    bars: tuple[Bar, ...] = ()
-    ticks: tuple[tuple[str, float], ...] = ()
-    commands: str = ""
-    python: str = ""
-
-
-@dataclass(frozen=True)
-class FrontTable:
-    """The table of one encoder, transposed: a row for each task and metric, a column for each mode and difference.
-
-    Attributes:
-        heads: (title, head) of each column.
-        rows: (task, (text, adjusted p-value of a difference or "") of each column).
-    """
-
-    encoder: str
-    heads: list[tuple[str, str]]
-    rows: list[tuple[str, list[tuple[str, str]]]]
 
 
 def cards(results: SweepResults) -> list[Card]:
@@ -232,7 +164,11 @@ def cards(results: SweepResults) -> list[Card]:
 def _no_card(task: str, metric: str, summary: SweepSummary) -> Card:
     cells = [cell for cell in summary.cells if cell.header.task == task]
     done = sum(cell.dev is not None for cell in cells)
-    return Card(task, metric, f"No recommendation yet: {done} of {some(len(cells), 'cell')} have finals.")
+    sentence = f"No recommendation yet: {done} of {some(len(cells), 'cell')} have finals."
+    return {
+        "task": task, "metric": metric, "sentence": sentence, "certainty": "", "details": (), "bars": [],
+        "commands": "",
+    }  # fmt: skip
 
 
 def _card(known: Recommendation, summary: SweepSummary) -> Card:
@@ -248,27 +184,33 @@ def _card(known: Recommendation, summary: SweepSummary) -> Card:
     def share(score: float) -> float:
         return round(100 * (min(max(score, low), high) - low) / (high - low), 2)
 
-    def bar(name: str, detail: str, text: str, score: float, std: float | None, *more: object) -> Bar:
-        ends = (None, None) if std is None else (share(score - std), share(score + std))
+    def drawn(score: float, std: float | None) -> dict[str, float | None]:
+        """The bar, and the ends of its whisker, in percent of the axis; None for a single score."""
         origin = share(0.0)
-        return Bar(name, detail, text, min(origin, share(score)), abs(share(score) - origin), *ends, *more)
+        low, high = (None, None) if std is None else (share(score - std), share(score + std))
+        return {"left": min(origin, share(score)), "width": abs(share(score) - origin), "low": low, "high": high}
 
     keys = [cell.header.key for cell in summary.cells]
-    bars = [
-        bar(known.name(one), one.mode, spread_text(one.score, known.metric), one.score.mean, one.score.std, one.mode,
-            keys.index(one.cell.header.key), one.is_recommended)
+    bars: list[dict[str, Any]] = [
+        {"name": known.name(one), "detail": one.mode, "text": spread_text(one.score, known.metric), "mode": one.mode,
+         "place": keys.index(one.cell.header.key), "is_recommended": one.is_recommended,
+         **drawn(one.score.mean, one.score.std)}
         for one in known.standings
     ]  # fmt: skip
     if baseline:
         name, score = baseline.best
-        on_dev = "" if known.split == "dev" else ", on dev"
-        bars.append(bar(BASELINE, f"{name}{on_dev}", score_text(score, known.metric), score, None))
+        detail = name if known.split == "dev" else f"{name}, on dev"
+        bars.append({
+            "name": BASELINE, "detail": detail, "text": score_text(score, known.metric), "mode": "", "place": None,
+            "is_recommended": False, **drawn(score, None),
+        })  # fmt: skip
     shown = tuple((f"{scale(known.metric) * tick:.3g}".replace("-", "−"), share(tick)) for tick in ticks)
     metric = known.metric + (" on dev" if known.split == "dev" else "")
     commands, python = use_of(known, summary)
-    return Card(
-        known.task, metric, known.sentence, known.certainty, known.details, tuple(bars), shown, commands, python
-    )
+    return {
+        "task": known.task, "metric": metric, "sentence": known.sentence, "certainty": known.certainty,
+        "details": known.details, "bars": bars, "ticks": shown, "commands": commands, "python": python,
+    }  # fmt: skip
 
 
 def use_of(known: Recommendation, summary: SweepSummary) -> tuple[str, str]:
@@ -294,12 +236,8 @@ def use_of(known: Recommendation, summary: SweepSummary) -> tuple[str, str]:
     return commands, python
 
 
-def front_tables(results: SweepResults) -> list[FrontTable]:
-    """The tables of all encoders."""
-    return [_table(block, results.table.deltas) for block in results.table.blocks]
-
-
-def _table(block: EncoderBlock, deltas: Sequence[Delta]) -> FrontTable:
+def front_table(block: EncoderBlock, deltas: Sequence[Delta]) -> Table:
+    """The table of one encoder."""
     p_values = {
         (delta.task, delta.comparison.metric, delta.title): p_text(delta.comparison.p_holm)
         for delta in deltas if delta.encoder == block.encoder and delta.comparison.p_holm is not None
@@ -308,4 +246,4 @@ def _table(block: EncoderBlock, deltas: Sequence[Delta]) -> FrontTable:
         (name, [(row.entries[place].text_with_marks, p_values.get((*column, row.title), "")) for row in block.rows])
         for place, (name, column) in enumerate(zip(block.columns, block.tasks, strict=True))
     ]
-    return FrontTable(block.encoder, [(row.title, row.head) for row in block.rows], rows)
+    return {"encoder": block.encoder, "heads": [(row.title, row.head) for row in block.rows], "rows": rows}

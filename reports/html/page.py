@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 from meltpoint.adapters import modes
 from meltpoint.reports.findings import GAIN_HEADS, NO_DEFAULTS, gain_rows, overtuning_line, size_lines
 from meltpoint.reports.formats import duration, finite, marks, searched_names, setting_text, title, trials_text
-from meltpoint.reports.html.front import cards, cost_charts, front_tables, history_charts, size_charts
+from meltpoint.reports.html.front import cards, cost_charts, front_table, history_charts, size_charts
 from meltpoint.reports.notes import folded_warnings, notes, state_line
 from meltpoint.reports.results import SweepResults, ran_nowhere
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows
@@ -45,12 +45,13 @@ def html(results: SweepResults) -> str:
     charts = {
         "history": history_charts(summary), "sizes": size_charts(results), "cost": cost_charts(summary.cells),
     }  # fmt: skip
-    data = {name: [chart.data for chart in each] for name, each in charts.items()}
+    tables = [front_table(block, results.table.deltas) for block in results.table.blocks]
+    data = {name: [chart["data"] for chart in each] for name, each in charts.items()}
     colours = {name: modes.get(name).colour for name in modes.names()}
     rules = "\n".join(f".bars .{name} {{ fill: {colour}; }}" for name, colour in colours.items())
     style, scripts = f"{asset('page.css')}{rules}", [asset("vendor/echarts.min.js"), *map(asset, SCRIPTS)]
     text = _environment().get_template("page.html.jinja").render(
-        **charts, cards=cards(results), tables=front_tables(results), warnings=folded_warnings(summary), cells=cells,
+        **charts, cards=cards(results), tables=tables, warnings=folded_warnings(summary), cells=cells,
         summary=summary, state=state_line(summary), gain_heads=GAIN_HEADS, gains=gain_rows(results.gains),
         overtuning=overtuning_line(results.gains),
         no_gains=NO_DEFAULTS if ran_nowhere(results.gains) else "", cost_rows=cost_rows(summary, results.table.deltas),
@@ -60,7 +61,7 @@ def html(results: SweepResults) -> str:
         dashboard=DASHBOARD, policy=policy(style, scripts), style=Markup(style), class_heads=CLASS_HEADS,
         scripts=[Markup(script) for script in scripts],
         data=Markup(embedded({
-            **data, "cells": [cell.data for cell in cells], "dashboard": DASHBOARD, "colours": colours,
+            **data, "cells": [cell["data"] for cell in cells], "dashboard": DASHBOARD, "colours": colours,
         })),
     )  # fmt: skip
     return text + "\n"
@@ -123,32 +124,8 @@ MOST_ROWS = 12_000
 """Most trials in the tables of a page; at about 350 bytes each, the page stays below 5 MB."""
 
 
-@dataclass(frozen=True)
-class CellSection:
-    """Everything that the page shows of a cell.
-
-    Attributes:
-        seeds: the finals: setting (best or published), seed, dev and test as shown, seconds, and run in MLflow.
-        yaml: the best setting as a space with this one point, for `--space FILE`.
-        confusion: the heads, then one row per gold class; empty if there is no matrix.
-        note: the sentence about trials that the table leaves out, or "".
-        data: the object that the page's scripts read.
-    """
-
-    title: str
-    headline: str
-    facts: tuple[tuple[str, str], ...]
-    warnings: tuple[str, ...]
-    seeds: list[dict[str, Any]]
-    yaml: str
-    classes: list[list[str]]
-    confusion: list[list[str]]
-    note: str
-    data: dict[str, Any]
-
-
-def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> CellSection:
-    """The section of a cell.
+def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> dict[str, Any]:
+    """Everything that the page shows of a cell; `data` is for its scripts.
 
     Args:
         most_rows: the maximum number of trials in the page's table.
@@ -159,14 +136,15 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> Ce
     ranked = sorted(cell.search, key=_rank)
     shown = ranked[:most_rows]
     left_out = f"the best {counted(len(shown))} of {some(len(ranked), 'trial')}; `meltpoint.load_sweep` has all"
-    return CellSection(
-        name, _headline(cell), tuple(_facts(cell, summary)),
-        tuple(one.text for one in cell_guards(cell, summary.baseline_of(cell))), _seeds(cell),
-        best_setting(cell, summary),
-        [] if scores is None else class_rows(scores), [] if scores is None else confusion_rows(scores),
-        "" if len(shown) == len(ranked) else f"The table has {left_out}.",
-        {"title": name, "task": head.task, "scale": scale(head.metric), "rows": _columns(shown, searched_names(head))},
-    )  # fmt: skip
+    rows = _columns(shown, searched_names(head))
+    return {
+        "title": name, "headline": _headline(cell), "facts": _facts(cell, summary), "seeds": _seeds(cell),
+        "warnings": [one.text for one in cell_guards(cell, summary.baseline_of(cell))],
+        "yaml": best_setting(cell, summary), "classes": [] if scores is None else class_rows(scores),
+        "confusion": [] if scores is None else confusion_rows(scores),
+        "note": "" if len(shown) == len(ranked) else f"The table has {left_out}.",
+        "data": {"title": name, "task": head.task, "scale": scale(head.metric), "rows": rows},
+    }  # fmt: skip
 
 
 def _headline(cell: CellSummary) -> str:

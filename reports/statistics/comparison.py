@@ -27,23 +27,14 @@ from meltpoint.reports.statistics.hierarchical_bootstrap import (
     probability_better,
     unpaired,
 )
-from meltpoint.reports.statistics.seeds import (
-    NO_VARIANCE,
-    Design,
-    Needs,
-    Prior,
-    cell_names,
-    failed,
-    not_yet,
-    prior_of,
-    welch,
-)
+from meltpoint.reports.statistics.seeds import NO_VARIANCE, Design, Needs, Prior, failed, prior_of, rounded_up, welch
 from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import best_final
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core.metrics import gain, is_lower_better
 from meltpoint.tasks.core.scoring import in_points
+from meltpoint.tasks.core.wording import some
 
 ALPHA = 0.05
 """A difference is claimed if its adjusted p-value is below this."""
@@ -357,3 +348,44 @@ def _with_needs(one: Comparison, factor: float) -> Comparison:
     needs = design.needs(ALPHA / factor, 2 if one.is_claimed else one.seeds + 1)
     seeds = min(needs.seeds or one.seeds, one.seeds) if one.is_claimed else needs.seeds
     return replace(one, needed_seeds=seeds, needed_examples=needs.examples, with_seeds=needs.with_seeds)
+
+
+MODES = {
+    "fine_tuning": "fine-tuning", "stack_and_finetune": "stack-and-finetune", "lora": "LoRA", "lp_ft": "LP-FT",
+    "norm_bias": "tuning norms and biases", "top_k": "tuning the top layers", "probe": "the probe",
+}  # fmt: skip
+"""Mode → its name in prose, where it is not its words."""
+
+
+def cell_names(upper: CellKey, lower: CellKey) -> tuple[str, str]:
+    """The names of two cells, as short as their difference allows: `fine-tuning`, `fine-tuning with crf`, `crf`."""
+    return _name(upper, lower), _name(lower, upper)
+
+
+def _name(cell: CellKey, other: CellKey) -> str:
+    encoder, mode, _, variant = (*cell, "")[:4]
+    other_encoder, other_mode, _, other_variant = (*other, "")[:4]
+    name = MODES.get(mode, mode.replace("_", " "))
+    words = [name] if mode != other_mode else []
+    if variant != other_variant:
+        words.append(f"with {variant or 'the default head'}" if words else variant or "the default head")
+    if encoder != other_encoder:
+        words.append(f"of {encoder}" if words else encoder)
+    return " ".join(words) or name
+
+
+def not_yet(seeds: int, examples: int, needs: Needs) -> str:
+    """`undecided with 5 seeds and 408 examples; about 12 seeds would decide`.
+
+    Args:
+        seeds, examples: the sizes of the comparison.
+        needs: the sizes that would be enough.
+    """
+    text = f"undecided with {some(seeds, 'seed')} and {some(examples, 'example')}"
+    if needs.seeds is not None:
+        return f"{text}; about {some(rounded_up(needs.seeds), 'seed')} would decide"
+    if needs.examples is None:
+        return text
+    others = needs.with_seeds if needs.with_seeds is not None and needs.with_seeds > seeds else None
+    more = "" if others is None else f" with {some(rounded_up(others), 'seed')}"
+    return f"{text}; no number of seeds would decide, about {some(rounded_up(needs.examples), 'example')}{more} would"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from meltpoint.reports.formats import duration, interval_text, listed, name_of, symbol
@@ -141,14 +141,20 @@ def seconds_text(seconds: float) -> str:
     return duration(seconds) if seconds >= 10 else f"{seconds:.2g} s"
 
 
+def by_mode(summary: SweepSummary, of_cost: Callable[[CellCost], float]) -> dict[str, float]:
+    """Mode → the sum of a figure over its cells."""
+    modes: dict[str, float] = defaultdict(float)
+    for cell in summary.cells:
+        modes[cell.header.mode] += of_cost(cell.cost)
+    return modes
+
+
 def price_text(summary: SweepSummary) -> str:
     """`12.40 at 2.5 an hour (❄ 1.20, 🔥 11.20)`: the price of training; "" without a price per hour."""
     price = summary.spec.price_per_hour
     if price is None:
         return ""
-    modes: dict[str, float] = defaultdict(float)
-    for cell in summary.cells:
-        modes[cell.header.mode] += price * (cell.cost.gpu_hours or cell.cost.seconds / 3600)
+    modes = by_mode(summary, lambda cost: price * (cost.gpu_hours or cost.seconds / 3600))
     each = ", ".join(f"{symbol(mode)} {cost:.2f}" for mode, cost in modes.items())
     return f"{sum(modes.values()):.2f} at {price:g} an hour ({each})"
 

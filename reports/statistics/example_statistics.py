@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +39,7 @@ def scorer(metric: str, runs: Runs) -> Scorer:
     """
     name, _, part = metric.partition(".")
     if part:
-        return PART_SCORERS[name](part)(runs)
+        return _span_scorer(SPAN_RATIOS[name], part)(runs)  # of one type of span
     return SCORERS[name](runs)
 
 
@@ -287,7 +286,3 @@ SCORERS: Mapping[str, Callable[[Runs], Scorer]] = {
     **{name: _span_scorer(ratio) for name, ratio in SPAN_RATIOS.items()},
 }
 """Metric → its scores of resamples."""
-PART_SCORERS: Mapping[str, Callable[[str], Callable[[Runs], Scorer]]] = {
-    name: partial(_span_scorer, ratio) for name, ratio in SPAN_RATIOS.items()
-}
-"""Metric → its part (a type of span) → its scores of resamples."""

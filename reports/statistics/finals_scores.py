@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meltpoint.adapters import modes
-from meltpoint.reports.formats import name_of, percent
+from meltpoint.reports.formats import percent
 from meltpoint.reports.statistics.example_statistics import scorer
 from meltpoint.reports.statistics.hierarchical_bootstrap import resampled, units_of
 from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path, read_scored
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.storage.files import StoragePath
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.kinds import TaskKind
@@ -270,19 +270,6 @@ def confusion_counts(run: ScoredExamples) -> NDArray[np.int64]:
 MOST_CLASSES = 12
 """A matrix of more classes is not printed; the JSON has every one."""
 CLASS_HEADS = ("class", "precision", "recall", "F1", "examples")
-CLASSES_NOTE = (
-    "Means over the finals, ×100. Rows of a confusion matrix are gold classes, columns predicted classes: examples, "
-    "the mean over the finals."
-)
-
-
-def class_sections(summary: SweepSummary) -> list[tuple[str, ClassScores]]:
-    """(title, classes) of each cell with stored predictions of classes, in the order of the cells."""
-    found = ((cell, cell_class_scores(cell, summary.folder)) for cell in summary.cells)
-    return [
-        (f"{' '.join(filter(None, name_of(cell)))}, {scores['split']}", scores)
-        for cell, scores in found if scores is not None
-    ]  # fmt: skip
 
 
 def class_rows(scores: ClassScores) -> list[list[str]]:

@@ -33,10 +33,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.tasks.core.metrics import Floats
 from meltpoint.tasks.core.scoring import in_points
-from meltpoint.tasks.core.wording import some
 
 RECORDED = 0.015**2
 """The variance over seeds of recorded finals: in the tables of docs/results and of the demo (261 cells, failed runs
@@ -229,47 +227,6 @@ class Design:
     def _first(numbers: Floats, p_values: Floats, alpha: float) -> int | None:
         claimed = np.flatnonzero(p_values < alpha)
         return int(numbers[claimed[0]]) if len(claimed) else None
-
-
-MODES = {
-    "fine_tuning": "fine-tuning", "stack_and_finetune": "stack-and-finetune", "lora": "LoRA", "lp_ft": "LP-FT",
-    "norm_bias": "tuning norms and biases", "top_k": "tuning the top layers", "probe": "the probe",
-}  # fmt: skip
-"""Mode → its name in prose, where it is not its words."""
-
-
-def cell_names(upper: CellKey, lower: CellKey) -> tuple[str, str]:
-    """The names of two cells, as short as their difference allows: `fine-tuning`, `fine-tuning with crf`, `crf`."""
-    return _name(upper, lower), _name(lower, upper)
-
-
-def _name(cell: CellKey, other: CellKey) -> str:
-    encoder, mode, _, variant = (*cell, "")[:4]
-    other_encoder, other_mode, _, other_variant = (*other, "")[:4]
-    name = MODES.get(mode, mode.replace("_", " "))
-    words = [name] if mode != other_mode else []
-    if variant != other_variant:
-        words.append(f"with {variant or 'the default head'}" if words else variant or "the default head")
-    if encoder != other_encoder:
-        words.append(f"of {encoder}" if words else encoder)
-    return " ".join(words) or name
-
-
-def not_yet(seeds: int, examples: int, needs: Needs) -> str:
-    """`undecided with 5 seeds and 408 examples; about 12 seeds would decide`.
-
-    Args:
-        seeds, examples: the sizes of the comparison.
-        needs: the sizes that would be enough.
-    """
-    text = f"undecided with {some(seeds, 'seed')} and {some(examples, 'example')}"
-    if needs.seeds is not None:
-        return f"{text}; about {some(rounded_up(needs.seeds), 'seed')} would decide"
-    if needs.examples is None:
-        return text
-    others = needs.with_seeds if needs.with_seeds is not None and needs.with_seeds > seeds else None
-    more = "" if others is None else f" with {some(rounded_up(others), 'seed')}"
-    return f"{text}; no number of seeds would decide, about {some(rounded_up(needs.examples), 'example')}{more} would"
 
 
 def rounded_up(number: int) -> int:

@@ -28,7 +28,7 @@ from meltpoint.adapters.hyperparameters import Setting, Value
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.evaluation import Evaluation, FrozenStates
-from meltpoint.adapters.training.graphs import Recorder
+from meltpoint.adapters.training.graphs import CudaRecorder
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError, TrialState
 from meltpoint.tasks.core.task import Example, Kind, Task
@@ -298,7 +298,7 @@ def make_trainer(load_tiny: Callable[[str], Encoder]) -> Callable[..., Alone]:
         mode: str = "fine_tuning", kind: Kind = "sentence_classification", head: str | None = None,
         seed: int = 0, train: list[Example] | int = 10, dev: list[Example] | int = 6,
         encoder: Encoder | None = None, frozen_states: FrozenStates | None = None, micro_batch: int | None = None,
-        recorder: Recorder | None = None, **setting: bool | float | str,
+        recorder: CudaRecorder | None = None, **setting: bool | float | str,
     ) -> Alone:  # fmt: skip
         head, encoder = head or ("linear" if mode == "fine_tuning" else "bilstm"), encoder or load_tiny("bert")
         full = complete_setting(mode, head, setting)

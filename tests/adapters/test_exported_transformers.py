@@ -236,11 +236,11 @@ def test_what_transformers_cannot_express_is_refused_in_one_line(
 # --- ONNX: the scores of torch for any batch and length, or a refusal ---
 
 
-def save_onnx(trainer: Any, head: str, folder: Path) -> Any:
+def save_onnx(trainer: Any, head: str, folder: Path) -> None:
     for package in ("onnxscript", "onnxruntime"):
         pytest.importorskip(package, reason='the extra "onnx" is not installed')
     facts, task = {"sweep": "tests"}, trainer.data.task
-    return save_onnx_folder(
+    save_onnx_folder(
         folder, trainer.model.eval(), task, "fine_tuning", head, trainer.setting, facts, trainer.data.dev
     )  # fmt: skip
 
@@ -263,10 +263,10 @@ def test_the_runtime_gives_the_models_scores_for_texts_of_any_number_and_length(
 
     encoder = None if name == "tiny" else deepcopy(request.getfixturevalue("minilm_encoder"))
     trainer = make_trainer("fine_tuning", kind, "native", dev=7, encoder=encoder)
-    check = save_onnx(trainer, "native", tmp_path)
-    assert check.rows >= 7
-    assert check.difference < exported_transformers.TOLERANCE
-    assert json.loads((tmp_path / "meltpoint.json").read_text(encoding="utf-8"))["onnx"]["rows"] == check.rows
+    save_onnx(trainer, "native", tmp_path)
+    check = json.loads((tmp_path / "meltpoint.json").read_text(encoding="utf-8"))["onnx"]
+    assert check["rows"] >= 7
+    assert check["difference"] < exported_transformers.TOLERANCE
     assert json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["label2id"]
     assert not list(tmp_path.glob("*.safetensors"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from meltpoint.adapters.data.batching import static_width
-from meltpoint.adapters.training.graphs import CudaRecorder, Recorder
+from meltpoint.adapters.training.graphs import CudaRecorder
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.tests.adapters.devices import HARDWARE, ON_GPU
 
@@ -99,7 +99,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def trained(make: Make, recorder: Recorder | None, dropouts: tuple[float, float] = (0, 0), **asked: Any) -> Trainer:
+def trained(make: Make, recorder: CudaRecorder | None, dropouts: tuple[float, float] = (0, 0), **asked: Any) -> Trainer:
     """Three epochs of six batches with a smaller last one; the dropout of the head and of an encoder that trains."""
     asked["dropout"] = dropouts[0]
     if asked.get("mode") != "feature_extraction":

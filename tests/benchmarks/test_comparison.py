@@ -9,8 +9,17 @@ import pytest
 from meltpoint import tasks
 from meltpoint.adapters import encoders, settings
 from meltpoint.adapters.model import Member, build
-from meltpoint.benchmarks.against_trainer import Measurement, alternate, ledger_answer, measurement, run_timed
-from meltpoint.benchmarks.job import RATES, Answer, Job, learning_rates
+from meltpoint.benchmarks.against_trainer import (
+    RATES,
+    Answer,
+    Job,
+    Measurement,
+    alternate,
+    learning_rates,
+    ledger_answer,
+    measurement,
+    run_timed,
+)
 from meltpoint.search_spaces import files
 from meltpoint.sweeps.ledger.ledger import Ledger
 

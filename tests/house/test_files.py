@@ -23,7 +23,7 @@ PLUG_INS = {
     "adapters/heads": "HEAD",
     "adapters/modes": "MODE",
     "adapters/tricks": "TRICK",
-    "reports/analyses": "ANALYSIS",
+    "reports/analyses": "run",
 }
 
 

@@ -14,7 +14,7 @@ from scipy.special import rel_entr
 
 from meltpoint.reports.analyses import analyse
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
-from meltpoint.reports.analyses.genres import ANALYSIS, count_terms, divergence, terms, vocabulary
+from meltpoint.reports.analyses.genres import count_terms, divergence, run, terms, vocabulary
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.tasks.mnli import GENRES, LABELS
 from meltpoint.tests.reports.stored_sweeps import read_csv
@@ -73,7 +73,7 @@ def test_cells_of_a_genre_give_their_own_dev_scores_and_a_correlation(make_cell,
         for mode, gain in ((ICE, 0.0), (FIRE, 0.01 if genre == "fiction" else 0.02))
     ]
     options = AnalysisOptions(make_sweep(*cells), Ledger(tmp_path), tmp_path, corpus=corpus, data_dir=str(data))
-    written = ANALYSIS.run(options)
+    written = run(options)
     table = {row["genre"]: row for row in rows(written)}
     assert set(table) == set(scores)
     assert float(table["slate"]["🔥"]) == pytest.approx(0.72)
@@ -93,12 +93,12 @@ def test_mistakes_are_refused_in_one_line(make_cell, make_sweep, data, corpus, t
         assert "\n" not in str(caught.value)
     other = AnalysisOptions(make_sweep(make_cell(task="sst2")), Ledger(tmp_path), tmp_path, data_dir=str(data))
     with pytest.raises(ValueError, match="'first' has no cell of a genre; sweep --task mnli:fiction"):
-        ANALYSIS.run(other)
+        run(other)
     open_cell = AnalysisOptions(
         make_sweep(make_cell(task="mnli:slate")), Ledger(tmp_path), tmp_path, data_dir=str(data)
     )
     with pytest.raises(ValueError, match=r"'minilm\.fine_tuning\.mnli_slate' has no finals yet"):
-        ANALYSIS.run(open_cell)
+        run(open_cell)
 
 
 COUNTS = st.lists(st.integers(0, 50), min_size=6, max_size=6).filter(any)

@@ -11,13 +11,13 @@ from scipy.stats import ttest_1samp
 from meltpoint.reports.analyses import guidelines
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.guidelines import (
-    ANALYSIS,
     EITHER,
     FREEZE,
     TUNE,
     kind_advice,
     over_tasks,
     paper_advice,
+    run,
     verdict,
 )
 from meltpoint.reports.statistics.comparison import Comparison
@@ -106,7 +106,7 @@ def test_the_table_has_a_row_a_task_and_one_for_the_kind(make_cell, make_sweep, 
         for task, test, ice, fire in (("sst2", True, LOW, HIGH), ("cola", False, HIGH, LOW))
         for mode, scores in ((ICE, ice), (FIRE, fire))
     ]
-    written = ANALYSIS.run(options(make_sweep(*cells), tmp_path))
+    written = run(options(make_sweep(*cells), tmp_path))
     assert [path.name for path in written] == ["guidelines.md", "guidelines.csv", "guidelines.tex"]
     sst2, cola, whole = rows(written)
     assert (sst2["task"], sst2["split"], sst2["seeds"], sst2["advice"]) == ("sst2", "test", "3 and 4", "use 🔥")
@@ -127,11 +127,11 @@ def test_the_table_has_a_row_a_task_and_one_for_the_kind(make_cell, make_sweep, 
 
 def test_tasks_and_encoders_that_are_named_narrow_it(make_cell, make_sweep, tmp_path):
     cells = [make_cell(mode, task, finals=finals(LOW)) for task in ("sst2", "cola") for mode in (ICE, FIRE)]
-    (row,) = rows(ANALYSIS.run(options(make_sweep(*cells), tmp_path, tasks=("cola",))))
+    (row,) = rows(run(options(make_sweep(*cells), tmp_path, tasks=("cola",))))
     assert row["task"] == "cola"
     assert {path.stem for path in tmp_path.iterdir()} == {"guidelines"}, "heads of one size have no table"
     with pytest.raises(ValueError, match=r"^Unknown task of sweep first 'col'\. Did you mean cola"):
-        ANALYSIS.run(options(make_sweep(*cells), tmp_path, tasks=("col",)))
+        run(options(make_sweep(*cells), tmp_path, tasks=("col",)))
 
 
 @pytest.mark.usefixtures("_fixed_intervals")
@@ -145,7 +145,7 @@ def test_only_cells_of_the_largest_size_are_compared_and_single_modes_are_left_o
             (ICE, HIGH, 256, "n256"), (ICE, LOW, 6920, "all"), (FIRE, LOW, 256, "n256"), (FIRE, HIGH, 6920, "all"),
         )
     ]  # fmt: skip
-    written = ANALYSIS.run(options(make_sweep(*cells, make_cell(ICE, "cola", finals=finals(LOW))), tmp_path))
+    written = run(options(make_sweep(*cells, make_cell(ICE, "cola", finals=finals(LOW))), tmp_path))
     (row,) = rows(written)
     assert float(row["Δ"]) == pytest.approx(sum(HIGH) / 4 - sum(LOW) / 3), "❄ of all examples, though 256 are better"
     text = (tmp_path / "guidelines.md").read_text(encoding="utf-8")
@@ -162,7 +162,7 @@ def test_heads_of_several_sizes_are_set_against_each_other_mode_by_mode(make_cel
             (FIRE, "bilstm_crf", "bilstm-crf", 90_000, LOW),
         )
     ]  # fmt: skip
-    written = ANALYSIS.run(options(make_sweep(*cells), tmp_path))
+    written = run(options(make_sweep(*cells), tmp_path))
     (row,) = rows([path for path in written if path.stem == "guidelines"])
     assert (row["❄"], row["🔥"]) == (row["🔥"], row["❄"]), "each mode's best on dev"
     frozen, tuned = rows([path for path in written if path.stem == "guidelines_heads"])
@@ -180,10 +180,10 @@ def test_heads_of_several_sizes_are_set_against_each_other_mode_by_mode(make_cel
 def test_what_cannot_be_compared_is_refused_in_one_line(make_cell, make_sweep, tmp_path):
     alone = make_sweep(make_cell(FIRE, finals=finals(LOW)))
     with pytest.raises(ValueError, match="compares feature_extraction and fine_tuning; sweep 'first' does not"):
-        ANALYSIS.run(options(alone, tmp_path))
+        run(options(alone, tmp_path))
     unfinished = make_sweep(make_cell(ICE), make_cell(FIRE, finals=finals(LOW)))
     with pytest.raises(ValueError, match=r"Cell 'minilm\.feature_extraction\.sst2' has no finals yet; finish"):
-        ANALYSIS.run(options(unfinished, tmp_path))
+        run(options(unfinished, tmp_path))
     with pytest.raises(ValueError, match="name the sweep in place of '-'"):
-        ANALYSIS.run(options(None, tmp_path))
+        run(options(None, tmp_path))
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,7 @@ import pytest
 from meltpoint.adapters import modes
 from meltpoint.reports.formats import p_text
 from meltpoint.reports.html import page
-from meltpoint.reports.html.front import cards, cost_charts, front_tables, use_of
+from meltpoint.reports.html.front import cards, cost_charts, front_table, use_of
 from meltpoint.reports.html.page import best_setting, cell_section, embedded, html, prose
 from meltpoint.reports.report import kept_files, report
 from meltpoint.reports.results import SweepResults, results_of
@@ -95,26 +95,30 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> SweepSummary:
 
 def test_the_table_has_every_text_and_mark_of_the_other_formats_in_turned_order(results: SweepResults) -> None:
     (block,) = results.table.blocks
-    (table,) = front_tables(results)
+    table = front_table(block, results.table.deltas)
     rows = (*block.modes, *block.ensembles, *block.differences)
-    assert [title for title, _ in table.heads] == [row.title for row in rows]
-    for place, (_, entries) in enumerate(table.rows):
+    assert [title for title, _ in table["heads"]] == [row.title for row in rows]
+    for place, (_, entries) in enumerate(table["rows"]):
         assert [text for text, _ in entries] == [row.entries[place].text_with_marks for row in rows]
     adjusted = [p_text(one.comparison.p_holm or 0.0) for one in results.family if one.task == "sst2"]
-    assert [p for _, p in table.rows[0][1]] == ["", "", "", *adjusted]
+    assert [p for _, p in table["rows"][0][1]] == ["", "", "", *adjusted]
 
 
 def test_each_task_opens_with_its_recommendation_and_its_bars(results: SweepResults) -> None:
     found = cards(results)
-    assert [one.task for one in found] == ["sst2", "mrpc"]
+    assert [one["task"] for one in found] == ["sst2", "mrpc"]
     for card, known in zip(found, results.recommendations, strict=True):
-        assert (card.sentence, card.certainty, card.details) == (known.sentence, known.certainty, known.details)
-        assert [bar.mode for bar in card.bars] == [one.mode for one in known.standings]
-        assert [bar.width for bar in card.bars] == [pytest.approx(100 * one.score.mean) for one in known.standings]
-        assert [bar.mode for bar in card.bars if bar.is_recommended] == [known.winner.mode]
-        assert [text for text, _ in card.ticks] == ["0", "50", "100"], "no score is above 100"
-        assert f"--cell minilm.{known.winner.mode}.{card.task} --model" in card.commands
-    assert sum(STAR in text for text, _ in front_tables(results)[0].rows[0][1]) == 1
+        assert [card[name] for name in ("sentence", "certainty", "details")] == [
+            known.sentence, known.certainty, known.details,
+        ]  # fmt: skip
+        bars = card["bars"]
+        assert [bar["mode"] for bar in bars] == [one.mode for one in known.standings]
+        assert [bar["width"] for bar in bars] == [pytest.approx(100 * one.score.mean) for one in known.standings]
+        assert [bar["mode"] for bar in bars if bar["is_recommended"]] == [known.winner.mode]
+        assert [text for text, _ in card["ticks"]] == ["0", "50", "100"], "no score is above 100"
+        assert f"--cell minilm.{known.winner.mode}.{known.task} --model" in card["commands"]
+    table = front_table(results.table.blocks[0], results.table.deltas)
+    assert sum(STAR in text for text, _ in table["rows"][0][1]) == 1
 
 
 @pytest.mark.parametrize("kept", ["task.yaml", "model"], ids=["tune, whose model is yet to be kept", "a kept model"])
@@ -138,7 +142,7 @@ def test_warnings_of_a_kind_share_a_line(make_cell, make_sweep) -> None:
 def test_a_running_sweep_without_a_result_has_a_page_that_says_so(make_cell, make_sweep) -> None:
     results = results_of(make_sweep(make_cell(search=()), state="running"), comparer=FixedComparer())
     (card,) = cards(results)
-    assert (card.sentence, card.bars) == ("No recommendation yet: 0 of 1 cell have finals.", ())
+    assert (card["sentence"], card["bars"]) == ("No recommendation yet: 0 of 1 cell have finals.", [])
     page = html(results)
     assert "There are no finals yet." in page
     assert "No trial has finished yet." in page
@@ -219,25 +223,25 @@ def test_the_best_trials_are_in_the_table_the_best_first_and_failed_ones_last_be
 ) -> None:
     cell = make_cell(search=(0.5, 0.9, 0.7), failed=("no room",))
     section = cell_section(cell, make_sweep(cell), 100)
-    rows = section.data["rows"]
+    rows = section["data"]["rows"]
     assert rows["dev"] == [0.9, 0.7, 0.5, None]
     assert rows["number"] == [2, 3, 1, 51]
     assert rows["status"] == ["finished"] * 3 + ["failed"]
     assert rows["error"][3] == "no room"
     assert rows["setting"][0].startswith("learning_rate 4.25e-5, dropout 0.1, epochs 3"), "only searched parameters"
-    assert section.note == ""
+    assert section["note"] == ""
     many = make_cell(search=tuple(np.linspace(0, 1, 200)))
     section = cell_section(many, make_sweep(many), 100)
-    assert len(section.data["rows"]["id"]) == 100
-    assert section.note == "The table has the best 100 of 200 trials; `meltpoint.load_sweep` has all."
-    seeds = cell_section(results.summary.cells[0], results.summary, 100).seeds
+    assert len(section["data"]["rows"]["id"]) == 100
+    assert section["note"] == "The table has the best 100 of 200 trials; `meltpoint.load_sweep` has all."
+    seeds = cell_section(results.summary.cells[0], results.summary, 100)["seeds"]
     assert [(one["seed"], one["dev"], one["test"]) for one in seeds] == [(seed, "80.0", "70.0") for seed in range(6)]
 
 
 def test_score_against_cost_is_that_of_the_table(stored: SweepSummary) -> None:
     charts = cost_charts(stored.cells)
     groups = trade_offs(stored.cells)
-    shown = [point["score"] for chart in charts for group in chart.data["groups"] for point in group["points"]]
+    shown = [point["score"] for chart in charts for group in chart["data"]["groups"] for point in group["points"]]
     assert shown == pytest.approx([100 * point.score for group in groups.values() for point in group], abs=1e-3)
 
 

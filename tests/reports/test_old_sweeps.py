@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
-from meltpoint.reports.analyses.guidelines import ANALYSIS
+from meltpoint.reports.analyses.guidelines import run
 from meltpoint.reports.report import report
 from meltpoint.sweeps.command_line.typer_options import TableFormat
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -80,7 +80,7 @@ def test_every_format_has_the_scores_and_names_what_is_missing(form: str, old: S
 
 
 def test_its_guidelines_say_why_nothing_can_be_told(old: SweepSummary, tmp_path: Path) -> None:
-    ANALYSIS.run(AnalysisOptions(sweep=old, ledger=None, out=tmp_path, formats=("csv",)))
+    run(AnalysisOptions(sweep=old, ledger=None, out=tmp_path, formats=("csv",)))
     (row,) = read_csv(tmp_path / "guidelines.csv")
     assert (row["advice"], row["in words"]) == ("undecided", f"undecided: {NO_PREDICTIONS}")
     assert float(row["Δ"]) == pytest.approx(0.09)

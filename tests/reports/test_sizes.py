@@ -12,7 +12,7 @@ import pytest
 
 from meltpoint.adapters import modes
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
-from meltpoint.reports.analyses.sizes import ANALYSIS
+from meltpoint.reports.analyses.sizes import run
 from meltpoint.reports.findings import crossing, curves_of
 from meltpoint.reports.html.page import html
 from meltpoint.reports.report import report
@@ -73,9 +73,9 @@ def test_the_analysis_has_a_row_for_each_mode_and_size_and_a_figure(cells, make_
     one = make_sweep(*(cell for cell in cells if cell.header.train_examples == 64))
     assert "Over sizes of train" not in report(one, "md")
     with pytest.raises(ValueError, match="scores at one size only; sweep with --train-sizes"):
-        ANALYSIS.run(AnalysisOptions(one, None, tmp_path))
+        run(AnalysisOptions(one, None, tmp_path))
     options = AnalysisOptions(make_sweep(*cells), None, tmp_path)
-    written = {path.name for path in ANALYSIS.run(options)}
+    written = {path.name for path in run(options)}
     assert written == {f"sizes.{form}" for form in ("md", "csv", "tex", "svg", "png")}
     rows = read_csv(tmp_path / "sizes.csv")
     assert [(row["train"], row["mode"]) for row in rows[:2]] == [

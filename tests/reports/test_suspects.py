@@ -11,7 +11,7 @@ import pytest
 from meltpoint.adapters import encoders
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
 from meltpoint.reports.analyses.core.states import split_states
-from meltpoint.reports.analyses.suspects import ANALYSIS, label_margins, near_duplicates, residuals
+from meltpoint.reports.analyses.suspects import label_margins, near_duplicates, residuals, run
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec
 
@@ -79,7 +79,7 @@ def test_planted_near_duplicates_are_found_and_sound_pairs_are_not(shared: Path)
 
 def test_the_analysis_writes_a_row_for_each_suspect(tiny_encoder, tiny_task: Path, tmp_path: Path):
     options = AnalysisOptions(None, None, tmp_path, (tiny_encoder,), (str(tiny_task),), formats=("md", "csv"))
-    table, rows = ANALYSIS.run(options)
+    table, rows = run(options)
     assert table.read_text(encoding="utf-8").startswith("# Suspect examples")
     kinds = {line.split(",")[2] for line in rows.read_text(encoding="utf-8").splitlines()[1:]}
     assert kinds <= {"label", "near-duplicate"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from meltpoint.adapters.families import EncoderReference
 from meltpoint.adapters.families.elmo import files
-from meltpoint.adapters.families.elmo.files import check_folder, digested, weights_file
+from meltpoint.adapters.families.elmo.files import check_folder, weights_file
 from meltpoint.adapters.families.huggingface.files import digest_of
 from meltpoint.tasks.core.files import expanded
 from meltpoint.tasks.core.task import Kind
@@ -54,7 +54,8 @@ def fingerprint(reference: EncoderReference) -> str:
     Raises:
         ValueError: a file is missing.
     """
-    return digest_of(digested(check_folder(Path(reference.source))))[:16]
+    folder = check_folder(Path(reference.source))
+    return digest_of([folder / files.FILE, weights_file(folder)])[:16]
 
 
 def weights_without_embeddings(reference: EncoderReference) -> int:

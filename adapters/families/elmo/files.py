@@ -45,11 +45,6 @@ def weights_file(folder: Path) -> Path:
     raise ValueError(f"{folder} holds {named} {WEIGHTS}; put ELMo's weights there under that name.")
 
 
-def digested(folder: Path) -> list[Path]:
-    """The files that an ELMo's states depend on: options and weights."""
-    return [folder / FILE, weights_file(folder)]
-
-
 WORD_LENGTH: Final = 50
 """Characters per word, including the markers of its beginning and end; all released weights were trained with it."""
 

@@ -1,4 +1,4 @@
-"""Facts of an architecture that its code reveals, and the attention and LoRA that Meltpoint puts into its layers.
+"""Facts of an architecture that its code reveals, and the attention that Meltpoint puts into its layers.
 
 A layer group is found by the forward pass: a parameter belongs to the first layer whose output depends on it.
 
@@ -11,11 +11,8 @@ states that nothing reads.
 
 from __future__ import annotations
 
-import copy
 import re
-import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,11 +24,7 @@ from transformers.masking_utils import sdpa_mask
 
 from meltpoint.adapters.data.batch import UNPADDED, Row, Unpadded
 from meltpoint.adapters.data.tokenising import PieceTokenizer
-from meltpoint.adapters.families.huggingface.pretrained import quiet
-
-UNBOUNDED = 100_000
-"""Lengths from here on mean "no limit"; transformers writes 1e30 as a tokenizer's unknown longest input."""
-
+from meltpoint.adapters.families.huggingface.pretrained import UNBOUNDED
 
 _ODD_PIECES = 24
 """The most special pieces in the checked rows: first the embeddings' padding pieces, then the lowest ids."""
@@ -72,15 +65,12 @@ def window_of(config: Any) -> int | None:
     return window if isinstance(window, int) else None
 
 
-def longest_input(model: Any, tokenizer: Any) -> int:
-    """The longest input in subword tokens: the position embeddings, minus RoBERTa's reserve for padding."""
-    limit = int(getattr(model.config, "max_position_embeddings", UNBOUNDED))
+def positions_of(model: Any) -> int:
+    """The number of the position embeddings that are used, without RoBERTa's reserve for padding."""
     padding = position_padding(model)
     reserved = 0 if padding is None else padding + 1
-    limit = min([limit, *(table.num_embeddings - reserved for table in _position_tables(model))])
-    known = tokenizer.model_max_length  # the unchecked value from tokenizer_config.json
-    is_length = isinstance(known, int | float) and 0 < known < UNBOUNDED
-    return min(limit, int(known)) if is_length else limit
+    limit = int(getattr(model.config, "max_position_embeddings", UNBOUNDED))
+    return min([limit, *(table.num_embeddings - reserved for table in _position_tables(model))])
 
 
 def rows_to_check(model: Any, pieces_of: PieceTokenizer, tokenizer: Any) -> list[Row]:
@@ -351,38 +341,6 @@ def attend_first(query: Tensor, key: Tensor, value: Tensor, unpadded: Unpadded, 
     return (functional.dropout(weights, dropout) @ values).squeeze(2)
 
 
-# LoRA's matrices (Hu et al. 2022, section 4.1), with the package `peft`.
-
-
-class LoraMatrices:
-    """Two thin matrices for each linear layer of a frozen model. This object is not a module of the model.
-
-    Args:
-        model: of transformers; its linear layers are replaced in place.
-        rank: r; the matrices A and B of a layer of (out, in) weights are (r, in) and (out, r).
-        alpha: the product B · A is scaled by alpha / r.
-    """
-
-    def __init__(self, model: Any, rank: int, alpha: int) -> None:
-        from peft import LoraConfig, get_peft_model
-
-        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear")
-        model.name_or_path = ""  # peft would write this machine's path into the adapter
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an older name
-            self._adapted = get_peft_model(model, config)
-
-    def save(self, folder: Path) -> None:
-        """Write the matrices alone, as `peft.PeftModel.from_pretrained` loads them."""
-        with quiet():
-            self._adapted.save_pretrained(str(folder))
-        (folder / "README.md").unlink(missing_ok=True)  # peft's empty card
-
-    def merged(self) -> Any:
-        """A copy of the model with the matrices' products added to its weights."""
-        return copy.deepcopy(self._adapted).merge_and_unload()
-
-
 def name_without(name: str) -> str:
-    """The name of a parameter before the matrices were added: that of the layer's own weight."""
+    """The name of a parameter before LoRA's matrices were added: that of the layer's own weight."""
     return re.sub(r"\.lora_[AB]\.default\.weight$", ".weight", name).replace(".base_layer.", ".")

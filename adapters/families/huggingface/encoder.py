@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,8 +23,8 @@ from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families import EncoderReference
 from meltpoint.adapters.families.huggingface import architecture, configuration, files, pretrained
-from meltpoint.adapters.families.huggingface.architecture import LoraMatrices, name_without
-from meltpoint.adapters.families.huggingface.pretrained import TransformersHead
+from meltpoint.adapters.families.huggingface.architecture import name_without
+from meltpoint.adapters.families.huggingface.pretrained import UNBOUNDED, TransformersHead
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact
 
@@ -60,14 +62,14 @@ class HuggingFaceEncoder(Encoder):
         self.revision = revision
         self.pooling = pooling
         self._sentence_files = sentence_files or {}
-        self.max_pieces = architecture.longest_input(model, tokenizer)
+        self.max_pieces = pretrained.longest_input(architecture.positions_of(model), tokenizer)
         self.tokenizer = PieceTokenizer(tokenizer, self.max_pieces, _takes_segments(model), prompts)
         self._position_padding = architecture.position_padding(model)
         self.separate_above = self._own_change = architecture.length_of_change(model.config)
         self._window = architecture.window_of(model.config)
-        self.static = self.separate_above >= architecture.UNBOUNDED
+        self.static = self.separate_above >= UNBOUNDED
         self._dropout: float | None = None
-        self._lora: LoraMatrices | None = None
+        self._lora: tuple[Any, ...] = ()  # peft's model, in a tuple, so that it is no part of this module
         self._frozen_below: int | None = None
         self.padding_free = self._leaves_out = self._always_masks = False
         rows = architecture.rows_to_check(model, self.tokenizer, tokenizer)
@@ -83,7 +85,7 @@ class HuggingFaceEncoder(Encoder):
         self._take_up_short_cuts()
         if self.padding_free and not self._reads(rows, alone):
             self.padding_free = self._leaves_out = False
-        self._choose_attention(architecture.UNBOUNDED)
+        self._choose_attention(UNBOUNDED)
         sizes = {states.shape[-1] for states in alone[0]}
         self.dim, self.layers = min(sizes), len(alone[0])
         if len(sizes) > 1:
@@ -110,7 +112,7 @@ class HuggingFaceEncoder(Encoder):
 
     def freeze_below(self, layer: int) -> bool:
         """See `Encoder.freeze_below`; the shortcut is compared with the full computation on two rows."""
-        if len(architecture.layer_stack(self.model)) != self.layers - 1 or self.separate_above < architecture.UNBOUNDED:
+        if len(architecture.layer_stack(self.model)) != self.layers - 1 or self.separate_above < UNBOUNDED:
             return False
         self.eval()
         batch = self._batch("a b c", "a").to(next(self.parameters()).device)
@@ -145,15 +147,23 @@ class HuggingFaceEncoder(Encoder):
         return self
 
     def add_lora(self, rank: int, alpha: int) -> None:
-        """See `Encoder.add_lora`; by the package `peft`, with its target "all-linear"."""
+        """See `Encoder.add_lora`; by the package `peft`, with its target "all-linear"; layers are replaced in place."""
+        from peft import LoraConfig, get_peft_model
+
         groups = self._group_of
-        self._lora = LoraMatrices(self.model, rank, alpha)
+        self.model.name_or_path = ""  # peft would write this machine's path into the adapter
+        config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear")
+        # peft asks transformers by an older name.
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            self._lora = (get_peft_model(self.model, config),)
         self._group_of = {name: groups[name_without(name)] for name, _ in self.model.named_parameters()}
 
     def save_lora(self, folder: Path) -> None:
         """See `Encoder.save_lora`."""
-        if self._lora is not None:
-            self._lora.save(folder)
+        for adapted in self._lora:
+            with pretrained.quiet():
+                adapted.save_pretrained(str(folder))
+            (folder / "README.md").unlink(missing_ok=True)  # peft's empty card
 
     def _unpadded(self, batch: Batch) -> Unpadded | None:
         """The layout of a batch without its padding; None if it has no padding, or must be read with it."""
@@ -220,7 +230,7 @@ class HuggingFaceEncoder(Encoder):
         on it (`leave_without_labels`).
         """
         with pretrained.quiet():
-            model = self.model if self._lora is None else self._lora.merged()
+            model = copy.deepcopy(self._lora[0]).merge_and_unload() if self._lora else self.model
             model.save_pretrained(folder)
             self.tokenizer.save(folder)
         configuration.leave_without_labels(folder)

@@ -146,31 +146,6 @@ def layer_count(folder: Path, word: str) -> int:
     return int(getattr(configuration.supported_config(folder, word), "num_hidden_layers", 0))
 
 
-RESERVED_POSITIONS = {
-    "camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm",
-    "xlm-roberta", "xlm-roberta-xl", "xmod",
-}  # fmt: skip
-"""Model types that number positions from `pad_token_id + 1`, so that the first position embeddings are never used."""
-
-UNKNOWN_LENGTH = 100_000
-"""Larger values of `model_max_length` mean "unknown"; transformers writes 1e30."""
-
-
-def longest_input(folder: Path) -> int | None:
-    """The longest input of an encoder in pieces, special tokens included; None if its files do not name it."""
-    config, tokenizer = configuration.read_config(folder), configuration.read_json(folder / configuration.TOKENIZER)
-    positions = config.get("max_position_embeddings")
-    known = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
-    limits = []
-    if isinstance(positions, int):
-        pad = config.get("pad_token_id") if config.get("model_type") != "mpnet" else 1
-        is_reserved = config.get("model_type") in RESERVED_POSITIONS
-        limits.append(positions - pad - 1 if is_reserved and isinstance(pad, int) else positions)
-    if isinstance(known, int | float) and 0 < known < UNKNOWN_LENGTH:
-        limits.append(int(known))
-    return min(limits, default=None)
-
-
 def weights_without_embeddings(folder: Path) -> int:
     """The number of weights that a forward pass multiplies by: all matrices except embeddings, LM head and pooler."""
     count = 0

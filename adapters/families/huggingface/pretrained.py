@@ -24,7 +24,6 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.families import EncoderReference
-from meltpoint.adapters.families.huggingface import files
 from meltpoint.adapters.families.huggingface.configuration import read_prompts, supported_config
 from meltpoint.adapters.families.huggingface.files import first_line, locate, weight_files
 from meltpoint.adapters.head import Reads
@@ -32,6 +31,15 @@ from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.task import Kind
 
 AGAIN = "Copy or download the whole folder again."
+
+UNBOUNDED = 100_000
+"""Lengths from here on mean "no limit"; transformers writes 1e30 as a tokenizer's unknown longest input."""
+
+RESERVED_POSITIONS = {
+    "camembert", "data2vec-text", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm",
+    "xlm-roberta", "xlm-roberta-xl", "xmod",
+}  # fmt: skip
+"""Model types that number positions from `pad_token_id + 1`, so that the first position embeddings are never used."""
 
 
 @cache
@@ -142,8 +150,7 @@ def _without_place(model: Any, unexpected: Iterable[str]) -> list[str]:
 def load_tokenizer(reference: EncoderReference) -> PieceTokenizer:
     """The tokenizer of an encoder's folder, downloaded first if necessary; it gives no segments.
 
-    Its longest input is also right for a configuration without `max_position_embeddings`, for which transformers has a
-    default.
+    Its longest input is the loaded encoder's, without the model's class, which takes seconds to import.
 
     Raises:
         ValueError: the files are not available, or cannot be read; one line with the remedy.
@@ -152,10 +159,19 @@ def load_tokenizer(reference: EncoderReference) -> PieceTokenizer:
     with quiet():
         tokenizer = read_tokenizer(folder, reference.word)
         config = supported_config(folder, reference.word)
-    named = files.longest_input(folder)
-    positions = int(getattr(config, "max_position_embeddings", files.UNKNOWN_LENGTH))
-    longest = positions if named is None else min(named, positions)
+    positions = int(getattr(config, "max_position_embeddings", UNBOUNDED))
+    pad = 1 if config.model_type == "mpnet" else config.pad_token_id
+    if config.model_type in RESERVED_POSITIONS and isinstance(pad, int):
+        positions -= pad + 1
+    longest = longest_input(positions, tokenizer)
     return PieceTokenizer(tokenizer, longest, token_types=False, prompts=read_prompts(folder, reference.prompts))
+
+
+def longest_input(positions: int, tokenizer: Any) -> int:
+    """The longest input in subword tokens: an encoder's positions, or its tokenizer's limit if that is less."""
+    known = tokenizer.model_max_length  # the unchecked value from tokenizer_config.json
+    is_length = isinstance(known, int | float) and 0 < known < UNBOUNDED
+    return min(positions, int(known)) if is_length else positions
 
 
 # The classification head, without the encoder below it.

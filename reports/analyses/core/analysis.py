@@ -9,7 +9,7 @@ from pathlib import Path
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.files import replacing, write_atomically
-from meltpoint.reports.analyses.core.output import AnalysisTable, Panel, draw
+from meltpoint.reports.analyses.core.output import AnalysisTable, Panel, draw, in_rows
 from meltpoint.reports.notes import code_notes
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -117,21 +117,6 @@ class AnalysisOptions:
         return DataSpec(data.task, self.data_dir or data.data_dir, size, data.test_from, data.max_dev_examples)
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """An analysis plug-in.
-
-    Attributes:
-        name: its module name, which is its name on the command line.
-        summary: a one-line description.
-        run: (options) → the written files.
-    """
-
-    name: str
-    summary: str
-    run: Callable[[AnalysisOptions], list[Path]]
-
-
 def write_table(table: AnalysisTable, options: AnalysisOptions) -> list[Path]:
     """Write a table in every requested table format, with notes on cells that mix code versions."""
     if options.sweep is not None:
@@ -143,8 +128,9 @@ def write_table(table: AnalysisTable, options: AnalysisOptions) -> list[Path]:
     return list(written)
 
 
-def write_figure(name: str, rows: Sequence[Sequence[Panel]], options: AnalysisOptions) -> list[Path]:
-    """Write a figure in every requested image format."""
+def write_figure(name: str, options: AnalysisOptions, *strips: Sequence[Panel]) -> list[Path]:
+    """Write a figure in every requested image format: rows of at most four panels, in turn from each strip."""
+    rows = [row for across in zip(*map(in_rows, strips), strict=True) for row in across]
     written = [options.out / f"{name}.{form}" for form in ("svg", "png") if form in options.formats]
     for path in written:
         with replacing(path) as temporary:

@@ -77,33 +77,31 @@ class EncoderStage:
     note: str
 
 
-def load_inputs(options: AnalysisOptions) -> tuple[list[tuple[str, TrainingData]], list[str]]:
+def load_inputs(
+    options: AnalysisOptions, with_finalists: bool = False
+) -> tuple[list[tuple[str, TrainingData]], list[str]]:
     """The (encoder, data) pairs to analyse, and notes on the tasks that are left out.
 
     All inputs are validated here, before any states are computed. A sweep's word-labelling tasks have no mean state and
     are left out, unless they are given by name.
 
+    Args:
+        with_finalists: whether every cell that tunes an encoder must have a finalist with weights.
+
     Raises:
-        ValueError: data is missing, or the task labels words.
+        ValueError: data is missing, the task labels words, or a finalist is missing.
     """
     pairs = options.pairs()
     left_out = [] if options.tasks else [pair for pair in pairs if _labels_words(options, *pair)]
     # If nothing else is left, `_labelled` raises the error.
     chosen = [pair for pair in pairs if pair not in left_out] or pairs
     inputs = [(encoder, _labelled(options, task)) for encoder, task in chosen]
+    if with_finalists:
+        for encoder, data in inputs:
+            for cell in _tuned_cells(options, encoder, data):
+                needed_finalist(options, cell)
     why = "it labels words, or has several labels per text"
     return inputs, [f"{task} is left out: {why}." for task in dict.fromkeys(task for _, task in left_out)]
-
-
-def check_finalists(options: AnalysisOptions, inputs: Sequence[tuple[str, TrainingData]]) -> None:
-    """Check, before any states are computed, that every cell that tunes an encoder has a finalist with weights.
-
-    Raises:
-        ValueError: a cell has none.
-    """
-    for encoder_name, data in inputs:
-        for cell in _tuned_cells(options, encoder_name, data):
-            needed_finalist(options, cell)
 
 
 def _labels_words(options: AnalysisOptions, encoder: str, task: str) -> bool:
