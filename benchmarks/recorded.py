@@ -157,6 +157,11 @@ def portfolio(cell: RecordedCell, others: Sequence[RecordedCell], _: np.random.G
     return found
 
 
+def opening(cell: RecordedCell, others: Sequence[RecordedCell], random: np.random.Generator) -> list[int]:
+    """The first setting that would be shipped if this cell's task were unknown; a random one without other tasks."""
+    return portfolio(cell, others, random, count=1) or draws(cell, 1, random)
+
+
 def best_together(cells: Sequence[RecordedCell], count: int) -> list[Setting]:
     """Settings chosen one after another, so that the best of them has the highest mean rank over the cells.
 
@@ -235,12 +240,15 @@ def by_sampler(cell: RecordedCell, others: Sequence[RecordedCell], random: np.ra
 
 def side_by_side(cell: RecordedCell, others: Sequence[RecordedCell], random: np.random.Generator, *, count: int,
                  make: Sampler) -> Search | None:  # fmt: skip
-    """A cell and its siblings in turn, as a sweep searches them: at most a quarter of a cell's trials are borrowed."""
+    """A cell and its siblings in turn, as a sweep searches them.
+
+    Each begins with `opening`; at most a quarter of its trials are borrowed.
+    """
     group = [Member(one, make, random) for one in (cell, *siblings_of(cell, others))]
     if len(group) == 1:
         return None
     for member in group:
-        member.add(draws(member.cell, 1, random)[0])
+        member.add(opening(member.cell, others, random)[0])
     for _ in range(1, count):
         for member in group:
             near = siblings_of(member.cell, [one.cell for one in group if one is not member])
@@ -301,8 +309,9 @@ SEARCHES: dict[str, Replay] = {
     "3 winners, then GP, 8 in all": partial(by_sampler, count=8, make=GP, lead=THREE),
     "3 winners, then 8 begun, 2 kept at a quarter": partial(by_rungs, count=8, kept=2, lead=THREE),
     "3 shipped": partial(borrowed_alone, lead=SHIPPED),
+    "1 shipped, then TPE, 8 in all": partial(by_sampler, count=8, make=TPE, lead=opening),
+    "1 shipped, then GP, 8 in all": partial(by_sampler, count=8, make=GP, lead=opening),
     "3 shipped, then TPE, 8 in all": partial(by_sampler, count=8, make=TPE, lead=SHIPPED),
-    "3 shipped, then GP, 8 in all": partial(by_sampler, count=8, make=GP, lead=SHIPPED),
     "3 shipped, then 8 begun, 2 kept at a quarter": partial(by_rungs, count=8, kept=2, lead=SHIPPED),
 }
 
