@@ -149,14 +149,12 @@ class Study:
             if record.status == "stopped"
             else {}
         )
-        worst = min((trial.value for trial in self._with_value()), default=None)
+        finished = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        worst = min((trial.value for trial in finished if trial.value is not None), default=None)
         value = max(steps.values(), default=worst)
         if self.searcher == "tpe" or value is None:
             return TrialState.PRUNED, None, steps
         return TrialState.COMPLETE, value, {}
-
-    def _with_value(self) -> list[optuna.trial.FrozenTrial]:
-        return self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
     def _drawn(self, identify: Identify) -> Suggestion | None:
         """Draw a setting at random or by the model; None if it was tried before."""
