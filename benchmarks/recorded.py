@@ -24,9 +24,10 @@ from scipy import stats
 from meltpoint.benchmarks.recorded_cells import (
     QUARTER,
     RecordedCell,
-    Setting,
+    best_together,
     of_opda,
     read_cell,
+    siblings_of,
     write_cells,
     write_tasks,
 )
@@ -44,8 +45,6 @@ GRID = (4, 2)
 """The values of the first and the second parameter of the eight-point grid."""
 SLOWER = 5
 """One run of the Gaussian process for so many of other searches, since its proposals take seconds."""
-CANDIDATES = 10
-"""The best settings of each cell from which a portfolio is chosen."""
 
 
 @dataclass(frozen=True)
@@ -127,13 +126,6 @@ def asked(
     return member.taken
 
 
-def siblings_of(cell: RecordedCell, others: Sequence[RecordedCell]) -> list[RecordedCell]:
-    """The same mode on the same task with other encoders, then the same mode and encoder on other tasks."""
-    like = [one for one in others if one.mode == cell.mode and one.ranges.keys() == cell.ranges.keys()]
-    same_task = [one for one in like if one.task == cell.task]
-    return same_task + [one for one in like if one.encoder == cell.encoder and one.task != cell.task]
-
-
 def winners(
     cell: RecordedCell, others: Sequence[RecordedCell], random: np.random.Generator, *, count: int
 ) -> list[int]:
@@ -160,24 +152,6 @@ def portfolio(cell: RecordedCell, others: Sequence[RecordedCell], _: np.random.G
 def opening(cell: RecordedCell, others: Sequence[RecordedCell], random: np.random.Generator) -> list[int]:
     """The first setting that would be shipped if this cell's task were unknown; a random one without other tasks."""
     return portfolio(cell, others, random, count=1) or draws(cell, 1, random)
-
-
-def best_together(cells: Sequence[RecordedCell], count: int) -> list[Setting]:
-    """Settings chosen one after another, so that the best of them has the highest mean rank over the cells.
-
-    The candidates are the best of each cell. A setting has the rank of its nearest neighbour in each cell, from 0 to 1.
-    """
-    candidates = [one.settings[at] for one in cells for at in np.argsort(-one.dev)[:CANDIDATES]]
-    ranks = np.array([
-        [(one.dev < one.dev[one.nearest(setting, [])]).mean() for one in cells] for setting in candidates
-    ])  # fmt: skip
-    chosen: list[Setting] = []
-    reached = np.zeros(len(cells))
-    for _ in range(min(count, len(candidates))):
-        best = int(np.maximum(ranks, reached).mean(axis=1).argmax())
-        reached = np.maximum(ranks[best], reached)
-        chosen.append(candidates[best])
-    return chosen
 
 
 def stopped(cell: RecordedCell, begun: Sequence[int], kept: int, after_one_epoch: bool = False) -> Search:

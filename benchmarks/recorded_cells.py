@@ -34,6 +34,8 @@ QUARTER = 0.25
 """The share of its own schedule after which a trial may be stopped."""
 FEWEST_VALUES = 7
 """A number with fewer values among the recorded settings is a choice."""
+CANDIDATES = 10
+"""The best settings of each cell from which a portfolio is chosen."""
 RECORDED = "_recorded"
 """The end of the name of a task that is written for a recording."""
 
@@ -108,6 +110,31 @@ class RecordedCell:
         distances = ((self.places - self.place(setting)) ** 2).sum(axis=1)
         distances[list(taken)] = np.inf
         return int(distances.argmin())
+
+
+def siblings_of(cell: RecordedCell, others: Sequence[RecordedCell]) -> list[RecordedCell]:
+    """The same mode on the same task with other encoders, then the same mode and encoder on other tasks."""
+    like = [one for one in others if one.mode == cell.mode and one.ranges.keys() == cell.ranges.keys()]
+    same_task = [one for one in like if one.task == cell.task]
+    return same_task + [one for one in like if one.encoder == cell.encoder and one.task != cell.task]
+
+
+def best_together(cells: Sequence[RecordedCell], count: int) -> list[Setting]:
+    """Settings chosen one after another, so that the best of them has the highest mean rank over the cells.
+
+    The candidates are the best of each cell. A setting has the rank of its nearest neighbour in each cell, from 0 to 1.
+    """
+    candidates = [one.settings[at] for one in cells for at in np.argsort(-one.dev)[:CANDIDATES]]
+    ranks = np.array([
+        [(one.dev < one.dev[one.nearest(setting, [])]).mean() for one in cells] for setting in candidates
+    ])  # fmt: skip
+    chosen: list[Setting] = []
+    reached = np.zeros(len(cells))
+    for _ in range(min(count, len(candidates))):
+        best = int(np.maximum(ranks, reached).mean(axis=1).argmax())
+        reached = np.maximum(ranks[best], reached)
+        chosen.append(candidates[best])
+    return chosen
 
 
 def of_opda(path: Path) -> RecordedCell:
