@@ -20,16 +20,18 @@ class ShortConnections:
     Args:
         port: of the server, on 127.0.0.1.
         seconds: the life of a connection.
+        growth: by how much the lives of later ones are longer after each that was cut: 1 for always the same. A machine
+            may be so busy that no request is answered within the first ones.
 
     Attributes:
         port: where it listens.
-        cut: how many connections it closed before either side did.
+        opened, cut: how many connections were opened, and how many of them it closed before either side did.
     """
 
-    def __init__(self, port: int, seconds: float) -> None:
-        self.target, self.seconds = port, seconds
+    def __init__(self, port: int, seconds: float, growth: float = 1.0) -> None:
+        self.target, self.seconds, self.growth = port, seconds, growth
         self.port = free_ports(1)[0]
-        self.cut = 0
+        self.opened = self.cut = 0
         self._listener = socket.create_server(("127.0.0.1", self.port), backlog=100)
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -61,6 +63,7 @@ class ShortConnections:
         except OSError:
             client.close()
             return
+        self.opened += 1
         self._open |= {client, server}
         timer = threading.Timer(self.seconds, self._cut, args=(client, server))
         timer.daemon = True
@@ -79,6 +82,7 @@ class ShortConnections:
         with self._lock:
             if client in self._open:
                 self.cut += 1
+                self.seconds *= self.growth
                 end(client)
                 end(server)
 
@@ -99,9 +103,9 @@ def end(one: socket.socket) -> None:
 
 
 @contextmanager
-def short_connections(port: int, seconds: float) -> Iterator[ShortConnections]:
+def short_connections(port: int, seconds: float, growth: float = 1.0) -> Iterator[ShortConnections]:
     """The proxy while the block runs."""
-    made = ShortConnections(port, seconds)
+    made = ShortConnections(port, seconds, growth)
     try:
         yield made
     finally:

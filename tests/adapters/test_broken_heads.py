@@ -11,7 +11,7 @@ from meltpoint.adapters.head import Head
 from meltpoint.adapters.heads.crf import Crf
 from meltpoint.adapters.heads.mlp import HIDDEN_SIZE, Mlp
 from meltpoint.adapters.heads.pooling import PoolingHead
-from meltpoint.adapters.layers.affine import Affine
+from meltpoint.adapters.layers.affine import Affine, first_states
 from meltpoint.adapters.layers.bundle import Bundle
 from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.task import Kind
@@ -26,12 +26,23 @@ class Undeclared(Mlp):
     hyperparameters = ()
 
 
+class Unread(Mlp):
+    def compose(self, bundle: Bundle) -> None:
+        self.scores = Affine(self.shape.dim, self.shape.outputs, bundle)
+
+
 class PlainLayer(Mlp):
     """One layer for all members."""
 
     def compose(self, bundle: Bundle) -> None:
         super().compose(bundle)
         self.hidden = nn.Linear(self.shape.dim, bundle.size(HIDDEN_SIZE))  # type: ignore[assignment]
+
+
+class Buffered(Mlp):
+    def compose(self, bundle: Bundle) -> None:
+        super().compose(bundle)
+        self.register_buffer("seen", torch.zeros(len(bundle)))
 
 
 class Unseeded(Mlp):
@@ -66,6 +77,12 @@ class InPlace(Mlp):
 class Unmasked(PoolingHead):
     def forward(self, states: Tensor, batch: Batch) -> Tensor:
         return self.scores(states.mean(2))
+
+
+class BatchNormed(Mlp):
+    def forward(self, states: Tensor, batch: Batch) -> Tensor:
+        scores = super().forward(states, batch)
+        return scores - scores.mean(1, keepdim=True)
 
 
 class ReadsMore(PoolingHead):
@@ -112,6 +129,12 @@ class PlainDropout(Mlp):
     def compose(self, bundle: Bundle) -> None:
         super().compose(bundle)
         self.dropout = nn.Dropout(0.3)  # type: ignore[assignment]
+
+
+class NoDropout(Mlp):
+    def forward(self, states: Tensor, batch: Batch) -> Tensor:
+        self.scores.dropout.eval()
+        return self.scores(torch.relu(self.hidden(first_states(states, batch))))
 
 
 class Idle(Mlp):
@@ -171,12 +194,15 @@ SENTENCE, PAIR, WORDS = "sentence_classification", "pair_classification", "seque
 BROKEN: list[tuple[type[Head], Kind, str, str]] = [
     (Silent, SENTENCE, "its class says what it is", "`summary` is empty"),
     (Undeclared, SENTENCE, "the hyperparameters that it declares", "`mlp.hidden_size` is read, but"),
+    (Unread, SENTENCE, "the hyperparameters that it declares", "`mlp.hidden_size` is in `hyperparameters`, but"),
     (PlainLayer, SENTENCE, "first dimension is the bundle's members", "`hidden.weight` has the shape (8, 12)"),
+    (Buffered, SENTENCE, "first dimension is the bundle's members", "`seen` is a buffer"),
     (Unseeded, SENTENCE, "first weights are a function of its own seed", "`hidden.weight` of member 0"),
     (OnlyWords, SENTENCE, "serves every kind of task in `kinds`", "AssertionError: words are labelled"),
     (Lowered, SENTENCE, "float32", "torch.bfloat16 under autocast"),
     (InPlace, SENTENCE, "the states that it is given stay", "the states changed"),
     (Unmasked, SENTENCE, "neither on padding nor on the other rows", "row 0 scores otherwise by itself"),
+    (BatchNormed, SENTENCE, "neither on padding nor on the other rows", "row 0 scores otherwise by itself"),
     (ReadsMore, SENTENCE, "`reads` says which states", "`reads` is 'first', but"),
     (ReadsLess, WORDS, "`reads` says which states", "`reads` is 'all', but"),
     (OneSentence, PAIR, "it reads both sentences", "the second sentence's states do not change"),
@@ -184,6 +210,7 @@ BROKEN: list[tuple[type[Head], Kind, str, str]] = [
     (Averaging, SENTENCE, "do not depend on its neighbours", "member 0 scores otherwise alone"),
     (Rounding, SENTENCE, "to the last bit those that it has alone", "member 0 rounds otherwise alone"),
     (PlainDropout, SENTENCE, "dropout is the setting's", "the second time"),
+    (NoDropout, SENTENCE, "dropout is the setting's", "the setting's dropout changes nothing"),
     (Idle, SENTENCE, "every parameter learns", "`spare.bias`, `spare.weight` has no gradient"),
     (CommonLoss, SENTENCE, "loss and gradients are to the last bit", "member 0's loss is another one alone"),
     (SummedLoss, SENTENCE, "the loss is a mean over rows", "the rows' losses make another one"),

@@ -1,6 +1,8 @@
-"""The CRF against pytorch-crf itself, and against pytorch-crf's traps."""
+"""The CRF against a sum over every path, against pytorch-crf itself, and against pytorch-crf's traps."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 import torch
@@ -40,6 +42,35 @@ def loss_of(crf: ConditionalRandomField, scores: Tensor, labels: Tensor, mask: T
     return crf.loss(scores[None], labels[None], mask[None])[0]
 
 
+@torch.no_grad()
+def path_score(crf: ConditionalRandomField, scores: Tensor, path: tuple[int, ...]) -> float:
+    """start + emissions + transitions + end, added up by hand in double precision."""
+    total = crf.start_transitions[0, path[0]].double() + crf.end_transitions[0, path[-1]].double()
+    total = total + sum(scores[step, label].double() for step, label in enumerate(path))
+    return float(total + sum(crf.transitions[0, a, b].double() for a, b in itertools.pairwise(path)))
+
+
+def all_paths(crf: ConditionalRandomField, scores: Tensor) -> dict[tuple[int, ...], float]:
+    paths = itertools.product(range(LABELS), repeat=len(scores))
+    return {path: path_score(crf, scores, path) for path in paths}
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10_000), st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_loss_and_best_path_equal_those_of_all_paths(seed: int, lengths: list[int]):
+    crf, mask = random_crf(seed), mask_of(lengths)
+    scores = torch.randn(*mask.shape, LABELS)
+    labels = torch.randint(LABELS, mask.shape)
+    expected, best = 0.0, []
+    for row, length in enumerate(lengths):
+        paths = all_paths(crf, scores[row, :length])
+        partition = torch.logsumexp(torch.tensor(list(paths.values()), dtype=torch.float64), 0)
+        expected += float(partition) - paths[tuple(labels[row, :length].tolist())]
+        best.append(list(max(paths, key=paths.__getitem__)))
+    assert loss_of(crf, scores, labels, mask).item() == pytest.approx(expected / sum(lengths), rel=1e-4, abs=1e-5)
+    assert crf.decode(scores, mask, 0) == best
+
+
 @settings(max_examples=30)
 @given(st.integers(0, 10_000), st.lists(st.integers(1, 30), min_size=1, max_size=8), st.booleans())
 def test_the_batched_viterbi_equals_pytorch_crfs_also_where_paths_tie(seed: int, lengths: list[int], ties: bool):
@@ -51,6 +82,14 @@ def test_the_batched_viterbi_equals_pytorch_crfs_also_where_paths_tie(seed: int,
             for parameter in crf.parameters():
                 parameter.round_()
     assert crf.decode(scores, mask, 0) == plain(crf, 0).decode(scores, mask)
+
+
+def test_labels_where_masked_do_not_matter_not_even_minus_100():
+    crf, mask = random_crf(0), mask_of([2, 4])
+    scores, labels = torch.randn(2, 4, LABELS), torch.randint(LABELS, (2, 4))
+    assert torch.equal(
+        loss_of(crf, scores, labels, mask), loss_of(crf, scores, labels.masked_fill(~mask, -100), mask)
+    )  # fmt: skip
 
 
 def test_a_sentence_without_words_has_no_loss_no_gradient_and_no_path():
@@ -65,6 +104,15 @@ def test_a_sentence_without_words_has_no_loss_no_gradient_and_no_path():
     assert not crf.loss(scores[:, :1], labels[:, :1], mask[:, :1]).any()
     assert crf.decode(scores[0], mask[0], 0)[0] == []
     assert crf.decode(torch.zeros(2, 0, LABELS), torch.zeros(2, 0, dtype=torch.bool), 0) == [[], []]
+
+
+def test_a_mask_with_holes_is_never_scored():
+    crf, scores = random_crf(0), torch.randn(1, 3, LABELS)
+    holes = torch.tensor([[True, False, True]])
+    with pytest.raises(AssertionError, match="no holes"):
+        loss_of(crf, scores, torch.zeros(1, 3, dtype=torch.int64), holes)
+    with pytest.raises(AssertionError, match="no holes"):
+        crf.decode(scores, holes, 0)
 
 
 def test_autocast_does_not_touch_the_partition_function():

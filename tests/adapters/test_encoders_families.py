@@ -38,6 +38,24 @@ def pair_batch(encoder: Encoder, examples: list[Example] = PAIRS) -> Batch:
 PADDING_FREE = ("albert", "bert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta")
 
 
+def test_forward_gives_all_layers_as_transformers_does(load_tiny: Load, tiny_folder: Folder, family: str):
+    encoder = load_tiny(family)
+    reference = transformers.AutoModel.from_pretrained(tiny_folder(family), attn_implementation="eager").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_folder(family))
+    inputs = tokenizer(*zip(*(example.texts for example in PAIRS), strict=True), padding=True, return_tensors="pt")
+    if not encoder.tokenizer.sentence("a", 8)[1]:
+        inputs.pop("token_type_ids", None)
+    batch = pair_batch(encoder)
+    assert torch.equal(batch.pieces, inputs["input_ids"])
+    with torch.no_grad():
+        states, expected = encoder(batch), reference(**inputs, output_hidden_states=True).hidden_states
+    assert len(states) == encoder.layers == len(expected)
+    for layer, theirs in zip(states, expected, strict=True):
+        assert layer.shape == (*batch.pieces.shape, encoder.dim)
+        real = batch.piece_mask
+        torch.testing.assert_close(layer[real], theirs[real], atol=1e-5, rtol=1e-4)
+
+
 def test_a_batch_without_its_padding_has_the_same_states_and_gradients(load_tiny: Load, family: str):
     encoder = load_tiny(family)
     assert encoder.padding_free == (family in PADDING_FREE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import resource
 import socket
@@ -94,6 +95,30 @@ def test_mutated_encoders_models_ledgers_and_settings_are_read_or_refused_in_one
     name: str, targets: dict[str, Target], tmp_path: Path
 ) -> None:
     assert_no_fault(targets[name], tmp_path)
+
+
+def test_the_watch_sees_a_traceback_a_long_reading_and_a_file_outside(tmp_path: Path, monkeypatch) -> None:
+    def raising(error: Exception):
+        def read(folder: Path) -> None:
+            raise error
+
+        return read
+
+    def endless(folder: Path) -> None:
+        while True:
+            random.random()
+
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    monkeypatch.setattr(watch, "LIMIT_SECONDS", 0.2)
+    seen = [
+        watch.fault_of(raising(KeyError("x")), inside),
+        watch.fault_of(raising(UnicodeDecodeError("a", b"", 0, 1, "b")), inside),
+        watch.fault_of(endless, inside), watch.fault_of(lambda folder: (tmp_path / "out").write_text("x"), inside),
+    ]  # fmt: skip
+    assert [fault.kind for fault in seen if fault] == ["KeyError", "UnicodeDecodeError", "TooLong", "Wrote"]
+    assert watch.fault_of(raising(ValueError("no. Do this.")), inside) is None
+    assert watch.fault_of(lambda folder: (folder / "in").write_text("x"), inside) is None
 
 
 # Bounds.
@@ -193,6 +218,25 @@ RECORD = TrialRecord(
     id="0123456789abcdef", number=0, encoder="e", mode="m", task="t", role="search", seed=0, head="h", setting={},
     metric="accuracy", status="finished", dev=0.5, data_fingerprint="d", code_version="c", started_at=1.0, seconds=1.0,
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"id": "../../escaped"}, {"id": "another"}, {"dev": float("nan")}, {"test": {"f1": 0.5}}, {"setting": []},
+        {"epochs": [{"epoch": 1}]}, {"id": "x" * 300}, {"trained_together": 0}, {"setting": {"batch_size": 2**63}},
+    ],
+    ids=lambda changes: str(changes)[:60],
+)  # fmt: skip
+def test_a_record_that_would_lead_elsewhere_lacks_its_score_or_has_impossible_numbers_is_named(
+    changes: dict, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.create()
+    path = ledger.trials / f"{RECORD.id}.json"
+    path.write_text(json.dumps(RECORD.model_dump(mode="json") | changes))
+    with pytest.raises(ValueError, match=f"{RECORD.id}.json is not a trial record"):
+        ledger.records()
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,18 @@ def test_a_command_in_running_text_has_no_word_that_is_not_there(line: Line) -> 
     assert [word for word in words if word.startswith("--") and word.partition("=")[0] not in taken] == []
 
 
+def test_a_wrong_command_is_found() -> None:
+    (words,) = commands("x/meltpoint sweep --nam a\\\n --trials 3 | head   # a comment", "meltpoint")
+    assert words == ("meltpoint", "sweep", "--nam", "a", "--trials", "3")
+    with pytest.raises(Exception, match="No such option"):
+        parsed(words)
+    with pytest.raises(AssertionError, match="no command sweeep"):
+        parsed(("meltpoint", "sweeep"))
+    with pytest.raises(Exception, match="valid integer"):
+        parsed(("meltpoint", "sweep", "--seeds", "many"))
+    assert strangers(parsed(("meltpoint", "sweep", "--task", "sst22,mnli:travel,a.yaml", "--mode", "M"))) == ["sst22"]
+
+
 @pytest.mark.parametrize("line", lines("make"), ids=str)
 def test_make_knows_every_target_and_variable_of_a_document(line: Line) -> None:
     _, target, *words = line.words

@@ -51,3 +51,16 @@ def test_no_part_is_pinned_twice_and_no_pinned_version_is_named_by_an_advisory()
 
 def test_no_installed_version_is_named_by_an_advisory() -> None:
     assert named({canonicalize_name(one.name): one.version for one in metadata.distributions()}) == []
+
+
+def test_an_older_version_would_be_found() -> None:
+    assert [line.partition(":")[0] for line in named({"ray": "2.53.0", "idna": "3.14"})].count("ray 2.53.0") == 3
+    assert len(named({"idna": "3.14"})) == 1
+    assert named({"idna": "3.15"}) == []
+
+
+@pytest.mark.parametrize("advisory", ADVISORIES, ids=lambda one: f"{one['package']}-{one['id'].partition(',')[0]}")
+def test_an_advisory_says_what_it_is_of_and_where_it_was_read(advisory: dict[str, str]) -> None:
+    assert set(advisory) - {"accepted"} == {"package", "id", "affected", "source"}
+    assert canonicalize_name(advisory["package"]) == advisory["package"]
+    SpecifierSet(advisory["affected"])

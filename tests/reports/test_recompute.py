@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +24,13 @@ def document(ledger: Ledger, resamples: int) -> dict[str, Any]:
     comparer = Comparer(ledger.folder, resamples, cells=summary.cells)
     found: dict[str, Any] = json.loads(document_text(results_of(summary, comparer=comparer)))
     return found
+
+
+def test_the_recomputation_knows_nothing_of_meltpoint():
+    tree = ast.parse(Path(recompute.__file__).read_text(encoding="utf-8"))
+    modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    modules += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    assert not [name for name in modules if name.startswith("meltpoint")]
 
 
 @pytest.mark.parametrize("metrics", [("accuracy", "span_f1"), ("pearson",), ("matthews",)])
@@ -45,3 +54,15 @@ def test_a_changed_figure_is_found(tmp_path, place, field, change):
     report[place][0][field] += change
     different = [check for check in recompute.checks(tmp_path / "known", report, 300) if not check.is_equal]
     assert [check.name.rpartition(" ")[2] for check in different] == [field]
+
+
+def test_changed_predictions_are_found(tmp_path):
+    ledger = store_sweep(tmp_path, "known", ("accuracy",), (0.7, 0.72))
+    report = document(ledger, 100)
+    path = tmp_path / "known" / "predictions" / "minilm.fine_tuning.mrpc.seed2.test.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    first = json.loads(lines[0])
+    first["prediction"] = next(label for label in first["probabilities"] if label != first["prediction"])
+    path.write_text("\n".join([json.dumps(first), *lines[1:]]) + "\n", encoding="utf-8")
+    different = [check.name for check in recompute.checks(tmp_path / "known", report, 100) if not check.is_equal]
+    assert "minilm.fine_tuning.mrpc seed 2 test" in different

@@ -164,6 +164,18 @@ def test_without_the_choice_on_record_trials_of_other_code_do_not_count(begun, o
     assert summary.cells[0].best.dev == 0.7
 
 
+def test_a_trial_that_was_lost_runs_again_by_the_new_code_under_its_identity(begun, one_cell, cells, use_code):
+    use_code(NEW)
+    lost = begun.records()[0].model_copy(
+        update={"status": "failed", "cause": "worker", "dev": None, "epochs": [], "best_epoch": None}
+    )
+    begun.write(lost)
+    settled = start.settle_specification(begun, one_cell, cells[1:], mix_code_versions=True)
+    proposal = planner_module.Planner(one_cell, own(cells), begun.records(), codes=settled.codes).next()
+    assert isinstance(proposal, Trial)
+    assert (proposal.id, proposal.setting) == (lost.id, lost.setting)
+
+
 # --- the marks ---
 
 
@@ -286,10 +298,14 @@ def by(code: str, words: list[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def crossed(tmp_path_factory, spec) -> tuple[list[str], Path, dict[str, dict]]:
+def crossed(tmp_path_factory, tiny_encoder, tiny_task, quick_space) -> tuple[list[str], Path, dict[str, dict]]:
     """A sweep cut off by Ctrl-C under OLD code: (its command, its storage, its records)."""
+    spec = SweepSpec(
+        name="tiny", encoders=(tiny_encoder,), modes=("fine_tuning",), tasks=(str(tiny_task),), head="linear",
+        space=str(quick_space), trials=4, seeds=2,
+    )  # fmt: skip
     storage = tmp_path_factory.mktemp("crossed")
-    words = whole_sweeps.command(spec, storage, modes=("fine_tuning",), trials=4)
+    words = whole_sweeps.command(spec, storage)
     process = whole_sweeps.started(by(OLD, words), storage / "log")
     (storage / "tiny" / "trials").mkdir(parents=True)
     whole_sweeps.wait_for(storage, 1, process)
