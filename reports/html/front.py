@@ -167,7 +167,7 @@ def _no_card(task: str, metric: str, summary: SweepSummary) -> Card:
     sentence = f"No recommendation yet: {done} of {some(len(cells), 'cell')} have finals."
     return {
         "task": task, "metric": metric, "sentence": sentence, "certainty": "", "details": (), "bars": [],
-        "commands": "",
+        "ticks": (), "commands": "", "python": "",
     }  # fmt: skip
 
 

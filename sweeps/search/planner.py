@@ -158,7 +158,7 @@ class Planner:
     def search_bundle(self, cell: OpenCell, slots: int) -> int:
         """The largest number of search trials of a cell in one bundle.
 
-        A model sees new results only between bundles: three times, with a quarter of the cell's trials per bundle.
+        A model sees new results only between bundles: of 8 trials once, of 16 or more three times.
         """
         if not can_bundle(cell):
             return 1

@@ -17,7 +17,7 @@ from meltpoint.sweeps.ledger.records import SuggestedBy, TrialRecord
 from meltpoint.sweeps.specification.sweep_options import MODELS, Searcher
 from meltpoint.tasks.core.metrics import gain
 
-ATTEMPTS = 30  # repeated draws in a row after which a finite space is enumerated instead
+ATTEMPTS = 30  # repeated draws in a row, before others are tried or a finite space is enumerated
 STARTUP_TRIALS = 4  # results that a model needs, with the published setting's: a first bundle; random draws before
 
 Identify = Callable[[Setting], tuple[str, dict[str, Value]]]
@@ -77,7 +77,7 @@ class Study:
         self.random = np.random.default_rng(derived_seed(*seed, 0))
         optuna.logging.set_verbosity(optuna.logging.ERROR)  # the speed that greenlet would add is no news for users
         self.study = optuna.create_study(direction="maximize", sampler=sampler(searcher, derived_seed(*seed, 0)))
-        for record in past:
+        for record in sorted(past, key=lambda record: record.number):  # the order of an undisturbed search
             self._add(record)
 
     def ask(self, identify: Identify) -> Suggestion | None:
@@ -123,7 +123,7 @@ class Study:
         self._running(trial, setting)
 
     def tell(self, record: TrialRecord) -> None:
-        """Report the end of a trial to the model. An error of its setting ranks it last; a lost trial is ignored."""
+        """Report the end of a trial to the model; a lost trial is ignored."""
         trial = self.asked.pop(record.id, None)
         if trial is None:
             self._add(record)
@@ -139,8 +139,8 @@ class Study:
     def _end(self, record: TrialRecord) -> tuple[TrialState, float | None, dict[int, float]]:
         """(state, score, epoch → score) of a trial for the model.
 
-        TPE ranks a pruned trial without values below all others. The Gaussian process ignores pruned trials; there, a
-        stopped trial has the score that it reached, and a failed one the worst of the finished ones.
+        TPE ranks a pruned trial without values below all others. The Gaussian process ignores it, but learns the score
+        that a stopped trial reached. Neither depends on the order in which trials end.
         """
         if record.status == "finished":
             return TrialState.COMPLETE, _gain(record), {}
@@ -149,12 +149,9 @@ class Study:
             if record.status == "stopped"
             else {}
         )
-        finished = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        worst = min((trial.value for trial in finished if trial.value is not None), default=None)
-        value = max(steps.values(), default=worst)
-        if self.searcher == "tpe" or value is None:
-            return TrialState.PRUNED, None, steps
-        return TrialState.COMPLETE, value, {}
+        if self.searcher == "gp" and steps:
+            return TrialState.COMPLETE, max(steps.values()), {}
+        return TrialState.PRUNED, None, steps
 
     def _drawn(self, identify: Identify) -> Suggestion | None:
         """Draw a setting at random or by the model; None if it was tried before."""

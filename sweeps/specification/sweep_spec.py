@@ -186,7 +186,12 @@ class SweepSpec(BaseModel):
             may_grow: whether to ignore more trials, seeds and cells, on which no earlier trial depends either.
         """
         mine, theirs = (
-            {**spec.model_dump(), "encoders": tuple(map(short_name, spec.encoders))} for spec in (self, other)
+            {
+                **spec.model_dump(),
+                "encoders": tuple(map(short_name, spec.encoders)),
+                "searcher": spec.searcher_of(spec.products()[0]),
+            }
+            for spec in (self, other)
         )
         ignored = {"data_dir", "space", "blocks", "replaced", "left_out", "notes", "default_finals"}
         ignored |= {"price_per_hour", *EARLY_ENDS}

@@ -16,6 +16,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.heads import esim
 from meltpoint.adapters.hyperparameters import Setting
+from meltpoint.adapters.layers import attention
 from meltpoint.adapters.layers.affine import FeatureDropout
 from meltpoint.adapters.layers.attention import Sentence, enhance, sentences, side_by_side
 from meltpoint.adapters.layers.bundle import Bundle, MemberRng
@@ -196,7 +197,8 @@ def test_both_sentences_as_one_batch_score_as_one_after_the_other(monkeypatch: p
         first, second = read(joined).chunk(2, 1)
         return first, second
 
-    monkeypatch.setattr(esim, "on_both", at_once)
+    for module in (attention, esim):
+        monkeypatch.setattr(module, "on_both", at_once)
     head.zero_grad()
     found = head(*rows)
     found.square().sum().backward()

@@ -160,7 +160,7 @@ def load_tokenizer(reference: EncoderReference) -> PieceTokenizer:
         tokenizer = read_tokenizer(folder, reference.word)
         config = supported_config(folder, reference.word)
     positions = int(getattr(config, "max_position_embeddings", UNBOUNDED))
-    pad = 1 if config.model_type == "mpnet" else config.pad_token_id
+    pad = 1 if config.model_type == "mpnet" else getattr(config, "pad_token_id", None)
     if config.model_type in RESERVED_POSITIONS and isinstance(pad, int):
         positions -= pad + 1
     longest = longest_input(positions, tokenizer)
