@@ -86,14 +86,14 @@ def test_a_sweep_of_dev_scores_its_finals_and_opens_no_test_split(split, opened,
 
 def test_a_table_of_several_modes_says_whether_their_searches_are_equal(make_cell, make_sweep):
     cells = [make_cell(mode, "mrpc", finals=[(0.8, 0.8)]) for mode in (FROZEN, TUNED)]
-    assert searches_note(make_sweep(*cells)) == ["The modes have equal searches: 4 settings by tpe in a cell."]
+    assert searches_note(make_sweep(*cells)) == ["The modes have equal searches: 4 settings by gp in a cell."]
     assert searches_note(make_sweep(cells[0])) == []
     blocks = tuple(
         Block(encoders=("minilm",), modes=(mode,), tasks=("mrpc",), trials=trials, searcher=searcher)
         for mode, trials, searcher in ((FROZEN, 65, "random"), (TUNED, 16, None))
     )
     (line,) = searches_note(make_sweep(*cells, blocks=blocks))
-    assert line.startswith("The modes have unequal searches: ❄ 65 settings by random, 🔥 16 settings by tpe in a cell.")
+    assert line.startswith("The modes have unequal searches: ❄ 65 settings by random, 🔥 16 settings by gp in a cell.")
 
 
 def test_a_papers_gain_stands_beside_the_difference_of_the_same_two_rows_by_the_same_metric(make_cell, make_sweep):
