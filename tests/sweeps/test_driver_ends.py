@@ -200,7 +200,7 @@ def send(number):
 
 @pytest.mark.slow
 def test_a_race_that_was_killed_ends_as_an_undisturbed_one(spec, tmp_path):
-    words = ("--race", "--trials", "auto", "--searcher", "random")
+    words = ("--race", "--margin", "30", "--trials", "auto", "--searcher", "random")
     modes = ("feature_extraction", "fine_tuning")
     found = []
     for name in ("undisturbed", "killed"):
