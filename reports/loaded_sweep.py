@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.reports.formats import listed, searched_names, value_text
+from meltpoint.reports.formats import searched_names, value_text
 from meltpoint.reports.recommendation import Recommendation
 from meltpoint.reports.trial_view import RankedCell, best_json, cell_figures, chosen_cells, dev_gain, ranked_cells
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -85,12 +85,8 @@ CONDITIONS: Mapping[str, str] = {
 def compare_sweeps(a: SweepSummary, b: SweepSummary) -> SweepDifference:
     """Compare two sweeps; nothing is trained or scored."""
     ours, theirs = ({cell.name: cell for cell in one.cells} for one in (a, b))
-    differences = [line for line in b.spec.differences(a.spec) if not line.startswith("name ")]
-    models = [listed(one.spec.searcher_of(block) for block in one.spec.products()) for one in (a, b)]
-    if models[0] != models[1] and not any("searcher " in line for line in differences):
-        differences.append(f"searcher {models[0]} → {models[1]}")  # no difference for a resumed sweep
     return SweepDifference(
-        a.name, b.name, differences,
+        a.name, b.name, [line for line in b.spec.differences(a.spec) if not line.startswith("name ")],
         (a.code_versions, b.code_versions), [name for name in ours if name not in theirs],
         [name for name in theirs if name not in ours],
         [_cell(name, cell, theirs[name]) for name, cell in ours.items() if name in theirs],

@@ -18,7 +18,7 @@ from meltpoint.sweeps.specification.sweep_options import MODELS, Searcher
 from meltpoint.tasks.core.metrics import gain
 
 ATTEMPTS = 30  # repeated draws in a row, before others are tried or a finite space is enumerated
-STARTUP_TRIALS = 4  # results that a model needs, with the published setting's: a first bundle; random draws before
+STARTUP_TRIALS = 4  # results that a model needs, as many as a first bundle has; earlier settings are random draws
 
 Identify = Callable[[Setting], tuple[str, dict[str, Value]]]
 """A space's setting → (the trial's identity, the complete setting)."""

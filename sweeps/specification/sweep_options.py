@@ -39,6 +39,9 @@ MODELS = frozenset({"auto", "gp", "tpe"})
 TRIALS, SEEDS = 8, 5
 """Defaults of a sweep without a specification file."""
 MOST_AUTO_TRIALS = 16
+"""The most trials of a cell with `--trials auto`."""
+MOST_BY_GP = 32
+"""The trials of a cell up to which `--searcher auto` is `gp`; the comparison was of 8 (docs/internals/log.md)."""
 MOST_CPUS = 4096
 """The limit for one trial: more than any machine has."""
 CACHE_BYTES = 50 * 10**9
@@ -245,7 +248,8 @@ class Searched:
     )
     searcher: Searcher | None = Field(
         default=None,
-        description="How settings are proposed: gp, tpe, random or grid; auto (default): gp up to 32 trials, else tpe.",
+        description=f"How settings are proposed: gp, tpe, random or grid; auto (default): gp up to {MOST_BY_GP} "
+        "trials, else tpe.",
     )
     default_finals: bool | None = Field(
         default=None,

@@ -12,12 +12,10 @@ from pydantic import BaseModel, ConfigDict
 
 from meltpoint.adapters.families import encoder_word, short_name
 from meltpoint.sweeps.ledger.records import CellKey, cell_key
-from meltpoint.sweeps.specification.sweep_options import MODELS, SEEDS, TRIALS, Searcher
+from meltpoint.sweeps.specification.sweep_options import MODELS, MOST_BY_GP, SEEDS, TRIALS, Searcher
 
 MOST_TRIALS, MOST_SEEDS = 1_000_000, 10_000
 """The limits of a cell, far beyond any real sweep. A larger number is a typo, and its plans would fill the memory."""
-MOST_BY_GP = 32
-"""The trials of a cell up to which `auto` is `gp`: twice those at which it was compared (docs/internals/log.md)."""
 
 
 class Block(BaseModel):
@@ -171,7 +169,8 @@ class SweepSpec(BaseModel):
     def growth(self, other: SweepSpec) -> tuple[str, ...]:
         """The additions of this specification to an earlier one under the same name: more trials, seeds or cells."""
         kept = set(self.differences(other, may_grow=True))
-        return tuple(line for line in self.differences(other) if line not in kept)
+        lines = (line for line in self.differences(other) if line not in kept)
+        return tuple(line for line in lines if not line.startswith("searcher "))  # it needs no --grow
 
     def differences(self, other: SweepSpec, may_grow: bool = False) -> list[str]:
         """The differences from another specification, one text per field: `field OTHER → THIS`, `tasks + NEW`.
@@ -201,7 +200,7 @@ class SweepSpec(BaseModel):
         has_blocks = bool(self.blocks or other.blocks)
         ignored |= {*PRODUCT, "searcher"} if has_blocks else set()
         pairs = [(key, theirs[key], mine[key]) for key in mine if key not in ignored]
-        fields = [_change(*pair) for pair in pairs if is_change(*pair) and not (may_grow and has_grown(*pair))]
+        fields = [_change(*pair) for pair in pairs if pair[1] != pair[2] and not (may_grow and has_grown(*pair))]
         return fields + (self._cell_differences(other, may_grow) if has_blocks else [])
 
     def _cell_differences(self, other: SweepSpec, may_grow: bool) -> list[str]:
@@ -216,7 +215,7 @@ class SweepSpec(BaseModel):
             fields = ("head", "overrides", "trials", "seeds")
             pairs = [(field, getattr(old, field), getattr(new, field)) for field in fields]
             pairs.append(("searcher", other.searcher_of(old), self.searcher_of(new)))
-            changed = [pair for pair in pairs if is_change(*pair) and not (may_grow and has_grown(*pair))]
+            changed = [pair for pair in pairs if pair[1] != pair[2] and not (may_grow and has_grown(*pair))]
             lines += [_change(*pair) for pair in changed]
         return sorted(dict.fromkeys(lines))
 
@@ -235,13 +234,10 @@ GROWING = ("trials", "seeds", "encoders", "modes", "tasks")
 """The fields that may grow under the same name, because no earlier trial depends on them."""
 
 
-def is_change(field: str, before: Any, now: Any) -> bool:
-    """True if a field differs. A model may continue the search of another one, whose results it learns from."""
-    return before != now and not (field == "searcher" and {before, now} <= MODELS)
-
-
 def has_grown(field: str, before: Any, now: Any) -> bool:
-    """True if a field contains all its earlier contents, and more."""
+    """True if a field contains all its earlier contents, and more, or if a model continues another one's search."""
+    if field == "searcher":
+        return {before, now} <= MODELS
     if field not in GROWING:
         return False
     return set(before) < set(now) if isinstance(before, tuple) else before < now

@@ -209,6 +209,13 @@ def test_another_searcher_of_one_block_is_another_specification_and_the_same_wor
     assert other.differences(then) == ["searcher 'gp' → 'random'"]
 
 
+def test_a_model_continues_the_search_of_another_one_and_a_comparison_names_both():
+    then, now = (asked(None, task=["mrpc"], searcher=searcher) for searcher in ("tpe", None))
+    assert now.differences(then, may_grow=True) == []
+    assert now.growth(then) == ()
+    assert now.differences(then) == ["searcher 'tpe' → 'gp'"]
+
+
 @pytest.mark.parametrize(("trials", "seeds", "run"), [(2, 2, False), (16, 5, False), (32, 5, False), (33, 5, True)])
 def test_the_published_settings_finals_are_run_where_they_are_under_a_tenth_or_asked_for(file, trials, seeds, run):
     assert asked(file, trials=trials, seeds=seeds).default_finals == run
