@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from meltpoint.adapters.files import replacing
 from meltpoint.tasks.core.conll import SUFFIXES, ConllLayout, read_columns
-from meltpoint.tasks.core.files import regular
+from meltpoint.tasks.core.files import opened, regular
 from meltpoint.tasks.core.readers import (
     NAMED_TWICE,
     SEPARATORS,
@@ -28,6 +28,7 @@ from meltpoint.tasks.core.readers import (
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.rows import check_names, json_rows
 from meltpoint.tasks.core.wording import printable
+from meltpoint.tasks.inspection.text_shape import encoding_of
 
 if TYPE_CHECKING:  # importing pandas takes half a second
     import pandas
@@ -35,6 +36,8 @@ if TYPE_CHECKING:  # importing pandas takes half a second
 
 ROWS = 1024
 """Rows per chunk: enough for batches of texts with similar lengths."""
+SAMPLE_BYTES = 2**20
+"""The bytes of a file from which its encoding is guessed."""
 SCHEMA = "schema"
 """The key of a chunk's `attrs` with the fields of the parquet file that it comes from."""
 DOCUMENTS = "documents"
@@ -79,11 +82,29 @@ def read_pieces(path: Path, rows: int, layout: ConllLayout | None = None) -> Ite
         return _read_conll(path, rows, layout or ConllLayout(needs_tag=False))
     if form == "parquet":
         return _read_parquet(path, rows)
+    encoding = _encoding(path)
+    lines = read_lines(path, encoding=encoding)
     if form == "txt":
-        return _framed(({TEXT: line} for line in read_lines(path)), rows)
+        return _framed(({TEXT: line} for line in lines), rows)
     if form == "jsonl":
-        return _framed((row for _, row in json_rows(path, enumerate(read_lines(path), 1))), rows)
-    return _read_table(path, rows, is_tsv=form == "tsv")
+        return _framed((row for _, row in json_rows(path, enumerate(lines, 1))), rows)
+    usual, header = "\t" if form == "tsv" else ",", next(lines, "")
+    separator = usual if usual in header else next((mark for mark in SEPARATORS if mark in header), usual)
+    return _read_table(path, rows, separator, encoding)
+
+
+def _encoding(path: Path) -> str | None:
+    """The encoding of a file's beginning, as `tune` finds it; None for UTF-8."""
+    try:
+        with opened(path) as file:
+            data = file.read(SAMPLE_BYTES)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    try:
+        found = encoding_of(data[: data.rfind(b"\n") + 1] or data)
+    except ValueError as error:
+        raise ValueError(f"{path}, {error}") from None
+    return None if found == "utf-8" else found
 
 
 def _framed(found: Iterator[Mapping[str, object]], rows: int) -> Iterator[pandas.DataFrame]:
@@ -93,11 +114,12 @@ def _framed(found: Iterator[Mapping[str, object]], rows: int) -> Iterator[pandas
         yield pandas.DataFrame(piece, dtype=object)
 
 
-def _read_table(path: Path, rows: int, *, is_tsv: bool) -> Iterator[pandas.DataFrame]:
-    """Read a csv or tsv with a header. Cells of tsv are not quoted, as in task files; `NA` is a text."""
+def _read_table(path: Path, rows: int, separator: str, encoding: str | None) -> Iterator[pandas.DataFrame]:
+    """Read a table with a header. Cells between tabs are not quoted, as in task files; `NA` is a text."""
     import pandas
 
-    found = read_table(path, (), header=True, separator="\t" if is_tsv else ",", quoted=not is_tsv)
+    is_tsv = separator == "\t"
+    found = read_table(path, (), header=True, separator=separator, quoted=not is_tsv, encoding=encoding)
     first = list(itertools.islice(found, rows))
     _check_table(path, first, is_tsv=is_tsv)
     names = list(first[0].positions)
@@ -108,16 +130,11 @@ def _read_table(path: Path, rows: int, *, is_tsv: bool) -> Iterator[pandas.DataF
 
 
 def _check_table(path: Path, records: Sequence[Record], *, is_tsv: bool) -> None:
-    """Check a table for signs of misreading: duplicate names, another separator, quotes in tsv."""
+    """Check a table for signs of misreading: duplicate names, quotes in tsv."""
     positions = records[0].positions
     twice = next((name for name, position in positions.items() if position == NAMED_TWICE), None)
     if twice is not None:
         raise named_twice(f"{path}, line 1", twice)
-    name = next(iter(positions))
-    other = next((words for mark, words in SEPARATORS.items() if mark in name), None)
-    if len(positions) == 1 and other is not None:
-        wanted = "tabs (tsv)" if is_tsv else "commas (csv)"
-        raise ValueError(f"{path}, line 1: the cells seem to be separated by {other}; separate them by {wanted}.")
     if is_tsv and any(all(map(is_in_quotes, column)) for column in zip(*(one.fields for one in records), strict=True)):
         raise ValueError(f"{path}: a column has all its cells in quotes, which tsv keeps as text; write it as csv.")
 
