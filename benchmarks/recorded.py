@@ -290,13 +290,15 @@ SEARCHES: dict[str, Replay] = {
 }
 
 
-def figures(cell: RecordedCell, others: Sequence[RecordedCell], search: Replay, runs: int) -> dict[str, float] | None:
+def figures(
+    cell: RecordedCell, others: Sequence[RecordedCell], search: Replay, runs: int, whole_cell: RecordedCell
+) -> dict[str, float] | None:
     """The share of runs that reach the median best of 16 random trials, their mean test, and their work in trials.
 
-    None if the search does not apply to this cell.
+    The random trials are those of `whole_cell`, whose space may be larger. None if the search does not apply.
     """
     random = np.random.default_rng(0)
-    goal = np.median([cell.dev[draws(cell, REFERENCE, random)].max() for _ in range(2000)])
+    goal = np.median([whole_cell.dev[draws(whole_cell, REFERENCE, random)].max() for _ in range(2000)])
     ends = [end for _ in range(runs) if (end := search(cell, others, random)) is not None]
     if not ends:
         return None
@@ -333,6 +335,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="recorded", description=__doc__)
     parser.add_argument("--opda", type=Path, help="opda's folder data/deberta, replayed too")
     parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--fixed", nargs=2, default=(), metavar=("NAME", "VALUE"), help="search as if it were fixed")
     parser.add_argument("--races", action="store_true", help="also show whom a race drops")
     parser.add_argument("--tasks", help="write the two task files of this task to --out, and end")
     parser.add_argument("--data-dir")
@@ -355,24 +358,27 @@ def main() -> None:
     cells += [read_cell(path) for path in sorted(RECORDINGS.glob("*.jsonl.gz"))]
     if not cells:
         parser.error(f"no recorded cells in {RECORDINGS}; name opda's tables with --opda, or record some")
-    show(cells, options.runs)
+    show(cells, options.runs, options.fixed)
     if options.races:
         show_races(cells, options.runs)
 
 
-def show(cells: Sequence[RecordedCell], runs: int) -> None:
+def show(whole_cells: Sequence[RecordedCell], runs: int, fixed: Sequence[str] = ()) -> None:
     """Print each search's figures on each cell, then their medians as a table.
 
-    The table's last columns have the trials with those of the siblings, which a sweep over their cells makes anyway,
-    and the mean difference to the test scores of 16 random trials, with its 95 % interval over cells.
+    With `fixed`, a parameter and a value, the searches have a space in which the parameter is fixed. The table's last
+    columns have the trials with those of the siblings, which a sweep over their cells makes anyway, and the mean
+    difference to the test scores of 16 random trials, with its 95 % interval over cells.
     """
     table: list[str] = []
-    reference: dict[str, dict[str, float]] = {}
+    cells = [cell.only(*fixed) if fixed else cell for cell in whole_cells]
+    random = SEARCHES["random, 16"]
+    reference = {one.name: (figures(one, [], random, runs, one) or {})["test"] for one in whole_cells}
     for name, search in SEARCHES.items():
         found = {}
-        for cell in cells:
+        for cell, whole_cell in zip(cells, whole_cells, strict=True):
             others = [one for one in cells if one is not cell]
-            ends = figures(cell, others, search, max(1, runs // SLOWER) if "GP" in name else runs)
+            ends = figures(cell, others, search, max(1, runs // SLOWER) if "GP" in name else runs, whole_cell)
             if ends is not None:
                 siblings = len(siblings_of(cell, others))
                 own = REFERENCE if "winners" in name else ends["trials"] if "siblings" in name else 0
@@ -381,8 +387,7 @@ def show(cells: Sequence[RecordedCell], runs: int) -> None:
                 print(f"{name:48}{cell.name:44}" + "".join(f"{value:9.3f}" for value in ends.values()), flush=True)
         if not found:
             continue
-        reference = reference or found
-        apart = 100 * np.array([ends["test"] - reference[cell]["test"] for cell, ends in found.items()])
+        apart = 100 * np.array([ends["test"] - reference[cell] for cell, ends in found.items()])
         half = stats.t.ppf(0.975, len(apart) - 1) * apart.std(ddof=1) / math.sqrt(len(apart)) if len(apart) > 1 else 0
         medians = [np.median([ends[key] for ends in found.values()]) for key in ("reached", "trials", "with siblings")]
         table.append(

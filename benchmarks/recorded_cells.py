@@ -11,7 +11,7 @@ import gzip
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -72,6 +72,12 @@ class RecordedCell:
     def can_stop(self) -> bool:
         """True if every setting has a schedule of at least two epochs, known before it starts."""
         return bool(self.epochs.min() > 1)
+
+    def only(self, name: str, value: str) -> RecordedCell:
+        """The cell as if its space had fixed a value; the cell itself if no setting has that value."""
+        kept = [at for at, setting in enumerate(self.settings) if setting.get(name) == value]
+        columns = {one.name: getattr(self, one.name)[kept] for one in fields(self) if one.type == "Floats"}
+        return replace(self, settings=[self.settings[at] for at in kept], **columns) if kept else self
 
     @cached_property
     def ranges(self) -> dict[str, BaseDistribution]:

@@ -52,7 +52,7 @@ def cell_of(encoder: str = "a", task: str = "one", count: int = 200, epochs: int
 
 
 def figures_of(name: str, cell: RecordedCell, others: list[RecordedCell], runs: int) -> dict[str, float]:
-    found = figures(cell, others, SEARCHES[name], runs)
+    found = figures(cell, others, SEARCHES[name], runs, cell)
     assert found is not None
     return found
 
@@ -127,7 +127,20 @@ def test_shipped_settings_complement_each_other():
 
 
 def test_a_cell_without_a_schedule_is_not_stopped_early():
-    assert figures(cell_of(epochs=1), [], SEARCHES["16 begun, 4 kept at a quarter"], 2) is None
+    cell = cell_of(epochs=1)
+    assert figures(cell, [], SEARCHES["16 begun, 4 kept at a quarter"], 2, cell) is None
+
+
+def test_a_fixed_value_leaves_its_settings_and_the_goal_of_the_whole_space():
+    whole = cell_of()
+    kept = whole.only("decay", True)
+    assert set(kept.ranges) == {"rate"}
+    assert 0 < len(kept.dev) == len(kept.settings) < len(whole.dev)
+    assert all(setting["decay"] for setting in kept.settings)
+    assert kept.only("other", 1) is kept
+    poor = whole.only("decay", False)
+    poor.dev[:] = 0
+    assert figures(poor, [], SEARCHES["random, 8"], 5, whole)["reached"] == 0
 
 
 def test_a_grid_has_eight_points_over_the_whole_range():
