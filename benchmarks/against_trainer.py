@@ -27,7 +27,7 @@ from meltpoint.tasks.core.task import DataSpec, Example, Split, Task
 
 RATES = {
     "feature_extraction": (1e-4, 1e-2), "fine_tuning": (2e-5, 3e-4), "stack_and_finetune": (2e-5, 3e-4),
-    "lora": (1e-4, 5e-3),
+    "lora": (1e-4, 2.5e-3),
 }  # fmt: skip
 """Lowest and highest learning rate of each mode: the ranges of the shipped spaces for minilm."""
 

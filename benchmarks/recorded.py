@@ -372,6 +372,8 @@ def show(whole_cells: Sequence[RecordedCell], runs: int, fixed: Sequence[str] = 
     """
     table: list[str] = []
     cells = [cell.only(*fixed) if fixed else cell for cell in whole_cells]
+    if fixed and all(one is whole_cell for one, whole_cell in zip(cells, whole_cells, strict=True)):
+        raise SystemExit(f"--fixed: no recorded cell tried {fixed[0]} = {fixed[1]}.")
     random = SEARCHES["random, 16"]
     reference = {one.name: (figures(one, [], random, runs, one) or {})["test"] for one in whole_cells}
     for name, search in SEARCHES.items():

@@ -183,7 +183,7 @@ class Tools:
         test: Annotated[str, Field(description="A file of test examples; else a part of file is kept for it.")] = "",
         name: Annotated[str, Field(description="The sweep's name; else the file's.")] = "",
         text: Annotated[list[str] | None, Field(description="The text column, two for pairs; else found.")] = None,
-        label: Annotated[str, Field(description="The label column; else it is found.")] = "",
+        label: Annotated[str, Field(description="The label column. Default: detected.")] = "",
         kind: Annotated[str, Field(description="The kind of task, such as pair_classification; else found.")] = "",
         group: Annotated[str, Field(description="The column of documents or authors, kept together in splits.")] = "",
         encoder: Word = "", mode: Word = "", trials: Count = 0, seeds: Count = 0,

@@ -232,7 +232,7 @@ class Recommendation:
         assert self.against is not None
         assert self.bound is not None
         if self.bound <= 0:
-            return f"not behind {self.name(self.against)}"
+            return f"shown not to be behind {self.name(self.against)}"
         points = difference_text(self.bound, self.metric).lstrip("+")
         return f"at most {points} points behind {self.name(self.against)}"
 

@@ -17,7 +17,7 @@ from meltpoint.tasks.core.scoring import difference_text
 from meltpoint.tasks.core.wording import some
 
 WON = "the published setting won the search"
-NOT_RUN = "the published setting has not run"
+NOT_RUN = "the published setting has no finals"
 ON_DEV = " on dev, on which the winner was chosen"
 
 

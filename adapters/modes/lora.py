@@ -40,5 +40,5 @@ MODE = replace(
     space="fine_tuning",
     families=("hf",),
     hyperparameters=(RANK, ALPHA),
-    summary="thin matrices beside all linear layers of the encoder train, and the head",
+    summary="low-rank matrices added to all linear layers train, and the head",
 )

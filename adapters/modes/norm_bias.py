@@ -1,4 +1,4 @@
-"""⚖ Norms and biases: only layer norms and biases of the encoder train, and the head.
+"""⚖ Norms and biases: only layer norms, biases and the head train.
 
 BitFit (Ben Zaken, Goldberg & Ravfogel 2022, section 3) trains the biases and the head; layer norms are added here, as
 in Qi et al. 2022, "Parameter-Efficient Tuning on Layer Normalization". About 0.1 % of BERT's weights train.
@@ -46,5 +46,5 @@ MODE = replace(
     rung=2,
     adapt=adapt,
     space="fine_tuning",
-    summary="layer norms and biases of the encoder train, and the head",
+    summary="layer norms, biases and the head train",
 )

@@ -61,7 +61,7 @@ def sweep(options: SweepOptions) -> None:
 @with_sweep_options(
     without=("task", "spec", "replacing", "default_finals", "data_dir", "test_from", "new_test_round"),
     texts={
-        "trials": "Settings to try in each cell; auto (default): until more gain little.",
+        "trials": "Settings to try in each cell; auto (default): until more are unlikely to help.",
         "race": "Give no further trials to modes unlikely to come within --margin of the best. Default: --race.",
         "seeds": f"Seeds for each cell's best setting. Default: {TUNED_SEEDS}.",
         "name": "The sweep's name. Default: from the name of your file.",
@@ -72,24 +72,26 @@ def tune(
     options: SweepOptions,
     train: Annotated[Path, typer.Argument(help="Your examples: csv, tsv, jsonl, parquet, conll.", show_default=False)],
     test: Annotated[
-        Path | None, typer.Argument(help="Test examples; else a part of TRAIN is locked away.", show_default=False)
+        Path | None, typer.Argument(help="Test examples. Default: a part of TRAIN.", show_default=False)
     ] = None,
-    dev: Annotated[Path | None, typer.Option("--dev", help="Dev examples; else a part of TRAIN.")] = None,
+    dev: Annotated[Path | None, typer.Option("--dev", help="Dev examples. Default: a part of TRAIN.")] = None,
     text: Annotated[
-        list[str] | None, typer.Option("--text", help="The text column, twice for pairs; else it is found.")
+        list[str] | None, typer.Option("--text", help="The text column, twice for pairs. Default: detected.")
     ] = None,
-    label: Annotated[str, typer.Option("--label", help="The label column; else it is found.", show_default=False)] = (
+    label: Annotated[str, typer.Option("--label", help="The label column. Default: detected.", show_default=False)] = (
         ""
     ),
     kind: Annotated[
-        str, typer.Option("--kind", help="Task kind, such as pair_classification; else found.", show_default=False)
+        str,
+        typer.Option("--kind", help="Task kind, as pair_classification. Default: detected.", show_default=False),
     ] = "",
     group: Group = "",
 ) -> None:
-    """Decide whether to freeze or fine-tune for your file of examples, and keep the better model.
+    """Decide whether to freeze or fine-tune for your file of examples, and keep the best model.
 
     It drafts the task, searches each mode, tests once, recommends a mode, and keeps its model for `predict NAME`.
-    After Ctrl-C, the same command resumes it. `--time-budget 10m` covers all of it: trials are cut to fit.
+    After Ctrl-C, the same command resumes it. `--time-budget 10m` limits the whole run: a trial that would exceed it is
+    stopped.
 
     Example: meltpoint tune questions.csv --time-budget 10m
     """

@@ -28,7 +28,7 @@ from meltpoint.tasks.core.readers import (
 from meltpoint.tasks.core.registry import unknown
 from meltpoint.tasks.core.rows import check_names, json_rows
 from meltpoint.tasks.core.wording import printable
-from meltpoint.tasks.inspection.text_shape import encoding_of
+from meltpoint.tasks.inspection.text_shape import decodable, table_shape
 
 if TYPE_CHECKING:  # importing pandas takes half a second
     import pandas
@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # importing pandas takes half a second
 ROWS = 1024
 """Rows per chunk: enough for batches of texts with similar lengths."""
 SAMPLE_BYTES = 2**20
-"""The bytes of a file from which its encoding is guessed."""
+"""The bytes of a file from which its encoding and separator are guessed."""
 SCHEMA = "schema"
 """The key of a chunk's `attrs` with the fields of the parquet file that it comes from."""
 DOCUMENTS = "documents"
@@ -82,29 +82,35 @@ def read_pieces(path: Path, rows: int, layout: ConllLayout | None = None) -> Ite
         return _read_conll(path, rows, layout or ConllLayout(needs_tag=False))
     if form == "parquet":
         return _read_parquet(path, rows)
-    encoding = _encoding(path)
+    sample, encoding = _beginning(path)
     lines = read_lines(path, encoding=encoding)
     if form == "txt":
         return _framed(({TEXT: line} for line in lines), rows)
     if form == "jsonl":
         return _framed((row for _, row in json_rows(path, enumerate(lines, 1))), rows)
-    usual, header = "\t" if form == "tsv" else ",", next(lines, "")
-    separator = usual if usual in header else next((mark for mark in SEPARATORS if mark in header), usual)
-    return _read_table(path, rows, separator, encoding)
+    usual = "\t" if form == "tsv" else ","
+    shape = None if usual in sample.lstrip().partition("\n")[0] else table_shape(sample)
+    return _read_table(path, rows, shape.delimiter if shape else usual, encoding)
 
 
-def _encoding(path: Path) -> str | None:
-    """The encoding of a file's beginning, as `tune` finds it; None for UTF-8."""
+def _beginning(path: Path) -> tuple[str, str | None]:
+    """A file's first lines, and its encoding as `tune` finds it; None for UTF-8, which later lines may still break.
+
+    Raises:
+        ValueError: the file is missing or no text, or only a few lines are not UTF-8.
+    """
     try:
         with opened(path) as file:
             data = file.read(SAMPLE_BYTES)
     except OSError as error:
         raise unreadable(path, error) from None
+    if len(data) == SAMPLE_BYTES:
+        data = data[: data.rfind(b"\n") + 1]
     try:
-        found = encoding_of(data[: data.rfind(b"\n") + 1] or data)
-    except ValueError as error:
-        raise ValueError(f"{path}, {error}") from None
-    return None if found == "utf-8" else found
+        return data.decode("utf-8-sig"), None
+    except UnicodeDecodeError:
+        whole, encoding = decodable(path)
+        return whole[:SAMPLE_BYTES].decode(encoding, "ignore"), encoding
 
 
 def _framed(found: Iterator[Mapping[str, object]], rows: int) -> Iterator[pandas.DataFrame]:
@@ -130,11 +136,16 @@ def _read_table(path: Path, rows: int, separator: str, encoding: str | None) -> 
 
 
 def _check_table(path: Path, records: Sequence[Record], *, is_tsv: bool) -> None:
-    """Check a table for signs of misreading: duplicate names, quotes in tsv."""
+    """Check a table for signs of misreading: duplicate names, another separator, quotes in tsv."""
     positions = records[0].positions
     twice = next((name for name, position in positions.items() if position == NAMED_TWICE), None)
     if twice is not None:
         raise named_twice(f"{path}, line 1", twice)
+    name = next(iter(positions))
+    other = next((words for mark, words in SEPARATORS.items() if mark in name), None)
+    if len(positions) == 1 and other is not None:
+        wanted = "tabs (tsv)" if is_tsv else "commas (csv)"
+        raise ValueError(f"{path}, line 1: the cells seem to be separated by {other}; separate them by {wanted}.")
     if is_tsv and any(all(map(is_in_quotes, column)) for column in zip(*(one.fields for one in records), strict=True)):
         raise ValueError(f"{path}: a column has all its cells in quotes, which tsv keeps as text; write it as csv.")
 

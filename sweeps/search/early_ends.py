@@ -47,7 +47,7 @@ class EarlyEnd:
     def __str__(self) -> str:
         """`dropped after 4 trials, 9.1 points behind`."""
         if self.behind is None:
-            return f"ended after {self.trials} trials, since more would gain little"
+            return f"ended after {self.trials} trials: more were unlikely to help"
         return f"dropped after {self.trials} trials, {100 * self.behind:.1f} points behind"
 
     def as_json(self) -> dict[str, Any]:

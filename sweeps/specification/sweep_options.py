@@ -260,7 +260,7 @@ class Searched:
     overrides: Words | None = Field(default=None, description="KEY=VALUE: fix a parameter, or give it a range in YAML.")
     data_dir: Path | None = Field(
         default=None,
-        description="Folder with the original files, D/<task folder>/…. Default: download the data.",
+        description="Folder of the original files, with a folder for each task. Default: download the data.",
     )
     max_train_examples: int | None = Field(
         default=None, description="Train on a random sample of this size, drawn with a fixed seed."

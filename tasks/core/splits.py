@@ -251,6 +251,6 @@ def _small_dev(data: TrainingData) -> Iterator[str]:
     points = 100 * NORMAL_95 * math.sqrt(USUAL_DISAGREEMENT / count)
     if points > WIDEST_POINTS:
         yield (
-            f"dev has {some(len(data.dev), 'example')}: settings that differ there by less than about "
-            f"{points:.0f} points are chosen by chance"
+            f"dev has {some(len(data.dev), 'example')}: a difference of less than about {points:.0f} points between "
+            "settings may be chance"
         )

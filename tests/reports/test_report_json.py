@@ -93,7 +93,7 @@ def test_every_cell_has_the_figures_of_the_summary(results):
         "p": 0.001, "seeds": 5, "words": "tuning bought +2.5 [+1.3, +3.7]",
     }  # fmt: skip
     assert ice["tuning"]["delta"] is None
-    assert ice["tuning"]["words"] == "the published setting has not run"
+    assert ice["tuning"]["words"] == "the published setting has no finals"
     assert broken["tuning"] is running["tuning"] is None
     assert hidden["test_scores"] == unscored["test_scores"] == [None]
     assert hidden["variant"] == "crf"

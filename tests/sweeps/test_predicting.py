@@ -271,6 +271,8 @@ def test_a_wrong_file_column_or_model_is_refused_in_one_line(folders, tmp_path):
     assert "no known text column" in refused(folders["pair_classification"], table)
     (tmp_path / "mixed.csv").write_bytes("text\ncafé\nthé\nété\n".encode() + "né\n".encode("latin-1"))
     assert "line 5 is not UTF-8" in refused(model, tmp_path / "mixed.csv")
+    (tmp_path / "one.csv").write_text("text;label\ngood\nbad\n", encoding="utf-8")
+    assert "separated by semicolons" in refused(model, tmp_path / "one.csv")
     (tmp_path / "broken.csv").write_text('text,b\n"x,1\n', encoding="utf-8")
     assert "broken.csv" in refused(model, tmp_path / "broken.csv")
     (tmp_path / "empty.csv").write_text("", encoding="utf-8")

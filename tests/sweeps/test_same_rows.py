@@ -180,6 +180,7 @@ READ: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
     "bars": ("train.tsv", in_columns("|", "text,label", "T,L"), ROWS),
     "UTF-16": ("train.csv", csv_with("").decode().encode("utf-16"), ROWS),
     "Windows' encoding": ("train.csv", csv_with("café,x", 13).decode().encode("cp1252"), [*ROWS, ("café", "x")]),
+    "an end without a line end": ("train.csv", csv_with("")[:-1] + "\né,x".encode("cp1252"), [*ROWS, ("é", "x")]),
     "a mark of order": ("train.csv", b"\xef\xbb\xbf" + csv_with(""), ROWS),
     "numbers and truth values": (
         "train.jsonl",
