@@ -17,6 +17,7 @@ from meltpoint.sweeps.ledger.records import FINAL_ROLES, CellKey, Trial
 from meltpoint.sweeps.machine.signals import raise_requested
 from meltpoint.sweeps.on_ray.cluster_capacity import ClusterShare
 from meltpoint.sweeps.on_ray.workers import Scorer
+from meltpoint.sweeps.search.cell_progress import searches_layers
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_options import Resources
@@ -297,6 +298,7 @@ class SweepDriver:
             checkpoint=str(self.ledger.checkpoint(trial.id)), cpus=self.resources.cpus_per_trial, gpus=gpus,
             cache=cache_folder(self.ledger.folder.parent, self.resources.cache_dir),
             cache_bytes=self.resources.cache_budget, cache_overflow=self.resources.cache_overflow,
+            caches_all_layers=searches_layers(cell),
             code_version="" if self.resources.address is None else code_version(),
             driver_attempt=self.ledger.attempt, saving_share=self.resources.saving_share,
         )  # fmt: skip

@@ -93,6 +93,12 @@ def _head_weights(
     return sum(parameter.numel() for parameter in built.parameters())
 
 
+def searches_layers(cell: OpenCell) -> bool:
+    """True if trials of a frozen encoder may read different layers (`probe.layers`, `feature_extraction.depth`, …)."""
+    mode, searched = modes.get(cell.mode), {name for name, range_ in cell.space.parameters.items() if range_.count != 1}
+    return not mode.trains_encoder and any(one.shapes and one.name in searched for one in mode.hyperparameters)
+
+
 def can_bundle(cell: OpenCell) -> bool:
     """True if trials of a cell can train as a bundle: the encoder is frozen, and there is no early stopping."""
     return not modes.get(cell.mode).trains_encoder and cell.space.early_stopping is None

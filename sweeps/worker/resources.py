@@ -25,7 +25,7 @@ from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.lengths import cut_notes
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.layout import feature_key
-from meltpoint.adapters.features.reading import Budget, Features, choose, open_features
+from meltpoint.adapters.features.reading import Budget, Features, choose, needed_bytes, open_features
 from meltpoint.adapters.files import NoLocksError
 from meltpoint.adapters.hardware import Hardware, Precision, unsupported
 from meltpoint.adapters.hyperparameters import common_value
@@ -274,13 +274,23 @@ class FeatureCache:
         budget = Budget(self.order.cache_bytes, self.order.cache_overflow)
         note = {"encoder": self.order.encoder, "task": self.order.task, "split": split.name}
         try:
-            chosen, words = choose(self.folder, key, pretrained, split, layers, budget)
+            every = tuple(range(pretrained.layers)) if self.order.caches_all_layers else layers
+            chosen, words = choose(self.folder, key, pretrained, split, every, budget)
+            if chosen != key and every != layers:
+                every = layers
+                chosen, words = choose(self.folder, key, pretrained, split, layers, budget)
             self.notes.append(words)
             if chosen is None:
                 return None
-            return open_features(
-                self.folder, chosen, pretrained, split, task.kind, layers, self.device, note, self._check_time
-            )
+            # Layers that another trial will read are stored by the same pass of the encoder.
+            missing = needed_bytes(self.folder, chosen, pretrained, split, every)
+            opened = [
+                open_features(
+                    self.folder, chosen, pretrained, split, task.kind, read, self.device, note, self._check_time
+                )
+                for read in dict.fromkeys((every, layers) if missing else (layers,))
+            ]
+            return opened[-1]
         except NoLocksError as error:
             self.notes.append(f"features: {error} The encoder runs in each batch.")
             return None

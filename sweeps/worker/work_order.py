@@ -26,6 +26,8 @@ class Order(Trial):
         cpus, gpus: the trial's resources in Ray.
         cache: the folder that trials share (features); "" shares nothing.
         cache_bytes: size limit of the cache.
+        caches_all_layers: whether the cell's other trials read other layers of the frozen encoder, so that one pass
+            keeps them all if they fit.
         attempt: number of times that the trial restarted before, in this command.
         handed_out: number of times that this command handed it out before, for any reason.
         driver_attempt: the number of the driver that made the order (`lease`); 0 without a ledger's lease.
@@ -52,6 +54,7 @@ class Order(Trial):
     gpus: float
     cache: str = ""
     cache_bytes: int = CACHE_BYTES
+    caches_all_layers: bool = False
     attempt: int = 0
     handed_out: int = 0
     driver_attempt: int = 0

@@ -21,7 +21,14 @@ from meltpoint.sweeps.driver.start import header
 from meltpoint.sweeps.ledger.records import HardwareRecord, TrialRecord
 from meltpoint.sweeps.results.cost import CellCost, CellWork, cell_cost, time_left, trials_at_a_time
 from meltpoint.sweeps.search import cell_progress
-from meltpoint.sweeps.search.cell_progress import expected_epochs, head_weights, operations_of, planned_trials, work_of
+from meltpoint.sweeps.search.cell_progress import (
+    expected_epochs,
+    head_weights,
+    operations_of,
+    planned_trials,
+    searches_layers,
+    work_of,
+)
 from meltpoint.sweeps.search.early_ends import CHECK
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
@@ -163,6 +170,22 @@ def test_what_a_frozen_encoder_computes_once_is_shared_among_a_cells_runs(minilm
     cell = cell_of("linear", "feature_extraction", "demo_sentiment")
     operations, runs = operations_of(cell), planned_trials(cell) + cell.seeds
     assert work_of(cell) * runs == pytest.approx(operations.once + runs * operations.trial)
+
+
+@pytest.mark.parametrize(
+    ("mode", "overrides", "several"),
+    [
+        ("probe", (), True), ("probe", ("probe.layers=depth",), True),
+        ("probe", ("probe.layers=depth", "probe.depth=0.5"), False), ("feature_extraction", (), True),
+        ("feature_extraction", ("feature_extraction.layers=mix",), False), ("fine_tuning", (), False),
+    ],
+)  # fmt: skip
+def test_one_pass_keeps_all_layers_only_where_trials_read_several(
+    mode: str, overrides: tuple[str, ...], several: bool, minilm
+) -> None:
+    spec = SweepSpec(name="x", encoders=("minilm",), modes=(mode,), tasks=("demo_sentiment",), overrides=overrides)
+    [cell] = open_cells(spec)
+    assert searches_layers(cell) == several
 
 
 def test_top_layers_cost_their_share_of_fine_tuning(minilm):

@@ -65,6 +65,7 @@ ORDER = {
     "test_fingerprint": "for scoring; it may refuse, and changes nothing",
     "checkpoint": "equal numbers, below", "cache": "equal numbers, below",
     "cache_bytes": "equal numbers where the states fit, below; the trial's notes say where they do not",
+    "caches_all_layers": "equal numbers (test_worker)",
     "cache_overflow": "refused under the same name, below",
     "code_version": "in the trial's record; a worker with other code refuses",
     # The sums of a product are taken in another order: last bits differ. A sweep goes on with more cores, and the

@@ -334,6 +334,27 @@ def test_the_second_trial_reads_the_frozen_states_that_the_first_one_left(frozen
     assert sorted(entry.split for entry in kept) == ["dev", "train"], "`cache ls` has a column of them"
 
 
+def test_one_pass_of_the_encoder_keeps_the_layers_that_other_trials_of_the_cell_read(frozen_orders, tmp_path):
+    def of(layers: str, cache: str, **changes: object) -> Order:
+        setting = {**frozen_orders[0].setting, "feature_extraction.layers": layers}
+        return frozen_orders[0].model_copy(update={"setting": setting, "cache": str(tmp_path / cache), **changes})
+
+    def notes_and_dev(order: Order) -> tuple[list[str], object]:
+        events = events_of(order)
+        return events[-1].attempt.storage_notes, [event.epoch and event.epoch.dev for event in events]
+
+    alone, scores = notes_and_dev(of("top", "alone"))
+    _, same = notes_and_dev(of("top", "shared", caches_all_layers=True))
+    assert same == scores
+    size, larger = (
+        sum(entry.bytes for entry in entries(features_folder(tmp_path / cache))) for cache in ("alone", "shared")
+    )
+    assert larger > 2 * size
+    assert not any("to write" in note for note in notes_and_dev(of("mix", "shared", caches_all_layers=True))[0])
+    small = of("top", "small", caches_all_layers=True, cache_bytes=size + 1)
+    assert notes_and_dev(small) == (alone, scores), "where not all layers fit, the trial's own are kept"
+
+
 def test_a_trial_whose_time_is_over_stops_while_the_encoder_fills_the_cache(frozen_orders):
     late = frozen_orders[0].model_copy(update={"ends_at": time.time() - 1.0})
     last = events_of(late)[-1]
