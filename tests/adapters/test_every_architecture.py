@@ -244,6 +244,25 @@ def test_encoders_of_today_skip_padding_where_their_attention_allows(made: Calla
     assert {name: made(name)[1].padding_free for name in TODAY} == TODAY
 
 
+@pytest.mark.parametrize("name", TODAY)
+def test_lora_reaches_every_linear_layer_and_is_merged_into_plain_weights(
+    made: Callable[..., Any], tmp_path: Path, name: str
+):
+    encoder = load(made(name)[0])
+    linear = {path for path, module in encoder.model.named_modules() if isinstance(module, torch.nn.Linear)}
+    encoder.add_lora(rank=2, alpha=32)
+    added = {path: weight for path, weight in encoder.model.named_parameters() if ".lora_B." in path}
+    assert {path.partition(".lora_B.")[0] for path in added} == linear != set()
+    (plain,) = read(encoder, TEXTS[:1])
+    with torch.no_grad():
+        for weight in added.values():
+            weight.fill_(0.01)
+    (expected,) = read(encoder, TEXTS[:1])
+    assert not torch.allclose(expected, plain, atol=1e-3)
+    encoder.save(tmp_path)
+    torch.testing.assert_close(read(load(tmp_path), TEXTS[:1]), [expected], rtol=1e-5, atol=1e-5)
+
+
 def test_the_architectures_that_read_one_length_at_a_time_are_known(made: Callable[..., Any]):
     """One that is new here is slower than padded rows; one that has gone may have lost its check."""
     found = {name for name in NAMES if made(name)[1].separate_above < 100}

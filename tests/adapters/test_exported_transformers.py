@@ -51,6 +51,7 @@ print(json.dumps(answers))
 """
 CELLS: list[tuple[Kind, str, str]] = [
     ("sentence_classification", "native", "fine_tuning"),
+    ("sentence_classification", "native", "lora"),
     ("pair_classification", "native", "stack_and_finetune"),
     ("pair_regression", "native", "fine_tuning"),
     ("sequence_labelling", "native", "fine_tuning"),
