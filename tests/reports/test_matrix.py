@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from meltpoint.reports.matrix import AT_CAP, HIDDEN, NO_TEST, UNSCORED, matrix
 from meltpoint.reports.table_values import Matrix, ModeVariant, TableEntry, difference
+from meltpoint.sweeps.search.early_ends import EarlyEnd
 from meltpoint.tests.fixed_comparer import FixedComparer
 
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
@@ -157,6 +158,13 @@ def test_a_best_epoch_at_the_cap_of_a_constant_rate_is_a_footnote(make_cell, mak
     )
     table = matrix(make_sweep(replace(cell, finals=[cell.finals[0], changed])))
     assert [AT_CAP in reasons(table, entry(table, "fine_tuning"))] == [said]
+
+
+@pytest.mark.parametrize(("behind", "said"), [(0.091, ["dropped after 5 trials, 9.1 points behind"]), (None, [])])
+def test_a_cell_that_the_race_dropped_says_so_in_a_footnote(make_cell, make_sweep, behind, said):
+    cell = make_cell(finals=[(0.8, 0.79), (0.8, 0.81)])
+    table = matrix(make_sweep(replace(cell, early_end=EarlyEnd(5, behind))))
+    assert reasons(table, entry(table, "fine_tuning")) == said
 
 
 def test_a_mode_in_which_nothing_is_random_says_why_it_has_no_deviation(make_cell, make_sweep):
