@@ -51,12 +51,12 @@ print(json.dumps(answers))
 """
 CELLS: list[tuple[Kind, str, str]] = [
     ("sentence_classification", "native", "fine_tuning"),
-    ("sentence_classification", "native", "lora"),
     ("pair_classification", "native", "stack_and_finetune"),
     ("pair_regression", "native", "fine_tuning"),
     ("sequence_labelling", "native", "fine_tuning"),
     ("sequence_labelling", "linear", "fine_tuning"),
     ("pair_regression", "native", "feature_extraction"),
+    ("sentence_classification", "native", "lora"),
 ]
 
 
