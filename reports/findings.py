@@ -12,7 +12,7 @@ from typing import Any
 
 from meltpoint.reports.formats import bounds_text, duration, listed, p_text, symbol
 from meltpoint.reports.recommendation import Recommendation
-from meltpoint.reports.results import NOT_RUN, WON, SweepResults, TuningGain, ran_nowhere
+from meltpoint.reports.results import NO_FINALS, WON, SweepResults, TuningGain, ran_nowhere
 from meltpoint.reports.statistics.comparison import Comparison
 from meltpoint.reports.table_values import Delta, place_of
 from meltpoint.sweeps.ledger.ledger import Ledger
@@ -74,7 +74,7 @@ def overtuning_line(gains: Sequence[TuningGain]) -> str:
     Feurer 2025, arXiv 2506.19540). Scores in other units than points are left out.
     """
     known = [0.0 if gain.comparison is None else gain.comparison.gain for gain in gains if _is_on_test(gain)]
-    if len(known) < FEWEST_CELLS or any(gain.words == NOT_RUN for gain in gains):
+    if len(known) < FEWEST_CELLS or any(gain.words == NO_FINALS for gain in gains):
         return ""
     from scipy.stats import t  # takes a second to import
 
@@ -115,7 +115,7 @@ def _default_score(gain: TuningGain) -> str:
     """The published setting's score, or a dash before it has run."""
     cell = gain.cell
     over, prefix = (cell.default_test, "") if cell.default_test else (cell.default_dev, "dev ")
-    if over is None or gain.words == NOT_RUN:
+    if over is None or gain.words == NO_FINALS:
         return NOTHING
     return prefix + spread_text(over, cell.header.metric)
 

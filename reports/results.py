@@ -17,7 +17,7 @@ from meltpoint.tasks.core.scoring import difference_text
 from meltpoint.tasks.core.wording import some
 
 WON = "the published setting won the search"
-NOT_RUN = "the published setting has no finals"
+NO_FINALS = "the published setting has no finals"
 ON_DEV = " on dev, on which the winner was chosen"
 
 
@@ -39,11 +39,11 @@ class TuningGain:
 def _gain(cell: CellSummary, comparer: Comparer) -> TuningGain:
     """The gain of a cell that has finals, on test if both settings are scored there."""
     if not cell.default_finals:
-        return TuningGain(cell, None, NOT_RUN)
+        return TuningGain(cell, None, NO_FINALS)
     if [final.setting for final in cell.default_finals[:1]] == [final.setting for final in cell.finals[:1]]:
         return TuningGain(cell, None, WON)
     comparison = comparer.tuning(cell)
-    return TuningGain(cell, comparison, NOT_RUN if comparison is None else gain_in_words(comparison))
+    return TuningGain(cell, comparison, NO_FINALS if comparison is None else gain_in_words(comparison))
 
 
 def gain_in_words(gain: Comparison) -> str:
@@ -59,7 +59,7 @@ def gain_in_words(gain: Comparison) -> str:
 
 def ran_nowhere(gains: Sequence[TuningGain]) -> bool:
     """True if no cell has the published setting's finals."""
-    return all(gain.words == NOT_RUN for gain in gains)
+    return all(gain.words == NO_FINALS for gain in gains)
 
 
 SPREAD_NOTE = (

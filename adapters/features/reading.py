@@ -159,7 +159,7 @@ def _select(stored: tuple[int, ...], wanted: tuple[int, ...], states: States) ->
 
 def open_features(
     folder: Path, key: FeatureKey, encoder: Encoder, split: EncodedSplit, kind: Kind, layers: Sequence[int],
-    device: torch.device, note: Mapping[str, str], tick: Callable[[], None] = lambda: None,
+    device: torch.device, note: Mapping[str, str], tick: Callable[[], None] = lambda: None, kept: Sequence[int] = (),
 ) -> Features:  # fmt: skip
     """Open a split's features, encoding the shards that are missing.
 
@@ -174,6 +174,7 @@ def open_features(
         device: the device to encode on.
         note: the user of the features ("encoder", "task", "split"), shown by `meltpoint cache ls`.
         tick: called before each batch; may raise to end the work, which keeps the shards that are complete.
+        kept: further layers, which a pass of the encoder stores for other trials.
 
     Raises:
         OSError: the folder cannot be written, or its disk is full.
@@ -193,7 +194,7 @@ def open_features(
         with locked(shard.path("lock"), wait) as acquired:
             if not acquired or take(shard):
                 return
-            stored = _with_stored(shard, wanted)
+            stored = _with_stored(shard, (*wanted, *kept))
             with at_rest(encoder, device):
                 rows = where.rows(shard.number)
                 shard.write(stored, encode(encoder, split, kind, rows, stored, key, device, tick))

@@ -83,7 +83,7 @@ def tune(
     ),
     kind: Annotated[
         str,
-        typer.Option("--kind", help="Task kind, as pair_classification. Default: detected.", show_default=False),
+        typer.Option("--kind", help="Task kind, such as pair_classification. Default: detected.", show_default=False),
     ] = "",
     group: Group = "",
 ) -> None:

@@ -274,23 +274,19 @@ class FeatureCache:
         budget = Budget(self.order.cache_bytes, self.order.cache_overflow)
         note = {"encoder": self.order.encoder, "task": self.order.task, "split": split.name}
         try:
-            every = tuple(range(pretrained.layers)) if self.order.caches_all_layers else layers
-            chosen, words = choose(self.folder, key, pretrained, split, every, budget)
-            if chosen != key and every != layers:
-                every = layers
-                chosen, words = choose(self.folder, key, pretrained, split, layers, budget)
+            kept = layers
+            if self.order.caches_all_layers and needed_bytes(self.folder, key, pretrained, split, layers):
+                kept = tuple(range(pretrained.layers))
+            chosen, words = choose(self.folder, key, pretrained, split, kept, budget)
+            if chosen != key and kept != layers:
+                kept = layers
+                chosen, words = choose(self.folder, key, pretrained, split, kept, budget)
             self.notes.append(words)
             if chosen is None:
                 return None
-            # Layers that another trial will read are stored by the same pass of the encoder.
-            missing = needed_bytes(self.folder, chosen, pretrained, split, every)
-            opened = [
-                open_features(
-                    self.folder, chosen, pretrained, split, task.kind, read, self.device, note, self._check_time
-                )
-                for read in dict.fromkeys((every, layers) if missing else (layers,))
-            ]
-            return opened[-1]
+            return open_features(
+                self.folder, chosen, pretrained, split, task.kind, layers, self.device, note, self._check_time, kept
+            )
         except NoLocksError as error:
             self.notes.append(f"features: {error} The encoder runs in each batch.")
             return None
