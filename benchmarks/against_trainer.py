@@ -191,14 +191,17 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def alternate(
-    claim: str, rival: str, ours: Callable[[], Measurement], theirs: Callable[[], Measurement], repeats: int
+    claim: str, rival: str, ours: Callable[[int], Measurement], theirs: Callable[[int], Measurement], repeats: int
 ) -> Comparison:
-    """Run both sides alternately; the first side changes each round, so that a slowing machine favours neither."""
+    """Run both sides alternately, each round with its number as the seed.
+
+    The first side changes each round, so that a slowing machine favours neither.
+    """
     runs: dict[str, list[Measurement]] = {"ours": [], "theirs": []}
     sides = [("ours", ours), ("theirs", theirs)]
     for number in range(repeats):
         for name, side in sides if number % 2 == 0 else reversed(sides):
-            runs[name].append(side())
+            runs[name].append(side(number))
             label = "meltpoint" if name == "ours" else rival
             print(f"{number + 1}/{repeats}  {label}: {runs[name][-1].seconds:.1f} s", file=sys.stderr)
     ratios = [b.seconds / a.seconds for a, b in zip(runs["ours"], runs["theirs"], strict=True)]
@@ -240,7 +243,10 @@ def compare(job: Job, repeats: int) -> Comparison:
     rival = "Trainer with length grouping" if job.group_by_length else "Trainer"
     with tempfile.TemporaryDirectory(prefix="meltpoint-benchmark-") as folder:
         same = dev_only(job, Path(folder))
-        return alternate(claim, rival, lambda: meltpoint_side(same), lambda: rival_side(same), repeats)
+        seeded = [same.model_copy(update={"seed": seed}) for seed in range(repeats)]
+        return alternate(
+            claim, rival, lambda seed: meltpoint_side(seeded[seed]), lambda seed: rival_side(seeded[seed]), repeats
+        )
 
 
 def meltpoint_side(job: Job) -> Measurement:
@@ -302,6 +308,7 @@ def measurement(began: float, seconds: float, answer: Answer) -> Measurement:
         "trials, s": answer.last_ended - answer.first_began,
         "after the last trial, s": began + seconds - answer.last_ended,
         "dev, mean over the settings": statistics.mean(scores), "dev, standard error": error, "dev, best": max(scores),
+        **{f"dev, rate {rate:g}": score for rate, score in answer.dev.items() if len(scores) <= 4},
     })  # fmt: skip
 
 
@@ -310,7 +317,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="against_trainer", description=__doc__)
     parser.add_argument("--mode", choices=sorted(RATES), default="feature_extraction")
     parser.add_argument("--trials", type=int, default=16, help="number of settings, the same for both sides")
-    parser.add_argument("--repeats", type=int, default=5, help="alternating runs of each side")
+    parser.add_argument("--learning-rates", type=lambda text: tuple(map(float, text.split(","))),
+                        help="the settings, instead of --trials over the mode's range")  # fmt: skip
+    parser.add_argument("--repeats", type=int, default=5, help="alternating runs of each side, each with its own seed")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--max-pieces", type=int, default=128)
     parser.add_argument("--encoder", default="minilm")
@@ -326,7 +335,7 @@ def main() -> None:
     job = Job(
         encoder=options.encoder, mode=options.mode, task=options.task, max_train_examples=options.max_train_examples,
         data_dir=str(options.data_dir.absolute()) if options.data_dir else None, epochs=options.epochs,
-        slots=options.slots, learning_rates=learning_rates(options.mode, options.trials),
+        slots=options.slots, learning_rates=options.learning_rates or learning_rates(options.mode, options.trials),
         group_by_length=options.group_by_length, max_pieces=options.max_pieces,
     )  # fmt: skip
     show(compare(job, options.repeats), options.json)

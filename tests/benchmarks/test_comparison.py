@@ -52,17 +52,18 @@ def test_the_side_that_begins_changes_with_each_round():
     turns = []
 
     def side(name, seconds):
-        def run():
-            turns.append(name)
+        def run(seed):
+            turns.append((name, seed))
             return Measurement(seconds, {})
 
         return run
 
     compared = alternate("claim", "them", side("ours", 2.0), side("theirs", 6.0), repeats=3)
-    assert turns == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
+    rounds = [("ours", "theirs"), ("theirs", "ours"), ("ours", "theirs")]
+    assert turns == [(side, seed) for seed, sides in enumerate(rounds) for side in sides]
     assert compared.ratio == {"median": 3.0, "low": 3.0, "high": 3.0}
     runs = [iter(Measurement(seconds, {}) for seconds in side) for side in ((1.0, 2.0, 4.0), (8.0, 4.0, 4.0))]
-    compared = alternate("claim", "them", *(lambda side=side: next(side) for side in runs), repeats=3)
+    compared = alternate("claim", "them", *(lambda _, side=side: next(side) for side in runs), repeats=3)
     assert compared.ratio == {"median": 2.0, "low": 1.0, "high": 8.0}, "of neighbouring runs"
 
 

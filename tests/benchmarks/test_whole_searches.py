@@ -9,7 +9,11 @@ import sys
 import pytest
 
 MODES = ("feature_extraction", "fine_tuning", "stack_and_finetune")
-CASES = [*((mode, ()) for mode in MODES), ("fine_tuning", ("--group-by-length",))]
+CASES = [
+    *((mode, ()) for mode in MODES),
+    ("fine_tuning", ("--group-by-length",)),
+    ("lora", ("--learning-rates", "3e-4,6e-4")),
+]
 
 
 @pytest.mark.slow
@@ -30,3 +34,4 @@ def test_a_comparison_runs_both_sides_over_the_same_settings(mode, more, tiny_en
         assert 0 < side["details"]["dev, mean over the settings"] <= 1
         assert side["details"]["start-up, s"] > 0
         assert side["details"]["trials, s"] > 0
+        assert sum(name.startswith("dev, rate") for name in side["details"]) == 2
