@@ -65,6 +65,7 @@ COLUMNS = (
     "default_dev_mean", "default_dev_std", "default_test_mean", "default_test_std",
     "gpu_hours", "peak_memory_bytes", "trained_parameters", "seconds_of_a_final",
     "tuning_delta", "tuning_low", "tuning_high", "recommended",
+    "test_low", "test_high",
 )  # fmt: skip
 """The columns of `report.csv`, described in docs/tables.md."""
 
@@ -86,7 +87,7 @@ def markdown(results: SweepResults) -> str:
     marked = (f"{marks([number])} {markdown_text(text)}." for number, text in enumerate(table.footnotes, 1))
     parts += ["  \n".join(marked), *_findings(results)]
     parts += ["## How to read it", bullets(results.legend), "## Cells", CELLS_NOTE, _cells(summary)]
-    heads, *costs = cost_rows(summary, table.deltas)
+    heads, *costs = cost_rows(summary, table.deltas, results.intervals)
     names = len(_names(summary))
     parts += ["## Score and cost", markdown_table(heads, costs, "l" * names + "r" * (len(heads) - names))]
     parts += [bullets(cost_notes(summary)), *_classes(summary), "## Notes", bullets(notes(summary))]
@@ -167,10 +168,16 @@ def comma_separated(results: SweepResults) -> str:
     for cell in summary.cells:
         key = cell.header.key
         tuning = {f"tuning_{name}": getattr(bought.get(key), name, None) for name in ("delta", "low", "high")}
-        writer.writerow(_line(cell, summary) | tuning | {"recommended": winners.get(key, "")})
+        writer.writerow(_line(cell, summary) | tuning | {"recommended": winners.get(key, "")} | _bounds(cell, results))
     for made in summary.ensembles:
         writer.writerow(_ensemble_line(made, summary))
     return text.getvalue()
+
+
+def _bounds(cell: CellSummary, results: SweepResults) -> dict[str, float | None]:
+    """The 95 % interval of a cell's mean test score."""
+    low, high = (results.intervals.get(cell.header.key) if cell.test else None) or (None, None)
+    return {"test_low": low, "test_high": high}
 
 
 def _line(cell: CellSummary, summary: SweepSummary) -> dict[str, object]:
@@ -227,7 +234,7 @@ def document(results: SweepResults) -> dict[str, Any]:
 def _cell(cell: CellSummary, results: SweepResults, gain: TuningGain | None) -> dict[str, Any]:
     metric = cell.header.metric
     return {
-        **cell_figures(cell), "trials": cell.counts,
+        **cell_figures(cell), **_bounds(cell, results), "trials": cell.counts,
         "seeds": [final.seed for final in cell.finals], "planned_seeds": results.summary.seeds_of(cell),
         "dev_scores": [final.dev for final in cell.finals],
         "test_scores": [(final.test or {}).get(metric) for final in cell.finals],

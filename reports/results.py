@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from meltpoint.reports.formats import bounds_text, symbol
 from meltpoint.reports.matrix import ENSEMBLE_NOTE
@@ -11,6 +11,7 @@ from meltpoint.reports.papers import paper_table_of, with_paper_numbers
 from meltpoint.reports.recommendation import Recommendation, recommendations
 from meltpoint.reports.statistics.comparison import Comparer, Comparison
 from meltpoint.reports.table_values import Delta, Matrix, starred
+from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.metrics import is_lower_better
 from meltpoint.tasks.core.scoring import difference_text
@@ -135,6 +136,7 @@ class SweepResults:
         paper_notes: remarks on the paper's numbers.
         gains: the gain from tuning, cell by cell.
         recommendations: one for each task with scored finals, the first thing that every view shows.
+        intervals: of the cells' scores over seeds and examples, 95 % (`Comparer.interval`), for those that have one.
     """
 
     summary: SweepSummary
@@ -142,6 +144,7 @@ class SweepResults:
     paper_notes: tuple[str, ...]
     gains: tuple[TuningGain, ...]
     recommendations: tuple[Recommendation, ...] = ()
+    intervals: Mapping[CellKey, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def family(self) -> list[Delta]:
@@ -175,4 +178,6 @@ def results_of(
     gains = tuple(_gain(cell, comparer) for cell in summary.cells if cell.finals)
     advice = recommendations(summary, shown.table.deltas, split, margin)
     table = starred(shown.table, {one.winner.cell.header.key for one in advice})
-    return SweepResults(summary, table, shown.notes, gains, advice)
+    found = {cell.header.key: comparer.interval(cell) for cell in summary.cells}
+    intervals = {key: bounds for key, bounds in found.items() if bounds is not None}
+    return SweepResults(summary, table, shown.notes, gains, advice, intervals)

@@ -312,8 +312,6 @@ class Contrasts:
         upper, lower = self.cells.get((pair.upper, task)), self.cells.get((pair.lower, task))
         if not isinstance(upper, CellSummary) or not isinstance(lower, CellSummary):
             return None
-        if "/" in metric:  # another test split, whose predictions are not kept
-            return None
         is_own = metric == upper.header.metric
         comparison = self.comparer.compare(upper, lower, self.split, "" if is_own else metric)
         if comparison is None:

@@ -1,4 +1,4 @@
-"""Suspects in a task's data: labels that a probe contradicts, and texts of dev that nearly occur in train.
+"""Suspects in a task's data: labels that a probe contradicts, and texts that nearly occur in two splits.
 
 Labels are ranked as in confident learning (Northcutt, Jiang & Chuang 2021, "normalized margin"): by the probability of
 the given label less that of the likeliest other one, from probes that did not see the example. Near-duplicates are
@@ -7,18 +7,23 @@ found by MinHash over sets of character 5-grams (Broder 1997), and their Jaccard
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from meltpoint.adapters import encoders
+from meltpoint.adapters.encoder import Encoder
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Value, figures
-from meltpoint.reports.analyses.core.states import States, load_inputs, split_states
-from meltpoint.tasks.core.task import Example, TrainingData
+from meltpoint.reports.analyses.core.states import States, every_input, split_states, word_states
+from meltpoint.tasks.core import sources
+from meltpoint.tasks.core.locked import open_test
+from meltpoint.tasks.core.task import Example, Task, TrainingData
 
 NAME = "suspects"
 MOST = 100
@@ -28,7 +33,8 @@ C = 0.01
 """Inverse strength of the probes' penalty: strong, since an overfitted probe is sure of wrong labels, too."""
 GRAM, PERMUTATIONS, CANDIDATES, ALIKE = 5, 256, 0.6, 0.8
 """Characters of a gram, and of MinHash: its permutations, and the similarity of candidates; least similarity shown."""
-TEXT = 80
+TEXT, WORDS = 80, 5
+"""Most characters of a text, and the words on either side of a word, that are shown."""
 
 FAR = 2.5
 """Standard deviations from its prediction above which a score is suspect."""
@@ -41,9 +47,10 @@ METHOD = (
     f"label: train's examples by the probability of the given label less that of the likeliest other one, from probes "
     f"fitted without the example ({FOLDS} folds, logistic regression on mean states of the layer that predicts best); "
     f"of scores, minus the distance to ridge regression in standard deviations, from {FAR} on. At most {MOST} of each "
-    "task and encoder. A class with one example has no probe.",
-    f"near-duplicate: a dev example whose text is a train example's ('instead'), up to some characters: the share of "
-    f"common 5-grams of characters is at least {ALIKE}. The test split is not read.",
+    "task and encoder. A class with one example has no probe. Words have the mean state of all layers; of several "
+    "labels, each has its own probe.",
+    "near-duplicate: an example of the split 'given' whose text is that of 'instead', up to some characters: the share "
+    f"of common 5-grams of characters is at least {ALIKE}.",
 )
 
 
@@ -51,36 +58,72 @@ def run(options: AnalysisOptions) -> list[Path]:
     """List the suspects of every task of the given encoders.
 
     Raises:
-        ValueError: see `states.load_inputs`.
+        ValueError: see `states.every_input`.
     """
     rows: list[tuple[Value, ...]] = []
-    inputs, notes = load_inputs(options)
+    inputs, notes = every_input(options), []
     for encoder_name, data in inputs:
         options.tell(f"{data.task.name}, {encoder_name}: reading states")
         encoder = encoders.load(encoders.resolve(options.encoder_word(encoder_name), data.task.kind))
-        states = split_states(encoder, data.task, data.train)
-        rows += _label_rows(data, encoder_name, states)
-        rows += _near_rows(data)
-    table = AnalysisTable(NAME, "Suspect examples", COLUMNS, tuple(dict.fromkeys(rows)), (*METHOD, *notes))
-    return write_table(table, options)
+        found = sorted(_label_rows(data, encoder), key=lambda row: row[3])[:MOST]
+        rows += [(data.task.name, encoder_name, "label", *row) for row in found]
+    for data in {data.task.name: data for _, data in inputs}.values():
+        splits = {"train": data.train, "dev": data.all_dev, **_test(options, data)}
+        notes += [] if "test" in splits else [f"{data.task.name}: test is read once its finalists are scored on it."]
+        for (earlier, first), (later, second) in combinations(splits.items(), 2):
+            rows += [(data.task.name, "", "near-duplicate", *row) for row in _near_rows(earlier, first, later, second)]
+    return write_table(AnalysisTable(NAME, "Suspect examples", COLUMNS, tuple(rows), (*METHOD, *notes)), options)
 
 
-def _label_rows(data: TrainingData, encoder: str, states: States) -> Iterator[tuple[Value, ...]]:
-    labels = np.array([example.label for example in data.train])
-    names = data.task.labels
-    if data.task.of_kind.target == "score":
+def _test(options: AnalysisOptions, data: TrainingData) -> dict[str, list[Example]]:
+    """The test split of a sweep's task whose cells have all been scored on it, so that no choice depends on it."""
+    cells = [cell for cell in options.cells_of_task(data.task.name) if cell.finals]
+    if options.ledger is None or not cells or any(final.test is None for cell in cells for final in cell.finals):
+        return {}
+    spec = options.data(data.task.name)
+    if sources.check(spec) in ("absent", "closed"):
+        return {}
+    ledger, fingerprint = options.ledger, cells[0].header.data_fingerprint
+    line = {"task": data.task.name, "data_fingerprint": fingerprint, "looked_at": time.time(), "found": NAME}
+    ledger.append(ledger.test_checks, line)
+    return {"test": open_test(spec).examples}
+
+
+Row = tuple[str, str, str, float, str]
+"""The columns from `example` on."""
+
+
+def _label_rows(data: TrainingData, encoder: Encoder) -> Iterator[Row]:
+    """The training examples, or words, whose labels a probe contradicts."""
+    task, train = data.task, data.train
+    if task.of_kind.labels_words:
+        words = [(example, place) for example in train for place in range(len(example.words))]
+        tags = np.concatenate([np.array(example.label, dtype=np.int64) for example in train])
+        margins, best = label_margins(word_states(encoder, task, train), tags)
+        for index in np.flatnonzero(margins < 0):
+            example, place = words[index]
+            named = (task.labels[tags[index]], task.labels[best[index]])
+            yield f"{example.id}, word {place + 1}", *named, float(margins[index]), _around(example.words, place)
+        return
+    states, labels = split_states(encoder, task, train), np.array([example.label for example in train])
+    if task.of_kind.target == "score":
         margins, found = residuals(states, labels.astype(np.float64))
-        given, instead = ([f"{value:g}" for value in labels], [f"{value:.2f}" for value in found])
-    else:
-        margins, best = label_margins(states, labels)
-        given, instead = ([names[int(label)] for label in values] for values in (labels, best))
-    for index in np.argsort(margins, kind="stable")[:MOST]:
-        if margins[index] < (-FAR if data.task.of_kind.target == "score" else 0):
-            example = data.train[index]
-            yield (
-                data.task.name, encoder, "label", example.id, given[index], instead[index], float(margins[index]),
-                _shown(example),
-            )  # fmt: skip
+        for index in np.flatnonzero(margins < -FAR):
+            named = (f"{labels[index]:g}", f"{found[index]:.2f}")
+            yield train[index].id, *named, float(margins[index]), _shown(train[index])
+        return
+    for names, given in _choices(task, labels):
+        margins, best = label_margins(states, given)
+        for index in np.flatnonzero(margins < 0):
+            named = (names[given[index]], names[best[index]])
+            yield train[index].id, *named, float(margins[index]), _shown(train[index])
+
+
+def _choices(task: Task, labels: NDArray[np.int64]) -> Iterable[tuple[Sequence[str], NDArray[np.int64]]]:
+    """(names, label ids) of the probes to fit: one, or one for each label if an example may have several."""
+    if not task.of_kind.has_labels:
+        return [(task.labels, labels)]
+    return [((f"not {name}", name), having) for name, having in zip(task.labels, labels.T, strict=True)]
 
 
 def label_margins(states: States, labels: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -132,12 +175,11 @@ def residuals(states: States, scores: NDArray[np.float64]) -> tuple[NDArray[np.f
     return -distance / max(float((found - scores).std()), 1e-12), found
 
 
-def _near_rows(data: TrainingData) -> Iterator[tuple[Value, ...]]:
-    train, dev = ([" ".join((*e.texts, *e.words)) for e in split] for split in (data.train, data.all_dev))
-    pairs = sorted(near_duplicates(train, dev), key=lambda pair: -pair[2])[:MOST]
-    for first, second, alike in pairs:
-        example, other = data.all_dev[second], data.train[first]
-        yield data.task.name, "", "near-duplicate", example.id, "dev", f"train {other.id}", alike, _shown(example)
+def _near_rows(earlier: str, first: Sequence[Example], later: str, second: Sequence[Example]) -> Iterator[Row]:
+    """The examples of the later split that nearly occur in the earlier one."""
+    texts = ([" ".join((*example.texts, *example.words)) for example in split] for split in (first, second))
+    for known, number, alike in sorted(near_duplicates(*texts), key=lambda pair: -pair[2])[:MOST]:
+        yield second[number].id, later, f"{earlier} {first[known].id}", alike, _shown(second[number])
 
 
 def near_duplicates(train: Sequence[str], dev: Sequence[str]) -> Iterator[tuple[int, int, float]]:
@@ -167,5 +209,11 @@ def _grams(text: str) -> frozenset[bytes]:
 
 
 def _shown(example: Example) -> str:
-    text = " ".join(" / ".join(example.texts).split())
+    text = " ".join(" / ".join(example.texts or [" ".join(example.words)]).split())
     return text if len(text) <= TEXT else text[: TEXT - 1] + "…"
+
+
+def _around(words: Sequence[str], place: int) -> str:
+    """A word in brackets with its neighbours."""
+    before, after = words[max(0, place - WORDS) : place], words[place + 1 : place + 1 + WORDS]
+    return " ".join([*before, f"[{words[place]}]", *after])

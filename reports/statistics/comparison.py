@@ -32,7 +32,7 @@ from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.search.selection import best_final
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.tasks.core.metrics import gain, is_lower_better
+from meltpoint.tasks.core.metrics import METRICS, gain, is_lower_better
 from meltpoint.tasks.core.scoring import in_points
 from meltpoint.tasks.core.wording import some
 
@@ -190,6 +190,29 @@ class Comparer:
         """A cell's best setting − its published one, as `compare`; None without finals of both."""
         return self._compared(FinalsScores(cell), FinalsScores(cell, of_default=True), "test", "")
 
+    def interval(self, cell: CellSummary) -> tuple[float, float] | None:
+        """The 95 % interval of a cell's mean score over seeds and examples: on test if it has test scores, else on dev.
+
+        It is that of the difference to a fixed score. None without stored predictions, or with one seed where runs
+        differ by seed.
+        """
+        finals, metric = FinalsScores(cell), cell.header.metric
+        split: Split = "test" if cell.test else "dev"
+        try:
+            scores = self._stored.scores(finals, split, metric)
+        except Problem:
+            return None
+        if len(scores.seeds) < 2 and finals.is_random:
+            return None
+        fixed = Side(np.zeros(1), np.zeros((len(scores.resampled), 1)), NO_VARIANCE)
+        low, high = unpaired(self._side(finals, scores, split, metric), fixed, scores.units).interval()
+        return max(low, METRICS[metric.partition(".")[0]].lowest), min(high, 1.0) if in_points(metric) else high
+
+    def _side(self, finals: FinalsScores, scores: ResampledScores, split: Split, metric: str) -> Side:
+        prior = self._prior(split, metric)
+        variance = prior.moderated(scores.observed, metric) if finals.is_random else NO_VARIANCE
+        return Side(scores.observed, scores.resampled, variance)
+
     def _compared(self, upper: FinalsScores, lower: FinalsScores, split: Split, metric: str) -> Comparison | None:
         name = metric or upper.cell.header.metric
         for chosen in ("test", "dev") if split == "test" else ("dev",):
@@ -227,12 +250,9 @@ class Comparer:
             raise Problem("they are scored on different examples")
         units, prior = ahead.units, self._prior(plain.split, plain.metric)
         sides = [
-            Side(
-                one.observed, one.resampled,
-                prior.moderated(one.observed, plain.metric) if finals.is_random else NO_VARIANCE,
-            )
-            for finals, one in ((upper, ahead), (lower, behind))
-        ]  # fmt: skip
+            self._side(finals, scores, plain.split, plain.metric)
+            for finals, scores in ((upper, ahead), (lower, behind))
+        ]
         models = _models(upper, ahead, lower, behind)
         model = ModelDifference(models.centre, *models.interval(), models.p())
         known = replace(plain, examples=ahead.examples, model=model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from meltpoint.reports.formats import duration, interval_text, listed, name_of, symbol
@@ -12,6 +12,7 @@ from meltpoint.sweeps.ledger.records import CellKey
 from meltpoint.sweeps.results.cost import NOTHING, CellCost, spread_text
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.tasks.core.metrics import gain
+from meltpoint.tasks.core.scoring import score_text
 from meltpoint.tasks.core.wording import counted
 
 KINDS = {
@@ -19,6 +20,7 @@ KINDS = {
 }  # fmt: skip
 
 COST_NOTE = (
+    "Scores have 95 % intervals over seeds and examples. "
     "Seconds are those in which workers were busy; trials that train side by side share them. GPU-hours: seconds × the "
     "share of a GPU. Peak memory: the highest of any trial. Next task adds: the weights to keep for each further task "
     "on the same encoder. One run: the best setting's epochs, the median over its finals, without set-up; of a "
@@ -85,28 +87,33 @@ def trade_offs(cells: Sequence[CellSummary]) -> dict[Group, list[Point]]:
 # Tables.
 
 
-def cost_rows(summary: SweepSummary, deltas: Sequence[Delta]) -> list[list[str]]:
+def cost_rows(
+    summary: SweepSummary, deltas: Sequence[Delta], intervals: Mapping[CellKey, tuple[float, float]]
+) -> list[list[str]]:
     """The table of scores and costs as text: its heads, then one row per cell.
 
     Args:
         deltas: the comparisons of cells (`table_values.Matrix`).
+        intervals: of the scores (`SweepResults`).
     """
     names = ["encoder", "mode", "task", *(["variant"] if summary.has_variants else [])]
     to_tuned = {cell.header.key: _to_tuned(cell, deltas) for cell in summary.cells}
     scores = ["score", *([f"Δ to {symbol(TUNED)}"] if any(to_tuned.values()) else [])]
     heads = ["search", "finals", "GPU-hours", "peak memory", "weights trained", "next task adds", "one run"]
     rows = [
-        [*name_of(cell)[: len(names)], *[_score(cell), to_tuned[cell.header.key] or NOTHING][: len(scores)],
+        [*name_of(cell)[: len(names)], *[_score(cell, intervals), to_tuned[cell.header.key] or NOTHING][: len(scores)],
          *cost_texts(cell.cost)]
         for cell in summary.cells
     ]  # fmt: skip
     return [[*names, *scores, *heads], *rows]
 
 
-def _score(cell: CellSummary) -> str:
-    """`85.1 ± 0.3`, after `dev` without test scores."""
-    shown = cell.test or cell.dev
-    text = NOTHING if shown is None else spread_text(shown, cell.header.metric)
+def _score(cell: CellSummary, intervals: Mapping[CellKey, tuple[float, float]]) -> str:
+    """`85.1 [83.4, 86.8]`, or `85.1 ± 0.3` without an interval; after `dev` without test scores."""
+    shown, metric = cell.test or cell.dev, cell.header.metric
+    text = NOTHING if shown is None else spread_text(shown, metric)
+    if shown is not None and (bounds := intervals.get(cell.header.key)):
+        text = f"{score_text(shown.mean, metric)} [{', '.join(score_text(bound, metric) for bound in bounds)}]"
     return text if cell.test or shown is None else f"dev {text}"
 
 

@@ -18,7 +18,7 @@ from meltpoint.adapters import modes
 from meltpoint.reports.formats import percent
 from meltpoint.reports.statistics.example_statistics import scorer
 from meltpoint.reports.statistics.hierarchical_bootstrap import resampled, units_of
-from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path, read_scored
+from meltpoint.sweeps.ledger.predictions import ScoredExamples, also_split, predictions_path, read_scored
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.summary import CellSummary
 from meltpoint.sweeps.storage.files import StoragePath
@@ -131,7 +131,11 @@ class StoredScores:
     def _computed(self, finals: FinalsScores, split: Split, metric: str) -> ResampledScores:
         recorded = scores_by_seed(finals.finals, split, metric)
         scored = [final for final in finals.finals if final.seed in recorded]
-        runs = [self._run(finals.cell, final, split) for final in scored]
+        if not scored:
+            raise Problem("no scores")
+        also, _, metric = metric.rpartition("/")  # `twitter/accuracy`: of a further test split
+        place = also_split(also) if also else split
+        runs = [self._run(finals.cell, final, place) for final in scored]
         for final, run in zip(scored, runs, strict=True):
             tolerance = final.dev_tolerance if split == "dev" else 0.0
             check_score(run, metric, recorded[final.seed], f"seed {final.seed}", tolerance)
@@ -141,14 +145,14 @@ class StoredScores:
         units = units_of(first.count, first.groups)
         if units == 1:
             raise Problem(f"all {first.count} examples belong to one group" if first.count > 1 else "only one example")
-        name = f"{finals.cell.header.task} {split}"
+        name = f"{finals.cell.header.task} {place}"
         observed = np.array([recorded[final.seed] for final in scored])
         drawn = resampled(scorer(metric, runs), first.count, self.resamples, name, first.groups)
         if units < first.count:
             drawn = observed + small_sample_factor(units) * (drawn - observed)
         return ResampledScores(tuple(final.seed for final in scored), observed, drawn, first.count, first.digest, units)
 
-    def _run(self, cell: CellSummary, final: TrialRecord, split: Split) -> ScoredExamples:
+    def _run(self, cell: CellSummary, final: TrialRecord, split: str) -> ScoredExamples:
         if self.folder is None:
             raise Problem("no stored predictions")
         path = predictions_path(self.folder, cell.name, final, split)

@@ -36,8 +36,13 @@ def finalist_name(cell: str, record: Trial) -> str:
 
 
 def predictions_path(sweep_folder: StoragePath, cell: str, record: Trial, split: str) -> StoragePath:
-    """The file of a finalist's predictions on a split, "dev" or "test"."""
+    """The file of a finalist's predictions on a split: "dev", "test", or a further test split (`also_split`)."""
     return sweep_folder / "predictions" / f"{finalist_name(cell, record)}.{split}.jsonl"
+
+
+def also_split(name: str) -> str:
+    """The name in files of a further test split (`Task.also_test`)."""
+    return f"test.{name}"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from meltpoint.adapters.hardware import bf16_is_native, claim_device
 from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.predictions import finalist_name, predictions_path
+from meltpoint.sweeps.ledger.predictions import also_split, finalist_name, predictions_path
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.cells import cell_name
 from meltpoint.sweeps.storage.files import StoragePath, local_copy, storage_path, storing_folder, write
@@ -148,8 +148,9 @@ def _score_test(
     results = predict_test(order, trainer, test)
     metrics = [dict(result.metrics) for result in results]
     for also, examples in test.also.items():
-        for own, result in zip(metrics, predict(order, trainer, examples, also), strict=True):
+        for record, own, result in zip(records, metrics, predict(order, trainer, examples, also), strict=True):
             own |= {f"{also}/{metric}": value for metric, value in result.metrics.items()}
+            save_predictions(predictions_path(folder, name, record, also_split(also)), trainer, result, examples)
     for record, result in zip(records, results, strict=True):
         save_predictions(predictions_path(folder, name, record, "test"), trainer, result, test.examples)
         if not test.labelled:

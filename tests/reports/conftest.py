@@ -150,6 +150,7 @@ def header_of(cell: OpenCell, spec: SweepSpec) -> CellHeader:
         encoder=cell.encoder, mode=cell.mode, task=cell.task_name, head=cell.head, kind=cell.task.kind,
         metric="accuracy", planned=spec.seeds, space=cell.space.dump(), data_fingerprint=cell.data_fingerprint,
         train_examples=cell.train_examples, dev_examples=cell.dev_examples,
+        also_test=tuple(f"{name}/accuracy" for name in cell.task.also_test),
     )  # fmt: skip
 
 
@@ -169,6 +170,7 @@ def train_sweep() -> TrainSweep:
                 order, record = trained(ledger, cell, searched, seed)
                 (scored,) = score_finalists([order.as_json()], [record.model_dump_json()], str(ledger.folder))
                 assert scored["error"] is None, scored
+                record = record.model_copy(update={"test": scored["test"]})
                 ledger.write(record)
                 search = {"id": f"{cell.mode}-search{seed}", "role": "search", "test": None}
                 ledger.write(record.model_copy(update=search))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,18 @@ def test_one_run_is_the_recipe_of_a_mode_in_which_nothing_is_random(stored):
     assert found.seeds_error < Comparer(stored.folder, 500).compare(tuned, frozen).seeds_error
     both = Comparer(stored.folder, 500).compare(probe, stored.cell("probe", 0.9, seeds=1, role=".twin", variant="twin"))
     assert (both.low, both.high, both.seeds_error) == (both.model.low, both.model.high, 0.0)
+
+
+def test_a_score_has_an_interval_over_examples_and_over_seeds_where_runs_differ(stored):
+    comparer = Comparer(stored.folder, 2000)
+    probe = stored.cell("probe", 0.8, seeds=1, examples=400)
+    rate = probe.test.mean
+    half = 1.96 * math.sqrt(rate * (1 - rate) / 400)  # of a binomial share
+    assert comparer.interval(probe) == pytest.approx((rate - half, rate + half), abs=0.004)
+    low, high = comparer.interval(stored.cell(FIRE, 0.8, seeds=3, examples=400))
+    assert high - low > 2 * half
+    assert comparer.interval(stored.cell(FIRE, 0.8, seeds=1)) is None, "runs may differ, by how much is unknown"
+    assert Comparer(None).interval(probe) is None, "no stored predictions"
 
 
 def test_one_seed_tells_of_these_models_and_not_of_another_run(stored):

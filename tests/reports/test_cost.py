@@ -87,7 +87,7 @@ def test_cells_are_compared_within_an_encoder_and_a_task_on_a_split_that_all_hav
 
 def test_the_report_has_a_row_a_cell_with_what_hardware_told(cells, make_sweep) -> None:
     summary = make_sweep(*cells)
-    heads, ice, fire, both, *_ = cost_rows(summary, ())
+    heads, ice, fire, both, *_ = cost_rows(summary, (), {})
     assert heads[3:] == [
         "score", "search", "finals", "GPU-hours", "peak memory", "weights trained", "next task adds", "one run",
     ]  # fmt: skip
@@ -113,7 +113,8 @@ def test_a_cell_has_its_difference_to_fine_tuning_whichever_side_of_the_comparis
     first = SimpleNamespace(upper=fire, lower=ice, delta=0.1, low=0.05, high=0.2, **known)
     second = SimpleNamespace(upper=both, lower=fire, delta=0.02, low=0.01, high=0.03, **known)
     deltas = [Delta("Δ", one, in_family=True) for one in (first, second)]  # type: ignore[arg-type]
-    heads, *rows = cost_rows(summary, deltas)
+    heads, *rows = cost_rows(summary, deltas, {ice: (0.75, 0.872)})
+    assert [row[heads.index("score")] for row in rows[:2]] == ["81.0 [75.0, 87.2]", "91.0 ± 0.0"]
     column = heads.index("Δ to 🔥")
     assert [row[column] for row in rows[:3]] == ["−10.0 [−20.0, −5.0]", NOTHING, "+2.0 [+1.0, +3.0]"]
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 from meltpoint.adapters import encoders
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions
-from meltpoint.reports.analyses.core.states import split_states
-from meltpoint.reports.analyses.suspects import label_margins, near_duplicates, residuals, run
+from meltpoint.reports.analyses.core.states import split_states, word_states
+from meltpoint.reports.analyses.suspects import _label_rows, label_margins, near_duplicates, residuals, run
 from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import DataSpec
+from meltpoint.tasks.core.task import DataSpec, Example, TrainingData
+from meltpoint.tests.adapters.tiny_tasks import tiny_task as task_of
 
 TOPICS = "yahoo:society_culture+science_mathematics"
 
@@ -84,3 +88,38 @@ def test_the_analysis_writes_a_row_for_each_suspect(tiny_encoder, tiny_task: Pat
     kinds = {line.split(",")[2] for line in rows.read_text(encoding="utf-8").splitlines()[1:]}
     assert kinds <= {"label", "near-duplicate"}
     assert kinds
+
+
+def test_a_words_state_is_the_mean_of_its_first_pieces_layers(tiny_encoder):
+    encoder = encoders.load(encoders.resolve(tiny_encoder, "sequence_labelling"))
+    examples = [Example("0", words=("the", "film", "was", "fine"), label=(0, 1, 0, 0)),
+                Example("1", words=("lovely",), label=(1,))]  # fmt: skip
+    found = word_states(encoder, task_of("sequence_labelling"), examples)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(encoder.revision)
+    with torch.no_grad():
+        ids = tokenizer(
+            [list(one.words) for one in examples], is_split_into_words=True, padding=True, return_tensors="pt"
+        )
+        layers = torch.stack(encoder.model(**ids, output_hidden_states=True).hidden_states).mean(dim=0)
+    assert found.shape == (1, 5, 32)
+    np.testing.assert_allclose(found[0], np.concatenate([layers[0, 1:5], layers[1, 1:2]]), atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", ["sequence_labelling", "multi_label_classification"])
+def test_wrong_tags_and_wrong_labels_among_several_are_suspects(kind, tiny_encoder):
+    encoder = encoders.load(encoders.resolve(tiny_encoder, kind))
+    train = [
+        Example(str(number), words=("the", ("film", "fine")[number % 2], "was"), label=(0, number % 2, 0))
+        if kind == "sequence_labelling"
+        else Example(str(number), texts=(("the film was", "the fine was")[number % 2],), label=(1, number % 2))
+        for number in range(40)
+    ]
+    wrong = (0, 0, 0) if kind == "sequence_labelling" else (1, 0)
+    train[7] = replace(train[7], label=wrong)
+    data = TrainingData(task_of(kind), train, train[:4], "")
+    rows = sorted(_label_rows(data, encoder), key=lambda row: row[3])
+    expected = {
+        "sequence_labelling": ("7, word 2", "O", "B-LOC", "the [fine] was"),
+        "multi_label_classification": ("7", "not yes", "yes", "the fine was"),
+    }
+    assert (*rows[0][:3], rows[0][4]) == expected[kind]

@@ -10,7 +10,7 @@ variance 1 on train; the logistic regression has scikit-learn's default penalty 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from meltpoint.adapters import encoders
-from meltpoint.adapters.data.batch import Batch
+from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import evaluation_batches, inputs
 from meltpoint.adapters.data.input_format import InputFormat, default_word_tokenizer
 from meltpoint.adapters.data.tokenising import encode_split
@@ -77,6 +77,15 @@ class EncoderStage:
     note: str
 
 
+def every_input(options: AnalysisOptions) -> list[tuple[str, TrainingData]]:
+    """The (encoder, data) pairs to analyse, for an analysis that reads every kind of task.
+
+    Raises:
+        ValueError: data is missing, or an example has no label.
+    """
+    return [(encoder, _with_labels(options, task)) for encoder, task in options.pairs()]
+
+
 def load_inputs(
     options: AnalysisOptions, with_finalists: bool = False
 ) -> tuple[list[tuple[str, TrainingData]], list[str]]:
@@ -110,11 +119,16 @@ def _labels_words(options: AnalysisOptions, encoder: str, task: str) -> bool:
 
 
 def _labelled(options: AnalysisOptions, task: str) -> TrainingData:
-    data = load_training_data(options.data(task))
+    data = _with_labels(options, task)
     if data.task.of_kind.has_labels:
         raise ValueError(f"{task} has several labels per text; the layer analyses take one. Leave it out with --task.")
     if data.task.of_kind.labels_words:
         raise ValueError(f"{task} labels words; the layer analyses take sentences or pairs. Leave it out with --task.")
+    return data
+
+
+def _with_labels(options: AnalysisOptions, task: str) -> TrainingData:
+    data = load_training_data(options.data(task))
     if any(example.label is None for example in (*data.train, *data.dev)):
         raise ValueError(f"{task} has examples without labels in train or dev; the layer analyses need them all.")
     return replace(data, dev=data.all_dev)  # epochs alone are scored on a sample
@@ -149,7 +163,6 @@ def _finalist(options: AnalysisOptions, cell: CellSummary) -> EncoderStage:
     return EncoderStage(stage, restore([order]).model.encoder, note)
 
 
-@torch.no_grad()
 def split_states(encoder: Encoder, task: Task, examples: list[Example]) -> States:
     """The mean states of a split's examples, over each row's positions without padding, embeddings first.
 
@@ -161,22 +174,51 @@ def split_states(encoder: Encoder, task: Task, examples: list[Example]) -> State
     Returns:
         (layers, examples, dim) float32.
     """
-    traits = encoders.traits(f"{encoder.family}:")
-    words = default_word_tokenizer(traits.reads_words, task.tokenised)
-    limit = min(MAX_PIECES, encoder.max_pieces)
-    split = encode_split(task.kind, examples, encoder.tokenizer, limit, InputFormat(word_tokenizer=words))
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    has_words = encoders.traits(f"{encoder.family}:").has_words
+    split = _encoded(encoder, task, examples)
     means = np.empty((encoder.layers, split.examples, encoder.dim), dtype=np.float32)
+    for batch, layers in _read(encoder, task, split):
+        mask = (batch.piece_mask if has_words else _firsts(batch))[..., None]  # (batch, pieces, 1)
+        places = [split.rows[row].example for row in batch.rows]
+        for layer, states in enumerate(layers):
+            total = (states * mask).sum(dim=1) / mask.sum(dim=1)  # (batch, dim)
+            means[layer, places] = total.float().cpu().numpy()
+    return means
+
+
+def word_states(encoder: Encoder, task: Task, examples: list[Example]) -> States:
+    """The states of the words of a split that labels words, at each word's first piece: the mean of all layers.
+
+    Returns:
+        (1, words, dim) float32, sentence after sentence.
+    """
+    split = _encoded(encoder, task, examples)
+    firsts = np.cumsum([0, *split.word_counts])
+    found = np.empty((1, firsts[-1], encoder.dim), dtype=np.float32)
+    for batch, layers in _read(encoder, task, split):
+        assert batch.word_starts is not None, "a task that labels words"
+        mean = torch.stack(list(layers)).mean(dim=0)  # (batch, pieces, dim)
+        for row, states, starts in zip(batch.rows, mean, batch.word_starts, strict=True):
+            own = split.rows[row]
+            place, words = firsts[own.example] + own.offset, len(own.word_starts)
+            found[0, place : place + words] = states[starts[:words]].float().cpu().numpy()
+    return found
+
+
+def _encoded(encoder: Encoder, task: Task, examples: list[Example]) -> EncodedSplit:
+    words = default_word_tokenizer(encoders.traits(f"{encoder.family}:").reads_words, task.tokenised)
+    limit = min(MAX_PIECES, encoder.max_pieces)
+    return encode_split(task.kind, examples, encoder.tokenizer, limit, InputFormat(word_tokenizer=words))
+
+
+@torch.no_grad()
+def _read(encoder: Encoder, task: Task, split: EncodedSplit) -> Iterator[tuple[Batch, Iterable[Tensor]]]:
+    """Each batch with its layers, embeddings first, each (batch, pieces, dim)."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with at_rest(encoder, device):
         for batch in evaluation_batches(inputs(split), task.kind, encoder.tokenizer.pad_piece, BATCH):
-            batch = batch.to(device)
-            mask = batch.piece_mask if traits.has_words else _firsts(batch)
-            mask = mask[..., None]  # (batch, pieces, 1)
-            places = [split.rows[row].example for row in batch.rows]
-            for layer, states in enumerate(encoder.read(batch)):
-                total = (states * mask).sum(dim=1) / mask.sum(dim=1)  # (batch, dim)
-                means[layer, places] = total.float().cpu().numpy()
-    return means
+            moved = batch.to(device)
+            yield moved, encoder.read(moved)
 
 
 def _firsts(batch: Batch) -> Tensor:
