@@ -30,6 +30,7 @@ DEMO_PAIR = ("the chef dropped a cup in the cellar .", "in the basement , the co
 if TYPE_CHECKING:
     from meltpoint.reports.results import SweepResults
     from meltpoint.sweeps.driver.run import Outcome
+    from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.ledger.records import CellKey
     from meltpoint.sweeps.on_ray.cluster import Cluster
     from meltpoint.sweeps.results.summary import SweepSummary
@@ -64,6 +65,7 @@ def sweep(options: SweepOptions) -> None:
         "trials": "Settings to try in each cell; auto (default): until more are unlikely to help.",
         "race": "Give no further trials to modes unlikely to come within --margin of the best. Default: --race.",
         "seeds": f"Seeds for each cell's best setting. Default: {TUNED_SEEDS}.",
+        "mode": "Modes in `list modes`; ladder for all. Default: ❄, 🔥, ❄🔥; with --time-budget: ❄, 🔥 and what fits.",
         "name": "The sweep's name. Default: from the name of your file.",
         "time_budget": "The longest time for everything, finals included: 90s, 30m, 2h.",
     },
@@ -91,7 +93,7 @@ def tune(
 
     It drafts the task, searches each mode, tests once, recommends a mode, and keeps its model for `predict NAME`.
     After Ctrl-C, the same command resumes it. `--time-budget 10m` limits the whole run: a trial that would exceed it is
-    stopped.
+    stopped, and more modes take part if they fit.
 
     Example: meltpoint tune questions.csv --time-budget 10m
     """
@@ -129,9 +131,11 @@ def tune(
         trials="auto" if options.trials is None else options.trials, race=options.race is not False,
         seeds=TUNED_SEEDS if options.seeds is None else options.seeds,
     )  # fmt: skip
-    resources = replace(asked, budget_began=began)
     with _naming_own_files(copies, files):
+        if asked.mode is None:
+            asked = replace(asked, mode=_modes_within_budget(asked, Ledger(folder)))
         spec = checked_spec(asked)
+    resources = replace(asked, budget_began=began)
     budget = f"at most {in_units(options.time_budget, TIMES)}" if options.time_budget else "no --time-budget"
     trials = f"up to {some(spec.trials, 'trial')}" if spec.race or spec.auto_trials else some(spec.trials, "trial")
     tell(f"Read    {train}: {read}", err=True)
@@ -143,11 +147,41 @@ def tune(
         f"{some(spec.seeds, 'seed')} each; {budget}. The task: {task}",
         err=True,
     )
+    if options.mode is None and options.time_budget:
+        tell("Note    These modes fit into the time budget by estimate; --mode names others.", err=True)
     with _naming_own_files(copies, files):
         outcome, results = _run(spec, resources)
     if results.recommendations or outcome.state == "done":
         _keep_model(results, folder)
     _end_with(outcome)  # other cells may have failed
+
+
+def _modes_within_budget(asked: SweepOptions, ledger: Ledger) -> list[str] | None:
+    """The modes of `tune` where none is named; None for the usual ones.
+
+    With a time budget, these are all that it allows, the cheapest first, by the plan's estimate; ❄ and 🔥 always take
+    part, since they are the question. A sweep that has begun keeps its modes.
+    """
+    from meltpoint.adapters import modes
+    from meltpoint.sweeps.command_line.spec_from_options import checked_spec
+    from meltpoint.sweeps.results.sweep_file import read_sweep
+
+    if ledger.specification.exists():
+        return list(read_sweep(ledger).spec.modes)
+    if asked.time_budget is None:
+        return None
+    from meltpoint.sweeps.driver.plan import plan_sweep, wall_seconds  # torch, which takes seconds
+
+    able, taken, work = modes.expanded([modes.LADDER]), {"feature_extraction", "fine_tuning"}, 0.0
+    planned = {}
+    for name in able:
+        with suppress(ValueError):  # not with this encoder, head or space
+            planned[name] = plan_sweep(checked_spec(replace(asked, mode=[name])), asked)
+    for name, one in sorted(planned.items(), key=lambda item: item[1].estimated_seconds):
+        work += sum(cell.estimated_seconds for cell in one.cells)
+        if wall_seconds([work], one.workers) <= asked.time_budget:
+            taken.add(name)
+    return [name for name in able if name in taken]
 
 
 @contextmanager
