@@ -23,7 +23,7 @@ import yaml
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from meltpoint.adapters import encoders
+from meltpoint.adapters import encoders, modes
 from meltpoint.adapters.data.input_format import Prefix, Prompts
 from meltpoint.reports.formats import markdown_text, title
 from meltpoint.reports.notes import searched_again
@@ -117,6 +117,7 @@ def cell_card(summary: SweepSummary, cell: CellSummary, form: Form) -> str | Non
         usage=Markup(usage(form, head.kind, prefix)), setting=Markup(setting), name=cell.name,
         sweep=summary.name, cell=cell, head=head, final=final, form=form, kind=kind, encoder=encoder, metric=metric,
         axis=axis_name(metric), own=own, scores=scores, errors=errors,
+        fits_head=head.mode in modes.names() and modes.get(head.mode).fits_head,
         calibration=CALIBRATION, baseline=known.best if known is not None and known.metric == metric else None,
         pieces=final.setting.get("max_pieces"), warnings=[guard.text for guard in cell_guards(cell, known)],
         precision=final.hardware.precision if final.hardware else "fp32", again=_again(cell), prefix=prefix,

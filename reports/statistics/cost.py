@@ -138,9 +138,14 @@ def cost_texts(cost: CellCost) -> list[str]:
         f"{cost.gpu_hours:.3g}",
         NOTHING if peak is None else f"{peak / 1e9:.2f} GB",
         NOTHING if trained is None else f"{counted(trained)}{share}",
-        NOTHING if trained is None else f"{trained * BYTES_OF_A_WEIGHT / 1e6:.3g} MB",
+        NOTHING if trained is None else _bytes_text(trained * BYTES_OF_A_WEIGHT),
         NOTHING if run is None else seconds_text(run),
     ]  # fmt: skip
+
+
+def _bytes_text(count: int) -> str:
+    """`3.1 kB`, `29 MB`."""
+    return f"{count / 1e6:.3g} MB" if count >= 100_000 else f"{count / 1e3:.2g} kB"
 
 
 def seconds_text(seconds: float) -> str:

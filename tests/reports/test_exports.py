@@ -79,7 +79,7 @@ def test_a_card_says_what_else_was_scored_and_what_was_not(make_cell: Any, make_
     probe = make_cell("lp_ft", finals=[(0.8, 0.79)])
     first, best, _ = probe.kept.epochs
     first.dev["calibration_error"], best.dev["calibration_error"] = 0.041, 0.0734
-    assert "calibration error on dev: 0.041 after the first epoch, 0.073 at the kept one." in card(probe)
+    assert "calibration error on dev: 0.041 after the probe, 0.073 at the kept one." in card(probe)
     hidden = card(make_cell(finals=[(0.8, "hidden")]))
     assert "It has no score on test" in hidden
     assert [one.dataset_split for one in ModelCard(hidden).data.eval_results] == ["validation"]
