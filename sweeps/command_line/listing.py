@@ -65,7 +65,7 @@ def parameters_of_cell(mode: str, encoder: str, task: str, head: str = "") -> li
     for one in heads.names():
         rows = _rows_of(files.merged(mode, encoder, task, one, has_pooling=has_pooling))
         found += [row for row in rows if str(row["file"]).removesuffix(".yaml") not in general]
-    return found
+    return [row for row in found if row["parameter"] not in modes.get(mode).unused]
 
 
 def _rows_of(layers: MergedEntries) -> list[Row]:

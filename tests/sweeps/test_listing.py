@@ -132,6 +132,12 @@ def test_the_rows_of_files_that_one_head_reads_follow_where_no_head_is_named() -
     assert [row["first"] for row in found] == ["0.5", "0.25"]
 
 
+def test_a_probe_lists_no_parameter_of_gradient_steps() -> None:
+    found = {row["parameter"] for row in parameters_of_cell("probe", "minilm", "")}
+    assert {"probe.c", "probe.depth", "pooling.kind"} <= found
+    assert not found & {"learning_rate", "epochs", "batch_size", "dropout"}
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [(("fine_tunning", "minilm", ""), "fine_tuning"), (("fine_tuning", "minlm", ""), "minilm"),
