@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from meltpoint.reports.formats import QUOTED, signed
 from meltpoint.reports.matrix import matrix
@@ -28,24 +28,12 @@ from meltpoint.sweeps.results.summary import SweepSummary
 from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.tasks.core.registry import unknown
+from meltpoint.tasks.core.user_layout import Strict
 
 MARK = "↳ paper"
 RELEASED = {"elmo": 1024, "skipthoughts": 4800}
 """State size of the encoders that are named by their folders, as released: 512 each way (Peters et al. 2018, section
 3.4), combine-skip (Kiros et al. 2015, section 3)."""
-
-
-@dataclass(frozen=True)
-class PaperComparison:
-    """A sweep's table with a paper's numbers in it.
-
-    Attributes:
-        table: the rows of the sweep and of the paper.
-        notes: remarks on the paper's numbers; empty if there are none.
-    """
-
-    table: Matrix
-    notes: tuple[str, ...] = ()
 
 
 def paper_table_of(spec: SweepSpec, name: str | None = None) -> PaperTable | None:
@@ -66,25 +54,21 @@ def paper_encoder(spec: SweepSpec, header: CellHeader) -> str:
 
 
 def with_paper_numbers(
-    summary: SweepSummary, name: str | None = None, comparer: Comparer | None = None
-) -> PaperComparison:
-    """The ❄/🔥 table of a sweep, with a paper's numbers if its specification or the caller names one.
+    summary: SweepSummary, paper: PaperTable | None, comparer: Comparer
+) -> tuple[Matrix, tuple[str, ...]]:
+    """The ❄/🔥 table of a sweep, with a paper's numbers if there are any, and remarks on these numbers.
 
     Args:
         comparer: as for `matrix`.
-
-    Raises:
-        ValueError: the name is unknown.
     """
-    paper = paper_table_of(summary.spec, name)
     if paper is None:
-        return PaperComparison(matrix(summary, comparer=comparer))
+        return matrix(summary, comparer=comparer), ()
     measured = matrix(summary, paper.split, [row.of for row in paper.differences], comparer)
     names = {cell.header.encoder: paper_encoder(summary.spec, cell.header) for cell in summary.cells}
     of_block = [names.get(block.encoder, block.encoder) for block in measured.blocks]  # some blocks hold only ensembles
     pairs = zip(measured.blocks, of_block, strict=True)
     table = Matrix.of([_joined(block, own, paper) for block, own in pairs], measured.deltas)
-    return PaperComparison(table, tuple(_notes(summary, paper)))
+    return table, tuple(_notes(summary, paper))
 
 
 def _joined(block: EncoderBlock, encoder: str, paper: PaperTable) -> EncoderBlock:
@@ -148,12 +132,6 @@ def _notes(summary: SweepSummary, paper: PaperTable) -> list[str]:
 
 
 FOLDER = Path(__file__).resolve().parent / "papers"
-
-
-class Strict(BaseModel):
-    """An immutable model that refuses unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class PaperScores(Strict):

@@ -174,10 +174,10 @@ def results_of(
     split = paper.split if paper else "test"
     margin = summary.spec.margin if margin is None else margin
     comparer = comparer or Comparer(summary.folder, margin=margin, cells=summary.cells)
-    shown = with_paper_numbers(summary, beside, comparer)
+    shown, notes = with_paper_numbers(summary, paper, comparer)
     gains = tuple(_gain(cell, comparer) for cell in summary.cells if cell.finals)
-    advice = recommendations(summary, shown.table.deltas, split, margin)
-    table = starred(shown.table, {one.winner.cell.header.key for one in advice})
+    advice = recommendations(summary, shown.deltas, split, margin)
+    table = starred(shown, {one.winner.cell.header.key for one in advice})
     found = {cell.header.key: comparer.interval(cell) for cell in summary.cells}
     intervals = {key: bounds for key, bounds in found.items() if bounds is not None}
-    return SweepResults(summary, table, shown.notes, gains, advice, intervals)
+    return SweepResults(summary, table, notes, gains, advice, intervals)

@@ -113,7 +113,7 @@ Character = Annotated[str, BeforeValidator(_character), Field(min_length=1, max_
 
 
 class Strict(BaseModel):
-    """A part of a task file; an unknown key is an error."""
+    """An immutable part of a YAML file; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -10,9 +10,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from meltpoint.reports.papers import with_paper_numbers
+from meltpoint.reports.papers import paper_table_of, with_paper_numbers
 from meltpoint.reports.results import results_of, searches_note
 from meltpoint.reports.screen import show_summary
+from meltpoint.reports.statistics.comparison import Comparer
+from meltpoint.reports.table_values import Matrix
 from meltpoint.sweeps.results.kept_results import Ensemble
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
@@ -21,6 +23,13 @@ from meltpoint.tests.reports.stored_sweeps import render
 from meltpoint.tests.reports.test_ensembles import made, member
 
 FROZEN, TUNED, STACKED = "feature_extraction", "fine_tuning", "stack_and_finetune"
+
+
+def compared(
+    sweep: SweepSummary, name: str | None = None, comparer: Comparer | None = None
+) -> tuple[Matrix, tuple[str, ...]]:
+    comparer = comparer or Comparer(sweep.folder, cells=sweep.cells)
+    return with_paper_numbers(sweep, paper_table_of(sweep.spec, name), comparer)
 
 
 @pytest.fixture
@@ -34,7 +43,7 @@ def table_2(make_cell, make_sweep) -> SweepSummary:
 
 
 def test_the_papers_row_stands_below_ours_with_its_difference_and_what_it_quotes_is_marked(table_2):
-    table = with_paper_numbers(table_2).table.blocks[0]
+    table = compared(table_2)[0].blocks[0]
     assert [row.title for row in table.modes] == ["❄ feature_extraction", "↳ paper", "🔥 fine_tuning", "↳ paper"]
     assert [row.is_paper for row in table.modes] == [False, True, False, True]
     assert [[shown.label for shown in row.entries] for row in table.modes] == [
@@ -58,7 +67,7 @@ def test_ours_is_of_dev_where_the_papers_table_is_with_the_difference_of_two_var
         make_cell(FROZEN, "mrpc", encoder="bert-base", variant=word, finals=[(dev, 0.5), (dev, 0.6)], seeds=2)
         for word, dev in (("joint", 0.81), ("separate", 0.79))
     ]
-    table = with_paper_numbers(make_sweep(*cells, origin="table_4"), comparer=FixedComparer()).table
+    table = compared(make_sweep(*cells, origin="table_4"), comparer=FixedComparer())[0]
     modes = table.blocks[0].modes
     labels = [shown.label for row in modes for shown in row.entries]
     assert labels == ["dev 81.0 ± 0.0", "dev 83.3", "dev 79.0 ± 0.0", "dev 81.4"]
@@ -102,7 +111,7 @@ def test_a_papers_gain_stands_beside_the_difference_of_the_same_two_rows_by_the_
                       beside={"word_accuracy": 0.97}, **made)  # fmt: skip
     stacked = make_cell(STACKED, "conll2003", variant="bilstm", finals=[(0.93, 0.93), (0.93, 0.95)],
                         beside={"word_accuracy": 0.98}, **made)  # fmt: skip
-    table = with_paper_numbers(make_sweep(tuned, stacked, origin="best_of_both_worlds")).table.blocks[0]
+    table = compared(make_sweep(tuned, stacked, origin="best_of_both_worlds"))[0].blocks[0]
     texts = [(row.title, row.entries[0].text) for row in table.differences]
     assert texts == [
         ("Δ ❄🔥 bilstm − 🔥 mlp (word_accuracy)", "+1.0 ± 0.0"), ("↳ paper", "+0.99"),
@@ -115,7 +124,7 @@ def test_variants_that_the_paper_compares_in_words_have_a_delta_of_ours_alone(ma
         make_cell(FROZEN, "qqp", encoder="bert-base", variant=word, finals=[(0.8, dev), (0.8, dev)])
         for word, dev in (("bimpm", 0.84), ("sim-transformer", 0.80))
     ]
-    block = with_paper_numbers(make_sweep(*cells, origin="best_of_both_worlds")).table.blocks[0]
+    block = compared(make_sweep(*cells, origin="best_of_both_worlds"))[0].blocks[0]
     (ours,) = [row for row in block.differences if not row.is_paper]
     assert (ours.title, ours.entries[0].text) == ("Δ ❄ sim-transformer − ❄ bimpm", "−4.0 ± 0.0")
 
@@ -149,7 +158,7 @@ def test_experiment_bs_gain_stands_beside_that_of_the_ensemble_of_the_papers_thr
     ]  # fmt: skip
     sweep = make_sweep(*cells, origin="best_of_both_worlds")
     sweep = replace(sweep, ensembles=[ensemble_of(cells[:count], is_stale)] if count else [])
-    block = with_paper_numbers(sweep).table.blocks[0]
+    block = compared(sweep)[0].blocks[0]
     gains = [(row.title, row.entries[0].text) for row in block.differences if "ensemble" in row.title or row.is_paper]
     assert [text for _, text in gains] == shown
     assert all(row.entries[1].text == "–" for row in block.differences if row.is_paper), "F1 has no paper's accuracy"
@@ -162,10 +171,10 @@ def test_another_encoder_in_the_place_of_the_papers_is_said_to_be_another(make_c
     cell = make_cell(TUNED, "mrpc", encoder="minilm", finals=[(0.8, 0.8)])
     block = Block(encoders=("minilm",), modes=(TUNED,), tasks=("mrpc",), seeds=1)
     sweep = make_sweep(cell, seeds=1, origin="to_tune_or_not", replaced=("bert-base=minilm",), blocks=(block,))
-    both = with_paper_numbers(sweep)
-    assert [row.entries[0].label for row in both.table.blocks[0].modes if row.is_paper] == ["84.8 quoted"]
-    assert [note for note in both.notes if "minilm stands for bert-base" in note]
-    assert not [note for note in with_paper_numbers(make_sweep(cell), "to_tune_or_not").notes if "stands for" in note]
+    table, notes = compared(sweep)
+    assert [row.entries[0].label for row in table.blocks[0].modes if row.is_paper] == ["84.8 quoted"]
+    assert [note for note in notes if "minilm stands for bert-base" in note]
+    assert not [note for note in compared(make_sweep(cell), "to_tune_or_not")[1] if "stands for" in note]
 
 
 def test_the_papers_rows_stand_apart_from_a_toy_of_its_encoder(make_cell, make_sweep):
@@ -173,10 +182,10 @@ def test_the_papers_rows_stand_apart_from_a_toy_of_its_encoder(make_cell, make_s
     for size, is_theirs in ((1024, True), (0, True), (14, False)):
         sized = replace(cell, header=cell.header.model_copy(update={"encoder_size": size}))
         sweep = make_sweep(sized, seeds=1, origin="to_tune_or_not", replaced=("elmo=elmo:/models/elmo",))
-        both = with_paper_numbers(sweep)
-        assert not [note for note in both.notes if "stands for" in note], "it is the paper's own"
-        assert any(row.is_paper for row in both.table.blocks[0].modes) == is_theirs
-        assert any("its states have 14 numbers, not 1024" in note for note in both.notes) != is_theirs
+        table, notes = compared(sweep)
+        assert not [note for note in notes if "stands for" in note], "it is the paper's own"
+        assert any(row.is_paper for row in table.blocks[0].modes) == is_theirs
+        assert any("its states have 14 numbers, not 1024" in note for note in notes) != is_theirs
 
 
 def test_every_table_marks_the_papers_rows_and_names_the_source(table_2, make_cell, make_sweep):
@@ -190,8 +199,8 @@ def test_every_table_marks_the_papers_rows_and_names_the_source(table_2, make_ce
     assert (shown.count("↳ paper"), "quoted" in shown) == (2, True)
     assert max(len(line) for line in shown.splitlines()) <= 80
     without = make_sweep(make_cell(TUNED, "cola", finals=[(0.8, None)]), split="dev")
-    assert "the specification leaves test closed; dev is shown" in with_paper_numbers(without).table.footnotes
-    assert with_paper_numbers(without).notes == ()
+    assert "the specification leaves test closed; dev is shown" in compared(without)[0].footnotes
+    assert compared(without)[1] == ()
     assert "paper" not in render(without)["report.md"]
     with pytest.raises(ValueError, match=r"'to_tune_or_no'.*Did you mean to_tune_or_not"):
         render(without, "to_tune_or_no")
