@@ -9,8 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, get_origin
@@ -250,34 +249,27 @@ def _yaml(value: Any) -> str:
 def _run(words: Sequence[str]) -> tuple[int, str]:
     """Run a command, passing its output on line by line to this process's standard error.
 
-    In a notebook, `sys.stderr` is the cell's output, which a child process cannot write to by itself.
+    On an error or interrupt, the command is told to stop and waited for. In a notebook, `sys.stderr` is the cell's
+    output, which a child process cannot write to by itself.
 
     Returns:
         Its status, and its last error line.
     """
     message = ""
-    with _process(words) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            show(line, err=True)
-            if line.startswith("meltpoint: "):
-                message = line.removeprefix("meltpoint: ").strip()
-        return process.wait(), message
-
-
-@contextmanager
-def _process(words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """A child process that ends with the block: on an error or interrupt, it is told to stop and waited for."""
     environment = {name: value for name, value in os.environ.items() if name not in TERMINAL_CLAIMS}
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, encoding="utf-8",
         errors="replace", start_new_session=True, env=environment,
     )  # fmt: skip
+    assert process.stdout is not None
     try:
-        yield process
+        for line in process.stdout:
+            show(line, err=True)
+            if line.startswith("meltpoint: "):
+                message = line.removeprefix("meltpoint: ").strip()
+        return process.wait(), message
     except BaseException:
         process.send_signal(signal.SIGINT)
-        assert process.stdout is not None
         for line in process.stdout:  # its last tables may be more than a pipe holds
             show(line, err=True)
         process.wait()

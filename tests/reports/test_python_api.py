@@ -204,7 +204,7 @@ def test_a_sweep_that_fails_raises_with_what_finished(folder: Path, monkeypatch:
 
 
 def test_an_interrupt_stops_the_sweep_and_waits_for_its_end_also_where_a_pipe_does_not_hold_its_last_lines(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = tmp_path / "stopped"
     script = (
@@ -213,20 +213,27 @@ def test_an_interrupt_stops_the_sweep_and_waits_for_its_end_also_where_a_pipe_do
         "try:\n    print('ready', flush=True); time.sleep(600)\n"
         f"except KeyboardInterrupt:\n    print('a table\\n' * 100_000, end=''); pathlib.Path({str(done)!r}).touch()"
     )
-    with pytest.raises(KeyboardInterrupt), python_api._process([sys.executable, "-c", script]) as process:  # noqa: PT012
-        assert process.stdout is not None
-        process.stdout.readline()
-        raise KeyboardInterrupt
+    shown: list[str] = []
+
+    def show(line: str, err: bool) -> None:
+        shown.append(line)
+        if line == "ready\n":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(python_api, "show", show)
+    with pytest.raises(KeyboardInterrupt):
+        python_api._run([sys.executable, "-c", script])
     assert done.exists()
-    assert process.returncode is not None
-    assert capfd.readouterr().err.count("a table\n") == 100_000
+    assert shown.count("a table\n") == 100_000
 
 
-def test_progress_is_plain_lines_in_a_kernel_that_claims_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_plain_lines_in_a_kernel_that_claims_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # as ipykernel does
     script = "from rich.console import Console; print(Console().is_terminal)"
-    with python_api._process([sys.executable, "-c", script]) as process:
-        assert process.stdout.read() == "False\n"
+    assert python_api._run([sys.executable, "-c", script]) == (0, "")
+    assert capfd.readouterr().err == "False\n"
 
 
 def test_frames_and_texts_are_those_of_the_commands_and_scores_are_fractions(folder: Path) -> None:
