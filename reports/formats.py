@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Value
-from meltpoint.search_spaces import documents
 from meltpoint.tasks.core.scoring import difference_text
 from meltpoint.tasks.core.wording import printable
 
@@ -112,9 +111,7 @@ def searched_names(header: CellHeader) -> list[str]:
     Raises:
         ValueError: the space in `sweep.json` is not YAML.
     """
-    space = documents.parse(header.space, f"the space of {'.'.join(header.key)}")
-    entries = space.get("parameters") if isinstance(space, dict) else None
-    return [name for name, entry in entries.items() if _is_searched(entry)] if isinstance(entries, dict) else []
+    return [name for name, entry in header.space_entries().items() if _is_searched(entry)]
 
 
 def _is_searched(entry: object) -> bool:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from meltpoint.adapters import modes, settings
-from meltpoint.search_spaces import documents
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
 from meltpoint.sweeps.results.kept_results import Baseline
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
@@ -40,11 +39,6 @@ class Guard:
     kind: Kind
     text: str
 
-    @property
-    def line(self) -> str:
-        """The warning with the cell's name."""
-        return f"{'.'.join(self.cell)}: {self.text}"
-
 
 def guards(summary: SweepSummary) -> list[Guard]:
     """Every warning of a sweep, cell by cell."""
@@ -55,7 +49,7 @@ def guard_lines(summary: SweepSummary) -> list[str]:
     """One line per warning, for tables and terminals; a fault of a task's data appears once for all its cells."""
     found = guards(summary)
     data = dict.fromkeys(f"{guard.cell[2]}: {guard.text}" for guard in found if guard.kind == "data")
-    return [*data, *(guard.line for guard in found if guard.kind != "data")]
+    return [*data, *(f"{'.'.join(guard.cell)}: {guard.text}" for guard in found if guard.kind != "data")]
 
 
 def cell_guards(cell: CellSummary, baseline: Baseline | None = None) -> Iterator[Guard]:
@@ -122,9 +116,7 @@ def _result_notes(records: Sequence[TrialRecord]) -> Iterator[str]:
 def _edges(header: CellHeader, best: TrialRecord) -> Iterator[str]:
     """Best values at an end of a searched numeric range that could be wider."""
     limits = {parameter.name: (parameter.minimum, parameter.maximum) for parameter in settings.all_parameters()}
-    space = documents.parse(header.space, f"the space of {'.'.join(header.key)}")
-    entries = space.get("parameters") if isinstance(space, dict) else None
-    for name, entry in (entries or {}).items():
+    for name, entry in header.space_entries().items():
         value, ends = best.setting.get(name), _ends(entry)
         if ends is None or isinstance(value, bool) or not isinstance(value, int | float):
             continue

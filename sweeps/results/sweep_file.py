@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from meltpoint.adapters.hyperparameters import Value
+from meltpoint.search_spaces import documents
 from meltpoint.sweeps.ledger.ledger import LAST_MOMENT, Ledger
 from meltpoint.sweeps.ledger.records import CellKey, Role, TrialRecord, cell_key
 from meltpoint.sweeps.search.early_ends import Entrant, scores_of
@@ -73,6 +74,16 @@ class CellHeader(BaseModel):
     def key(self) -> CellKey:
         """The key that identifies the cell within the sweep."""
         return cell_key(self.encoder, self.mode, self.task, self.variant)
+
+    def space_entries(self) -> dict[str, object]:
+        """Parameter → its entry in the space.
+
+        Raises:
+            ValueError: the space is not YAML.
+        """
+        space = documents.parse(self.space, f"the space of {'.'.join(self.key)}")
+        entries = space.get("parameters") if isinstance(space, dict) else None
+        return entries if isinstance(entries, dict) else {}
 
     def entrant(self, records: Iterable[TrialRecord], is_over: bool) -> Entrant:
         """The cell as the checks see it, from its records."""
