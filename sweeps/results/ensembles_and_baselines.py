@@ -28,18 +28,11 @@ from meltpoint.sweeps.ledger.predictions import (
     read_predictions,
     scores,
 )
-from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.kept_results import (
-    Baseline,
-    Ensemble,
-    EnsembleMember,
-    ensemble_id,
-    read_baselines,
-    write_ensemble,
-)
+from meltpoint.sweeps.ledger.records import TrialRecord, identity
+from meltpoint.sweeps.results.kept_results import Baseline, Ensemble, EnsembleMember, read_baselines
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
 from meltpoint.sweeps.specification.cells import data_spec, word_of
-from meltpoint.sweeps.storage.files import StoragePath, sweep_folder
+from meltpoint.sweeps.storage.files import StoragePath, sweep_folder, write
 from meltpoint.tasks import get
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import Prediction, gain
@@ -221,12 +214,13 @@ def ensemble(storage: StoragePath, name: str, task: str, cells: Sequence[str] = 
     test, hidden = _scores_on(ledger, chosen, finals, "test")
     if not dev and not test:
         raise ValueError(f"An ensemble cannot be scored: {'; '.join([*missing, *hidden]) or 'no seed in common'}.")
+    cells_of = sorted([member.sweep, member.cell] for member in members)
     made = Ensemble(
-        id=ensemble_id(task, members), task=task, kind=header.kind, metric=header.metric, members=members, dev=dev,
-        test=test, data_fingerprint=header.data_fingerprint, notes=(*notes, *missing, *hidden), made_at=time.time(),
-        code_versions=codes,
+        id=identity({"task": task, "members": cells_of}), task=task, kind=header.kind, metric=header.metric,
+        members=members, dev=dev, test=test, data_fingerprint=header.data_fingerprint,
+        notes=(*notes, *missing, *hidden), made_at=time.time(), code_versions=codes,
     )  # fmt: skip
-    write_ensemble(ledger, made)
+    write(ledger.ensembles / f"{made.id}.json", made.model_dump_json(indent=1) + "\n")
     return made
 
 

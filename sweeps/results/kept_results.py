@@ -7,9 +7,9 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import TrialId, check_scores, identity, reason
+from meltpoint.sweeps.ledger.records import TrialId, check_scores, reason
 from meltpoint.sweeps.search.selection import Spread, spread
-from meltpoint.sweeps.storage.files import contents, write
+from meltpoint.sweeps.storage.files import contents
 from meltpoint.tasks.core.metrics import gain
 
 
@@ -39,7 +39,8 @@ class Ensemble(BaseModel):
     """Cells of one task whose finalists' probabilities were averaged, seed by seed.
 
     Attributes:
-        id: 16 hex digits over the task and the members' sweeps and cells, so that the same members have one file.
+        id: 16 hex digits over the task and the members' sweeps and cells, so that the same members have one file, in
+            any order.
         task, kind, metric: the task's name, kind and main metric.
         members: in the order in which the user named them.
         dev, test: metric → score, once per seed; empty if there are no predictions to score.
@@ -81,16 +82,6 @@ class Ensemble(BaseModel):
         """
         name = metric or self.metric
         return spread([scores[name] for scores in (self.dev if split == "dev" else self.test) if name in scores])
-
-
-def ensemble_id(task: str, members: tuple[EnsembleMember, ...]) -> str:
-    """The identity of an ensemble, independent of the order of its members and their seeds."""
-    return identity({"task": task, "members": sorted([member.sweep, member.cell] for member in members)})
-
-
-def write_ensemble(ledger: Ledger, made: Ensemble) -> None:
-    """Write or replace an ensemble's file."""
-    write(ledger.ensembles / f"{made.id}.json", made.model_dump_json(indent=1) + "\n")
 
 
 def read_ensembles(ledger: Ledger) -> list[Ensemble]:
