@@ -103,7 +103,7 @@ def finals_left(planned: int, ended: int) -> int:
 def trials_at_a_time(records: Sequence[TrialRecord]) -> float:
     """The mean number of busy workers, over the time in which at least one was busy."""
     covered, reached = 0.0, float("-inf")
-    for start, end in worker_spans(records):
+    for start, end in sorted(_spans(records)[0].items()):
         covered += max(0.0, end - max(start, reached))
         reached = max(reached, end)
     return max(1.0, worker_seconds(records) / covered) if covered else 1.0
@@ -208,11 +208,6 @@ def planned_work(cells: int, search: int, finals: int, defaults: int = 0, may_en
 _times = attrgetter("answered_by", "started_at", "seconds", "seconds_before")
 
 
-def worker_spans(records: Iterable[TrialRecord]) -> list[tuple[float, float]]:
-    """(start, end) of each interval in which a worker had an order, sorted by start; trials of one order overlap."""
-    return sorted(_spans(records)[0].items())
-
-
 def worker_seconds(records: Iterable[TrialRecord]) -> float:
     """Seconds that workers spent on trials, including earlier attempts that trials resumed from."""
     ends, before = _spans(records)
@@ -220,7 +215,7 @@ def worker_seconds(records: Iterable[TrialRecord]) -> float:
 
 
 def _spans(records: Iterable[TrialRecord]) -> tuple[dict[float, float], float]:
-    """The end of each interval by its start, and the seconds of earlier attempts.
+    """The end of each interval in which a worker had an order, by its start, and the seconds of earlier attempts.
 
     In one pass, because a hundred thousand records do not fit in a CPU cache.
     """

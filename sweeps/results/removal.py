@@ -85,14 +85,13 @@ def remove_sweep(storage: StoragePath, name: str, found: Removable) -> None:
         remove(ledger.folder)
 
 
-def feature_folder(storage: StoragePath, cache_dir: str | None = None) -> Path:
-    """The folder of a storage's feature cache, on this machine; `cache_dir` as in `storage.files.cache_folder`."""
-    return features_folder(cache_folder(storage, cache_dir))
-
-
 def listed(storage: StoragePath, cache_dir: str | None = None) -> list[dict[str, object]]:
-    """One row per entry, least recently used first; sizes in bytes, times in seconds since 1970."""
-    return [asdict(entry) for entry in entries(feature_folder(storage, cache_dir))]
+    """One row per entry, least recently used first; sizes in bytes, times in seconds since 1970.
+
+    Args:
+        cache_dir: as in `storage.files.cache_folder`.
+    """
+    return [asdict(entry) for entry in entries(features_folder(cache_folder(storage, cache_dir)))]
 
 
 def remove_entries(
@@ -115,7 +114,7 @@ def remove_entries(
     """
     if bool(ids) == everything:
         raise ValueError("cache rm takes ids or --all; `meltpoint cache ls` lists the entries.")
-    folder = feature_folder(storage, cache_dir)
+    folder = features_folder(cache_folder(storage, cache_dir))
     chosen = entries(folder)
     for prefix in ids:
         if (count := sum(entry.id.startswith(prefix) for entry in chosen)) != 1:
@@ -143,10 +142,10 @@ def trim(resources: Resources) -> int:
     Returns:
         the freed bytes.
     """
-    cache, freed = cache_folder(storage_path(resources.storage), resources.cache_dir), 0
-    existing = entries(features_folder(cache))
+    folder, freed = features_folder(cache_folder(storage_path(resources.storage), resources.cache_dir)), 0
+    existing = entries(folder)
     used = sum(entry.bytes for entry in existing)
     for entry in existing:
-        if used > resources.cache_keep and make_room(features_folder(cache), entry.id):
+        if used > resources.cache_keep and make_room(folder, entry.id):
             used, freed = used - entry.bytes, freed + entry.bytes
     return freed
