@@ -30,12 +30,12 @@ from meltpoint.reports.results import SweepResults, TuningGain, ran_nowhere, res
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows
 from meltpoint.reports.statistics.finals_scores import CLASS_HEADS, cell_class_scores, class_rows, confusion_rows
 from meltpoint.reports.table_values import Delta, EncoderBlock
-from meltpoint.reports.trial_view import cell_figures, spread_figures
+from meltpoint.reports.trial_view import cell_figures
 from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.kept_results import Ensemble
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, spreads_json
 from meltpoint.tasks.core.metrics import is_lower_better
 
 
@@ -196,7 +196,7 @@ def _ensemble_line(made: Ensemble, summary: SweepSummary) -> dict[str, object]:
         "sweep": summary.name, "encoder": "+".join(made.encoders), "mode": "ensemble", "task": made.task,
         "head": "+".join(dict.fromkeys(member.head for member in made.members)), "kind": made.kind,
         "metric": made.metric, "seeds": " ".join(str(seed) for seed in made.members[0].seeds),
-        **spread_figures("dev", made.spread("dev")), **spread_figures("test", made.spread("test")),
+        **spreads_json(made.spread("dev"), made.spread("test")),
         "notes": "; ".join([members_text(made, summary.name), *made.notes]),
         "data_fingerprint": made.data_fingerprint, "code_version": "; ".join(made.code_versions) or summary.code,
     }  # fmt: skip
@@ -258,7 +258,7 @@ def _ensemble(made: Ensemble) -> dict[str, Any]:
     return {
         "task": made.task, "metric": made.metric, "kind": made.kind,
         "members": [_fields(one, "sweep", "encoder", "mode", "variant", "head") for one in made.members],
-        **spread_figures("dev", made.spread("dev")), **spread_figures("test", made.spread("test")), "notes": made.notes,
+        **spreads_json(made.spread("dev"), made.spread("test")), "notes": made.notes,
     }  # fmt: skip
 
 

@@ -13,8 +13,7 @@ from meltpoint.reports.formats import searched_names, setting_text
 from meltpoint.reports.table_values import STAR
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
-from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.sweeps.search.selection import Spread
+from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, spreads_json
 from meltpoint.tasks.core.metrics import gain
 
 if TYPE_CHECKING:
@@ -149,15 +148,9 @@ def cell_figures(cell: CellSummary) -> dict[str, Any]:
     return {
         **{name: getattr(head, name) for name in ("encoder", "mode", "task", "variant", "head", "kind", "metric")},
         "best_dev": best and best.dev, "best_trial": best and best.id, "best_epoch": best and best.best_epoch,
-        **spread_figures("dev", cell.dev), **spread_figures("test", cell.test),
-        **spread_figures("default_dev", cell.default_dev), **spread_figures("default_test", cell.default_test),
+        **spreads_json(cell.dev, cell.test), **spreads_json(cell.default_dev, cell.default_test, "default_"),
         "train_examples": head.train_examples, "dev_examples": head.dev_examples, "train_seconds": cell.seconds,
         "data_fingerprint": head.data_fingerprint, "task_parameters": best and best.task_parameters,
         "gpu_hours": cost.gpu_hours, "peak_memory_bytes": cost.peak_memory_bytes,
         "trained_parameters": cost.trained_parameters, "seconds_of_a_final": cost.seconds_of_a_final,
     }  # fmt: skip
-
-
-def spread_figures(name: str, over: Spread | None) -> dict[str, float | None]:
-    """The mean and the deviation over seeds."""
-    return {f"{name}_mean": over.mean if over else None, f"{name}_std": over.std if over else None}

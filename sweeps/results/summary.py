@@ -287,11 +287,11 @@ def _scores_json(finals: list[TrialRecord], dev: Spread | None, test: Spread | N
     return {"seeds": len(finals), **spreads_json(dev, test)}
 
 
-def spreads_json(dev: Spread | None, test: Spread | None) -> dict[str, float | None]:
-    """Means and deviations by the names that `status --json` and exports have."""
+def spreads_json(dev: Spread | None, test: Spread | None, prefix: str = "") -> dict[str, float | None]:
+    """Means and deviations over seeds, by the names that they have in every document; None if unknown."""
     return {
-        "dev_mean": dev.mean if dev else None, "dev_std": dev.std if dev else None,
-        "test_mean": test.mean if test else None, "test_std": test.std if test else None,
+        f"{prefix}{split}_{name}": getattr(over, name, None)
+        for split, over in (("dev", dev), ("test", test)) for name in ("mean", "std")
     }  # fmt: skip
 
 
