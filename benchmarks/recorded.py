@@ -68,10 +68,9 @@ Replay = Callable[[RecordedCell, Sequence[RecordedCell], np.random.Generator], S
 """(cell, all others, random numbers) → the search; None if it does not apply to the cell."""
 
 
-def draws(cell: RecordedCell, count: int, random: np.random.Generator, taken: Sequence[int] = ()) -> list[int]:
+def draws(cell: RecordedCell, count: int, random: np.random.Generator) -> list[int]:
     """Random settings without repetition."""
-    left = np.setdiff1d(np.arange(len(cell.dev)), taken)
-    return [int(one) for one in random.choice(left, count, replace=False)]
+    return [int(one) for one in random.choice(len(cell.dev), count, replace=False)]
 
 
 class Member:
@@ -154,23 +153,17 @@ def opening(cell: RecordedCell, others: Sequence[RecordedCell], random: np.rando
     return portfolio(cell, others, random, count=1) or draws(cell, 1, random)
 
 
-def stopped(cell: RecordedCell, begun: Sequence[int], kept: int, after_one_epoch: bool = False) -> Search:
-    """Trials of which all but the best `kept` end after a quarter of their own schedule, or after one epoch."""
+def stopped(cell: RecordedCell, begun: Sequence[int], kept: int) -> Search:
+    """Trials of which all but the best `kept` end after a quarter of their own schedule."""
     every = np.array(begun)
-    early, share = (cell.first, 1 / cell.epochs) if after_one_epoch else (cell.early, np.full(len(cell.dev), QUARTER))
-    best = every[np.argsort(-early[every])[:kept]]
-    work = (share * cell.work)[every].sum() + ((1 - share) * cell.work)[best].sum()
+    best = every[np.argsort(-cell.early[every])[:kept]]
+    work = QUARTER * cell.work[every].sum() + (1 - QUARTER) * cell.work[best].sum()
     return Search([int(one) for one in best], float(work))
 
 
 def whole(cell: RecordedCell, trials: Sequence[int]) -> Search:
     """Trials that all run to their end."""
     return Search(trials, float(cell.work[list(trials)].sum()))
-
-
-def sobol(seed: int) -> optuna.samplers.BaseSampler:
-    """A scrambled Sobol sequence."""
-    return optuna.samplers.QMCSampler(seed=seed, scramble=True)
 
 
 def at_random(
@@ -232,22 +225,9 @@ def side_by_side(cell: RecordedCell, others: Sequence[RecordedCell], random: np.
     return whole(cell, group[0].taken)
 
 
-def by_rungs(cell: RecordedCell, others: Sequence[RecordedCell], random: np.random.Generator, *, count: int,
-             kept: int, lead: Lead | None = None, after_one_epoch: bool = False) -> Search | None:  # fmt: skip
-    """Borrowed settings in full, then random ones of which few run past a quarter of their schedule."""
-    first = lead(cell, others, random) if lead else []
-    if not cell.can_stop or (lead and not first):
-        return None
-    rungs = stopped(cell, draws(cell, count, random, first), kept, after_one_epoch)
-    return Search([*first, *rungs.finished], whole(cell, first).work + rungs.work)
-
-
-def borrowed_alone(
-    cell: RecordedCell, others: Sequence[RecordedCell], random: np.random.Generator, *, lead: Lead
-) -> Search | None:
-    """Borrowed settings and nothing else."""
-    first = lead(cell, others, random)
-    return whole(cell, first) if first else None
+def by_rungs(cell: RecordedCell, _: Sequence[RecordedCell], random: np.random.Generator) -> Search | None:
+    """16 random settings, of which four run past a quarter of their schedule."""
+    return stopped(cell, draws(cell, REFERENCE, random), kept=4) if cell.can_stop else None
 
 
 def until_worthless(
@@ -262,31 +242,21 @@ def until_worthless(
 
 
 TPE, GP = partial(sampler, "tpe"), partial(sampler, "gp")
-THREE, SHIPPED = partial(winners, count=3), partial(portfolio, count=3)
 SEARCHES: dict[str, Replay] = {
     "random, 16": partial(at_random, count=16),
     "random, 8": partial(at_random, count=8),
-    "Sobol, 8": partial(by_sampler, count=8, make=sobol),
     "grid of eight points": by_grid,
-    "16 begun, 4 kept after one epoch": partial(by_rungs, count=16, kept=4, after_one_epoch=True),
-    "16 begun, 4 kept at a quarter": partial(by_rungs, count=16, kept=4),
+    "16 begun, 4 kept at a quarter": by_rungs,
     "TPE, 8": partial(by_sampler, count=8, make=TPE),
     "TPE, 16": partial(by_sampler, count=16, make=TPE),
     "TPE, auto": partial(until_worthless, make=TPE),
     "GP, 8": partial(by_sampler, count=8, make=GP),
-    "GP, 16": partial(by_sampler, count=16, make=GP),
     "TPE, 8, siblings side by side": partial(side_by_side, count=8, make=TPE),
-    "TPE, 16, siblings side by side": partial(side_by_side, count=16, make=TPE),
     "GP, 8, siblings side by side": partial(side_by_side, count=8, make=GP),
-    "3 winners": partial(borrowed_alone, lead=THREE),
-    "3 winners, then TPE, 8 in all": partial(by_sampler, count=8, make=TPE, lead=THREE),
-    "3 winners, then GP, 8 in all": partial(by_sampler, count=8, make=GP, lead=THREE),
-    "3 winners, then 8 begun, 2 kept at a quarter": partial(by_rungs, count=8, kept=2, lead=THREE),
-    "3 shipped": partial(borrowed_alone, lead=SHIPPED),
+    "3 winners, then TPE, 8 in all": partial(by_sampler, count=8, make=TPE, lead=partial(winners, count=3)),
     "1 shipped, then TPE, 8 in all": partial(by_sampler, count=8, make=TPE, lead=opening),
     "1 shipped, then GP, 8 in all": partial(by_sampler, count=8, make=GP, lead=opening),
-    "3 shipped, then TPE, 8 in all": partial(by_sampler, count=8, make=TPE, lead=SHIPPED),
-    "3 shipped, then 8 begun, 2 kept at a quarter": partial(by_rungs, count=8, kept=2, lead=SHIPPED),
+    "3 shipped, then TPE, 8 in all": partial(by_sampler, count=8, make=TPE, lead=partial(portfolio, count=3)),
 }
 
 

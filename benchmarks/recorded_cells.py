@@ -46,8 +46,7 @@ class RecordedCell:
 
     Attributes:
         dev, test: (settings,) the best epoch's dev score and its test score, the higher the better.
-        first, early: (settings,) the best dev score after one epoch, and within a quarter of the setting's own
-            schedule.
+        early: (settings,) the best dev score within a quarter of the setting's own schedule.
         epochs: (settings,) the epochs of the schedule; 1 without any.
         work: (settings,) the cost of each, in any unit: the epochs, since times depend on what else the machine does.
     """
@@ -58,7 +57,6 @@ class RecordedCell:
     settings: Sequence[Setting]
     dev: Floats
     test: Floats
-    first: Floats
     early: Floats
     epochs: Floats
     work: Floats
@@ -153,11 +151,8 @@ def of_opda(path: Path) -> RecordedCell:
         settings.append({**{name: row[name] for name in names}, "warmup": row["warmup_steps"] * epochs / total})
         dev, test = row["learning_curves"]["matched"], dict(row["learning_curves"]["mismatched"])
         step, best = max(dev, key=lambda point: point[1])
-        first, early = (
-            max([score for at, score in dev if at <= share * total + 1] or [dev[0][1]])
-            for share in (1 / epochs, QUARTER)
-        )
-        columns.append((best, test[step], first, early, epochs, epochs))
+        early = max([score for at, score in dev if at <= QUARTER * total + 1] or [dev[0][1]])
+        columns.append((best, test[step], early, epochs, epochs))
     encoder = path.name.partition(".")[0]
     return RecordedCell(encoder, "fine_tuning", "mnli", settings, *np.array(columns, dtype=np.float64).T)
 
@@ -172,7 +167,7 @@ def read_cell(path: Path) -> RecordedCell:
         dev = row["dev"]
         planned = len(dev) if len(dev) == row["setting"].get("epochs") else 1
         early = dev[: max(1, math.floor(QUARTER * len(dev)))]
-        columns.append((max(dev), row["test"], dev[0], max(early), planned, planned))
+        columns.append((max(dev), row["test"], max(early), planned, planned))
     return RecordedCell(encoder, mode, task, [row["setting"] for row in rows], *np.array(columns, dtype=np.float64).T)
 
 
