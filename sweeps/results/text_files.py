@@ -199,10 +199,9 @@ def writing(out: Path | None, standard_output: TextIO) -> Iterator[Callable[[pan
             yield _in_columns_of_first(_parquet_writer(beside, stack))
             return
         file = stack.enter_context(beside.open("w", encoding="utf-8", newline=""))
-        write = {"jsonl": _write_jsonl, CONLL: _write_conll}.get(form)
+        write = {"jsonl": _write_jsonl, "txt": _write_predictions, CONLL: _write_conll}.get(form)
         if write is None:
-            table = _DelimitedWriter(file, form)
-            yield table if form == "txt" else _in_columns_of_first(table)
+            yield _in_columns_of_first(lambda piece: _write_table(piece, file, is_tsv=form == "tsv"))
         else:
             yield lambda piece: write(piece, file)
 
@@ -248,25 +247,17 @@ def plain(value: Any) -> Any:
     return None if isinstance(found, float) and not math.isfinite(found) else found
 
 
-class _DelimitedWriter:
-    """Writes csv, tsv, or, for txt, only the predictions, one per line."""
+def _write_predictions(piece: pandas.DataFrame, file: TextIO) -> None:
+    file.writelines(f"{_cell(value)}\n" for value in piece[PREDICTION])
 
-    def __init__(self, file: TextIO, form: str) -> None:
-        self.file, self.form, self.is_first = file, form, True
 
-    def __call__(self, piece: pandas.DataFrame) -> None:
-        if self.form == "txt":
-            self.file.writelines(f"{_cell(value)}\n" for value in piece[PREDICTION])
-            return
-        shown = piece.map(_cell)
-        separator = "\t" if self.form == "tsv" else ","
-        if self.form == "tsv":  # cells of tsv are not quoted, so they cannot contain separators
-            shown = shown.map(lambda cell: re.sub(r"\r\n|[\t\r\n]", " ", cell) if isinstance(cell, str) else cell)
-        quoting = csv.QUOTE_NONE if self.form == "tsv" else csv.QUOTE_MINIMAL
-        shown.to_csv(
-            self.file, sep=separator, index=False, header=self.is_first, quoting=quoting, lineterminator="\n"
-        )  # fmt: skip
-        self.is_first = False
+def _write_table(piece: pandas.DataFrame, file: TextIO, *, is_tsv: bool) -> None:
+    shown, separator, quoting = piece.map(_cell), ",", csv.QUOTE_MINIMAL
+    if is_tsv:  # cells of tsv are not quoted, so they cannot contain separators
+        shown = shown.map(lambda cell: re.sub(r"\r\n|[\t\r\n]", " ", cell) if isinstance(cell, str) else cell)
+        separator, quoting = "\t", csv.QUOTE_NONE
+    is_first = file.tell() == 0
+    shown.to_csv(file, sep=separator, index=False, header=is_first, quoting=quoting, lineterminator="\n")
 
 
 def _cell(value: Any) -> Any:
