@@ -23,12 +23,12 @@ from meltpoint.reports.notes import folded_warnings, notes, state_line
 from meltpoint.reports.results import SweepResults, ran_nowhere
 from meltpoint.reports.statistics.cost import cost_notes, cost_rows
 from meltpoint.reports.statistics.finals_scores import CLASS_HEADS, cell_class_scores, class_rows, confusion_rows
+from meltpoint.reports.trial_view import dev_gain
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.results.cost import NOTHING, best_dev_text, spread_text
 from meltpoint.sweeps.results.export import best_space
 from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
-from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import scale, score_text
 from meltpoint.tasks.core.wording import counted, some
 
@@ -133,7 +133,7 @@ def cell_section(cell: CellSummary, summary: SweepSummary, most_rows: int) -> di
     head = cell.header
     name = " · ".join(part for part in (head.task, title(head.mode), head.encoder, head.variant) if part)
     scores = cell_class_scores(cell, summary.folder)
-    ranked = sorted(cell.search, key=_rank)
+    ranked = sorted(cell.search, key=lambda one: (-dev_gain(one), one.number))
     shown = ranked[:most_rows]
     left_out = f"the best {counted(len(shown))} of {some(len(ranked), 'trial')}; `meltpoint.load_sweep` has all"
     rows = _columns(shown, searched_names(head))
@@ -190,10 +190,6 @@ def best_setting(cell: CellSummary, summary: SweepSummary) -> str:
         return replace(best_space(summary, cell, cell.best), provenance={}).dump()
     except ValueError as error:
         return f"# This version cannot write it as a space ({error}): {cell.best.setting}"
-
-
-def _rank(record: TrialRecord) -> tuple[bool, float, int]:
-    return record.dev is None, -gain(record.metric, record.dev or 0.0), record.number
 
 
 def _columns(records: Sequence[TrialRecord], searched: Sequence[str]) -> dict[str, list[Any]]:
