@@ -15,27 +15,18 @@ from meltpoint.tasks.core.task import Example, Task, glue
 LABELS = ("not_equivalent", "equivalent")
 
 TRAIN = "glue/train.tsv|msr_paraphrase_train.txt"
-DEV = "glue/dev.tsv"
+DEV, TEST = "glue/dev.tsv", "msr_paraphrase_test.txt"
 
 
-def _read(path: Path) -> list[Example]:
-    records = read_table(path, ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"], header=True)
-    texts = ("#1 String", "#2 String")
-    return examples_of(records, texts, lambda record: record.label("Quality", ("0", "1")), id=("#1 ID", "#2 ID"))
+def _read(folder: Path, name: str) -> list[Example]:
+    ids, texts = ("#1 ID", "#2 ID"), ("#1 String", "#2 String")
+    records = read_table(first_present(folder, name), ["Quality", *ids, *texts], header=True)
+    return examples_of(records, texts, lambda record: record.label("Quality", ("0", "1")), id=ids)
 
 
 def _train(folder: Path) -> list[Example]:
-    examples = _read(first_present(folder, TRAIN))
-    dev = {example.id for example in _dev(folder)}
-    return [example for example in examples if example.id not in dev]
-
-
-def _dev(folder: Path) -> list[Example]:
-    return _read(folder / DEV)
-
-
-def _test(folder: Path) -> list[Example]:
-    return _read(folder / "msr_paraphrase_test.txt")
+    dev = {example.id for example in _read(folder, DEV)}
+    return [example for example in _read(folder, TRAIN) if example.id not in dev]
 
 
 TASK = Task(
@@ -44,8 +35,8 @@ TASK = Task(
     metric="accuracy",
     beside=("f1",),  # GLUE reports both
     folder="mrpc",
-    readers={"train": _train, "dev": _dev, "test": _test},
-    files={"train": (TRAIN, DEV), "dev": (DEV,), "test": ("msr_paraphrase_test.txt",)},
+    readers={"train": _train, "dev": partial(_read, name=DEV), "test": partial(_read, name=TEST)},
+    files={"train": (TRAIN, DEV), "dev": (DEV,), "test": (TEST,)},
     labels=LABELS,
     # The only GLUE test with its labels.
     hub=glue("mrpc", partial(text_row, texts=("sentence1", "sentence2"), labels=LABELS, id_column="idx")),

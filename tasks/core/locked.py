@@ -17,7 +17,6 @@ from meltpoint.tasks.core.metrics import Prediction
 from meltpoint.tasks.core.sources import find, read_locked_also, read_locked_split
 from meltpoint.tasks.core.splits import carved_test, fingerprint, left_out
 from meltpoint.tasks.core.task import DataSpec, Example, Task
-from meltpoint.tasks.core.wording import some
 
 
 @dataclass(frozen=True)
@@ -88,13 +87,10 @@ def write_glue_submission(task: Task, predictions: Sequence[Prediction], ids: Se
         the file's path.
 
     Raises:
-        ValueError: not a GLUE task, unequal lengths, or ids that are not a permutation of the numbers from 0.
+        ValueError: not a GLUE task, or ids that are not a permutation of the numbers from 0.
     """
     if task.name not in FILES:
         raise registry.unknown(task.name, "GLUE task", FILES)
-    if len(predictions) != len(ids):
-        given = f"{some(len(predictions), 'prediction')} for {some(len(ids), 'id')}"
-        raise ValueError(f"{given} of {task.name}; give one for each.")
     if sorted(ids) != sorted(str(index) for index in range(len(ids))):
         raise ValueError(f"The ids are not GLUE's indices 0 to {len(ids) - 1}; predict on GLUE's own {task.name} test.")
     rows = sorted((int(index), _formatted(task, value)) for index, value in zip(ids, predictions, strict=True))
