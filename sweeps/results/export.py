@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 
 def export_cells(
-    summary: SweepSummary,
-    out: StoragePath,
-    only: str | None = None,
-    form: Literal["yaml", "json"] = "yaml",
+    summary: SweepSummary, out: StoragePath, only: str | None = None, form: Literal["yaml", "json"] = "yaml"
 ) -> list[StoragePath]:
     """Write the best setting of every cell that has one to `E.M.T.yaml` (or `.json`).
 
@@ -63,12 +60,8 @@ def best_space(summary: SweepSummary, cell: CellSummary, best: TrialRecord) -> S
     head = cell.header
     allowed = {parameter.name: parameter for parameter in settings.parameters(head.mode, head.head)}
     space = Space.of(setting, allowed, where="the best setting")
-    names = {
-        "encoder": summary.spec.named_encoder(head.encoder),
-        "mode": head.mode,
-        "task": head.task,
-        "head": head.head,
-    }
+    encoder = summary.spec.named_encoder(head.encoder)
+    names = {"encoder": encoder, "mode": head.mode, "task": head.task, "head": head.head}
     return replace(space, cell=names, provenance=provenance(summary.spec, cell, best))
 
 
