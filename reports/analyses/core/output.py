@@ -38,43 +38,32 @@ class Score(float):
         return tuple(None if value is None else cls(value, metric) for value in values)
 
 
-def plain(value: Value) -> str:
-    """A value as text; None is a dash."""
-    return NOTHING if value is None else str(value)
-
-
 @dataclass(frozen=True)
 class Column:
     """One column.
 
     Attributes:
-        text: formats a value for Markdown and LaTeX; CSV has the unformatted value.
+        text: formats a value for Markdown and LaTeX, where None is a dash; CSV has the unformatted value.
         is_figure: True to align right.
     """
 
     name: str
-    text: Callable[[Value], str] = plain
+    text: Callable[[Any], str] = str
     is_figure: bool = False
 
 
 def figures(name: str, form: str) -> Column:
     """A column of numbers, formatted by a format such as `.3f`, with a typographic minus."""
-
-    def text(value: Value) -> str:
-        return NOTHING if value is None else format(value, form).replace("-", "−")
-
-    return Column(name, text, is_figure=True)
+    return Column(name, lambda value: format(value, form).replace("-", "−"), is_figure=True)
 
 
 def points(name: str, form: str = ".1f") -> Column:
     """A column of fractions, shown ×100, or of `Score`s, shown in the unit of their metric."""
 
-    def text(value: Value) -> str:
-        if value is None:
-            return NOTHING
+    def text(value: float) -> str:
         if isinstance(value, Score) and not in_points(value.metric):
             return difference_text(value, value.metric) if form.startswith("+") else score_text(value, value.metric)
-        return format(100 * float(value), form).replace("-", "−")
+        return format(100 * value, form).replace("-", "−")
 
     return Column(name, text, is_figure=True)
 
@@ -100,7 +89,8 @@ class AnalysisTable:
 
     def texts(self) -> list[list[str]]:
         """The formatted cells of every row."""
-        return [[column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
+        pairs = (zip(self.columns, row, strict=True) for row in self.rows)
+        return [[NOTHING if value is None else column.text(value) for column, value in row] for row in pairs]
 
     @property
     def _sides(self) -> str:
