@@ -249,10 +249,6 @@ def check(spec: DataSpec) -> TestState:
         ValueError: an unknown task, a missing folder or file, or a `test_from` that is not part of train or dev.
     """
     task, folder = _located(spec)
-    sizes = {"--max-train-examples": spec.max_train_examples, "--max-dev-examples": spec.max_dev_examples}
-    for option, size in sizes.items():
-        if isinstance(size, int) and size < 1:
-            raise ValueError(f"{option} is {size}; it takes a whole number of at least 1.")
     for split in ("train", "dev"):
         _check_files(task, folder, split)
     if spec.test_from:
