@@ -328,8 +328,8 @@ def records(
     first = next(rows, None)
     if first is None:
         raise empty(path)
-    if columns is None:
-        _check_separator(path, *first, separator)
+    if columns is None and (hint := _other_separator(first[1], separator)):
+        raise ValueError(f"{path}, line {first[0]}: 1 field, but a task needs two or more. {hint}")
     if header:
         wanted, columns, widths = columns or (), [name or str(at) for at, name in enumerate(first[1])], ()
     else:
@@ -373,13 +373,6 @@ def named_twice(where: str, column: str, remedy: str = "") -> ValueError:
 
 SEPARATORS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 """Common separators of tables, and their names."""
-
-
-def _check_separator(path: Path, line: int, fields: Sequence[str], separator: str) -> None:
-    """Refuse a user's table whose first line is one field because the file has another separator."""
-    hint = _other_separator(fields, separator)
-    if hint:
-        raise ValueError(f"{path}, line {line}: 1 field, but a task needs two or more. {hint}")
 
 
 def _other_separator(fields: Sequence[str], separator: str) -> str:
