@@ -261,9 +261,6 @@ def crossing(curve: SizeCurve, lower: str, upper: str, deltas: Sequence[Delta]) 
 def _compared(curve: SizeCurve, size: int, deltas: Sequence[Delta], lower: str, upper: str) -> Comparison | None:
     """The comparison of two modes at a size, if it has a p-value."""
     cells = [curve.cells[mode].get(size) for mode in (lower, upper)]
-    keys = [cell.header.key for cell in cells if cell is not None]
-    for delta in deltas:
-        known = delta.comparison
-        if len(keys) == 2 and delta.in_family and {known.upper, known.lower} == set(keys):
-            return known if known.p_holm is not None else None
-    return None
+    keys = {cell.header.key for cell in cells if cell is not None}
+    found = (delta.comparison for delta in deltas if delta.in_family and delta.comparison.p_holm is not None)
+    return next((known for known in found if {known.upper, known.lower} == keys), None)
