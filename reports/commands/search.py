@@ -76,16 +76,11 @@ def tune(
     test: Annotated[
         Path | None, typer.Argument(help="Test examples. Default: a part of TRAIN.", show_default=False)
     ] = None,
-    dev: Annotated[Path | None, typer.Option("--dev", help="Dev examples. Default: a part of TRAIN.")] = None,
-    text: Annotated[
-        list[str] | None, typer.Option("--text", help="The text column, twice for pairs. Default: detected.")
-    ] = None,
-    label: Annotated[str, typer.Option("--label", help="The label column. Default: detected.", show_default=False)] = (
-        ""
-    ),
+    dev: Annotated[Path | None, typer.Option(help="Dev examples. Default: a part of TRAIN.")] = None,
+    text: Annotated[list[str] | None, typer.Option(help="The text column, twice for pairs. Default: detected.")] = None,
+    label: Annotated[str, typer.Option(help="The label column. Default: detected.", show_default=False)] = "",
     kind: Annotated[
-        str,
-        typer.Option("--kind", help="Task kind, such as pair_classification. Default: detected.", show_default=False),
+        str, typer.Option(help="Task kind, such as pair_classification. Default: detected.", show_default=False)
     ] = "",
     group: Group = "",
 ) -> None:
