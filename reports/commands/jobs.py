@@ -142,9 +142,7 @@ def in_words(job: Job) -> str:
     """A job on one line: its status in Ray, and its start."""
     when = "" if job.started is None else time.strftime(", begun %Y-%m-%d %H:%M", time.localtime(job.started))
     code = f" (exit status {job.exit_code})" if job.exit_code else ""
-    why = ""
-    if job.status == "FAILED" and job.exit_code is None:
-        why = f" {' '.join(job.message.split())[:300]}"
+    why = f" {' '.join(job.message.split())[:300]}" if job.status == "FAILED" and job.exit_code is None else ""
     return f"{job.name}: {job.status}{code}{when}.{why}"
 
 
