@@ -26,9 +26,8 @@ def get(name: str) -> Task:
         ValueError: the name is unknown (close matches are listed), or the task file is missing or invalid.
     """
     if registry.is_task_file(name):
-        from meltpoint.tasks.core.user_task import (
-            read_task_file,  # imports pydantic and NumPy, which a built-in task does not need
-        )
+        # It imports pydantic and NumPy, which a built-in task does not need.
+        from meltpoint.tasks.core.user_task import read_task_file
 
         return read_task_file(name, taken=names())
     module_name, colon, parts = name.partition(":")

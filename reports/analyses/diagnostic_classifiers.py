@@ -36,18 +36,13 @@ def run(options: AnalysisOptions) -> list[Path]:
     Raises:
         ValueError: see `states.load_inputs`.
     """
-    rows: list[tuple[Value, ...]] = []
-    panels: list[Panel] = []
     inputs, notes = load_inputs(options, with_finalists=True)
-    for encoder_name, data in inputs:
-        panel, task_rows, task_notes = _curves(options, encoder_name, data)
-        panels.append(panel)
-        rows += task_rows
-        notes += task_notes
-    table = AnalysisTable(
-        NAME, "Diagnostic classifiers by layer", COLUMNS, tuple(rows), (*METHOD, *dict.fromkeys(notes))
-    )
-    return [*write_table(table, options), *write_figure(NAME, options, panels)]
+    found = [_curves(options, encoder_name, data) for encoder_name, data in inputs]
+    rows = tuple(row for _, own, _ in found for row in own)
+    notes += [note for *_, own in found for note in own]
+    title = "Diagnostic classifiers by layer"
+    table = AnalysisTable(NAME, title, COLUMNS, rows, (*METHOD, *dict.fromkeys(notes)))
+    return [*write_table(table, options), *write_figure(NAME, options, [panel for panel, *_ in found])]
 
 
 def _curves(

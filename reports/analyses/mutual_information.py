@@ -202,26 +202,19 @@ def run(options: AnalysisOptions) -> list[Path]:
     Raises:
         ValueError: no task has classes, or see `states.load_inputs`.
     """
-    rows: list[tuple[Value, ...]] = []
-    above: list[Panel] = []
-    below: list[Panel] = []
     inputs, notes = load_inputs(options, with_finalists=True)
-    for encoder_name, data in inputs:
-        if data.task.of_kind.is_regression:
-            notes.append(f"{data.task.name} is left out: its labels are scores.")
-            continue
-        upper, lower, task_rows, task_notes = _curves(options, encoder_name, data)
-        above.append(upper)
-        below.append(lower)
-        rows += task_rows
-        notes += task_notes
-    if not rows:
+    classes = [(name, data) for name, data in inputs if not data.task.of_kind.is_regression]
+    scores = (data.task.name for _, data in inputs if data.task.of_kind.is_regression)
+    notes += [f"{task} is left out: its labels are scores." for task in scores]
+    if not classes:
         raise ValueError(f"{NAME} needs a task with classes; {' '.join(notes)}")
-    table = AnalysisTable(
-        NAME, "Mutual information of states and labels by layer", COLUMNS, tuple(rows),
-        (*METHOD, *dict.fromkeys(notes)),
-    )  # fmt: skip
-    return [*write_table(table, options), *write_figure(NAME, options, above, below)]
+    found = [_curves(options, name, data) for name, data in classes]
+    rows = tuple(row for *_, own, _ in found for row in own)
+    notes += [note for *_, own in found for note in own]
+    title = "Mutual information of states and labels by layer"
+    table = AnalysisTable(NAME, title, COLUMNS, rows, (*METHOD, *dict.fromkeys(notes)))
+    panels = [upper for upper, *_ in found], [lower for _, lower, *_ in found]
+    return [*write_table(table, options), *write_figure(NAME, options, *panels)]
 
 
 def _curves(
