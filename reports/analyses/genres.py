@@ -21,6 +21,7 @@ from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_tabl
 from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Value, figures, points
 from meltpoint.reports.table_values import FROZEN, TUNED, difference_of
 from meltpoint.sweeps.results.summary import CellSummary
+from meltpoint.tasks.core.readers import read_lines
 from meltpoint.tasks.core.splits import load_training_data
 from meltpoint.tasks.core.task import DataSpec, Example
 from meltpoint.tasks.core.wording import some
@@ -131,13 +132,7 @@ def count_file(path: Path) -> Counter[str]:
     Raises:
         ValueError: the file is missing, is not UTF-8, or has no words.
     """
-    try:
-        with path.open(encoding="utf-8") as lines:
-            counts = count_terms(lines)
-    except OSError as error:
-        raise ValueError(f"--corpus {path} cannot be read ({error.strerror}); name a text file.") from None
-    except UnicodeDecodeError as error:
-        raise ValueError(f"--corpus {path} is not UTF-8 (byte {error.start} of a block); convert it.") from None
+    counts = count_terms(read_lines(path))
     if not counts:
         raise ValueError(f"--corpus {path} has no words in it; name a text file with the encoder's kind of text.")
     return counts

@@ -85,7 +85,7 @@ def test_cells_of_a_genre_give_their_own_dev_scores_and_a_correlation(make_cell,
 def test_mistakes_are_refused_in_one_line(make_cell, make_sweep, data, corpus, tmp_path):
     with pytest.raises(ValueError, match=r"needs a reference corpus \(--corpus FILE\.txt\), a sweep"):
         analyse("-", ["genres"], tmp_path, data_dir=str(data))
-    for content, part in ((None, "cannot be read"), (b"\n \n", "has no words in it"), (b"caf\xe9", "not UTF-8")):
+    for content, part in ((None, "is missing"), (b"\n \n", "has no words in it"), (b"caf\xe9", "not UTF-8")):
         if content is not None:
             (tmp_path / "own.txt").write_bytes(content)
         with pytest.raises(ValueError, match=rf"own\.txt.*{part}") as caught:
