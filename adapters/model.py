@@ -17,7 +17,6 @@ from meltpoint.adapters.head import Head, HeadShape
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.layers.affine import ScalarMix
 from meltpoint.adapters.layers.bundle import MemberRng, keep_members
-from meltpoint.adapters.layers.compact_embedding import Snapshot, snapshot
 from meltpoint.adapters.multiplier_table import Phase
 from meltpoint.tasks.core.task import Task
 
@@ -136,26 +135,24 @@ class AdaptedModel(nn.Module):
         groups = self.layer_groups()[:-1] if self.frozen else self.pretrained.layer_groups()
         return [sum(p.numel() for p in group.parameters) for group in groups]
 
-    def own_weights(self, member: int) -> Snapshot:
+    def own_weights(self, member: int) -> dict[str, Tensor]:
         """A copy of a member's head and mix, in the shapes of a bundle of one."""
         own = self.own_parameters().items()
-        return Snapshot({name: parameter.detach()[member : member + 1].clone() for name, parameter in own})
+        return {name: parameter.detach()[member : member + 1].clone() for name, parameter in own}
 
-    def encoder_weights(self, copied: bool = True) -> Snapshot:
+    def encoder_weights(self, copied: bool = True) -> dict[str, Tensor]:
         """The encoder's weights that may train, named as in this model; all of its tensors if all weights may.
 
         Args:
             copied: True for copies that further training does not change.
         """
-        if not self.frozen:
-            return snapshot(self.encoder, "encoder.", copied)
-        trained = {name: own for name, own in self.encoder.named_parameters() if id(own) not in self.frozen}
-        return Snapshot({f"encoder.{name}": own.detach().clone() if copied else own.detach()
-                         for name, own in trained.items()})  # fmt: skip
+        named = self.encoder.named_parameters() if self.frozen else self.encoder.state_dict().items()
+        trained = {f"encoder.{name}": own.detach() for name, own in named if id(own) not in self.frozen}
+        return {name: own.clone() for name, own in trained.items()} if copied else trained
 
-    def pretrained_weights(self) -> Snapshot:
+    def pretrained_weights(self) -> dict[str, Tensor]:
         """The encoder's weights before its first step, not copied."""
-        return snapshot(self.pretrained, "encoder.", copied=False)
+        return dict(self.pretrained.state_dict(prefix="encoder."))
 
     def load_trained(self, states: Sequence[Mapping[str, Tensor]]) -> None:
         """Load weights: each member's own, and the encoder's if it was trained.

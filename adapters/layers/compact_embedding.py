@@ -1,4 +1,4 @@
-"""An embedding table that trains only the task's subword tokens, and snapshots of weights that assemble it lazily.
+"""An embedding table that trains only the task's subword tokens.
 
 The weight decay of the other tokens is exact. AdamW on the whole table trains the same: a token that no training row
 has gets a gradient of 0, so its moments stay 0 and each step only multiplies its row by 1 - rate · decay (Loshchilov &
@@ -9,7 +9,7 @@ SST-2 have 4 800.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -68,23 +68,9 @@ class CompactEmbedding(nn.Module):
 
     def dense(self) -> Tensor:
         """The whole table, as if all of it had been trained: a new tensor, (all pieces, dim)."""
-        return self.later(copied=False)()
-
-    def later(self, copied: bool) -> Callable[[], Tensor]:
-        """A function that assembles `dense` from the current table.
-
-        Args:
-            copied: whether training may continue before the function is called.
-        """
-        rest, decay, pieces, trained = self.rest, self.decay, self.pieces, self.weight.detach()
-        trained = trained.clone() if copied else trained
-
-        def dense() -> Tensor:
-            table = rest * decay
-            table[pieces] = trained
-            return table
-
-        return dense
+        table = self.rest * self.decay
+        table[self.pieces] = self.weight.detach()
+        return table
 
     def train(self, mode: bool = True) -> CompactEmbedding:
         """Set the mode; for evaluation, put the decay where a CUDA graph reads it."""
@@ -139,54 +125,3 @@ def _is_plain(table: nn.Module) -> bool:
 
 def _owners(model: nn.Module, weight: Tensor) -> int:
     return sum(any(own is weight for own in module.parameters(recurse=False)) for module in model.modules())
-
-
-Part = Tensor | Callable[[], Tensor]
-
-
-class Snapshot(Mapping[str, Tensor]):
-    """A mapping of names to weights, like a `state_dict`.
-
-    The full embedding table of a `CompactEmbedding` is assembled only when read, because most snapshots are replaced by
-    better ones without being read, and allocating the 47 MB of all-MiniLM-L6-v2's table takes a tenth of a second.
-
-    Args:
-        parts: name → weight, or a function that returns it.
-    """
-
-    def __init__(self, parts: Mapping[str, Part]) -> None:
-        self._parts = dict(parts)
-
-    def __getitem__(self, name: str) -> Tensor:
-        part = self._parts[name]
-        return part if isinstance(part, Tensor) else part()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def __or__(self, other: Snapshot) -> Snapshot:
-        """The union; `other` takes precedence."""
-        return Snapshot({**self._parts, **other._parts})
-
-
-def snapshot(module: nn.Module, prefix: str, copied: bool) -> Snapshot:
-    """A snapshot of a module's `state_dict`, with compact embedding tables not yet assembled.
-
-    Args:
-        module: the module.
-        prefix: prepended to every name.
-        copied: whether weights are copied, so that further training does not change the snapshot.
-    """
-    parts: dict[str, Part] = {}
-    for path, submodule in module.named_modules(remove_duplicate=False):
-        path_prefix = f"{prefix}{path}." if path else prefix
-        if isinstance(submodule, CompactEmbedding):
-            parts[f"{path_prefix}weight"] = submodule.later(copied)
-            continue
-        tensors: dict[str, Tensor] = {}
-        submodule._save_to_state_dict(tensors, path_prefix, keep_vars=False)
-        parts |= {name: tensor.clone() if copied else tensor for name, tensor in tensors.items()}
-    return Snapshot(parts)

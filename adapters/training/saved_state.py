@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from meltpoint.adapters.files import replacing
-from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot
+from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
 from meltpoint.adapters.model import AdaptedModel
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
@@ -57,7 +57,7 @@ def state_of(trainer: Trainer) -> TrainingState:
         parts |= {"encoder": changing(trainer.model), "moments": trainer.encoder_optimiser.moments()}
     if not _best_is_now(trainer):
         # If the encoder had not changed by its best epoch, its weights are the pretrained ones.
-        parts["best"] = {name: trial.best_state[name] for name in trial.best_state
+        parts["best"] = {name: own for name, own in trial.best_state.items()
                          if trial.best_moved_encoder or not name.startswith("encoder.")}  # fmt: skip
     if trainer.gap_rule.within is not None and trainer.gap_rule.watches(trial.table.plan, trainer.step + 1):
         weights, optimiser = trainer.gap_rule.within
@@ -94,7 +94,7 @@ def restore(trainer: Trainer, state: TrainingState) -> None:
     if weights := _part(state, "gap/weights"):
         device = trainer.device
         optimiser = {name: own.to(device) for name, own in _part(state, "gap/optimiser").items()}
-        trainer.gap_rule.within = Snapshot({name: own.to(device) for name, own in weights.items()}), optimiser
+        trainer.gap_rule.within = {name: own.to(device) for name, own in weights.items()}, optimiser
 
 
 def _restore_best(trainer: Trainer, state: TrainingState) -> None:
@@ -105,7 +105,7 @@ def _restore_best(trainer: Trainer, state: TrainingState) -> None:
     if _best_is_now(trainer):
         trial.best_state = trainer.weights(0, goes_on=True)
         return
-    own = Snapshot({name: weight.to(trainer.device) for name, weight in _part(state, "best").items()})
+    own = {name: weight.to(trainer.device) for name, weight in _part(state, "best").items()}
     is_pretrained = trainer.trains_encoder and not trial.best_moved_encoder
     trial.best_state = trainer.model.pretrained_weights() | own if is_pretrained else own
 

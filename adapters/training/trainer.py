@@ -20,7 +20,7 @@ from meltpoint.adapters.data.batch import Batch, EncodedSplit
 from meltpoint.adapters.data.batching import Inputs, inputs, prefetched, training_batches
 from meltpoint.adapters.hardware import GRAPHS, Hardware, is_on, resolve_precision
 from meltpoint.adapters.hyperparameters import common_value
-from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot, pieces_of
+from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, pieces_of
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
 from meltpoint.adapters.training.epochs import EpochResult, OutOfTimeError, best_epoch
@@ -344,7 +344,7 @@ class Trainer:
             trial.best_moved_encoder = self.encoder_moved or bool(self.model.frozen)
         return result
 
-    def weights(self, member: int, goes_on: bool) -> Snapshot:
+    def weights(self, member: int, goes_on: bool) -> dict[str, Tensor]:
         """The trained weights of an active trial; the encoder's are not copied after the last epoch."""
         own = self.model.own_weights(member)
         if not self.trains_encoder:

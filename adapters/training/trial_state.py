@@ -15,7 +15,6 @@ from meltpoint.adapters import modes, tricks
 from meltpoint.adapters.data.batch import EncodedSplit
 from meltpoint.adapters.data.batching import steps_per_epoch
 from meltpoint.adapters.hyperparameters import Setting, common_value
-from meltpoint.adapters.layers.compact_embedding import Snapshot
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable, Plan
 from meltpoint.adapters.training.epochs import EpochResult, best_epoch
@@ -109,7 +108,7 @@ class TrialState:
     member: Member
     table: MultiplierTable
     best: tuple[float, int] = (-math.inf, 0)
-    best_state: Snapshot = field(default_factory=lambda: Snapshot({}))
+    best_state: dict[str, Tensor] = field(default_factory=dict)
     best_moved_encoder: bool = False
     results: list[EpochResult] = field(default_factory=list)
 
@@ -181,7 +180,7 @@ class GapRule:
 
     def __init__(self, setting: Setting) -> None:
         self.largest_gap = float(setting.get("stack_and_finetune.largest_gap", 0.0))
-        self.within: tuple[Snapshot, dict[str, Tensor]] | None = None
+        self.within: tuple[dict[str, Tensor], dict[str, Tensor]] | None = None
 
     def watches(self, plan: Plan, step: int) -> bool:
         """True if the epoch that ended at `step` needs the metrics on train."""

@@ -21,7 +21,6 @@ from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.features.reading import free_bytes
 from meltpoint.adapters.hardware import Hardware, claim_device, is_gpu_out_of_memory, resolve_precision
-from meltpoint.adapters.layers.compact_embedding import Snapshot
 from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import bundle_key
 from meltpoint.adapters.training.epochs import EpochResult
@@ -282,7 +281,7 @@ def _keep_weights(trainer: Trainer, order: Order, member: int, result: EpochResu
     trial = trainer.trials[member]
     if isinstance(result, EpochResult) and result.epoch >= trial.table.plan.epochs:
         save_weights(trial.best_state, storage_path(order.checkpoint))
-        trial.best_state = Snapshot({})
+        trial.best_state = {}
 
 
 def _epoch_ended(trainer: Trainer, order: Order, member: int, attempt: Attempt) -> TrialEvent:

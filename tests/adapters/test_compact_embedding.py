@@ -1,4 +1,4 @@
-"""The compact table trains as the whole one does, and a snapshot is the state dict of its moment."""
+"""The compact table trains as the whole one does."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from meltpoint.adapters import encoders
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import inputs, training_batches
 from meltpoint.adapters.data.tokenising import encode_split
 from meltpoint.adapters.encoder import Encoder
-from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, Snapshot, compact, pieces_of, snapshot
+from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, compact, pieces_of
 from meltpoint.adapters.training.optimisers import EncoderAdamW
 from meltpoint.tasks.core.task import Example, Kind
 
@@ -160,34 +160,3 @@ def test_an_unusual_table_and_one_of_which_all_is_trained_are_left_alone(options
     assert compact(Model(nn.Embedding(9, 3, **options)), [1]) is None
     assert compact(Model(nn.Embedding(9, 3)), range(9)) is None
     assert compact(Model(nn.Embedding(9, 3)), [5, 1, 5]).pieces.tolist() == [1, 5]
-
-
-def clones(model: torch.nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
-
-
-def same(first: Snapshot | dict[str, Tensor], second: Snapshot | dict[str, Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
-def shake(encoder: Encoder) -> None:
-    """Change all that training does."""
-    with torch.no_grad():
-        for tensor in encoder.parameters():
-            tensor.add_(1.0)
-    for table in encoder.modules():
-        if isinstance(table, CompactEmbedding):
-            table.decay *= 0.5
-
-
-def test_a_snapshot_is_the_state_dict_of_its_moment(load_tiny: Callable[[str], Encoder], family: str):
-    encoder = load_tiny(family)
-    table = encoder.compact_pieces([0, 3, 5])
-    assert table is not None
-    table.decay = 0.9
-    expected = clones(encoder)
-    kept, shown = snapshot(encoder, "", copied=True), snapshot(encoder, "", copied=False)
-    assert same(shown, expected)
-    shake(encoder)
-    assert same(kept, expected), "what training changes was copied"
-    assert not same(snapshot(encoder, "", copied=True), expected)

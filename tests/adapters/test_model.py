@@ -12,6 +12,7 @@ from meltpoint.adapters import heads, modes
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.encoder import Encoder
+from meltpoint.adapters.layers.compact_embedding import CompactEmbedding
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.tests.adapters.devices import cpu_tensors
 
@@ -152,3 +153,19 @@ def test_only_a_model_whose_encoder_trains_pays_for_a_copy_of_it(
     copy = make_trainer("fine_tuning", encoder=encoder).model.encoder
     assert copy is not encoder
     assert copy.tokenizer is encoder.tokenizer
+
+
+def test_copied_weights_of_the_encoder_are_its_state_dict_of_that_moment(make_trainer: Make):
+    model = make_trainer("fine_tuning").model
+    tables = [module for module in model.encoder.modules() if isinstance(module, CompactEmbedding)]
+    expected = {f"encoder.{name}": own for name, own in weights(model.encoder).items()}
+    kept = model.encoder_weights()
+    assert same(model.encoder_weights(copied=False), expected)
+    with torch.no_grad():
+        for parameter in model.encoder.parameters():
+            parameter.add_(1.0)
+    assert tables
+    for table in tables:
+        table.decay *= 0.5
+    assert same(kept, expected)
+    assert not same(model.encoder_weights(), expected)
