@@ -90,12 +90,10 @@ class Space:
         """Suggest a setting by Optuna's define-by-run interface: only active parameters are suggested."""
         return self._fill(lambda name, range_: range_.suggest(name, trial))
 
-    def size(self) -> int | None:
-        """The number of settings; None if a range is continuous."""
-        if any(range_.count is None for range_ in self.parameters.values()):
-            return None
-        switches = {name for range_ in self.parameters.values() for name in range_.when}
-        return self._count(tuple(self.parameters), {}, switches)
+    @property
+    def is_finite(self) -> bool:
+        """True if no range is continuous."""
+        return all(range_.count is not None for range_ in self.parameters.values())
 
     def points(self) -> Iterator[Setting]:
         """Yield every setting of a finite space, or of its grid, without repeats and starting with `first()`.
@@ -220,14 +218,3 @@ class Space:
             return
         for value in range_.points() or ():
             yield from self._points(names[1:], {**setting, names[0]: value})
-
-    def _count(self, names: tuple[str, ...], setting: dict[str, Value], switches: set[str]) -> int:
-        if not names:
-            return 1
-        range_ = self.parameters[names[0]]
-        if not active(range_.when, setting):
-            return self._count(names[1:], setting, switches)
-        if names[0] not in switches:
-            return (range_.count or 0) * self._count(names[1:], setting, switches)
-        each = range_.points() or ()
-        return sum(self._count(names[1:], {**setting, names[0]: value}, switches) for value in each)

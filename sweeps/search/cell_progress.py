@@ -119,7 +119,7 @@ def planned_trials(cell: OpenCell) -> int:
     Raises:
         ValueError: the grid searcher is used with a range without grid points.
     """
-    if cell.searcher == "grid" or cell.space.size() is not None:
+    if cell.searcher == "grid" or cell.space.is_finite:
         return sum(1 for _ in itertools.islice(cell.space.points(), cell.trials))
     return cell.trials
 

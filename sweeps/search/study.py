@@ -72,7 +72,7 @@ class Study:
         self.seen: set[str] = {record.id for record in past}
         self.asked: dict[str, optuna.Trial] = {}
         self.borrowed = sum(record.suggested_by == "sibling" for record in past)
-        self._points = iter(space.points()) if searcher == "grid" or space.size() is not None else iter(())
+        self._points = iter(space.points()) if searcher == "grid" or space.is_finite else iter(())
         self._to_pass = len(past)
         self.random = np.random.default_rng(derived_seed(*seed, 0))
         optuna.logging.set_verbosity(optuna.logging.ERROR)  # the speed that greenlet would add is no news for users
@@ -99,7 +99,7 @@ class Study:
         attempts = range(ATTEMPTS + len(self.seen))  # a restarted generator repeats its draws
         draws = (self._take(self.space.sample(self.random), identify, "random") for _ in attempts)
         taken = next((taken for taken in draws if taken is not None), None)
-        return self._enumerated(identify) if taken is None and self.space.size() is not None else taken
+        return self._enumerated(identify) if taken is None and self.space.is_finite else taken
 
     def borrow(self, setting: Setting, identify: Identify) -> Suggestion | None:
         """Propose a complete setting of another cell; None if this space does not contain it, or it was tried here.

@@ -210,7 +210,7 @@ def load_point(path: str) -> Space:
     head = named_head(cell)
     heads.get(head)
     space = files.load(path, {own.name: own for own in settings.parameters(cell["mode"], head)}, mode=cell["mode"])
-    if space.size() != 1:
+    if any(range_.count != 1 for range_ in space.parameters.values()):
         raise ValueError(f"{path} is a space with several points; `train` takes one setting: use `sweep --space`.")
     return space
 
