@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.layers.bundle import Bundle, lanes_of, shares
+from meltpoint.adapters.layers.bundle import Bundle, lanes_of, normal, shares
 
 
 class ScalarMix(nn.Module):
@@ -143,9 +143,7 @@ class Affine(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         spread = nn.init.calculate_gain(nonlinearity) * inputs**-0.5 if std is None else std
-        self.weight = bundle.parameter(
-            outputs, inputs, fill=lambda own, generator: nn.init.normal_(own, std=spread, generator=generator)
-        )
+        self.weight = bundle.parameter(outputs, inputs, fill=normal(spread))
         self.bias = bundle.parameter(outputs, fill=lambda own, _: nn.init.constant_(own, bias))
 
     def forward(self, states: Tensor) -> Tensor:

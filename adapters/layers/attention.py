@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch, mapped
 from meltpoint.adapters.layers.affine import Affine, exact, pool_rows
-from meltpoint.adapters.layers.bundle import Bundle, lanes_of, shares
+from meltpoint.adapters.layers.bundle import Bundle, lanes_of, normal, shares
 
 
 def attend_to_itself(states: Tensor, mask: Tensor) -> Tensor:
@@ -55,11 +55,7 @@ class AttentivePooling(nn.Module):
 
     def __init__(self, inputs: int, bundle: Bundle) -> None:
         super().__init__()
-
-        def fill(own: Tensor, generator: torch.Generator) -> None:
-            nn.init.normal_(own, std=(3 * inputs) ** -0.5, generator=generator)
-
-        self.weight = bundle.parameter(1, inputs, fill=fill)
+        self.weight = bundle.parameter(1, inputs, fill=normal((3 * inputs) ** -0.5))
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """(T, batch, pieces, inputs) of any float type → (T, batch, inputs) float32."""
@@ -219,11 +215,7 @@ class GroupedConvolution(nn.Module):
     def __init__(self, inputs: int, outputs: int, size: int, groups: int, bundle: Bundle, std: float) -> None:
         super().__init__()
         self.size = size
-
-        def fill(own: Tensor, generator: torch.Generator) -> None:
-            nn.init.normal_(own, std=std, generator=generator)
-
-        self.weight = bundle.parameter(groups, outputs, size * inputs, fill=fill)
+        self.weight = bundle.parameter(groups, outputs, size * inputs, fill=normal(std))
 
     def forward(self, states: Tensor) -> Tensor:
         """(T, groups, batch, pieces, inputs) → (T, groups, batch, pieces, outputs)."""

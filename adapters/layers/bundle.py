@@ -181,6 +181,9 @@ def _dropped(states: Tensor, bits: Tensor, rows: Sequence[int], levels: Sequence
     return found
 
 
+Fill = Callable[[Tensor, torch.Generator], object]
+"""Sets a member's share of a parameter in place."""
+
 _DROPOUT = next(parameter for parameter in COMMON if parameter.name == "dropout")
 
 
@@ -228,13 +231,18 @@ class Bundle:
         ratios = [share * float(value(setting, _DROPOUT)) for setting in self.settings]
         return Dropout([min(ratio, _DROPOUT.maximum) for ratio in ratios], self.rng)
 
-    def parameter(self, *shape: int, fill: Callable[[Tensor, torch.Generator], object] | None = None) -> nn.Parameter:
+    def parameter(self, *shape: int, fill: Fill | None = None) -> nn.Parameter:
         """A parameter of (T, *shape): zeros, in which `fill(tensor, generator)` sets each member's share in place."""
         tensor = torch.zeros(len(self), *shape)
         if fill is not None and not tensor.is_meta:  # nothing to fill, and torch would import for a second
             for own, generator in zip(tensor, self.generators, strict=True):
                 fill(own, generator)
         return nn.Parameter(tensor)
+
+
+def normal(std: float) -> Fill:
+    """A fill for `Bundle.parameter` with normal numbers of this standard deviation."""
+    return lambda own, generator: nn.init.normal_(own, std=std, generator=generator)
 
 
 def value(setting: Setting, parameter: Parameter) -> Value:

@@ -22,7 +22,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise, state_at
 from meltpoint.adapters.layers.attention import Sentence, read_both, sentences
-from meltpoint.adapters.layers.bundle import Bundle, shares
+from meltpoint.adapters.layers.bundle import Bundle, normal, shares
 from meltpoint.adapters.layers.lstm import BiLSTM
 
 _NOTHING = 1e-12
@@ -190,11 +190,7 @@ class Matching(nn.Module):
         self.bilstm = BiLSTM(inputs, bundle, hidden, 1) if bundle.size(FIRST_BILSTM) else None
         self.dropout = bundle.dropout()
         size = inputs if self.bilstm is None else hidden
-
-        def fill(own: Tensor, generator: torch.Generator) -> None:
-            nn.init.normal_(own, std=size**-0.5, generator=generator)
-
-        self.weight = bundle.parameter(2, len(MATCHINGS), perspectives, size, fill=fill)
+        self.weight = bundle.parameter(2, len(MATCHINGS), perspectives, size, fill=normal(size**-0.5))
 
     def forward(self, states: Tensor, batch: Batch) -> tuple[Sentence, Sentence]:
         """Each sentence's matchings with the other: (T, batch, longest, dim) float32, 0 where masked.
