@@ -249,10 +249,10 @@ def change(folder: Path, archive: str, **arrays: np.ndarray | None) -> None:
 
 @pytest.mark.parametrize(
     ("arrays", "message"),
-    [({"encoder_r_Ux": None}, "lacks encoder_r_Ux"),
+    [({"encoder_r_Ux": None}, "encoder_r_Ux is not a file in the archive"),
      ({"encoder_U": np.zeros((5, 9))}, r"encoder_U is \(5, 9\), not \(5, 10\)"),
      ({"encoder_Wx": np.zeros(5)}, r"encoder_W is \(6, 10\), not \(0, 0\)"),
-     ({"encoder_b": np.array([None] * 10)}, "not arrays of numbers")],
+     ({"encoder_b": np.array([None] * 10)}, "cannot be read as NumPy's .npz of a model's numbers")],
 )  # fmt: skip
 def test_parameters_that_do_not_fit_are_named(skip_thoughts_folder: Path, tmp_path: Path, arrays: Any, message: str):
     folder = without(skip_thoughts_folder, tmp_path)

@@ -74,6 +74,8 @@ DIRECTIONS = {"uni": ("encoder",), "bi": ("encoder", "encoder_r")}
 NAMES = ("W", "b", "U", "Wx", "bx", "Ux")
 """The arrays of a GRU with h units on word vectors of size d: the gates' (d, 2h), (2h), (h, 2h), and the candidate's
 (d, h), (h), (h, h)."""
+UNREADABLE = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile, zlib.error)
+"""The errors of NumPy for damaged archives, pickled objects, and a file with one array."""
 ORIGIN = "github.com/ryankiros/skip-thoughts says where to download it"
 
 
@@ -106,33 +108,25 @@ def read_directions(folder: Path, model: str) -> list[dict[str, Array]]:
         ValueError: an array is missing, is not of numbers, or does not fit the others.
     """
     path = folder / PARAMETERS[model]
-    with _archive(path) as archive:
-        grus = [_direction(archive, prefix, path) for prefix in DIRECTIONS[model]]
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            grus = [
+                {name: np.asarray(archive[f"{prefix}_{name}"], dtype=np.float32) for name in NAMES}
+                for prefix in DIRECTIONS[model]
+            ]
+    except KeyError as error:
+        raise ValueError(f"{path}: {error.args[0]}; {ORIGIN}.") from error
+    except UNREADABLE as error:
+        raise ValueError(f"{path} cannot be read as NumPy's .npz of a model's numbers; {ORIGIN}.") from error
+    for prefix, gru in zip(DIRECTIONS[model], grus, strict=True):
+        _check_shapes(gru, prefix, path)
     if len({gru["Ux"].shape for gru in grus} | {gru["Wx"].shape for gru in grus}) > 2:
         raise ValueError(f"{path}: its two directions differ in size; {ORIGIN}.")
     return grus
 
 
-def _archive(path: Path) -> np.lib.npyio.NpzFile:
-    """Open an `.npz` file."""
-    try:
-        archive = np.load(path, allow_pickle=False)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as NumPy's .npz; {ORIGIN}.") from error
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise ValueError(f"{path} holds one array, not a model's named arrays; {ORIGIN}.")
-    return archive
-
-
-def _direction(archive: np.lib.npyio.NpzFile, prefix: str, path: Path) -> dict[str, Array]:
-    """Read one GRU's arrays and check their shapes."""
-    absent = [f"{prefix}_{name}" for name in NAMES if f"{prefix}_{name}" not in archive]
-    if absent:
-        raise ValueError(f"{path} lacks {absent[0]}; {ORIGIN}.")
-    try:
-        arrays = {name: np.asarray(archive[f"{prefix}_{name}"], dtype=np.float32) for name in NAMES}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: {prefix}_… are not arrays of numbers; {ORIGIN}.") from error
+def _check_shapes(arrays: dict[str, Array], prefix: str, path: Path) -> None:
+    """Refuse a GRU's arrays that do not fit one another."""
     words, units = arrays["Wx"].shape if arrays["Wx"].ndim == 2 else (0, 0)
     wanted = {
         "W": (words, 2 * units), "b": (2 * units,), "U": (units, 2 * units),
@@ -141,7 +135,6 @@ def _direction(archive: np.lib.npyio.NpzFile, prefix: str, path: Path) -> dict[s
     for name, shape in wanted.items():
         if arrays[name].shape != shape:
             raise ValueError(f"{path}: {prefix}_{name} is {arrays[name].shape}, not {shape}; {ORIGIN}.")
-    return arrays
 
 
 @lru_cache
