@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-import transformers
 from torch import Tensor, nn
 
 from meltpoint.adapters.data.batch import Batch, EncodedSplit
@@ -37,8 +36,8 @@ from meltpoint.adapters.data.batching import collate
 from meltpoint.adapters.data.tokenising import PieceTokenizer
 from meltpoint.adapters.encoder import Encoder
 from meltpoint.adapters.exported_model import FACTS
+from meltpoint.adapters.families.huggingface import pretrained
 from meltpoint.adapters.families.huggingface.files import first_line, weight_files
-from meltpoint.adapters.families.huggingface.pretrained import TransformersHead, auto_class, output_layer, quiet
 from meltpoint.adapters.files import give_usual_mode
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.model import AdaptedModel
@@ -60,19 +59,17 @@ def save_plain(folder: Path, encoder: Encoder, task: Task, weights: Mapping[str,
         max_pieces: the longest input in subword tokens.
     """
     native = encoder.native
-    assert isinstance(native, TransformersHead), "the encoder is of transformers"
+    assert isinstance(native, pretrained.TransformersHead), "the encoder is of transformers"
     config = copy.deepcopy(native.config)
     config.update(_labels(task))
-    with quiet(), tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:
+    with pretrained.quiet(), tempfile.TemporaryDirectory(prefix="meltpoint-") as scratch:
         encoder.save(Path(scratch))
         model = _read(task.kind, scratch, config=config)
         found = model.load_state_dict(dict(weights), strict=False)
         assert not found.unexpected_keys, f"{type(model).__name__} has no {found.unexpected_keys}"
         if task.label_range is not None:
             fold_range(model, *task.label_range)
-        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(
-            scratch, local_files_only=True, trust_remote_code=False
-        )  # fmt: skip
+        tokenizer = pretrained.read_tokenizer(Path(scratch), task.name)
         tokenizer.model_max_length = max_pieces
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -99,8 +96,8 @@ def _read_words_alone(folder: Path, trained: PieceTokenizer) -> None:
         config = folder / "tokenizer_config.json"
         facts = json.loads(config.read_text(encoding="utf-8")) | {"add_prefix_space": True}
         config.write_text(json.dumps(facts, indent=2, ensure_ascii=False), encoding="utf-8")
-    with quiet():
-        saved: Any = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    with pretrained.quiet():
+        saved = pretrained.read_tokenizer(folder, folder.name)
     found = saved([WORDS], is_split_into_words=True, add_special_tokens=False)["input_ids"][0]
     if found != [piece for word in WORDS for piece in trained.word(word)]:
         raise ValueError("its saved tokenizer would read separate words otherwise than in training; use --model")
@@ -108,7 +105,7 @@ def _read_words_alone(folder: Path, trained: PieceTokenizer) -> None:
 
 def _read(kind: Kind, folder: Path | str, **more: Any) -> Any:
     """The model of a plain folder."""
-    return auto_class(kind).from_pretrained(
+    return pretrained.auto_class(kind).from_pretrained(
         folder, dtype=torch.float32, use_safetensors=True, local_files_only=True, attn_implementation="eager",
         trust_remote_code=False, **more,
     )  # fmt: skip
@@ -120,7 +117,7 @@ def fold_range(model: nn.Module, low: float, high: float) -> None:
     Raises:
         ValueError: it has no bias, so it cannot.
     """
-    output = model.get_submodule(output_layer(model))
+    output = model.get_submodule(pretrained.output_layer(model))
     assert isinstance(output, nn.Linear), "scores come from a linear layer"
     if output.bias is None:
         name, limits = type(model).__name__, f"{low:g} to {high:g}"
@@ -164,7 +161,7 @@ def write_onnx(folder: Path, kind: Kind, split: EncodedSplit, pad_piece: int, pa
     Raises:
         ValueError: torch cannot export it, or its scores differ; one line.
     """
-    with quiet():
+    with pretrained.quiet():
         model = _read(kind, folder)
     model.eval()
     inputs = [_inputs(batch) for batch in _batches(split, pad_piece, kind)]
