@@ -5,7 +5,7 @@ Impossible cells are refused before the first trial.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from meltpoint.adapters import heads, modes, tricks
@@ -14,6 +14,7 @@ from meltpoint.adapters.encoders import EncoderReference, pooling
 from meltpoint.adapters.hyperparameters import COMMON, OF_TARGET, Parameter, Setting, Value
 from meltpoint.adapters.multiplier_table import Trick
 from meltpoint.tasks.core import kinds
+from meltpoint.tasks.core.kinds import TaskKind
 from meltpoint.tasks.core.task import Kind
 
 if TYPE_CHECKING:
@@ -134,8 +135,10 @@ def parameters(mode: str, head: str, kind: Kind | None = None) -> tuple[Paramete
     Raises:
         ValueError: an unknown mode or head.
     """
-    common = [*COMMON, *input_parameters(head, kind), *objective_parameters(head, kind), schedule_parameter()]
-    unused = modes.get(mode).unused
+    head_class, unused = heads.get(head), modes.get(mode).unused
+    served = [kinds.get(name) for name in (head_class.kinds if kind is None else (kind,))]
+    objective = dict.fromkeys(parameter for one in served for parameter in OF_TARGET.get(one.target, ()))
+    common = [*COMMON, *input_parameters(head_class, served), *objective, schedule_parameter()]
     if SCHEDULE not in unused:
         common += [parameter for trick in tricks.every() if trick.is_schedule for parameter in trick.hyperparameters]
     if modes.get(mode).trains_encoder:
@@ -143,36 +146,16 @@ def parameters(mode: str, head: str, kind: Kind | None = None) -> tuple[Paramete
             common += [switch(trick), *trick.hyperparameters]
     else:
         common = [parameter for parameter in common if parameter.name != ENCODER_DROPOUT]
-    own = (
-        one for one in heads.get(head).hyperparameters if kind is None or kinds.get(kind).is_pair or not one.of_pairs
-    )
+    own = (one for one in head_class.hyperparameters if kind is None or served[0].is_pair or not one.of_pairs)
     return tuple(one for one in (*common, *modes.get(mode).hyperparameters, *own) if one.name not in unused)
 
 
-def input_parameters(head: str, kind: Kind | None = None) -> tuple[Parameter, ...]:
-    """The hyperparameters of the encoder's input format for which a head and a kind of task leave a choice.
-
-    Args:
-        head: the head's name.
-        kind: the task's kind, or None for every kind that the head supports.
-    """
-    head_class = heads.get(head)
-    served = [kinds.get(name) for name in (head_class.kinds if kind is None else (kind,))]
-    either = head_class.separate_pairs and head_class.joint_pairs
+def input_parameters(head: type[Head], served: Sequence[TaskKind]) -> tuple[Parameter, ...]:
+    """The hyperparameters of the encoder's input format for which a head and kinds of task leave a choice."""
+    either = head.separate_pairs and head.joint_pairs
     pairs = either and any(kind.is_pair for kind in served)
     texts = (WORD_TOKENIZER, PREFIX) if any(not kind.labels_words for kind in served) else ()
     return (*((PAIRING,) if pairs else ()), *((CONTEXT,) if any(kind.labels_words for kind in served) else ()), *texts)
-
-
-def objective_parameters(head: str, kind: Kind | None = None) -> tuple[Parameter, ...]:
-    """The hyperparameters of the loss and the predictions of a kind of task.
-
-    Args:
-        head: the head's name.
-        kind: the task's kind, or None for every kind that the head supports.
-    """
-    targets = [kinds.get(name).target for name in (heads.get(head).kinds if kind is None else (kind,))]
-    return tuple(dict.fromkeys(parameter for target in targets for parameter in OF_TARGET.get(target, ())))
 
 
 def all_parameters() -> tuple[Parameter, ...]:
