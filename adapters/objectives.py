@@ -108,8 +108,7 @@ class OneLabel(Objective):
 
     def probabilities(self, scores: Tensor) -> list[list[float]]:
         """The softmax."""
-        rows: list[list[float]] = torch.softmax(scores.double(), -1).tolist()
-        return rows
+        return list(torch.softmax(scores.double(), -1).tolist())
 
 
 class Labels(Objective):
@@ -130,8 +129,7 @@ class Labels(Objective):
 
     def probabilities(self, scores: Tensor) -> list[list[float]]:
         """The sigmoid of each score; they do not sum to 1."""
-        rows: list[list[float]] = torch.sigmoid(scores.double()).tolist()
-        return rows
+        return list(torch.sigmoid(scores.double()).tolist())
 
 
 class Grade(Objective):
@@ -164,8 +162,7 @@ class Grade(Objective):
         """P(y > k − 1) − P(y > k) for each class k."""
         above = _above(scores)
         ends = torch.ones_like(above[..., :1])
-        rows: list[list[float]] = (torch.cat([ends, above], -1) - torch.cat([above, 0 * ends], -1)).tolist()
-        return rows
+        return list((torch.cat([ends, above], -1) - torch.cat([above, 0 * ends], -1)).tolist())
 
 
 class Score(Objective):

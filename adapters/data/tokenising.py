@@ -118,8 +118,7 @@ class PieceTokenizer:
         self._source.save_pretrained(folder)
 
     def _pieces(self, text: str) -> list[int]:
-        pieces: list[int] = self._backend.encode(text, add_special_tokens=False).ids
-        return pieces
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
 
     def _text(self, text: str) -> list[int]:
         """The pieces of a text; the unknown piece for an empty text without special tokens, so that no row is empty."""

@@ -128,8 +128,7 @@ class Layout:
 
     def rows(self, shard: int) -> list[int]:
         """A shard's rows, in the file's order."""
-        chosen: list[int] = self.order[self.shards[shard].start : self.shards[shard].stop].tolist()
-        return chosen
+        return list(self.order[self.shards[shard].start : self.shards[shard].stop].tolist())
 
     def positions(self, shard: int) -> int:
         """The number of positions in a shard."""

@@ -103,8 +103,7 @@ class _Order:
     @cached_property
     def lengths(self) -> list[int]:
         """The number of steps of each row, with `<S>` and `</S>`, in the order of `rows`."""
-        lengths: list[int] = (self.counts[self.rows] + 2).tolist()
-        return lengths
+        return list((self.counts[self.rows] + 2).tolist())
 
     def words(self, place: Tensor) -> Tensor:
         """The index of each piece's vector among the vectors of `<S>`, `</S>` and the distinct words: (batch, pieces).

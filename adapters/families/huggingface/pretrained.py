@@ -246,8 +246,7 @@ class TransformersHead:
 
     def __init__(self, config: Any, folder: Path | None) -> None:
         self.config, self.folder = config, folder
-        self._blanks: dict[tuple[Kind, int, bool], Any] = {}
-        self._reads: dict[Kind, Reads] = {}
+        self._blank, self._sentence_reads = cache(self._make_blank), cache(self._find_reads)
 
     def build(
         self, kind: Kind, outputs: int, pooler: str, generators: Sequence[torch.Generator]
@@ -259,11 +258,7 @@ class TransformersHead:
 
     def reads(self, kind: Kind) -> Reads:
         """ "all" if the scores of a sentence depend on more than the first piece's state (ModernBERT's mean)."""
-        if kinds.get(kind).labels_words:
-            return "first"
-        if kind not in self._reads:
-            self._reads[kind] = self._find_reads(kind)
-        return self._reads[kind]
+        return "first" if kinds.get(kind).labels_words else self._sentence_reads(kind)
 
     def _find_reads(self, kind: Kind) -> Reads:
         (head,) = self.build(kind, 2, "fresh", [torch.Generator().manual_seed(0)])
@@ -292,14 +287,8 @@ class TransformersHead:
         blank = self._blank(kind, 2, True)
         return {name for name, _ in blank.named_parameters() if name.startswith(f"{blank.base_model_prefix}.")}
 
-    def _blank(self, kind: Kind, outputs: int, has_pooler: bool) -> Any:
-        """The family's class without its encoder; its weights are not set."""
-        key = (kind, outputs, has_pooler)
-        if key not in self._blanks:
-            self._blanks[key] = self._make_blank(*key)
-        return self._blanks[key]
-
     def _make_blank(self, kind: Kind, outputs: int, has_pooler: bool) -> Any:
+        """The family's class without its encoder; its weights are not set."""
         config, family = copy.deepcopy(self.config), auto_class(kind)
         mapping = "TOKEN" if kinds.get(kind).labels_words else "SEQUENCE"
         if type(config) not in getattr(transformers, f"MODEL_FOR_{mapping}_CLASSIFICATION_MAPPING"):
