@@ -39,43 +39,6 @@ class FrozenStates(Protocol):
         """A split's hidden states of some layers; None if the cache cannot hold them and the encoder must run."""
 
 
-class SplitInputs:
-    """A model's inputs from each split, opened once and kept.
-
-    They are cached hidden states while the encoder is frozen and still as pretrained, otherwise subword tokens.
-
-    Args:
-        frozen_states: the cache, or None to run the encoder each time.
-        static: whether batches are padded to a few widths.
-    """
-
-    def __init__(
-        self, model: AdaptedModel, task: Task, frozen_states: FrozenStates | None, static: bool = False
-    ) -> None:  # fmt: skip
-        self.model, self.task, self.frozen_states, self.static = model, task, frozen_states, static
-        self._opened: dict[tuple[int, bool], Inputs] = {}
-
-    def open(self, split: EncodedSplit, frozen: bool) -> Inputs:
-        """A split's inputs; hidden states missing from the cache are computed now, together with other workers.
-
-        Args:
-            frozen: whether the encoder is frozen and still as pretrained, so that the cache is valid for it. Layers
-                that never train (`AdaptedModel.starts_at`) are always so, for rows that the encoder reads as they are.
-        """
-        is_part = self.model.starts_at is not None
-        is_valid = all(row.is_its_input for row in split.rows) if is_part else frozen
-        cache = self.frozen_states if is_valid else None
-        key = id(split), cache is not None
-        if key not in self._opened:
-            first_pieces = self.model.head.reads == "first" and not is_part
-            # `top_k` opens dev after its first epoch, when the model's own encoder is no longer the pretrained one.
-            pretrained, layers = self.model.pretrained, self.model.layers_read
-            features = None if cache is None else cache.open(pretrained, layers, split, self.task, first_pieces)
-            read = inputs(split) if features is None else inputs(split, features, first_pieces)
-            self._opened[key] = replace(read, static=self.static, most=self.model.encoder.max_pieces)
-        return self._opened[key]
-
-
 EVALUATION_BATCH = 64  # rows; sorted by length, so little of it is padding
 
 

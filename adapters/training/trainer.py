@@ -24,14 +24,7 @@ from meltpoint.adapters.layers.compact_embedding import CompactEmbedding, pieces
 from meltpoint.adapters.model import AdaptedModel, Member
 from meltpoint.adapters.multiplier_table import MultiplierTable
 from meltpoint.adapters.training.epochs import EpochResult, OutOfTimeError, best_epoch
-from meltpoint.adapters.training.evaluation import (
-    EVALUATION_BATCH,
-    Evaluation,
-    FrozenStates,
-    SplitInputs,
-    evaluate,
-    fit_heads,
-)
+from meltpoint.adapters.training.evaluation import EVALUATION_BATCH, Evaluation, FrozenStates, evaluate, fit_heads
 from meltpoint.adapters.training.graphs import CudaRecorder, Recorded
 from meltpoint.adapters.training.optimisers import ADAM_RULES, AdamRule, EncoderAdamW, StackedAdamW
 from meltpoint.adapters.training.trial_state import EncodedData, GapRule, Outcome, TrialState
@@ -83,7 +76,7 @@ class Trainer:
         elif recorder is None and self.device.type == "cuda" and is_on(GRAPHS):
             recorder = CudaRecorder(self.device)
         self.recorder = recorder
-        self.inputs = SplitInputs(model, data.task, frozen_states, static=recorder is not None)
+        self._opened: dict[tuple[int, bool], Inputs] = {}
         self.recorded = Recorded(self._pass, model.rng, recorder, self._drop_gradients)
         self.forward = Recorded(model, model.rng, recorder)
         self.trains_encoder = modes.get(mode).trains_encoder
@@ -255,10 +248,10 @@ class Trainer:
     def _fit(self) -> list[float]:
         """Fit the heads instead of an epoch's steps; return each active trial's mean loss."""
         self.model.freeze_encoder(True)
-        inputs = self.inputs.open(self.data.train, not self.encoder_moved)
+        read = self._open(self.data.train, frozen=True)
         phases = [self.trials[index].table.plan.phase_at(self.step)[0] for index in self.active]
         strengths = [phase.fit_c for phase in phases if phase.fit_c is not None]
-        losses = fit_heads(self.model, inputs, self.data.task, strengths, self.device, self.precision, self._check_time)
+        losses = fit_heads(self.model, read, self.data.task, strengths, self.device, self.precision, self._check_time)
         self.step += self.steps_per_epoch
         return losses
 
@@ -270,12 +263,38 @@ class Trainer:
             seeds: the seeds of each active trial's data order.
         """
         encoder = self.model.encoder
-        read = self.inputs.open(self.data.train, frozen and not self.encoder_moved)
+        read = self._open(self.data.train, frozen)
         lanes = seeds if len(set(seeds)) > 1 else seeds[:1]
         by_length = frozen or not encoder.padding_free  # heads read padded rows; most encoders need not
         pad, kind = encoder.tokenizer.pad_piece, self.data.task.kind
         batches = training_batches(read, kind, pad, self.batch_size, lanes, epoch, by_length, self.micro_batch)
         return prefetched(batches, self.device)
+
+    def _open(self, split: EncodedSplit, frozen: bool) -> Inputs:
+        """A split's inputs, opened once: cached hidden states of a frozen encoder, otherwise subword tokens.
+
+        Hidden states missing from the cache are computed now, together with other workers.
+
+        Args:
+            frozen: whether the encoder is frozen; the cache is valid for it until it has moved. Layers that never train
+                (`AdaptedModel.starts_at`) are always frozen, for rows that the encoder reads as they are.
+        """
+        is_part = self.model.starts_at is not None
+        is_valid = all(row.is_its_input for row in split.rows) if is_part else frozen and not self.encoder_moved
+        cache = self.frozen_states if is_valid else None
+        key = id(split), cache is not None
+        if key not in self._opened:
+            first_pieces = self.model.head.reads == "first" and not is_part
+            # `top_k` opens dev after its first epoch, when the model's own encoder is no longer the pretrained one.
+            pretrained, layers = self.model.pretrained, self.model.layers_read
+            features = None if cache is None else cache.open(pretrained, layers, split, self.data.task, first_pieces)
+            read = inputs(split) if features is None else inputs(split, features, first_pieces)
+            self._opened[key] = self._prepared(read)
+        return self._opened[key]
+
+    def _prepared(self, read: Inputs) -> Inputs:
+        """Inputs whose batches are padded to a few widths if steps are recorded."""
+        return replace(read, static=self.recorder is not None, most=self.model.encoder.max_pieces)
 
     def _set_encoder_rates(self, table: MultiplierTable) -> None:
         """Set the encoder's rates and freeze the rows that are 0: without a gradient, AdamW skips a parameter."""
@@ -307,17 +326,13 @@ class Trainer:
         return self._score(self.data.dev, self.data.dev_examples)
 
     def _score(self, split: EncodedSplit, examples: list[Example]) -> list[Evaluation]:
-        read = self.inputs.open(split, self.model.encoder_is_frozen and not self.encoder_moved)
-        return self.evaluate(split, examples, read)
+        return self.evaluate(split, examples, self._open(split, self.model.encoder_is_frozen))
 
-    def evaluate(
-        self, split: EncodedSplit, examples: list[Example], read: Inputs | None = None
-    ) -> list[Evaluation]:  # fmt: skip
+    def evaluate(self, split: EncodedSplit, examples: list[Example], read: Inputs | None = None) -> list[Evaluation]:
         """Score any split with the active trials' weights, running the encoder unless its inputs are given."""
         task, rows = self.data.task, self.evaluation_rows
-        if read is None:
-            read = replace(inputs(split), static=self.recorder is not None, most=self.model.encoder.max_pieces)
         with self._recorder_in_use():
+            read = read or self._prepared(inputs(split))
             return evaluate(self.model, task, split, examples, self.device, self.precision, read, rows, self.forward)
 
     def _remember(
