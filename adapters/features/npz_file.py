@@ -90,23 +90,17 @@ def _layers(option: str, encoder: Encoder) -> list[int]:
 
 
 def _states(encoder: Encoder, lines: Sequence[list[str]], layers: Sequence[int]) -> Iterator[NDArray[np.float32]]:
-    """Yield each line's array, in the lines' order."""
+    """Yield each line's array, in the lines' order; the windows of a long sentence follow one another."""
     device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     with at_rest(encoder, device):
         for start in range(0, len(lines), SENTENCES_AT_ONCE):
-            yield from _some_states(encoder, lines[start : start + SENTENCES_AT_ONCE], layers, device)
-
-
-def _some_states(
-    encoder: Encoder, lines: Sequence[list[str]], layers: Sequence[int], device: torch.device
-) -> list[NDArray[np.float32]]:
-    """The arrays of lines that are encoded together; the windows of a long sentence follow one another."""
-    examples = [Example(str(number), words=tuple(words)) for number, words in enumerate(lines)]
-    split = encode_split(KIND, examples, encoder.tokenizer, min(MOST_PIECES, encoder.max_pieces))
-    key = feature_key(encoder, split, KIND, "fp32", "first")
-    empty = torch.empty(len(layers), 0, encoder.dim)
-    found = torch.cat([empty, *encode(encoder, split, KIND, range(len(split.rows)), layers, key, device)], 1)
-    return np.split(found.numpy(), np.cumsum(split.word_counts)[:-1], axis=1)
+            together = enumerate(lines[start : start + SENTENCES_AT_ONCE])
+            examples = [Example(str(number), words=tuple(words)) for number, words in together]
+            split = encode_split(KIND, examples, encoder.tokenizer, min(MOST_PIECES, encoder.max_pieces))
+            key = feature_key(encoder, split, KIND, "fp32", "first")
+            empty = torch.empty(len(layers), 0, encoder.dim)
+            found = torch.cat([empty, *encode(encoder, split, KIND, range(len(split.rows)), layers, key, device)], 1)
+            yield from np.split(found.numpy(), np.cumsum(split.word_counts)[:-1], axis=1)
 
 
 def _write(archive: zipfile.ZipFile, name: str, array: NDArray[np.float32] | NDArray[np.str_]) -> None:

@@ -107,11 +107,6 @@ class EncoderAdamW(torch.optim.AdamW):
         """The gradients of the parameters that have one."""
         return [parameter.grad for parameter in self._parameters() if parameter.grad is not None]
 
-    def norm(self) -> Tensor:
-        """The norm of all gradients together, a scalar."""
-        total: Tensor = nn.utils.get_total_norm(self.gradients())
-        return total
-
     def scale(self, factor: Tensor) -> None:
         """Multiply the gradients."""
         if factor.device.type == "cpu" and float(factor) == 1.0:

@@ -220,7 +220,7 @@ class Trainer:
         encoder = self.encoder_optimiser  # None if the encoder is frozen at this step
         encoder = encoder if encoder is not None and encoder.gradients() else None
         norms = self.head_optimiser.norms()  # of each trial's gradient, which includes a trained encoder's
-        norms = norms if encoder is None else torch.hypot(norms, encoder.norm())
+        norms = norms if encoder is None else torch.hypot(norms, nn.utils.get_total_norm(encoder.gradients()))
         # As in torch.nn.utils.clip_grad_norm_, which adds 1e-6 to the norm; 0 means no clipping.
         factors = torch.where(self.clips > 0, (self.clips / (norms + 1e-6)).clamp(max=1.0), 1.0)
         self.head_optimiser.scale(factors)

@@ -337,9 +337,8 @@ class HuggingFaceEncoder(Encoder):
 
         Its attention must be ours, also where it sees a window of a row; the first row exceeds that window.
         """
-        if "position_ids" not in inspect.signature(self.model.forward).parameters:
-            return False
-        if not self.model.is_backend_compatible():  # its attention is not ours
+        takes_positions = "position_ids" in inspect.signature(self.model.forward).parameters
+        if not (takes_positions and self.model.is_backend_compatible()):  # otherwise its attention is not ours
             return False
         expected = torch.stack(self(batch))[:, batch.piece_mask]
         found = torch.stack([unpadded.pad(states) for states in self._run_unpadded(batch, unpadded)])
