@@ -10,8 +10,7 @@ from meltpoint.adapters import heads, modes
 from meltpoint.adapters.data.input_format import INPUT_FORMAT
 from meltpoint.adapters.hyperparameters import OF_TARGET, Parameter, Value
 from meltpoint.search_spaces import documents
-from meltpoint.search_spaces.ranges import RANGE_KINDS, Fixed, Range, entry_of, parse_entry, same
-from meltpoint.tasks.core.registry import unknown
+from meltpoint.search_spaces.ranges import RANGE_KINDS, Fixed, Range, check_known, entry_of, parse_entry, same
 
 STOPPING = {
     "grace_epochs": Parameter("early_stopping.grace_epochs", 1, "", 1, 1000),
@@ -52,9 +51,7 @@ def parse_stopping(entry: object, where: str) -> EarlyStopping | None:
         return None
     if not isinstance(entry, Mapping):
         raise ValueError(f"{where}: early_stopping is {entry!r}; write {{grace_epochs: 1, reduction_factor: 3}}.")
-    for key in entry:
-        if key not in STOPPING:
-            raise ValueError(f"{where}: early_stopping: {unknown(key, 'key', STOPPING)}")
+    check_known(entry, STOPPING, "key", f"{where}: early_stopping")
     if {"grace_epochs", "grace_fraction"} <= entry.keys():
         raise ValueError(f"{where}: early_stopping has both grace_epochs and grace_fraction; leave one out.")
     try:
@@ -142,8 +139,7 @@ def check_name(name: str, allowed: Collection[str], elsewhere: Collection[str], 
     """
     if name in elsewhere:
         raise ValueError(f"{where}: {name} is not possible here: {_reason(name)}.")
-    if name not in allowed:
-        raise ValueError(f"{where}: {unknown(name, 'key of a space', allowed)}")
+    check_known([name], allowed, "key of a space", where)
 
 
 OF_KIND = {one.name for declared in (INPUT_FORMAT, *OF_TARGET.values()) for one in declared}

@@ -11,15 +11,15 @@ from meltpoint.adapters import heads, modes
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.search_spaces import build, documents, ranges
 from meltpoint.search_spaces.documents import SHIPPED
+from meltpoint.search_spaces.ranges import check_known
 from meltpoint.search_spaces.space import Space
 from meltpoint.tasks import names as task_names
-from meltpoint.tasks.core.registry import unknown
 
 CELL = ("encoder", "mode", "task", "head")
 SECTION = ("parameters", "early_stopping")
 POOLED, POOLING = "pooled", "pooling"
 """`MODE.pooled.yaml` is the file for head `pooling` on an encoder that ships its own pooling."""
-TOP = (*CELL, *SECTION, "modes", "provenance")
+TOP, KEY = (*CELL, *SECTION, "modes", "provenance"), "key of a space file"
 
 
 @dataclass
@@ -114,7 +114,7 @@ def merged(
     layers = MergedEntries()
     for path in paths:
         data = documents.read(path)
-        check_keys(data, SECTION, path.name)
+        check_known(data, SECTION, KEY, path.name)
         layers.add(data, path.name)
     return layers
 
@@ -135,7 +135,7 @@ def load(
     """
     where = str(path)
     data = documents.read(Path(path))
-    check_keys(data, TOP, where)
+    check_known(data, TOP, KEY, where)
     cell = cell_of(data, where)
     if mode and cell.get("mode", mode) != mode:
         raise ValueError(f"{where}: is a space for mode {cell['mode']}, not for {mode}; sweep {cell['mode']} only.")
@@ -170,7 +170,7 @@ def check(path: Path | str, every: Mapping[str, Parameter]) -> None:
     """
     where = str(path)
     data = documents.read(Path(path))
-    check_keys(data, TOP, where)
+    check_known(data, TOP, KEY, where)
     cell_of(data, where)
     for section in (data, *mode_sections(data, every, where).values()):
         for name, entry in parameters_of(section, where).items():
@@ -226,22 +226,11 @@ def mode_sections(
 ) -> dict[str, Mapping[str, object]]:
     """The sections under `modes`; all are checked for unknown keys, including sections that this sweep does not use."""
     sections: dict[str, Mapping[str, object]] = {}
-    for mode in (named := _mapping_at("modes", data, where, "write {MODE: {parameters: …}}")):
-        if mode not in modes.names():
-            raise ValueError(f"{where}: {unknown(mode, 'mode', modes.names())}")
+    named = _mapping_at("modes", data, where, "write {MODE: {parameters: …}}")
+    check_known(named, modes.names(), "mode", where)
+    for mode in named:
         sections[mode] = section = _mapping_at(mode, named, f"{where}: modes", "write {parameters: …}")
-        check_keys(section, SECTION, where)
+        check_known(section, SECTION, KEY, where)
         for name in parameters_of(section, where):
             build.check_name(name, every, (), where)
     return sections
-
-
-def check_keys(section: Mapping[str, object], known: tuple[str, ...], where: str) -> None:
-    """Refuse unknown keys of a section.
-
-    Raises:
-        ValueError: an unknown key; close matches are listed.
-    """
-    for key in section:
-        if key not in known:
-            raise ValueError(f"{where}: {unknown(key, 'key of a space file', known)}")

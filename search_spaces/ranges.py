@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -206,6 +206,17 @@ def active(conditions: Conditions, setting: Mapping[str, Value]) -> bool:
     )
 
 
+def check_known(names: Iterable[str], known: Collection[str], what: str, where: str) -> None:
+    """Refuse unknown names.
+
+    Raises:
+        ValueError: the first unknown name, after `where`; close matches are listed.
+    """
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{where}: {unknown(name, what, known)}")
+
+
 RANGE_KINDS = ("fixed", "choice", "integer", "uniform", "log_uniform")
 EXTRAS = ("first", "grid", "source", "when")
 
@@ -303,9 +314,7 @@ def merged(general: object, specific: object) -> object:
 
 
 def _kind(parameter: Parameter, entry: Mapping[str, object]) -> str:
-    for key in entry:
-        if key not in RANGE_KINDS + EXTRAS:
-            raise ValueError(f"{parameter.name}: {unknown(key, 'key of a range', RANGE_KINDS + EXTRAS)}")
+    check_known(entry, RANGE_KINDS + EXTRAS, "key of a range", parameter.name)
     kinds = [kind for kind in RANGE_KINDS if kind in entry]
     if len(kinds) != 1:
         given = " and ".join(kinds) or "no kind of range"
@@ -323,9 +332,8 @@ def _conditions(parameter: Parameter, when: object, allowed: Mapping[str, Parame
     if not isinstance(when, Mapping):
         raise ValueError(f"{parameter.name}: when is {when!r}; write {{other_parameter: value or [values]}}.")
     conditions: dict[str, tuple[Value, ...]] = {}
+    check_known(when, allowed, "parameter", f"{parameter.name}: when")
     for name, value_or_values in when.items():
-        if name not in allowed:
-            raise ValueError(f"{parameter.name}: when: {unknown(name, 'parameter', allowed)}")
         values = value_or_values if isinstance(value_or_values, list) else [value_or_values]
         if not values:
             raise ValueError(f"{parameter.name}: when: {name} has no value; name at least one.")

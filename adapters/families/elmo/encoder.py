@@ -19,6 +19,7 @@ from meltpoint.adapters.encoder import Encoder, LayerGroup
 from meltpoint.adapters.families.elmo import files, layers
 from meltpoint.adapters.families.elmo.files import ElmoOptions
 from meltpoint.adapters.families.elmo.layers import CharacterCNN, LanguageModel
+from meltpoint.adapters.layers.lstm import reversal
 
 
 class ElmoEncoder(Encoder):
@@ -123,9 +124,7 @@ class _Order:
     @cached_property
     def _backwards(self) -> Tensor:
         """The position of each step in its reversed row, with `<S>` and `</S>`; padding stays: (steps, batch)."""
-        position = torch.arange(self.mask.shape[1] + 2, device=self.mask.device)[:, None]
-        last = self.counts + 1
-        return torch.where(position <= last, last - position, position)
+        return reversal(functional.pad(self.mask, (2, 0), value=True)[None])[0]
 
     def states(self, layer: Tensor) -> Tensor:
         """(2, steps, batch, size) in reading order → (batch, pieces, 2 * size) in the batch's order."""
