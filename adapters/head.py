@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.data.input_format import SentencePooling
 from meltpoint.adapters.hyperparameters import CLASS_WEIGHTS, FOCAL_GAMMA, OF_TARGET, THRESHOLD, Parameter, Setting
-from meltpoint.adapters.layers.bundle import Bundle, MemberRng, keep_members, lanes_of, value
+from meltpoint.adapters.layers.bundle import Bundle, Layer, MemberRng, keep_members, lanes_of, value
 from meltpoint.adapters.objectives import OBJECTIVES, Options
 from meltpoint.tasks.core import kinds as task_kinds
 from meltpoint.tasks.core.kinds import TaskKind
@@ -80,7 +80,7 @@ class HeadShape:
         return task_kinds.get(self.kind)
 
 
-class Head(nn.Module, ABC):
+class Head(Layer, ABC):
     """A task model on top of an encoder, for the T trials of a bundle; `layers.bundle` has its obligations to them.
 
     A head is a subclass with the class attributes below, `compose` and `forward`; `heads/mlp.py` is an example. The

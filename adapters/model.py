@@ -77,8 +77,7 @@ class AdaptedModel(nn.Module):
         """The hidden states that the heads read: (members or 1, rows, pieces, dim)."""
         layers = batch.states if batch.states is not None and self.starts_at is None else self._encode(batch)
         if self.mix is not None:
-            mixed: Tensor = self.mix(layers)
-            return mixed
+            return self.mix(layers)
         return layers[-1] if len(layers) == 1 else layers.float().mean(0)
 
     def _encode(self, batch: Batch) -> Tensor:
@@ -101,8 +100,7 @@ class AdaptedModel(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """The heads' scores: (members, rows, outputs) or (members, rows, words, outputs)."""
-        scores: Tensor = self.head(self.states(batch), batch)
-        return scores
+        return self.head(self.states(batch), batch)
 
     def own_parameters(self) -> dict[str, nn.Parameter]:
         """The head's and the mix's parameters by name; the first dimension of each is the members'."""

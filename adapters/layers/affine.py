@@ -11,10 +11,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch
-from meltpoint.adapters.layers.bundle import Bundle, lanes_of, normal, shares
+from meltpoint.adapters.layers.bundle import Bundle, Layer, lanes_of, normal, shares
 
 
-class ScalarMix(nn.Module):
+class ScalarMix(Layer):
     """gamma * sum_j softmax(s)_j h_j, without layer normalisation; one mix per member of a bundle.
 
     It starts as the plain mean of the layers: s = 0 and gamma = 1.
@@ -123,7 +123,7 @@ def first_states(states: Tensor, batch: Batch) -> Tensor:
     return states.gather(2, starts.expand(len(states), -1, -1, states.shape[3]))
 
 
-class Affine(nn.Module):
+class Affine(Layer):
     """A linear layer with a bias, for every member.
 
     Args:
@@ -134,8 +134,6 @@ class Affine(nn.Module):
         std: standard deviation of the initial weights, instead of Kaiming's.
         bias: initial value of the biases.
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(
         self, inputs: int, outputs: int, bundle: Bundle, nonlinearity: Literal["linear", "relu", "tanh"] = "linear",
@@ -196,14 +194,12 @@ class _ByMembers(torch.autograd.Function):
         return by_bias, by_weight, by_rows, None
 
 
-class FeatureDropout(nn.Module):
+class FeatureDropout(Layer):
     """Dropout of whole features, the same ones at every position of a row (Gal & Ghahramani 2016, for recurrences).
 
     Args:
         bundle: the members, each with its own `dropout`.
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, bundle: Bundle) -> None:
         super().__init__()
@@ -216,7 +212,7 @@ class FeatureDropout(nn.Module):
         return states if kept is ones else states * kept
 
 
-class Scores(nn.Module):
+class Scores(Layer):
     """dropout → linear, in float32 even under autocast: bf16 has 8 bits, too few to tell regressed scores apart.
 
     Args:
@@ -225,8 +221,6 @@ class Scores(nn.Module):
         bundle: the members, each with its own `dropout`.
         std: standard deviation of the initial weights, instead of Kaiming's (He et al. 2015).
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, inputs: int, outputs: int, bundle: Bundle, std: float | None = None) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from meltpoint.adapters.data.batch import Batch, mapped
 from meltpoint.adapters.layers.affine import Affine, exact, pool_rows
-from meltpoint.adapters.layers.bundle import Bundle, lanes_of, normal, shares
+from meltpoint.adapters.layers.bundle import Bundle, Layer, lanes_of, normal, shares
 
 
 def attend_to_itself(states: Tensor, mask: Tensor) -> Tensor:
@@ -159,10 +159,8 @@ class TransformerLayer(nn.Module):
         return mixed.transpose(1, 2).reshape(members, batch, count, -1)
 
 
-class LayerNorm(nn.Module):
+class LayerNorm(Layer):
     """Layer normalisation (Ba, Kiros & Hinton 2016) with a scale and shift per member; float32 even under autocast."""
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, dim: int, bundle: Bundle) -> None:
         super().__init__()

@@ -31,6 +31,13 @@ from torch.func import functional_call
 
 from meltpoint.adapters.hyperparameters import COMMON, Parameter, Setting, Value
 
+
+class Layer(nn.Module):
+    """A module whose result is one tensor."""
+
+    __call__: Callable[..., Tensor]
+
+
 BITS = 16
 """Dropout uses 16 bits per number: a ratio is met within 2^-17, and one 64-bit draw serves four numbers."""
 
@@ -120,15 +127,13 @@ def _mixed(*numbers: int) -> int:
     return state >> 1
 
 
-class Dropout(nn.Module):
+class Dropout(Layer):
     """Dropout with a ratio and a mask per member.
 
     Args:
         ratios: one per member, below 1.
         rng: the members' random numbers.
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, ratios: Sequence[float], rng: MemberRng) -> None:
         super().__init__()
@@ -285,7 +290,7 @@ def shares(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     yield from zip(*(torch.split(tensor, size) for tensor in tensors), strict=True)
 
 
-class ByMember(nn.Module):
+class ByMember(Layer):
     """A plain torch module for one trial that holds all members' weights and is called one member at a time.
 
     Each call runs the module with one member's weights, so it rounds as it does alone. Each plain dropout of the module
@@ -295,8 +300,6 @@ class ByMember(nn.Module):
         modules: one per member, identical except for their weights; the first one is reused.
         bundle: the members.
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, modules: Sequence[nn.Module], bundle: Bundle) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ cache, a bundle's do not. On a GPU, several members share one recurrence, with o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from meltpoint.adapters.data.batch import mapped
 from meltpoint.adapters.hyperparameters import Parameter
-from meltpoint.adapters.layers.bundle import Bundle
+from meltpoint.adapters.layers.bundle import Bundle, Layer
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 """torch.nn.LSTM's (input, recurrent, input bias, recurrent bias) of one direction, each with a leading dimension T:
@@ -171,7 +171,7 @@ DIRECTIONS = ("", "_reverse")
 """The suffixes of torch.nn.LSTM's parameter names, kept here."""
 
 
-class BiLSTM(nn.Module):
+class BiLSTM(Layer):
     """A stacked bidirectional LSTM over a row's real pieces; dropout on its input and between its layers.
 
     A member's weights have the names, and its outputs the values, of a torch.nn.LSTM. Instead of packed sequences, the
@@ -188,8 +188,6 @@ class BiLSTM(nn.Module):
         dropout: the dropout of each layer's input, (T or 1, positions, batch, size); None for the setting's elementwise
             one.
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(self, inputs: int, bundle: Bundle, hidden: int, layers: int, dropout: nn.Module | None = None) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ the best cosines, the indices of the winning pairs are saved. G counts the sets 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -22,7 +22,7 @@ from meltpoint.adapters.data.batch import Batch
 from meltpoint.adapters.hyperparameters import Parameter
 from meltpoint.adapters.layers.affine import Affine, Scores, elementwise, state_at
 from meltpoint.adapters.layers.attention import Sentence, read_both, sentences
-from meltpoint.adapters.layers.bundle import Bundle, normal, shares
+from meltpoint.adapters.layers.bundle import Bundle, Layer, normal, shares
 from meltpoint.adapters.layers.lstm import BiLSTM
 
 _NOTHING = 1e-12
@@ -209,7 +209,7 @@ class Matching(nn.Module):
         return Sentence(one, first.mask), Sentence(two, second.mask)
 
 
-class Prediction(nn.Module):
+class Prediction(Layer):
     """The prediction layer (section 3.1): two fully connected layers, the hidden one half as wide as its input.
 
     Args:
@@ -218,8 +218,6 @@ class Prediction(nn.Module):
         bundle: the members; their `dropout` acts before both layers.
         nonlinearity: the function between them; the authors use tanh.
     """
-
-    __call__: Callable[..., Tensor]
 
     def __init__(
         self, inputs: int, outputs: int, bundle: Bundle, nonlinearity: Literal["tanh", "relu"] = "tanh"
