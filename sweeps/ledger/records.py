@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
@@ -365,12 +366,6 @@ FACTS = ("head", "metric", "data_fingerprint", "documents_fingerprint", "encoder
 """The attributes of `CellFacts` that a trial's record also has; they are part of its identity."""
 
 
-def is_of(record: TrialRecord, cell: CellFacts, codes: Collection[str]) -> bool:
-    """True if a record may compete in a cell: same metric, head, data and encoder, and an accepted code version."""
-    same = all(getattr(record, fact) == getattr(cell, fact) for fact in FACTS)
-    return same and record.cell == cell.key and record.code_version in codes
-
-
 def by_cell(
     records: Iterable[TrialRecord], cells: Iterable[CellFacts], codes: Collection[str]
 ) -> tuple[dict[CellKey, list[TrialRecord]], list[TrialRecord]]:
@@ -379,12 +374,13 @@ def by_cell(
     Args:
         codes: the accepted versions of the code (`SweepFile.codes`).
     """
-    known = {cell.key: cell for cell in cells}
+    facts = attrgetter(*FACTS)
+    known = {cell.key: facts(cell) for cell in cells}
     own: dict[CellKey, list[TrialRecord]] = {key: [] for key in known}
     strays: list[TrialRecord] = []
     for record in records:
-        cell = known.get(record.cell)
-        (own[cell.key] if cell is not None and is_of(record, cell, codes) else strays).append(record)
+        fits = record.code_version in codes and known.get(record.cell) == facts(record)
+        (own[record.cell] if fits else strays).append(record)
     return own, strays
 
 

@@ -6,7 +6,7 @@ It runs the heaviest steps of a trial: two of training and an evaluation, with a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -35,16 +35,6 @@ class Need:
     bytes: int
     total_bytes: int
     error: str | None = None
-
-
-class Meter(Protocol):
-    """A meter of a GPU's memory."""
-
-    def begin(self) -> None:
-        """Start measuring."""
-
-    def read(self) -> Need:
-        """The peak memory since `begin`."""
 
 
 class GpuMeter:
@@ -92,7 +82,7 @@ def probe_gpu(document: dict[str, Any]) -> Need:
         return Need(0, 0, why)
 
 
-def probe(order: ProbeOrder, hardware: Hardware, meter: Meter) -> Need:
+def probe(order: ProbeOrder, hardware: Hardware, meter: GpuMeter) -> Need:
     """Run the heaviest steps of each bundle; returns the need of the heaviest bundle."""
     meter.begin()
     for word, kind in order.residents:
