@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.driver.finals import Finals
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.driver.running_trial import MemoryCeilings, RecordWriter, TimeBudget, note_of, record_of
+from meltpoint.sweeps.driver.running_trial import MemoryCeilings, TimeBudget, note_of, record_of, write_record
 from meltpoint.sweeps.ledger.driver_notes import PART_ENDING, RUNNING_ENDING, RunningTrials, note
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import FINAL_ROLES, CellKey, Trial
@@ -64,8 +64,7 @@ class SweepDriver:
     ) -> None:  # fmt: skip
         self.planner, self.ledger, self.tracker, self.progress = planner, ledger, tracker, progress
         self.resources, self.clock = resources, clock
-        self.writer = RecordWriter(ledger, tracker)
-        self.finals = Finals(planner, self.writer, progress, scorer, self._order)
+        self.finals = Finals(planner, ledger, tracker, progress, scorer, self._order)
         self.memory = MemoryCeilings()
         self.budget = TimeBudget(planner, ledger, progress, resources, lambda: self.clock())
         self.waiting: dict[str, Order] = {}
@@ -230,7 +229,7 @@ class SweepDriver:
     def _keep(self, order: Order, outcome: TrialOutcome) -> None:
         """Write the trial's record, then notify the study, MLflow and the screen."""
         record = record_of(order, self.began[order.id], self.latest.get(order.id), outcome)
-        kept = self.writer.write(record)
+        kept = write_record(self.ledger, self.tracker, record)
         progress = self.planner.cells[record.cell]
         before = progress.best
         ended = self.planner.end(kept)
@@ -256,13 +255,12 @@ class SweepDriver:
         return self.planner.cells[work[0].cell].cell.space.early_stopping
 
     def tick(self) -> None:
-        """Do the work due between events: reused finals, new MLflow runs and scores, the time budget, the screen."""
+        """Do the work due between events: reused finals, new scores, the time budget, the screen."""
         raise_requested()
         self.budget.watch()
         self._follow_cluster()
         self._note_running()
         self.finals.answer()
-        self.writer.add_runs()
         self.score(timeout_seconds=0.0)
 
     def _note_running(self) -> None:

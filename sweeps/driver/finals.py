@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from meltpoint.adapters import modes
 from meltpoint.sweeps.driver.progress import Progress
-from meltpoint.sweeps.driver.running_trial import RecordWriter
+from meltpoint.sweeps.driver.running_trial import write_record
 from meltpoint.sweeps.ledger.ledger import Ledger, read_lines
 from meltpoint.sweeps.ledger.records import FINAL_ROLES, Role, Trial, TrialRecord
 from meltpoint.sweeps.on_ray.workers import Scorer
@@ -29,6 +29,7 @@ from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.selection import best_final, finals_of
 from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.task import DataSpec
@@ -94,11 +95,11 @@ class Finals:
     """
 
     def __init__(
-        self, planner: Planner, writer: RecordWriter, progress: Progress, scorer: Scorer,
+        self, planner: Planner, ledger: Ledger, tracker: Tracker, progress: Progress, scorer: Scorer,
         make_order: Callable[[Trial], Order],
     ) -> None:  # fmt: skip
-        self.planner, self.writer, self.progress, self.scorer = planner, writer, progress, scorer
-        self.ledger, self.tracker, self.make_order = writer.ledger, writer.tracker, make_order
+        self.planner, self.ledger, self.tracker = planner, ledger, tracker
+        self.progress, self.scorer, self.make_order = progress, scorer, make_order
         self.trained_again: set[str] = set()
 
     # Before they are trained.
@@ -119,7 +120,7 @@ class Finals:
         self.ledger.move_checkpoint(source.id, trial.id)
         changes = {"id": trial.id, "role": trial.role, "number": trial.number, "answered_by": source.id}
         record = source.model_copy(update={**changes, "mlflow_run_id": None, "suggested_by": None})
-        self.writer.write(record)
+        write_record(self.ledger, self.tracker, record)
         self.planner.end(record)
         self.tracker.end(record)
 
@@ -192,7 +193,7 @@ class Finals:
         if before and record.test_fingerprint not in (None, before):  # scored at the same time, so neither order had it
             self.scorer.refuse(record, "the test split changed while finals were scored; restore the old one")
             return
-        self.writer.write(record)
+        write_record(self.ledger, self.tracker, record)
         self.planner.end(record)
         self.tracker.end(record)
         if record.role == "default":

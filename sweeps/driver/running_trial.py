@@ -112,39 +112,15 @@ def record_of(
     )  # fmt: skip
 
 
-class RecordWriter:
-    """Writes a trial's record at once, and again when its MLflow run is known.
+def write_record(ledger: Ledger, tracker: Tracker, record: TrialRecord) -> TrialRecord:
+    """Write a record with its MLflow run's id, if MLflow has reported it; `run.note_runs` adds it later otherwise.
 
-    Attributes:
-        without_run: the records written before MLflow reported their trial's run, by trial.
+    Returns:
+        The record with that id.
     """
-
-    def __init__(self, ledger: Ledger, tracker: Tracker) -> None:
-        self.ledger, self.tracker = ledger, tracker
-        self.without_run: dict[str, TrialRecord] = {}
-
-    def write(self, record: TrialRecord) -> TrialRecord:
-        """Write a record with its MLflow run's id, or without one until MLflow reports it.
-
-        Returns:
-            The record with that id.
-        """
-        run = self.tracker.run_of(record.id) or record.mlflow_run_id
-        record = record.model_copy(update={"mlflow_run_id": run})
-        if run is None:
-            self.without_run[record.id] = record
-        else:
-            self.without_run.pop(record.id, None)
-        self.ledger.write(record)
-        return record
-
-    def add_runs(self) -> None:
-        """Rewrite the records whose MLflow runs are known now; `run.note_runs` writes the rest at the sweep's end.
-
-        Trials begin in MLflow in order, so while the oldest of these has no run, the others have none either.
-        """
-        while (record := next(iter(self.without_run.values()), None)) and self.tracker.run_of(record.id):
-            self.write(record)
+    written = record.model_copy(update={"mlflow_run_id": tracker.run_of(record.id) or record.mlflow_run_id})
+    ledger.write(written)
+    return written
 
 
 FINALS_SLACK = 1.2

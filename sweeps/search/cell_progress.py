@@ -181,12 +181,9 @@ class CellProgress:
     planned_for: str = ""
     planned_finals: tuple[Trial, ...] = ()
     best: TrialRecord | None = field(init=False)
-    _ended_numbers: set[int] = field(init=False)
-    _first_open: int = 0  # all numbers below it belong to trials that ended
 
     def __post_init__(self) -> None:
         self.best = best_of(self.search.values())
-        self._ended_numbers = {record.number for record in self.search.values()}
 
     def ended(self, record: TrialRecord) -> None:
         """Add the record of a trial that ended, or replace a changed one."""
@@ -194,7 +191,6 @@ class CellProgress:
         if record.role == "search":
             is_new = record.id not in self.search
             self.search[record.id] = record
-            self._ended_numbers.add(record.number)
             # A new record is compared with the best one only; after a change, any other record may be the best.
             rivals = filter(None, (record, self.best)) if is_new else self.search.values()
             self.best = best_of(rivals)
@@ -244,11 +240,9 @@ class CellProgress:
     @property
     def free_number(self) -> int:
         """The lowest number that no search trial has: a lost record's, or the next one."""
-        while self._first_open in self._ended_numbers:
-            self._first_open += 1
-        under_way = {p.number for p in (*self.running.values(), *self.again) if p.role == "search"}
-        later = itertools.count(self._first_open)
-        return next(number for number in later if number not in self._ended_numbers and number not in under_way)
+        begun = (*self.search.values(), *self.running.values(), *self.again)
+        taken = {trial.number for trial in begun if trial.role == "search"}
+        return next(number for number in itertools.count() if number not in taken)
 
     @property
     def due_again(self) -> list[Trial]:

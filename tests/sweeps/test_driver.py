@@ -104,22 +104,6 @@ def ended(order: Order, cause: str = "setting", error: str = "it broke") -> Tria
     return TrialEvent(trial=order.id, outcome=failed(cause, error))
 
 
-def test_a_record_written_before_mlflow_answered_gets_its_run_while_the_sweep_goes_on(driver, monkeypatch):
-    runs: dict[str, str] = {}
-    monkeypatch.setattr(driver.tracker, "run_of", runs.get)
-    monkeypatch.setattr(driver, "score", lambda timeout_seconds: False)
-    first, second = (order.id for order in [hand_out_and_fail(driver), hand_out_and_fail(driver)])
-    driver.tick()
-    assert {record.mlflow_run_id for record in records(driver).values()} == {None}
-    runs[first] = "the first one's"
-    driver.tick()
-    assert [records(driver)[trial].mlflow_run_id for trial in (first, second)] == ["the first one's", None]
-    runs[second] = "the second one's"
-    driver.tick()
-    assert records(driver)[second].mlflow_run_id == "the second one's"
-    assert driver.writer.without_run == {}
-
-
 @pytest.mark.parametrize("taken_up", [False, True], ids=["before it began", "while it ran"])
 def test_a_trial_whose_worker_dies_is_handed_out_again_first(driver, taken_up):
     work = hand_out(driver)
