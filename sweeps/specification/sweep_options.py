@@ -50,6 +50,17 @@ TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SIZES = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
 LARGEST_SHARE = 0.02
 """The largest share of the training time since the last save that saving an epoch may take."""
+REMEDIES = {
+    "trials": "write a number of settings, or auto",
+    "max_dev_examples": "write a number of examples, all, or auto",
+    "price_per_hour": "write a number above 0, or omit it",
+    "cpus_per_trial": f"write a number above 0 and at most {MOST_CPUS}",
+    "gpus_per_trial": "write 0, a share such as 0.25, a number of GPUs, or auto",
+    "max_workers": "write a number of at least 1, or omit it",
+    "max_gpu_hours": "write a number above 0, or omit it",
+    "notify": "write a web address that starts with https:// or http://",
+}
+"""An option with limits → the remedy for a value outside them."""
 SHARE = "MELTPOINT_SAVING_SHARE"
 """The environment variable that sets another share: 0.1 loses less on machines that are often preempted."""
 
@@ -110,61 +121,6 @@ def in_units(value: float, units: Mapping[str, int]) -> str:
     return f"{value / size!r}{unit}"
 
 
-def _cpus(cpus: float) -> float:
-    if not 0 < cpus <= MOST_CPUS:
-        raise ValueError(f"--cpus-per-trial {cpus:g}: write a number above 0 and at most {MOST_CPUS}.")
-    return cpus
-
-
-def _gpus(value: object) -> object:
-    """`auto`, or a number of GPUs, which may be a fraction."""
-    if value == "auto":
-        return value
-    try:
-        gpus = float(str(value))
-    except ValueError:
-        gpus = -1.0
-    if not 0 <= gpus < float("inf"):
-        raise ValueError(f"--gpus-per-trial {value!r}: write 0, a share such as 0.25, a number of GPUs, or auto.")
-    return gpus
-
-
-def _workers(count: int | None) -> int | None:
-    if count is not None and count < 1:
-        raise ValueError(f"--max-workers {count}: write a number of at least 1, or omit it.")
-    return count
-
-
-def _above_zero(number: float | None, info: ValidationInfo) -> float | None:
-    if number is not None and not 0 < number < float("inf"):
-        raise ValueError(f"{_flag(info)} {number:g}: write a number above 0, or omit it.")
-    return number
-
-
-def _web(address: str | None) -> str | None:
-    if address is not None and not re.match(r"https?://[^/\s]", address):
-        raise ValueError(f"--notify {address}: write a web address that starts with https:// or http://.")
-    return address
-
-
-def _dev_examples(value: object) -> object:
-    """A number of examples, `all` or `auto`."""
-    if value in ("auto", "all"):
-        return value
-    if not re.fullmatch(r"-?\d{1,18}", str(value)):
-        raise ValueError(f"--max-dev-examples {value}: write a number of examples, all, or auto.")
-    return int(str(value))
-
-
-def _trials(value: object) -> object:
-    """A number of trials, or `auto`."""
-    if value is None or value == "auto":
-        return value
-    if not re.fullmatch(r"-?\d{1,18}", str(value)):
-        raise ValueError(f"--trials {value}: write a number of settings, or auto.")
-    return int(str(value))
-
-
 def _uri(uri: str | None) -> str | None:
     if uri is not None:
         check_sign_in(uri)
@@ -204,6 +160,7 @@ def _words(value: object) -> object:
 
 Text = Annotated[str, BeforeValidator(_text)]
 Words = Annotated[list[str], BeforeValidator(_words)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Seconds = Annotated[float, BeforeValidator(_seconds), PlainSerializer(lambda value: in_units(value, TIMES))]
 Bytes = Annotated[int, BeforeValidator(_bytes), PlainSerializer(lambda value: in_units(value, SIZES))]
 
@@ -234,7 +191,7 @@ class Searched:
         description="WORD=ENCODER for a --spec: elmo=FOLDER locates an encoder, bert-base=minilm replaces one.",
     )
     head: str | None = Field(default=None, description="The head of every cell; by default, each mode has its own.")
-    trials: Annotated[int | Literal["auto"] | None, BeforeValidator(_trials)] = Field(
+    trials: int | Literal["auto"] | None = Field(
         default=None,
         description=f"Settings to try in each cell; auto: up to {MOST_AUTO_TRIALS} while they gain. Default: {TRIALS}, "
         "or the --spec's number.",
@@ -269,7 +226,7 @@ class Searched:
         default=None,
         description="Compare training sizes, a cell for each; every sample contains the smaller ones: 64,256,1024,all.",
     )
-    max_dev_examples: Annotated[int | Literal["auto", "all"], BeforeValidator(_dev_examples)] = Field(
+    max_dev_examples: int | Literal["auto", "all"] = Field(
         default="auto",
         description="Score epochs on a dev sample of this size, or on all; auto samples if dev far exceeds train.",
     )
@@ -281,7 +238,7 @@ class Searched:
         default=1.0,
         description="The cheapest mode that is shown to be within this many points of all others is recommended.",
     )
-    price_per_hour: Annotated[float | None, AfterValidator(_above_zero)] = Field(
+    price_per_hour: Positive | None = Field(
         default=None,
         description="Price of a GPU-hour (without a GPU, of an hour of a trial's CPUs); reports show the cost.",
     )
@@ -303,25 +260,25 @@ class Resources:
         default=None,
         description="A running Ray cluster: HOST:PORT, or auto (RAY_ADDRESS or this machine's). Default: a local one.",
     )
-    cpus_per_trial: Annotated[float, AfterValidator(_cpus)] = Field(default=1.0, description="CPUs for each trial.")
-    gpus_per_trial: Annotated[float | Literal["auto"], BeforeValidator(_gpus)] = Field(
+    cpus_per_trial: float = Field(default=1.0, gt=0, le=MOST_CPUS, description="CPUs for each trial.")
+    gpus_per_trial: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = Field(
         default="auto",
         description="GPUs for each trial: 0 uses the CPU, 0.25 shares a GPU, auto measures a share if Ray has GPUs.",
     )
-    max_workers: Annotated[int | None, AfterValidator(_workers)] = Field(
+    max_workers: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="The most trials at once; by default, all that the cluster has room for."
     )
     time_budget: Seconds | None = Field(
         default=None, description="The longest time for the search: 90s, 30m, 2h. Finals follow."
     )
-    max_gpu_hours: Annotated[float | None, AfterValidator(_above_zero)] = Field(
+    max_gpu_hours: Positive | None = Field(
         default=None, description="The search starts no trial after this many GPU-hours; finals follow."
     )
     log_to: Words | None = Field(
         default=None,
         description="Loggers in addition to MLflow: tensorboard, trackio, wandb, or your own FILE.py.",
     )
-    notify: Annotated[str | None, AfterValidator(_web)] = Field(
+    notify: Annotated[str, Field(pattern=r"^https?://[^/\s]")] | None = Field(
         default=None, description="An http(s) address to post the result to, as JSON, when the command ends."
     )
     retry_failed: bool = Field(default=False, description="Run failed trials once more.")
@@ -409,6 +366,8 @@ def checked_options(values: Mapping[str, Any]) -> SweepOptions:
         name, value = str(first["loc"][0]) if first["loc"] else "", first["input"]
         if first["type"] == "value_error":
             raise ValueError(first["msg"].removeprefix("Value error, ")) from None
+        if name in REMEDIES:
+            raise ValueError(f"--{name.replace('_', '-')} {shown(value)}: {REMEDIES[name]}.") from None
         if first["type"] == "literal_error":
             raise unknown(str(value), name, get_args(bare(OPTIONS[name].annotation))) from None
         raise ValueError(f"{name} is {shown(value)}; {first['msg'][0].lower()}{first['msg'][1:]}.") from None
