@@ -20,7 +20,7 @@ from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.files import MOST_DATA_BYTES
 from meltpoint.tasks.core.kinds import Target
 from meltpoint.tasks.core.metrics import METRICS
-from meltpoint.tasks.core.scoring import score, value
+from meltpoint.tasks.core.scoring import value
 from meltpoint.tasks.core.task import Kind, Task
 
 Line = TypeVar("Line", bound=BaseModel)
@@ -43,50 +43,6 @@ def predictions_path(sweep_folder: StoragePath, cell: str, record: Trial, split:
 def also_split(name: str) -> str:
     """The name in files of a further test split (`Task.also_test`)."""
     return f"test.{name}"
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """One finalist's predictions on one split of a classification task.
-
-    Attributes:
-        path: the file.
-        ids: the examples' ids, in the split's order.
-        labels: the label names, in id order.
-        gold: label ids, (examples,) int64.
-        predicted: label ids, (examples,) int64.
-        probabilities: (examples, labels) float64, each rounded to six digits when it was stored.
-        groups: of the examples, if the task has a group column (`Task.is_grouped`).
-    """
-
-    path: StoragePath
-    ids: tuple[str, ...]
-    labels: tuple[str, ...]
-    gold: NDArray[np.int64]
-    predicted: NDArray[np.int64]
-    probabilities: NDArray[np.float64]
-    groups: tuple[str, ...] | None = None
-
-
-def read_predictions(path: StoragePath) -> Predictions:
-    """Read one prediction file.
-
-    Raises:
-        ValueError: it is missing, or a line is not an example with its gold label and its probabilities.
-    """
-    documents = read_lines(path, _Example, "gold, prediction and probabilities")
-    labels = tuple(documents[0].probabilities)
-    places = {label: place for place, label in enumerate(labels)}
-    try:
-        return Predictions(
-            path, tuple(document.id for document in documents), labels,
-            np.array([places[document.gold] for document in documents], dtype=np.int64),
-            np.array([places[document.prediction] for document in documents], dtype=np.int64),
-            np.array([[d.probabilities[label] for label in labels] for d in documents], dtype=np.float64),
-            groups_of(documents),
-        )  # fmt: skip
-    except KeyError as error:
-        raise ValueError(f"{path}: the label {error} is not one of {', '.join(labels)}; restore the file.") from None
 
 
 class StoredExample(BaseModel):
@@ -135,45 +91,6 @@ def _line(path: StoragePath, number: int, line: str, kind: type[Line], fields: s
         return kind.model_validate_json(line)
     except ValidationError:
         raise ValueError(f"{path}, line {number}: not an example with {fields}; restore the file.") from None
-
-
-def check_aligned(members: Sequence[Predictions]) -> None:
-    """Check that all predictions cover the same examples in the same order, with the same labels.
-
-    Raises:
-        ValueError: two files differ; the message names them.
-    """
-    first = members[0]
-    for other in members[1:]:
-        for name in ("labels", "ids", "gold"):
-            if not np.array_equal(getattr(first, name), getattr(other, name)):
-                raise ValueError(
-                    f"{first.path} and {other.path} differ in their {name}; combine cells of one data set."
-                )
-
-
-def averaged(members: Sequence[Predictions]) -> NDArray[np.int64]:
-    """The label id with the highest mean probability for each example, (examples,); the first one in a tie."""
-    mean = np.mean([member.probabilities for member in members], axis=0)  # (examples, labels)
-    predicted: NDArray[np.int64] = mean.argmax(axis=1)
-    return predicted
-
-
-def scores(
-    kind: Kind, metric: str, members: Sequence[Predictions], predicted: NDArray[np.int64], beside: Sequence[str] = ()
-) -> dict[str, float]:
-    """The metrics of predicted label ids on the members' gold labels: the task's main metric first, then the others.
-
-    Args:
-        beside: additional metrics (`Task.beside`).
-    """
-    first = members[0]
-    # Not read from the task's file, which may have been removed: a score needs only kind, metric and labels.
-    task = Task(
-        name=first.path.name, kind=kind, metric=metric, folder="", readers={}, labels=first.labels, beside=tuple(beside)
-    )
-    shares = members[0].probabilities if len(members) == 1 else np.mean([one.probabilities for one in members], axis=0)
-    return score(task, first.gold.tolist(), predicted.tolist(), shares.tolist())
 
 
 Numbers = NDArray[np.int32] | NDArray[np.float64]
@@ -257,11 +174,16 @@ class _Labelled(StoredExample):
 
 
 def _classified(path: StoragePath, kind: Kind) -> ScoredExamples:
-    read = read_predictions(path)
-    gold, predicted = read.gold.astype(np.int32), read.predicted.astype(np.int32)
-    digest = _digest(read.ids, [read.labels[label] for label in gold], read.groups)
-    lengths, numbers = np.ones(len(gold), dtype=np.int64), _numbered(read.groups)
-    return ScoredExamples(kind, read.labels, gold, predicted, lengths, digest, read.probabilities, numbers)
+    lines = read_lines(path, _Example, "gold, prediction and probabilities")
+    labels = tuple(lines[0].probabilities)
+    places = {label: place for place, label in enumerate(labels)}
+    try:
+        gold = np.array([places[one.gold] for one in lines], dtype=np.int32)
+        predicted = np.array([places[one.prediction] for one in lines], dtype=np.int32)
+        shares = np.array([[one.probabilities[label] for label in labels] for one in lines], dtype=np.float64)
+    except KeyError as error:
+        raise ValueError(f"{path}: the label {error} is not one of {', '.join(labels)}; restore the file.") from None
+    return _scored(kind, labels, lines, gold, predicted, probabilities=shares)
 
 
 class _Several(StoredExample):

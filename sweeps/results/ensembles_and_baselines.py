@@ -13,30 +13,25 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from meltpoint.adapters import modes
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.predictions import (
-    Predictions,
-    averaged,
-    check_aligned,
-    predictions_path,
-    read_predictions,
-    scores,
-)
+from meltpoint.sweeps.ledger.predictions import ScoredExamples, predictions_path, read_scored
 from meltpoint.sweeps.ledger.records import TrialRecord, identity
 from meltpoint.sweeps.results.kept_results import Baseline, Ensemble, EnsembleMember, read_baselines
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary, summarise
+from meltpoint.sweeps.results.sweep_file import CellHeader
 from meltpoint.sweeps.specification.cells import data_spec, word_of
 from meltpoint.sweeps.storage.files import StoragePath, sweep_folder, write
 from meltpoint.tasks import get
 from meltpoint.tasks.core import kinds
 from meltpoint.tasks.core.metrics import Prediction, gain
-from meltpoint.tasks.core.scoring import Probabilities, value
+from meltpoint.tasks.core.scoring import Probabilities, score, value
 from meltpoint.tasks.core.splits import load_training_data, sample
 from meltpoint.tasks.core.task import Example, Task, TrainingData
 
@@ -268,26 +263,54 @@ def _scores_on(
     ]  # fmt: skip
     if lacking:
         return (), [f"no {split} score: nothing stored to score for {', '.join(dict.fromkeys(lacking))}"]
-    header, scored = chosen[0].header, []
+    scored = []
     for of_seed in zip(*finals, strict=True):
-        read = [_read(path(cell, final), cell, final, split) for cell, final in zip(chosen, of_seed, strict=True)]
-        check_aligned(read)
-        scored.append(scores(header.kind, header.metric, read, averaged(read), header.beside))
+        pairs = zip(chosen, of_seed, strict=True)
+        members = {path(cell, final): _read(path(cell, final), cell, final, split) for cell, final in pairs}
+        check_aligned(members)
+        scored.append(averaged_scores(list(members.values()), chosen[0].header))
     return tuple(scored), []
 
 
-def _read(path: StoragePath, cell: CellSummary, final: TrialRecord, split: Scored) -> Predictions:
+def check_aligned(members: Mapping[StoragePath, ScoredExamples]) -> None:
+    """Check that the predictions of all files cover the same examples in the same order, with the same labels.
+
+    Raises:
+        ValueError: two files differ; the message names them.
+    """
+    (path, first), *others = members.items()
+    for other_path, other in others:
+        for what, is_same in (("labels", first.labels == other.labels), ("examples", first.digest == other.digest)):
+            if not is_same:
+                raise ValueError(f"{path} and {other_path} differ in their {what}; combine cells of one data set.")
+
+
+def averaged(members: Sequence[ScoredExamples]) -> NDArray[np.float64]:
+    """The mean probability of each label for each example, (examples, labels)."""
+    mean: NDArray[np.float64] = np.mean([one.probabilities for one in members if one.probabilities is not None], axis=0)
+    return mean
+
+
+def averaged_scores(members: Sequence[ScoredExamples], header: CellHeader) -> dict[str, float]:
+    """The metrics of the label with the highest mean probability; the first one in a tie."""
+    first, shares = members[0], averaged(members)
+    # Not read from the task's file, which may have been removed: a score needs only kind, metric and labels.
+    task = Task(header.task, header.kind, header.metric, "", {}, first.labels, beside=header.beside)
+    return score(task, first.gold.tolist(), shares.argmax(axis=1).tolist(), shares.tolist())
+
+
+def _read(path: StoragePath, cell: CellSummary, final: TrialRecord, split: Scored) -> ScoredExamples:
     """Read a finalist's stored predictions, and check that their score is the recorded one (on a GPU, nearly).
 
     Raises:
         ValueError: they are missing or damaged, or have another score.
     """
-    read, metric = read_predictions(path), cell.header.metric
-    score = scores(cell.header.kind, metric, [read], read.predicted)[metric]
+    read, metric = read_scored(path, cell.header.kind), cell.header.metric
+    found = read.score(metric)
     recorded = final.dev if split == "dev" else (final.test or {}).get(metric)
     allowed = final.dev_tolerance if split == "dev" else 0.0
-    if recorded is None or abs(score - recorded) > allowed:
+    if recorded is None or abs(found - recorded) > allowed:
         raise ValueError(
-            f"{path} gives {split} {score!r}, but the record of trial {final.id} has {recorded!r}; restore one of them."
+            f"{path} gives {split} {found!r}, but the record of trial {final.id} has {recorded!r}; restore one of them."
         )
     return read

@@ -140,9 +140,7 @@ def going_on(encoder: str) -> object:
 def read_predictions(folder: Path) -> None:
     """Predictions, as `ensemble` reads them."""
     (path,) = (folder / NAME / "predictions").glob("*.jsonl")
-    one = predictions.read_predictions(path)
-    predictions.check_aligned([one, one])
-    predictions.scores("sentence_classification", "accuracy", [one], predictions.averaged([one, one]))
+    predictions.read_scored(path, "sentence_classification").score("accuracy")
 
 
 def _way(path: str) -> Mutation:

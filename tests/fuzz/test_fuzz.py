@@ -21,7 +21,7 @@ import yaml
 from meltpoint.search_spaces import documents
 from meltpoint.sweeps.ledger import driver_notes
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.predictions import read_predictions
+from meltpoint.sweeps.ledger.predictions import read_scored
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.machine.terminal import LONGEST_MESSAGE, shortened
 from meltpoint.sweeps.results.kept_results import read_ensembles
@@ -266,7 +266,8 @@ DAMAGED = (
       for text in ("{}", '{"trial": {}, "opened_at": 1}', '{"trial": "a", "opened_at": 1e300}', "\xff", "[]")),
     ("time_budgets.jsonl", '{"spent": 1}', lambda ledger: closing_of(ClosingLogs.read(ledger), [FINAL], 4),
      r"time_budgets\.jsonl has a damaged line"),
-    *(("a.jsonl", text, lambda ledger: read_predictions(ledger.folder / "a.jsonl"), r"a\.jsonl.* restore")
+    *(("a.jsonl", text, lambda ledger: read_scored(ledger.folder / "a.jsonl", "pair_classification"),
+       r"a\.jsonl.* restore")
       for text in ("\xff", "true", ROW % "true", ROW % '{"a": NaN}', ROW.replace('"a"', "[]", 1) % '{"a": 1}')),
     ("ensembles/a.json", json.dumps(NO_MEMBERS), read_ensembles, r"a\.json is not an ensemble"),
 )  # fmt: skip

@@ -19,9 +19,9 @@ from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.reports.report import comma_separated
 from meltpoint.reports.results import results_of
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.predictions import Predictions, averaged, read_predictions
+from meltpoint.sweeps.ledger.predictions import ScoredExamples, read_scored
 from meltpoint.sweeps.ledger.records import TrialRecord
-from meltpoint.sweeps.results.ensembles_and_baselines import ensemble
+from meltpoint.sweeps.results.ensembles_and_baselines import averaged, ensemble
 from meltpoint.sweeps.results.kept_results import read_ensembles
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.results.sweep_file import CellHeader, SweepFile, read_sweep, write_sweep
@@ -143,22 +143,22 @@ shares = st.lists(st.floats(0, 1), min_size=3, max_size=3).map(lambda row: [roun
 
 @given(st.lists(st.lists(shares, min_size=4, max_size=4), min_size=1, max_size=4), st.randoms())
 def test_the_average_is_that_of_a_slow_loop_and_knows_no_order_of_members(members, order):
-    zeros = np.zeros(4, dtype=np.int64)
-    read = [Predictions(Path(), ("",) * 4, ("a", "b", "c"), zeros, zeros, np.array(rows)) for rows in members]
+    zeros, kind = np.zeros(4, dtype=np.int32), "pair_classification"
+    read = [ScoredExamples(kind, ("a", "b", "c"), zeros, zeros, zeros, "", np.array(rows)) for rows in members]
     means = [[sum(rows[place][label] for rows in members) / len(members) for label in range(3)] for place in range(4)]
-    found = averaged(read)
+    found = averaged(read).argmax(axis=1)
     for place, label in enumerate(found):
         assert means[place][label] == pytest.approx(max(means[place]), abs=1e-9)
     order.shuffle(read)
-    for place, (label, other) in enumerate(zip(found, averaged(read), strict=True)):
+    for place, (label, other) in enumerate(zip(found, averaged(read).argmax(axis=1), strict=True)):
         assert label == other or means[place][label] == pytest.approx(means[place][other], abs=1e-9)
 
 
 def test_what_a_sweep_stores_is_read_back_with_gold_and_six_digits(tmp_path, runs):
     ledger = Ledger(tmp_path / "x")
     runs._predictions(ledger, "c", "mrpc", [[1 / 3, 2 / 3], [0.9, 0.1]], (0, 1), "a\u2028")
-    read = read_predictions(ledger.folder / "predictions" / "c.jsonl")
-    assert read.ids == ("a\u20280", "a\u20281")
+    read = read_scored(ledger.folder / "predictions" / "c.jsonl", "pair_classification")
+    assert read.count == 2
     assert read.labels == get("mrpc").labels
     assert (read.gold.tolist(), read.predicted.tolist()) == ([0, 1], [1, 0])
     assert read.probabilities.tolist() == [[0.333333, 0.666667], [0.9, 0.1]]
