@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from meltpoint.adapters import modes
 from meltpoint.adapters.hyperparameters import Value
 from meltpoint.sweeps.ledger.predictions import predictions_path
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
@@ -13,7 +14,7 @@ from meltpoint.sweeps.results.guards import cell_guards
 from meltpoint.sweeps.results.summary import CellSummary, SweepSummary
 from meltpoint.sweeps.specification.cells import OpenCell, cell_name
 from meltpoint.sweeps.storage.files import StoragePath
-from meltpoint.sweeps.tracking.dashboard import ORDER, PLACE, CellEnding, mode_symbol, searched
+from meltpoint.sweeps.tracking.dashboard import ORDER, PLACE, CellEnding, searched
 from meltpoint.tasks.core.metrics import gain
 from meltpoint.tasks.core.scoring import unit_text
 from meltpoint.tasks.core.wording import some
@@ -23,7 +24,7 @@ BEST_FILE = "best.yaml"
 
 
 def cell_endings(
-    summary: SweepSummary, cells: Mapping[CellKey, OpenCell], recommended: Collection[CellKey] | None = None
+    summary: SweepSummary, cells: Mapping[CellKey, OpenCell], recommended: Collection[CellKey]
 ) -> dict[CellKey, CellEnding]:  # fmt: skip
     """The results of every cell that has a best trial.
 
@@ -64,13 +65,13 @@ def _files(folder: StoragePath, cell: CellSummary) -> dict[str, StoragePath]:
 
 
 def place_tags(
-    summary: SweepSummary, recommended: Collection[CellKey] | None = None
+    summary: SweepSummary, recommended: Collection[CellKey]
 ) -> dict[CellKey, dict[str, str]]:  # fmt: skip
     """Each cell's rank within its task, and its scores as `85.1 ± 0.3`, in points of 100.
 
     Args:
         summary: the sweep's results.
-        recommended: the cells that get the ★; None gives it to the first of each task.
+        recommended: the cells that get the ★.
     """
     of_task: dict[str, list[CellSummary]] = defaultdict(list)
     for cell in summary.cells:
@@ -79,7 +80,7 @@ def place_tags(
 
 
 def _tags(
-    cell: CellSummary, rivals: list[CellSummary], recommended: Collection[CellKey] | None
+    cell: CellSummary, rivals: list[CellSummary], recommended: Collection[CellKey]
 ) -> dict[str, str]:  # fmt: skip
     scores = {"test": cell.test, "dev": cell.dev, "default test": cell.default_test}
     place, of_task = _place(cell, rivals, recommended)
@@ -91,7 +92,7 @@ def _tags(
 
 
 def _place(
-    cell: CellSummary, rivals: list[CellSummary], recommended: Collection[CellKey] | None
+    cell: CellSummary, rivals: list[CellSummary], recommended: Collection[CellKey]
 ) -> tuple[str, int]:  # fmt: skip
     """`1/3 ★` and 1, by mean test score; by dev if any cell of the task has no test score yet."""
     known = [rival for rival in rivals if rival.best is not None]
@@ -99,8 +100,8 @@ def _place(
     if cell not in known:
         return NOTHING, len(rivals)
     place = 1 + sum(_score(rival, on_test) > _score(cell, on_test) for rival in known)
-    has_star = place == 1 if recommended is None else cell.header.key in recommended
-    return f"{place}/{len(rivals)}{' ★' if has_star else ''}{'' if on_test else ' dev'}", place
+    star = " ★" if cell.header.key in recommended else ""
+    return f"{place}/{len(rivals)}{star}{'' if on_test else ' dev'}", place
 
 
 def _score(cell: CellSummary, on_test: bool) -> float:
@@ -128,7 +129,8 @@ def _note(cell: CellSummary, opened: OpenCell, place: str) -> Iterator[str]:
     yield f"**Best setting** ({trial}): {', '.join(found) or 'nothing was searched'}"
     yield ""
     variant = f" ({head.variant})" if head.variant else ""
-    yield f"{mode_symbol(head.mode)} **{head.mode}** of {head.encoder} on **{head.task}**{variant}, head {head.head}."
+    symbol = modes.get(head.mode).symbol
+    yield f"{symbol} **{head.mode}** of {head.encoder} on **{head.task}**{variant}, head {head.head}."
     yield f"Scores are {head.metric} {unit_text(head.metric)}, ± the standard deviation over seeds."
     yield ""
     yield from _score_rows(cell)

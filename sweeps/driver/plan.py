@@ -18,9 +18,8 @@ from meltpoint.sweeps.driver.start import (
     check_same,
     closed_lines,
     kept_lines,
-    next_test_round,
+    open_planner,
     planned_closings,
-    round_in_words,
 )
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import strays_in_words
@@ -29,8 +28,7 @@ from meltpoint.sweeps.results.cost import worker_seconds
 from meltpoint.sweeps.results.sweep_file import kept_versions
 from meltpoint.sweeps.search.cell_progress import CellProgress, operations_of
 from meltpoint.sweeps.search.early_ends import CHECK
-from meltpoint.sweeps.search.locked_test import Closing, TestRounds, opened_trials, read_rounds
-from meltpoint.sweeps.search.planner import Planner
+from meltpoint.sweeps.search.locked_test import Closing
 from meltpoint.sweeps.specification.cells import (
     OpenCell,
     declared_test_examples,
@@ -185,13 +183,7 @@ def plan_sweep(spec: SweepSpec, resources: Resources) -> SweepPlan:
         then = check_same(ledger, asked, resources.mix_code_versions, resources.grow)
         notes += [f"the sweep grows: {'; '.join(added)}"] if (added := spec.growth(then.spec)) else []
         records, codes = ledger.records(), then.codes
-    opened, rounds = opened_trials(ledger), read_rounds(ledger)
-    planner = Planner(spec, cells, records, resources.retry_failed, codes, opened, rounds)
-    if resources.new_test_round:
-        begun = next_test_round(ledger, planner)
-        notes.append(round_in_words(begun))
-        rounds = TestRounds.of([*rounds.later, *([begun] if begun else [])])
-        planner = Planner(spec, cells, records, resources.retry_failed, codes, opened, rounds)
+    planner = open_planner(ledger, spec, codes, cells, records, resources, notes.append, is_plan=True)
     gpus, assumed = planned_gpus(resources)
     rate = multiply_rate(int(resources.cpus_per_trial), gpus)
     closings = planned_closings(ledger, planner)

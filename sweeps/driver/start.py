@@ -16,6 +16,7 @@ from meltpoint.sweeps.search.locked_test import (
     ClosingLogs,
     ReopenedCell,
     TestRound,
+    TestRounds,
     closing_of,
     in_words,
     next_round,
@@ -214,18 +215,24 @@ def round_in_words(begun: TestRound | None) -> str:
 
 def open_planner(
     ledger: Ledger, spec: SweepSpec, codes: Sequence[str], cells: list[OpenCell], records: list[TrialRecord],
-    resources: Resources, say: Callable[[str], None],
+    resources: Resources, say: Callable[[str], None], is_plan: bool = False,
 ) -> Planner:  # fmt: skip
-    """The planner for a sweep's records, in a new test round if one is requested and any cell is closed."""
+    """The planner for a sweep's records, in a new test round if one is requested and any cell is closed.
+
+    Args:
+        is_plan: whether a new round is not recorded.
+    """
     opened = opened_trials(ledger)
 
-    def planner() -> Planner:
-        rounds = read_rounds(ledger)
+    def planner(rounds: TestRounds) -> Planner:
         return Planner(spec, cells, records, resources.retry_failed, codes, opened, rounds)
 
+    rounds = read_rounds(ledger)
     if resources.new_test_round:
-        begun = next_test_round(ledger, planner())
+        begun = next_test_round(ledger, planner(rounds))
         say(round_in_words(begun))
         if begun is not None:
-            record_round(ledger, begun)
-    return planner()
+            rounds = TestRounds((*rounds.later, begun))
+            if not is_plan:
+                record_round(ledger, begun)
+    return planner(rounds)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -58,33 +59,19 @@ class TestRounds:
 
     Attributes:
         later: the rounds after the first.
-        last: cell → its state at the start of its last round; cells without one are in their first round.
-        counts: cell → the number of its rounds.
     """
 
     __test__ = False
     later: tuple[TestRound, ...] = ()
-    last: Mapping[CellKey, ReopenedCell] = field(default_factory=dict)
-    counts: Mapping[CellKey, int] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, later: Iterable[TestRound]) -> TestRounds:
-        """The rounds of a log's lines."""
-        known, last, counts = tuple(later), dict[CellKey, ReopenedCell](), dict[CellKey, int]()
-        for one in known:
-            for cell in one.cells:
-                last[cell.key] = cell
-                counts[cell.key] = counts.get(cell.key, 1) + 1
-        return cls(known, last, counts)
-
-    @property
-    def count_all(self) -> int:
-        """The number of rounds, including the first."""
-        return 1 + len(self.later)
+    @cached_property
+    def last(self) -> dict[CellKey, ReopenedCell]:
+        """Cell → its state at the start of its last round; cells without one are in their first round."""
+        return {cell.key: cell for one in self.later for cell in one.cells}
 
     def count(self, key: CellKey) -> int:
         """The number of a cell's rounds, from 1."""
-        return self.counts.get(key, 1)
+        return 1 + sum(cell.key == key for one in self.later for cell in one.cells)
 
 
 FIRST_ROUND = TestRounds()
@@ -96,12 +83,12 @@ def read_rounds(ledger: Ledger) -> TestRounds:
     Raises:
         ValueError: a line of the log is damaged.
     """
-    return TestRounds.of(read_lines(ledger.test_rounds, TestRound))
+    return TestRounds(tuple(read_lines(ledger.test_rounds, TestRound)))
 
 
 def next_round(ledger: Ledger, cells: Iterable[ReopenedCell]) -> TestRound:
     """The round that reopens these cells now; nothing is recorded yet."""
-    return TestRound(round=read_rounds(ledger).count_all + 1, began_at=time.time(), cells=tuple(cells))
+    return TestRound(round=len(read_rounds(ledger).later) + 2, began_at=time.time(), cells=tuple(cells))
 
 
 def record_round(ledger: Ledger, begun: TestRound) -> None:

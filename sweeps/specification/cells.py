@@ -22,6 +22,7 @@ from meltpoint.sweeps.specification.space_rules import (
     CellLength,
     InputLengths,
     pooler_notes,
+    possible_values,
     with_enough_steps,
     with_own_pooling,
     with_word_tokenizer,
@@ -177,12 +178,6 @@ def cell_space(
     return space.with_overrides(block.overrides)
 
 
-def _own_space(spec: SweepSpec, block: Block, reference: EncoderReference, mode: str, task: Task, head: str) -> Space:
-    """A cell's search space, in which every setting names its word tokenizer."""
-    space = cell_space(spec, block, reference.word, mode, task, head, reference.has_pooling)
-    return with_word_tokenizer(space, reference, task)
-
-
 def open_cells(spec: SweepSpec) -> list[OpenCell]:
     """Open every cell of a sweep, in the order of blocks and of the matrix; reads train and dev of each task once.
 
@@ -246,11 +241,12 @@ def _head_and_space(
     """A cell's head and search space, checked against each other, the encoder and the kind of task."""
     head = head_of(block, reference, mode, task.kind)
     heads.get(head.name, task.kind)
-    space = with_own_pooling(_own_space(spec, block, reference, mode, task, head.name), mode, head)
-    check_possible(reference, head.name, task.kind, _pairing(space))
+    space = cell_space(spec, block, reference.word, mode, task, head.name, reference.has_pooling)
+    space = with_own_pooling(with_word_tokenizer(space, reference, task), mode, head)
+    pairing = "joint" if "joint" in possible_values(space, PAIRING) else "auto"
+    check_possible(reference, head.name, task.kind, pairing)
     check_mode(reference, mode, head.name, task.kind)
-    weights = space.parameters.get(CLASS_WEIGHTS.name)
-    if weights is not None and "task" in (weights.points() or ()) and not task.class_weights:
+    if "task" in possible_values(space, CLASS_WEIGHTS) and not task.class_weights:
         raise ValueError(
             f"class_weights may be task, but {task.name} names none; write balanced, or name them in its file."
         )
@@ -297,12 +293,6 @@ def head_of(block: Block, reference: EncoderReference, mode: str, kind: Kind) ->
     return DefaultHead(block.head, f"named by the block '{block.name}'" if block.name else "--head")
 
 
-def _pairing(space: Space) -> str:
-    """ "joint" if the space's `pairing` can be "joint", otherwise "auto"."""
-    pairing = space.parameters.get(PAIRING.name)
-    return "joint" if pairing is not None and pairing.match("joint") is not None else "auto"
-
-
 def length_lines(cells: Sequence[OpenCell], only_cut: bool = False) -> list[str]:
     """The longest inputs of cells and their cuts, once for each task, encoder and length.
 
@@ -332,8 +322,7 @@ def _documents(space: Space, data: TrainingData) -> str:
     Raises:
         ValueError: the data have no documents, so that trials would silently train on single sentences.
     """
-    context = space.parameters.get(CONTEXT.name)
-    if context is None or context.match("document") is None:
+    if "document" not in possible_values(space, CONTEXT):
         return ""
     if not any(example.group for example in data.train):
         raise ValueError(

@@ -293,7 +293,7 @@ class InputLengths:
 
         longest = self._tokenizer(reference).max_pieces
         most = settable(longest)
-        if CONTEXT.name in space.parameters and "document" in _possible(space, CONTEXT):
+        if "document" in possible_values(space, CONTEXT):
             return most, "document context: the encoder's longest input"
         splits = (self._encoded(reference, data, own, longest) for own in _formats(space))
         found, source = max(default_length(split.whole) for split in splits)
@@ -357,7 +357,7 @@ def check_length(space: Space, encoder: str, longest: int) -> None:
         )
 
 
-def _possible(space: Space, parameter: Parameter) -> tuple[Value, ...]:
+def possible_values(space: Space, parameter: Parameter) -> tuple[Value, ...]:
     """The values of a hyperparameter in the settings of a space."""
     found = space.parameters.get(parameter.name)
     if found is None:
@@ -368,7 +368,7 @@ def _possible(space: Space, parameter: Parameter) -> tuple[Value, ...]:
 
 def _formats(space: Space) -> Iterator[InputFormat]:
     """The input formats that the settings of a space may use; pairs are read jointly where possible."""
-    for words, prefix in itertools.product(_possible(space, WORD_TOKENIZER), _possible(space, PREFIX)):
+    for words, prefix in itertools.product(possible_values(space, WORD_TOKENIZER), possible_values(space, PREFIX)):
         yield InputFormat(word_tokenizer=cast(WordTokenizer, words), prefix=cast(Prefix, prefix))
 
 

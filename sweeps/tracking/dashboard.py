@@ -6,14 +6,12 @@ The server is MLflow's, as a child process until Ctrl-C; it listens on this mach
 from __future__ import annotations
 
 import colorsys
-import http.client
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,7 +21,7 @@ from urllib.parse import urlencode, urlsplit
 from meltpoint.adapters import modes
 from meltpoint.search_spaces.ranges import Range
 from meltpoint.search_spaces.space import Space
-from meltpoint.sweeps.machine.services import tracking_store
+from meltpoint.sweeps.machine.services import connection_fault, tracking_store
 from meltpoint.sweeps.machine.terminal import tell
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.tracking_uri import default_uri, redacted, sqlite_file, without_sign_in
@@ -180,7 +178,7 @@ def _run(arguments: list[str], variables: dict[str, str], port: int, lines: Sequ
     """
     child = subprocess.Popen(arguments, env=variables, stdout=STANDARD_ERROR, start_new_session=True)
     try:
-        while not is_healthy(port):
+        while connection_fault(HOST, port):
             with suppress(subprocess.TimeoutExpired):
                 code = child.wait(timeout=POLL_SECONDS)
                 tell(f"The dashboard did not start (status {code}); its output is above.", err=True)
@@ -191,39 +189,17 @@ def _run(arguments: list[str], variables: dict[str, str], port: int, lines: Sequ
     except KeyboardInterrupt:
         return 0
     finally:
-        _end(child)
+        for number in (signal.SIGTERM, signal.SIGKILL):  # to the server's whole group; some may ignore SIGTERM
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(child.pid, number)
+                child.wait(timeout=STOP_SECONDS)
     return 1
-
-
-def is_healthy(port: int) -> bool:
-    """True if an MLflow server answers there; the request bypasses any proxy."""
-    try:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://{HOST}:{port}/health", timeout=2):
-            return True
-    except (OSError, http.client.HTTPException):
-        return False
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the server and its workers, which form a process group with the server's process id."""
-    for number in (signal.SIGTERM, signal.SIGKILL):  # SIGKILL for processes that ignored SIGTERM
-        with suppress(ProcessLookupError, PermissionError):  # the group has ended (macOS: PermissionError)
-            os.killpg(child.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=STOP_SECONDS)
 
 
 # Names and colours of runs, and the result of a cell for its run.
 
-OTHER_COLOUR = "#3f8f3f"
 GOLDEN = 0.618034
 """Golden-ratio steps spread any number of trials evenly over the lightness range."""
-
-
-def mode_symbol(mode: str) -> str:
-    """A mode's symbol (❄, 🔥, ❄🔥), or its name if it has none."""
-    return modes.get(mode).symbol if mode in modes.names() else mode
 
 
 def cell_labels(cells: Iterable[OpenCell]) -> dict[str, str]:
@@ -234,7 +210,7 @@ def cell_labels(cells: Iterable[OpenCell]) -> dict[str, str]:
 
 
 def _label(cell: OpenCell, with_encoder: bool) -> str:
-    words = [f"{mode_symbol(cell.mode)} {cell.task_name}", cell.variant]
+    words = [f"{modes.get(cell.mode).symbol} {cell.task_name}", cell.variant]
     words += [short_encoder(cell.encoder)] if with_encoder else []
     return " · ".join(word for word in words if word)
 
@@ -260,7 +236,7 @@ def colour(mode: str, number: int | None = None) -> str:
     Args:
         number: the trial's number; None for a cell's run, which has the mode's colour.
     """
-    own = modes.get(mode).colour if mode in modes.names() else OTHER_COLOUR
+    own = modes.get(mode).colour
     if number is None:
         return own
     hue, _, saturation = colorsys.rgb_to_hls(*(value / 255 for value in bytes.fromhex(own[1:])))

@@ -124,7 +124,7 @@ def test_the_first_place_of_a_task_in_mlflow_has_the_lowest_error(metric, places
         )
         for mode, score in (("fine_tuning", 0.5), ("feature_extraction", 0.2))
     ]  # fmt: skip
-    tags = place_tags(SimpleNamespace(cells=cells))
+    tags = place_tags(SimpleNamespace(cells=cells), recommended=[])
     assert [tags[cell.header.key][PLACE][0] for cell in cells] == list(places)
     starred = place_tags(SimpleNamespace(cells=cells), recommended=[cells[1].header.key])
     assert ["★" in starred[cell.header.key][PLACE] for cell in cells] == [False, True], "the recommended cell's"

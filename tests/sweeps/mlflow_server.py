@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from meltpoint.sweeps.tracking.dashboard import is_healthy
+from meltpoint.sweeps.machine.services import connection_fault
 from meltpoint.tests.local_servers import free_ports
 
 START_SECONDS = 150.0
@@ -39,7 +39,7 @@ class MlflowServer:
                 env=dict(os.environ) | added | self.variables, stdin=subprocess.DEVNULL,
             )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS
-        while not is_healthy(self.port):
+        while connection_fault("127.0.0.1", self.port):
             assert self.process.poll() is None, (self.folder / "server.log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -12,13 +12,13 @@ from unittest.mock import Mock
 import pytest
 from mlflow.tracking import MlflowClient
 
+from meltpoint.adapters import modes
 from meltpoint.sweeps.driver.run import note_runs
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Trial
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.tracking_uri import default_uri
 from meltpoint.sweeps.tracking import tracker as tracking
-from meltpoint.sweeps.tracking.dashboard import mode_symbol
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.tests.local_servers import until
 
@@ -56,7 +56,7 @@ def test_each_cell_is_a_parent_run_with_its_space(tracker, cells):
     parents = {run.info.run_name: run for run in runs(tracker)}
     assert set(parents) == {"❄ tiny_reviews", "🔥 tiny_reviews"}
     for cell in cells:
-        run = parents[f"{mode_symbol(cell.mode)} {cell.task_name}"]
+        run = parents[f"{modes.get(cell.mode).symbol} {cell.task_name}"]
         assert run.data.tags["meltpoint.cell"] == cell.name
         assert run.data.tags["meltpoint.role"] == "cell"
         assert run.data.tags["meltpoint.data_fingerprint"] == cell.data_fingerprint
