@@ -11,7 +11,7 @@ from meltpoint.search_spaces.space import EarlyStopping
 from meltpoint.sweeps.driver.finals import Finals
 from meltpoint.sweeps.driver.progress import Progress
 from meltpoint.sweeps.driver.running_trial import MemoryCeilings, TimeBudget, note_of, record_of, write_record
-from meltpoint.sweeps.ledger.driver_notes import PART_ENDING, RUNNING_ENDING, RunningTrials, note
+from meltpoint.sweeps.ledger.driver_notes import RunningTrials, note
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import FINAL_ROLES, CellKey, Trial
 from meltpoint.sweeps.machine.signals import raise_requested
@@ -135,7 +135,7 @@ class SweepDriver:
     def note_part(self) -> None:
         """Record the sweep's part of the cluster for `status`."""
         if self.share is not None and self.ledger.attempt:
-            note(self.ledger.drivers, self.ledger.attempt, PART_ENDING, self.share.part)
+            note(self.ledger.drivers, self.ledger.attempt, self.share.part)
 
     def _hand_out(self, trial: Trial) -> Order:
         """The order for a trial that starts now."""
@@ -270,7 +270,7 @@ class SweepDriver:
                 note_of(order, self.began[order.id][0], self.latest.get(order.id)) for order in self.running.values()
             )
             running = RunningTrials(noted_at=time.time(), trials=trials)
-            note(self.ledger.drivers, self.ledger.attempt, RUNNING_ENDING, running)
+            note(self.ledger.drivers, self.ledger.attempt, running)
             self.running_noted_at = self.clock()
 
     def score(self, timeout_seconds: float) -> bool:

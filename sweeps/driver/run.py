@@ -23,7 +23,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord, strays_in_words
 from meltpoint.sweeps.machine.services import unused_variable
 from meltpoint.sweeps.machine.signals import StopRequest, reason_of, request_stop, say_now, status_of
-from meltpoint.sweeps.on_ray.cluster import Cluster, Lost, parts, watched
+from meltpoint.sweeps.on_ray.cluster import Cluster, parts, watched
 from meltpoint.sweeps.on_ray.cluster_capacity import ClusterShare
 from meltpoint.sweeps.on_ray.placement import place
 from meltpoint.sweeps.on_ray.workers import Scorer
@@ -102,8 +102,8 @@ def sweep(
     try:
         with _opened(spec, resources, console) as driver:
 
-            def cut_off(lost: Lost) -> None:
-                request = StopRequest(str(lost), status=1, without_ray=True)
+            def cut_off(lost: str) -> None:
+                request = StopRequest(lost, status=1, without_ray=True)
                 say_now(f"{lost}: the sweep ends; finished trials are kept, and the same command resumes it.")
                 request_stop(request, otherwise=lambda: leave(_close_after(request, driver, writers)))
 
@@ -170,7 +170,7 @@ def _opened(
 # Train.
 
 
-def _train(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[Lost], None]) -> None:
+def _train(driver: SweepDriver, cluster: Cluster, cut_off: Callable[[str], None]) -> None:
     """Let Ray's workers train until nothing is left, the budget is spent, or the sweep is stopped."""
     try:
         cells = [one.cell for one in driver.planner.cells.values()]

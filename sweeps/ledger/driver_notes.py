@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeInt, TypeAdapter
 
@@ -15,34 +15,30 @@ from meltpoint.sweeps.storage.object_client import QUICK
 from meltpoint.sweeps.storage.object_store import ObjectPath
 from meltpoint.tasks.core.wording import some
 
-Note = TypeVar("Note", bound=BaseModel)
+Note = TypeVar("Note", "RunningTrials", "ClusterPart")
 
 
-def note(drivers: StoragePath, attempt: int, ending: str, what: BaseModel) -> None:
+def note(drivers: StoragePath, attempt: int, what: RunningTrials | ClusterPart) -> None:
     """Write a driver's note over its last one. A failed write is ignored.
 
     Args:
         drivers: the folder of the sweep's drivers.
         attempt: the driver's number.
-        ending: the suffix of the note's file; each kind of note has its own.
     """
-    path = Claim(drivers, attempt).path.with_suffix(ending)
+    path = Claim(drivers, attempt).path.with_suffix(what.ENDING)
     with suppress(OSError):
         write(path.with_patience(QUICK) if isinstance(path, ObjectPath) else path, what.model_dump_json() + "\n")
 
 
-def noted(drivers: StoragePath, ending: str, kind: type[Note]) -> Note | None:
+def noted(drivers: StoragePath, kind: type[Note]) -> Note | None:
     """The latest driver's note of a kind; None if it has written none, or the note cannot be read."""
     claim = latest(drivers)
     if claim is None:
         return None
     try:
-        return kind.model_validate_json(contents(claim.path.with_suffix(ending)))
+        return kind.model_validate_json(contents(claim.path.with_suffix(kind.ENDING)))
     except (OSError, ValueError):
         return None
-
-
-RUNNING_ENDING = ".running"
 
 
 class RunningTrialNote(BaseModel):
@@ -77,6 +73,7 @@ class RunningTrials(BaseModel):
         trials: in the order in which workers started them.
     """
 
+    ENDING: ClassVar = ".running"  # of the note's file
     model_config = ConfigDict(frozen=True)
 
     noted_at: FiniteFloat
@@ -90,14 +87,6 @@ class RunningTrials(BaseModel):
         ]
 
 
-def noted_running(drivers: StoragePath) -> RunningTrials | None:
-    """The latest driver's running trials; None if it has noted none, or the note cannot be read."""
-    return noted(drivers, RUNNING_ENDING, RunningTrials)
-
-
-PART_ENDING = ".part"
-
-
 class ClusterPart(BaseModel):
     """The part of a cluster that a sweep may use.
 
@@ -109,6 +98,7 @@ class ClusterPart(BaseModel):
         has_no_node: whether every node with room for a trial is gone.
     """
 
+    ENDING: ClassVar = ".part"
     model_config = ConfigDict(frozen=True)
 
     places: NonNegativeInt
@@ -136,11 +126,6 @@ class ClusterPart(BaseModel):
         parts = f"{self.places * each:.4g} of {some(float(f'{self.whole * each:.4g}'), unit)} "
         parts += f"({self.places} of {some(self.whole, 'trial')} at a time)"
         return parts + (f"; at most {some(self.most, 'worker')}" if self.most is not None else "")
-
-
-def noted_part(drivers: StoragePath) -> ClusterPart | None:
-    """The latest driver's part of the cluster; None if it has noted none, or the note cannot be read."""
-    return noted(drivers, PART_ENDING, ClusterPart)
 
 
 # The records that a driver found when it took over.

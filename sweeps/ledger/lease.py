@@ -350,7 +350,7 @@ def acquire(folder: StoragePath, say: Say, has_file_lock: Callable[[], bool] = l
     folder.mkdir(parents=True, exist_ok=True)
     while True:
         before = latest(folder)
-        if before is not None and not _Watch(before, silence, say, has_file_lock).wait():
+        if before is not None and not _may_take_over(before, silence, say, has_file_lock):
             continue  # another process came first
         claim = Claim(folder, before.number + 1 if before else 1)
         owner = this_process(uuid4().hex, has_file_lock(), min(HEARTBEAT_SECONDS, silence / 10))
@@ -358,60 +358,41 @@ def acquire(folder: StoragePath, say: Say, has_file_lock: Callable[[], bool] = l
             return kind.settle(claim, owner, took_over=before is not None and not before.is_released())
 
 
-class _Watch:
-    """A wait for another driver's lease to end.
+def _may_take_over(claim: Claim, silence: float, say: Say, has_file_lock: Callable[[], bool]) -> bool:
+    """Wait until another driver's lease may be taken over; False if its claim is no longer the latest.
 
-    Attributes:
-        silent: the observed silence of the holder, in seconds. Each look adds at most two pauses: if the waiter itself
-            was halted, perhaps together with the holder and the machine, that time does not count as silence.
+    Each look adds at most two pauses to the observed silence of the holder: if the waiter itself was halted, perhaps
+    together with the holder and the machine, that time does not count.
+
+    Raises:
+        ValueError: its owner is alive.
     """
-
-    def __init__(self, claim: Claim, silence: float, say: Say, has_file_lock: Callable[[], bool]) -> None:
-        self.claim, self.silence, self.say, self.has_file_lock = claim, silence, say, has_file_lock
-        self.silent, self.pause = 0.0, min(1.0, silence / 10)
-        self.first_beat: bytes | None = None
-        self.has_said = False
-
-    def wait(self) -> bool:
-        """Wait until the lease may be taken over; False if the claim is no longer the latest.
-
-        Raises:
-            ValueError: its owner is alive.
-        """
+    pause, silent, has_said = min(1.0, silence / 10), 0.0, False
+    first_beat: bytes | None = None
+    looked = time.monotonic()
+    while True:
+        try:
+            newest = latest(claim.folder)
+            if newest is not None and newest.number != claim.number:
+                return False
+            owner, beat = claim.owner(), claim.beat()
+            if claim.is_free(has_file_lock()):
+                return True
+            who = owner or "unknown"
+            first_beat = beat if first_beat is None else first_beat
+            if beat != first_beat or (owner is not None and owner.runs_here()):
+                raise ValueError(f"Another process drives this sweep ({who}); wait for it, or stop it first.")
+            enough = max(silence, MISSED_HEARTBEATS * owner.heartbeat_seconds if owner else 0.0)
+            if not has_said and silent >= min(2 * HEARTBEAT_SECONDS, enough / 3):
+                has_said = True
+                say(
+                    f"The driver of this sweep ({who}) does not renew its lease: it is halted or cut off, or its "
+                    f"machine is lost. If it stays silent for {enough:g} s, this process takes over."
+                )
+            if silent >= enough:
+                return True
+        except OSError:  # the storage is unavailable here, which does not mean that the holder is silent
+            silent = 0.0
+        time.sleep(pause)
+        silent += min(time.monotonic() - looked, 2 * pause)
         looked = time.monotonic()
-        while True:
-            try:
-                verdict = self._look()
-            except OSError:  # the storage is unavailable here, which does not mean that the holder is silent
-                verdict, self.silent = None, 0.0
-            if verdict is not None:
-                return verdict
-            time.sleep(self.pause)
-            self.silent += min(time.monotonic() - looked, 2 * self.pause)
-            looked = time.monotonic()
-
-    def _look(self) -> bool | None:
-        """The result of `wait`; None to look again."""
-        newest = latest(self.claim.folder)
-        if newest is not None and newest.number != self.claim.number:
-            return False
-        owner, beat = self.claim.owner(), self.claim.beat()
-        if self.claim.is_free(self.has_file_lock()):
-            return True
-        self.first_beat = beat if self.first_beat is None else self.first_beat
-        if beat != self.first_beat or (owner is not None and owner.runs_here()):
-            raise ValueError(
-                f"Another process drives this sweep ({owner or 'unknown'}); wait for it, or stop it first."
-            )
-        enough = max(self.silence, MISSED_HEARTBEATS * owner.heartbeat_seconds if owner else 0.0)
-        self._say_once(owner, enough)
-        return True if self.silent >= enough else None
-
-    def _say_once(self, owner: Owner | None, enough: float) -> None:
-        if self.has_said or self.silent < min(2 * HEARTBEAT_SECONDS, enough / 3):
-            return
-        self.has_said = True
-        self.say(
-            f"The driver of this sweep ({owner or 'unknown'}) does not renew its lease: it is halted or cut off, or "
-            f"its machine is lost. If it stays silent for {enough:g} s, this process takes over."
-        )

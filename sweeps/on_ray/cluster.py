@@ -10,7 +10,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -191,22 +190,6 @@ def known_fault(error: BaseException | None) -> str:
 Address = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class Lost:
-    """The lost parts of a cluster.
-
-    Attributes:
-        part: in words; if several are unreachable at that moment, the one lost first comes first.
-        seconds: time that the first one was unreachable.
-    """
-
-    part: str
-    seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.part} did not answer for {self.seconds:.0f} s"
-
-
 def parts() -> dict[str, Address]:
     """The parts to watch, in words → their addresses. The raylet is first, since its end can end a head."""
     import ray
@@ -236,12 +219,12 @@ def is_reachable(address: Address) -> bool:
 
 @contextlib.contextmanager
 def watched(
-    watched_parts: Mapping[str, Address], on_lost: Callable[[Lost], None], lost_seconds: float = LOST_SECONDS
+    watched_parts: Mapping[str, Address], on_lost: Callable[[str], None], lost_seconds: float = LOST_SECONDS
 ) -> Iterator[None]:
     """Watch parts of a cluster while the block runs.
 
     Args:
-        on_lost: called once, in a separate thread, with all parts that are unreachable when one counts as lost.
+        on_lost: called once, in a separate thread, with a text: all parts that are unreachable when one counts as lost.
         lost_seconds: time without an answer after which a part counts as lost.
     """
     over = threading.Event()
@@ -254,7 +237,7 @@ def watched(
 
 
 def _watch(
-    watched_parts: Mapping[str, Address], on_lost: Callable[[Lost], None], lost_seconds: float, over: threading.Event
+    watched_parts: Mapping[str, Address], on_lost: Callable[[str], None], lost_seconds: float, over: threading.Event
 ) -> None:
     answered = dict.fromkeys(watched_parts, time.monotonic())
     while not over.wait(min(LOOK_SECONDS, lost_seconds / 5)):
@@ -263,5 +246,6 @@ def _watch(
         answered |= dict.fromkeys(watched_parts.keys() - set(away), looked)
         longest = max((time.monotonic() - answered[part] for part in away), default=0.0)
         if longest >= lost_seconds and not over.is_set():
-            on_lost(Lost(" and ".join(sorted(away, key=lambda part: answered[part])), longest))
+            lost_first = sorted(away, key=lambda part: answered[part])
+            on_lost(f"{' and '.join(lost_first)} did not answer for {longest:.0f} s")
             return

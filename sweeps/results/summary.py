@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from meltpoint.adapters.hyperparameters import Setting
-from meltpoint.sweeps.ledger.driver_notes import ClusterPart, RunningTrials, noted_part, noted_running
+from meltpoint.sweeps.ledger.driver_notes import ClusterPart, RunningTrials, noted
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import CELL, CellKey, Role, TrialRecord, by_cell, cell_key
 from meltpoint.sweeps.results.cost import (
@@ -327,13 +327,14 @@ def summarise(ledger: Ledger, leaves_out: bool = False) -> SweepSummary:
     ]
     seeds = [header.seeds or sweep.spec.seeds for header in sweep.cells]
     state = _state(driven, cells, seeds)
-    part = noted_part(ledger.drivers) if driven else None
+    part = noted(ledger.drivers, ClusterPart) if driven else None
     whole = {one.task for one in sweep.cells if not spec.train_examples_of(one.variant)}  # as in `baseline_of`
     baselines = {task: known for task, known in read_baselines(ledger).items() if task in whole}
     return SweepSummary(
         sweep.spec.name, state, sweep.spec, sweep.code, cells, read_ensembles(ledger), strays, part, ledger.folder,
         baselines, sweep.growth, tuple(logs.openings),
-        noted_running(ledger.drivers) if driven else None, tuple(f"Left out: {damaged[id]}" for id in sorted(damaged)),
+        noted(ledger.drivers, RunningTrials) if driven else None,
+        tuple(f"Left out: {damaged[id]}" for id in sorted(damaged)),
     )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ import ast
 import hashlib
 import importlib.metadata
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -77,21 +76,6 @@ HARDWARE = {
     "gpu_share": "share of the GPU",
 }  # fmt: skip
 """Field of a hardware record → its name in a reason."""
-
-
-@dataclass(frozen=True)
-class Circumstances:
-    """The factors in a trial's scores other than its setting, seed and data.
-
-    Attributes:
-        code: Meltpoint's version and digest.
-        versions: package → version.
-        hardware: the fields of `records.HardwareRecord`.
-    """
-
-    code: str
-    versions: Mapping[str, str]
-    hardware: Mapping[str, object]
 
 
 def versions() -> dict[str, str]:
@@ -186,23 +170,30 @@ BESIDE_OTHERS = "on a GPU, trials of a frozen encoder round differently side by 
 """A reason that no file records; on a CPU, each member of a bundle gets the same bits as alone."""
 
 
-def reasons(facts: Mapping[str, Any], now: Circumstances, is_frozen: bool = False) -> tuple[str, ...]:
+def reasons(
+    facts: Mapping[str, Any], code: str, installed: Mapping[str, str], hardware: Mapping[str, object],
+    is_frozen: bool = False,
+) -> tuple[str, ...]:  # fmt: skip
     """`name: recorded → now` for each difference from a file's record; unrecorded values are left out.
 
     A different metric, data or encoder is not a reason: such a file is refused.
 
     Args:
+        facts: the file's record.
+        code: Meltpoint's version and digest here.
+        installed: package → its version here.
+        hardware: the fields of `records.HardwareRecord` here.
         is_frozen: whether the encoder is frozen, which is a reason on a GPU if nothing else is.
     """
     then_hardware, then_versions = facts.get("hardware") or {}, facts.get("versions") or {}
     pairs = [
-        ("Meltpoint's code", facts.get("code"), now.code),
-        *((name, then_versions.get(name), now.versions.get(name)) for name in COMPUTING),
-        *((word, then_hardware.get(name), now.hardware.get(name)) for name, word in HARDWARE.items()),
+        ("Meltpoint's code", facts.get("code"), code),
+        *((name, then_versions.get(name), installed.get(name)) for name in COMPUTING),
+        *((word, then_hardware.get(name), hardware.get(name)) for name, word in HARDWARE.items()),
     ]
     found = tuple(
         f"{what}: {then} → {'not installed' if here is None else here}"
         for what, then, here in pairs
         if then not in (None, "") and then != here
     )
-    return found or ((BESIDE_OTHERS,) if is_frozen and now.hardware.get("device", "cpu") != "cpu" else ())
+    return found or ((BESIDE_OTHERS,) if is_frozen and hardware.get("device", "cpu") != "cpu" else ())

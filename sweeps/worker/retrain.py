@@ -22,7 +22,6 @@ from meltpoint.adapters.training.trial_state import NotFiniteError, TrialState
 from meltpoint.search_spaces import documents, files
 from meltpoint.search_spaces.space import Space
 from meltpoint.sweeps.specification.provenance import (
-    Circumstances,
     checked_provenance,
     code_version,
     reasons,
@@ -135,12 +134,15 @@ def retrain(
             _keep(order, trained, out, kept, plain)
     seed = order.seed
     recorded, dev, metric = recorded_dev(facts, seed), trial.best[0], trainer.data.task.metric
-    now = Circumstances(code_version(), versions(), hardware_record(trainer).model_dump())
+    hardware = hardware_record(trainer).model_dump()
     was = {**facts, "code": recorded_code(facts, seed)}
-    why = () if recorded in (None, dev) else reasons(was, now, is_frozen=not trainer.trains_encoder)
-    if recorded not in (None, dev) and (chosen := _chosen_before(trial, facts, seed, metric)) is not None:
-        changed = f"the epoch of the result: {chosen}, in the first phase, as earlier versions chose → {trial.best[1]}"
-        why = (changed, *why)
+    why: tuple[str, ...] = ()
+    if recorded not in (None, dev):
+        why = reasons(was, code_version(), versions(), hardware, is_frozen=not trainer.trains_encoder)
+        chosen = _chosen_before(trial, facts, seed, metric)
+        if chosen is not None:
+            now = f"{chosen}, in the first phase, as earlier versions chose → {trial.best[1]}"
+            why = (f"the epoch of the result: {now}", *why)
     return Retrained(metric, dev, test, seed, order.setting, recorded, why)
 
 

@@ -256,13 +256,13 @@ def read_spec(folder: Path) -> None:
 def read_point(folder: Path) -> None:
     """Read an exported setting as `train` does, up to the training."""
     from meltpoint.search_spaces.files import check_setting
-    from meltpoint.sweeps.specification.provenance import Circumstances, reasons, recorded_code, recorded_dev
+    from meltpoint.sweeps.specification.provenance import reasons, recorded_code, recorded_dev
     from meltpoint.sweeps.worker.retrain import prepared
 
     check_setting(str(folder / "point.yaml"))
     order, facts = prepared(str(folder / "point.yaml"), None, None, str(folder))
     recorded_dev(facts, order.seed)
-    reasons({**facts, "code": recorded_code(facts, order.seed)}, Circumstances("", {}, {}))
+    reasons({**facts, "code": recorded_code(facts, order.seed)}, "", {}, {})
 
 
 def setting_targets() -> list[Target]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import pytest
 from meltpoint.sweeps.driver.driver import SweepDriver
 from meltpoint.sweeps.ledger.driver_notes import ClusterPart
 from meltpoint.sweeps.on_ray import cluster as cluster_module
-from meltpoint.sweeps.on_ray.cluster import Cluster, Lost, watched
+from meltpoint.sweeps.on_ray.cluster import Cluster, watched
 from meltpoint.sweeps.on_ray.cluster_capacity import LOOK_SECONDS, ClusterShare, slots, trials_on
 
 
@@ -321,10 +322,10 @@ class Heard:
     """What the watch has told."""
 
     def __init__(self) -> None:
-        self.lost: list[Lost] = []
+        self.lost: list[str] = []
         self.came = threading.Event()
 
-    def __call__(self, lost: Lost) -> None:
+    def __call__(self, lost: str) -> None:
         self.lost.append(lost)
         self.came.set()
 
@@ -337,8 +338,7 @@ def test_a_part_that_is_gone_is_told_once_with_its_name_and_only_after_its_time(
         assert heard.came.wait(WATCH_SECONDS)
         assert time.monotonic() - closed >= 0.7
     (lost,) = heard.lost
-    assert str(lost) == f"Ray's head did not answer for {lost.seconds:.0f} s"
-    assert lost.seconds >= 1.0
+    assert re.fullmatch(r"Ray's head did not answer for [1-9]\d* s", lost)
 
 
 def test_a_part_that_comes_back_in_time_is_not_missed(listener):

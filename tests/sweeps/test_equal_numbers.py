@@ -16,7 +16,7 @@ from meltpoint.sweeps.driver.start import asked_sweep, differences
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import GPU_TOLERANCE, TrialRecord
 from meltpoint.sweeps.search.planner import Planner
-from meltpoint.sweeps.specification.provenance import BESIDE_OTHERS, Circumstances, reasons, recorded_dev
+from meltpoint.sweeps.specification.provenance import BESIDE_OTHERS, reasons, recorded_dev
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker import finalist_scoring, worker
@@ -187,10 +187,10 @@ def test_stored_predictions_serve_where_their_score_is_the_recorded_one_up_to_th
 
 @pytest.mark.parametrize(("device", "is_frozen"), [("cuda:0", True), ("cuda:0", False), ("cpu", True)])
 def test_a_frozen_trial_on_a_gpu_may_differ_because_it_trained_beside_others(device: str, is_frozen: bool):
-    now = Circumstances("1+a", {}, {"device": device})
     wanted = (BESIDE_OTHERS,) if device != "cpu" and is_frozen else ()
-    assert reasons({"code": "1+a"}, now, is_frozen) == wanted
-    assert reasons({"code": "1+b"}, now, is_frozen) == ("Meltpoint's code: 1+b → 1+a",), "another reason is enough"
+    assert reasons({"code": "1+a"}, "1+a", {}, {"device": device}, is_frozen) == wanted
+    other = reasons({"code": "1+b"}, "1+a", {}, {"device": device}, is_frozen)
+    assert other == ("Meltpoint's code: 1+b → 1+a",), "another reason is enough"
 
 
 def test_an_operation_without_a_deterministic_form_names_the_switch_that_allows_it():

@@ -19,14 +19,11 @@ from meltpoint.sweeps.driver.plan import plan_sweep
 from meltpoint.sweeps.driver.progress import QUIET_SECONDS, STEPS, Progress, RemainingTime, left
 from meltpoint.sweeps.driver.start import settle_specification
 from meltpoint.sweeps.ledger.driver_notes import (
-    PART_ENDING,
-    RUNNING_ENDING,
     ClusterPart,
     RunningTrialNote,
     RunningTrials,
     note,
-    noted_part,
-    noted_running,
+    noted,
 )
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.records import Attempt
@@ -214,11 +211,11 @@ def test_a_later_driver_shows_nothing_of_an_earlier_ones_notes(begun):
     ledger, planner = begun
     one = RunningTrialNote(id="a", name="cell trial 1", began=0.0, metric="accuracy")
     with running(ledger, planner, Places(places=2)):
-        note(ledger.drivers, ledger.attempt, RUNNING_ENDING, RunningTrials(noted_at=1.0, trials=(one,)))
-        assert noted_part(ledger.drivers) == ClusterPart(places=2, whole=2, cpus=1.0)
-        assert noted_running(ledger.drivers).trials == (one,)
+        note(ledger.drivers, ledger.attempt, RunningTrials(noted_at=1.0, trials=(one,)))
+        assert noted(ledger.drivers, ClusterPart) == ClusterPart(places=2, whole=2, cpus=1.0)
+        assert noted(ledger.drivers, RunningTrials).trials == (one,)
     with ledger.driving():
-        assert noted_part(ledger.drivers) is noted_running(ledger.drivers) is None
+        assert noted(ledger.drivers, ClusterPart) is noted(ledger.drivers, RunningTrials) is None
         assert "It may use" not in shown(ledger)
 
 
@@ -226,10 +223,10 @@ def test_a_later_driver_shows_nothing_of_an_earlier_ones_notes(begun):
 def test_a_note_that_is_damaged_is_none(begun, text):
     ledger, _ = begun
     with ledger.driving():
-        note(ledger.drivers, ledger.attempt, PART_ENDING, ClusterPart(places=1, whole=1, cpus=1.0))
+        note(ledger.drivers, ledger.attempt, ClusterPart(places=1, whole=1, cpus=1.0))
         (file,) = ledger.drivers.glob("*.part")
         file.write_text(text)
-        assert noted_part(ledger.drivers) is None
+        assert noted(ledger.drivers, ClusterPart) is None
 
 
 def test_a_disk_without_room_for_the_note_ends_no_sweep(begun, monkeypatch):
@@ -240,8 +237,8 @@ def test_a_disk_without_room_for_the_note_ends_no_sweep(begun, monkeypatch):
 
     with ledger.driving():
         monkeypatch.setattr(os, "fsync", full)
-        note(ledger.drivers, ledger.attempt, PART_ENDING, ClusterPart(places=1, whole=1, cpus=1.0))
-        assert noted_part(ledger.drivers) is None
+        note(ledger.drivers, ledger.attempt, ClusterPart(places=1, whole=1, cpus=1.0))
+        assert noted(ledger.drivers, ClusterPart) is None
 
 
 @pytest.fixture
@@ -305,10 +302,10 @@ def test_the_note_is_made_now_and_then(driver, seconds):
         end_epoch(driver, work[0].id, 1, 0.5, percent=50.0)
         seconds[0] += NOTE_SECONDS - 1
         driver._note_running()
-        assert [trial.epoch for trial in noted_running(driver.ledger.drivers).trials] == [None]
+        assert [trial.epoch for trial in noted(driver.ledger.drivers, RunningTrials).trials] == [None]
         seconds[0] += 1
         driver._note_running()
-        assert [trial.epoch for trial in noted_running(driver.ledger.drivers).trials] == [1]
+        assert [trial.epoch for trial in noted(driver.ledger.drivers, RunningTrials).trials] == [1]
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from meltpoint.sweeps.results.export import export_cells
 from meltpoint.sweeps.results.summary import summarise
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
-from meltpoint.sweeps.specification.provenance import Circumstances, code_version, digest, read_sources, reasons
+from meltpoint.sweeps.specification.provenance import code_version, digest, read_sources, reasons
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.worker.retrain import retrain
 from meltpoint.tasks.core import sources
@@ -216,8 +216,7 @@ NOW = {
 def test_only_what_is_recorded_and_differs_is_a_reason(facts: dict[str, Any], wanted: tuple[str, ...]):
     hardware = NOW["hardware"]
     assert isinstance(hardware, HardwareRecord)
-    now = Circumstances(**{**NOW, "hardware": hardware.model_dump()})
-    assert reasons(facts, now) == wanted
+    assert reasons(facts, "1+a", NOW["versions"], hardware.model_dump()) == wanted
 
 
 LOOP = "adapters/training/trainer.py"
