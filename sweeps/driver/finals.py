@@ -29,6 +29,7 @@ from meltpoint.sweeps.search.cell_progress import CellProgress
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.search.selection import best_final, finals_of
 from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.storage.files import append_line
 from meltpoint.sweeps.tracking.tracker import Tracker
 from meltpoint.sweeps.worker.work_order import Order
 from meltpoint.tasks.core import sources
@@ -65,7 +66,7 @@ def require_test_splits(ledger: Ledger, cells: Iterable[OpenCell]) -> None:
                 "work is lost."
             )
         line = {"task": cell.task_name, "data_fingerprint": cell.data_fingerprint, "looked_at": time.time()}
-        ledger.append(ledger.test_checks, {**line, "found": "valid"})
+        append_line(ledger.test_checks, {**line, "found": "valid"})
 
 
 def unchecked(ledger: Ledger, cells: Iterable[OpenCell]) -> list[OpenCell]:
@@ -157,7 +158,7 @@ class Finals:
         """Submit a cell's finals for scoring once all of them are trained: together if they share the encoder."""
         for progress in self.planner.cells.values():
             for role in FINAL_ROLES:
-                new = [final for final in self._trained(progress, role) if not self.scorer.has(final.id)]
+                new = [final for final in self._trained(progress, role) if final.id not in self.scorer.submitted]
                 together = [new] if not modes.get(progress.cell.mode).trains_encoder else [[final] for final in new]
                 for group in filter(None, together):
                     self.scorer.submit([self.order_of(final) for final in group], group)
@@ -191,7 +192,7 @@ class Finals:
         """Record a finalist that came back with its test scores; keep only the best final's weights."""
         before = self._test_of(record)
         if before and record.test_fingerprint not in (None, before):  # scored at the same time, so neither order had it
-            self.scorer.refuse(record, "the test split changed while finals were scored; restore the old one")
+            self.scorer.troubles[record.id] = "the test split changed while finals were scored; restore the old one"
             return
         write_record(self.ledger, self.tracker, record)
         self.planner.end(record)

@@ -23,7 +23,6 @@ from meltpoint.sweeps.ledger.locks import LOCK, file_lock, latest
 from meltpoint.sweeps.ledger.records import STATES, Trial, TrialRecord, reason
 from meltpoint.sweeps.storage.files import (
     StoragePath,
-    append_line,
     contents,
     for_each,
     make_folder,
@@ -140,10 +139,6 @@ class Ledger:
             return
         with self.lease.placing(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
-
-    def append(self, path: StoragePath, document: dict[str, object]) -> None:
-        """Append a line to one of the sweep's logs (`openings`, `test_rounds`, `test_checks`, `budgets`)."""
-        append_line(path, document)
 
     def _remove(self, path: StoragePath) -> None:
         if self.lease is not None:

@@ -319,11 +319,6 @@ class TrialRecord(Trial, Attempt):
         return len(self.epochs)
 
     @property
-    def last_epoch(self) -> int:
-        """The number of its last epoch; 0 if it has none."""
-        return self.epochs[-1].epoch if self.epochs else 0
-
-    @property
     def gpu_share(self) -> float | None:
         """The share of a GPU that Ray assigned to it; 0 on a CPU; None if no worker reported it."""
         return self.hardware.gpu_share if self.hardware is not None else None

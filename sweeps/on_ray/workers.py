@@ -155,7 +155,8 @@ class Scorer:
 
     Attributes:
         processes: the most processes that score at the same time on this machine's CPUs.
-        troubles: trial id → why it could not be scored.
+        troubles: trial id → why it could not be scored, or why its scores do not count.
+        submitted: ids of the finalists that were sent.
         damaged: (finalist, fault of its weights): each must be retrained before its cell is scored.
         unfit: ids of nodes that get nothing to score, because they refused to train.
     """
@@ -182,10 +183,6 @@ class Scorer:
     def pending(self) -> bool:
         """True while finalists wait for their scores."""
         return bool(self._waiting or self._sent)
-
-    def has(self, trial: str) -> bool:
-        """True if a finalist was sent already."""
-        return trial in self.submitted
 
     def submit(self, orders: Sequence[Order], records: Sequence[TrialRecord]) -> None:
         """Send finalists of a cell, to be scored together."""
@@ -228,10 +225,6 @@ class Scorer:
         found = [record for reference in ready for record in self._completed(reference)]
         self._send()
         return found
-
-    def refuse(self, record: TrialRecord, why: str) -> None:
-        """Reject a finalist's scores."""
-        self.troubles[record.id] = why
 
     def _completed(self, reference: Any) -> list[TrialRecord]:
         import ray

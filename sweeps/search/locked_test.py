@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from meltpoint.sweeps.ledger.ledger import LAST_MOMENT, Ledger, read_lines
 from meltpoint.sweeps.ledger.records import CellKey, TrialRecord
+from meltpoint.sweeps.storage.files import append_line
 from meltpoint.tasks.core.wording import some
 
 
@@ -93,7 +94,7 @@ def next_round(ledger: Ledger, cells: Iterable[ReopenedCell]) -> TestRound:
 
 def record_round(ledger: Ledger, begun: TestRound) -> None:
     """Add a round to the log."""
-    ledger.append(ledger.test_rounds, begun.model_dump(mode="json"))
+    append_line(ledger.test_rounds, begun.model_dump(mode="json"))
 
 
 class SplitOpening(BaseModel):
@@ -233,7 +234,7 @@ def closing_of(
 def note_spent_budget(ledger: Ledger, seconds: float) -> None:
     """Log that a time budget is spent, since trial records do not explain why no more of them follow."""
     opened = len(split_openings(ledger))
-    ledger.append(ledger.budgets, {"time_budget_seconds": seconds, "spent_at": time.time(), "openings": opened})
+    append_line(ledger.budgets, {"time_budget_seconds": seconds, "spent_at": time.time(), "openings": opened})
 
 
 def in_words(key: CellKey, closing: Closing) -> str:

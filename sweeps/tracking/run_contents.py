@@ -48,7 +48,8 @@ def is_complete(run: Run | None, record: TrialRecord) -> bool:
         return False
     metrics = run.data.metrics
     tested = sum(name.startswith("test/") for name in metrics)
-    has_epochs = metrics.get("epoch", 0) >= record.last_epoch  # an interrupted attempt may have got further
+    last_epoch = record.epochs[-1].epoch if record.epochs else 0
+    has_epochs = metrics.get("epoch", 0) >= last_epoch  # an interrupted attempt may have got further
     return bool(run.data.params) and has_epochs and tested >= len(record.test or {})
 
 

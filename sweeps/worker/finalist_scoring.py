@@ -23,7 +23,7 @@ from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.ledger.predictions import also_split, finalist_name, predictions_path
 from meltpoint.sweeps.ledger.records import TrialRecord
 from meltpoint.sweeps.specification.cells import cell_name
-from meltpoint.sweeps.storage.files import StoragePath, local_copy, storage_path, storing_folder, write
+from meltpoint.sweeps.storage.files import StoragePath, append_line, local_copy, storage_path, storing_folder, write
 from meltpoint.sweeps.storage.object_client import StoreError
 from meltpoint.sweeps.worker.resources import unfit
 from meltpoint.sweeps.worker.work_order import Order
@@ -183,7 +183,7 @@ def predict(order: Order, trainer: Trainer, examples: list[Example], name: str) 
 def _write_down(folder: StoragePath, record: TrialRecord) -> None:
     """Log an opening of the test split, before it is read."""
     ledger, name = Ledger(folder), cell_name(*record.cell)
-    ledger.append(ledger.openings, {"trial": record.id, "cell": name, "seed": record.seed, "opened_at": time.time()})
+    append_line(ledger.openings, {"trial": record.id, "cell": name, "seed": record.seed, "opened_at": time.time()})
 
 
 def save_predictions(path: StoragePath, trainer: Trainer, result: Evaluation, examples: list[Example]) -> None:

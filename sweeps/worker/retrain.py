@@ -16,7 +16,6 @@ from meltpoint.adapters.hardware import claim_device
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.adapters.settings import check_mode, check_possible
 from meltpoint.adapters.training.epochs import EpochResult
-from meltpoint.adapters.training.evaluation import Evaluation
 from meltpoint.adapters.training.trainer import Trainer
 from meltpoint.adapters.training.trial_state import NotFiniteError, TrialState
 from meltpoint.search_spaces import documents, files
@@ -36,10 +35,7 @@ from meltpoint.tasks import get
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.splits import load_training_data
-from meltpoint.tasks.core.task import DataSpec, Example
-
-OnExamples = tuple[Evaluation, list[Example]]
-"""A model's output on a split, and the split's examples."""
+from meltpoint.tasks.core.task import DataSpec
 
 
 @dataclass(frozen=True)
@@ -126,12 +122,17 @@ def retrain(
             on_epoch(result)
         (trial,) = trainer.trials
         save_weights(trial.best_state, Path(order.checkpoint))
-        trained = _restored(order) if with_test or out is not None else None
-        opened = _on_test(order, trained) if trained is not None and with_test else None
-        test = None if opened is None else opened[0].metrics.get(trainer.data.task.metric)
-        if trained is not None and out is not None:
-            kept = {"trained_from": path, "seed": order.seed, "dev": trial.best[0], "test": test}
-            _keep(order, trained, out, kept, plain)
+        test = None
+        if with_test or out is not None:
+            from meltpoint.sweeps.worker.finalist_scoring import predict_test, restore  # the ledger comes with it
+
+            trained = restore([order])
+            if with_test:
+                (tested,) = predict_test(order, trained, open_test(order.data))
+                test = tested.metrics.get(trainer.data.task.metric)
+            if out is not None:
+                kept = {"trained_from": path, "seed": order.seed, "dev": trial.best[0], "test": test}
+                _keep(order, trained, out, kept, plain)
     seed = order.seed
     recorded, dev, metric = recorded_dev(facts, seed), trial.best[0], trainer.data.task.metric
     hardware = hardware_record(trainer).model_dump()
@@ -164,22 +165,6 @@ def check_test(order: Order) -> None:
     if state in ("absent", "hidden"):
         why = "has no test split here" if state == "absent" else "keeps its test labels hidden, so it cannot be scored"
         raise ValueError(f"--test: {order.task} {why}; leave --test out.")
-
-
-def _restored(order: Order) -> Trainer:
-    """A trainer with the best weights."""
-    from meltpoint.sweeps.worker.finalist_scoring import restore  # the ledger comes with it
-
-    return restore([order])
-
-
-def _on_test(order: Order, trained: Trainer) -> OnExamples:
-    """The predictions on test."""
-    from meltpoint.sweeps.worker.finalist_scoring import predict_test
-
-    opened = open_test(order.data)
-    (result,) = predict_test(order, trained, opened)
-    return result, opened.examples
 
 
 def _keep(order: Order, trained: Trainer, out: Path, facts: Mapping[str, Any], plain: bool) -> None:

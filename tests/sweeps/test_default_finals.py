@@ -141,9 +141,6 @@ class FakeScorer:
         self.groups: list[list[TrialRecord]] = []
         self.pending, self.damaged, self.troubles, self.submitted = {}, [], {}, set()
 
-    def has(self, trial: str) -> bool:
-        return trial in self.submitted
-
     def prepare(self, order) -> None: ...
 
     def submit(self, orders, records) -> None:

@@ -24,6 +24,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import Block, SweepSpec
+from meltpoint.sweeps.storage.files import append_line
 from meltpoint.tests.sweeps.whole_sweeps import command, mlflow_runs, records, run
 from meltpoint.tests.sweeps.whole_sweeps import roles as roles_in
 
@@ -51,7 +52,7 @@ def search(make_record) -> Search:
             dev = (0.5 + proposal.number / 100,)
             record = make_record(proposal, dev=dev, test={"accuracy": 0.5} if is_final else None)
             if is_final:
-                ledger.append(ledger.openings, {"trial": record.id, "opened_at": OPENED_AT + len(ended)})
+                append_line(ledger.openings, {"trial": record.id, "opened_at": OPENED_AT + len(ended)})
             ledger.write(record)
             planner.end(record)
             ended.append(record)

@@ -21,6 +21,7 @@ from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell, open_cells
 from meltpoint.sweeps.specification.sweep_options import Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.storage.files import append_line
 from meltpoint.tests.sweeps.whole_sweeps import command, records, run
 
 SEARCHED, PLANNED, SEEDS = 2, 9, 2
@@ -139,7 +140,7 @@ def test_the_time_budget_is_named_only_where_it_was_spent_before_the_test_was_op
 def test_what_came_first_is_known_though_the_clock_was_set_in_between(make_ledger, opened_before, by_budget, set_by):
     ledger = make_ledger(spent_at=None)
     line = {"time_budget_seconds": 5.0, "spent_at": OPENED_AT + set_by, "openings": opened_before}
-    ledger.append(ledger.budgets, line)
+    append_line(ledger.budgets, line)
     (cell,) = summarise(ledger).cells
     assert cell.closed_early is not None
     assert cell.closed_early.by_budget == by_budget
@@ -158,7 +159,7 @@ def test_a_spent_budget_is_a_line_of_its_own_in_the_ledger(tmp_path: Path):
     ledger = Ledger(tmp_path)
     for seconds in (5.0, 60.0):
         note_spent_budget(ledger, seconds)
-        ledger.append(ledger.openings, {"trial": "abc", "opened_at": OPENED_AT})
+        append_line(ledger.openings, {"trial": "abc", "opened_at": OPENED_AT})
     lines = [json.loads(line) for line in ledger.budgets.read_text(encoding="utf-8").splitlines()]
     assert [line["time_budget_seconds"] for line in lines] == [5.0, 60.0]
     assert [line["openings"] for line in lines] == [0, 1]
