@@ -41,8 +41,7 @@ def features(
     layers: Annotated[str, typer.Option(help="all, top, or numbers from 0 (the embeddings): 0,6.")] = "all",
 ) -> None:
     """Write an encoder's layers for each sentence: arrays 0, 1, … of (layers, words, dim), and the words."""
-    from meltpoint.sweeps.command_line.spec_from_options import encoder_name
-    from meltpoint.sweeps.specification.early_checks import check_features
+    from meltpoint.sweeps.command_line.spec_from_options import check_features, encoder_name
 
     name = encoder_name(encoder)
     check_features(name, file, layers)

@@ -258,9 +258,9 @@ def _cluster(spec: SweepSpec, resources: Resources) -> Cluster:
     Raises:
         ValueError: an unknown name, a missing file or a storage that is not writable; found before torch is imported.
     """
+    from meltpoint.sweeps.command_line.spec_from_options import check_spec
     from meltpoint.sweeps.ledger.ledger import Ledger
     from meltpoint.sweeps.on_ray.cluster import Cluster
-    from meltpoint.sweeps.specification.early_checks import check_spec
     from meltpoint.sweeps.specification.tracking_uri import default_uri
     from meltpoint.sweeps.storage.files import storage_folder
     from meltpoint.sweeps.tracking import loggers

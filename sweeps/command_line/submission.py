@@ -17,7 +17,7 @@ from typing import Any
 
 import meltpoint
 from meltpoint.adapters.families import encoder_word
-from meltpoint.sweeps.command_line.spec_from_options import asked_spec, split_at_commas
+from meltpoint.sweeps.command_line.spec_from_options import asked_spec, check_spec, split_at_commas
 from meltpoint.sweeps.command_line.typer_options import as_words
 from meltpoint.sweeps.on_ray.jobs import (
     CODE,
@@ -30,7 +30,6 @@ from meltpoint.sweeps.on_ray.jobs import (
     job_name,
     next_number,
 )
-from meltpoint.sweeps.specification.early_checks import check_spec
 from meltpoint.sweeps.specification.sweep_options import SweepOptions
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
 from meltpoint.sweeps.specification.tracking_uri import default_uri, redacted, sqlite_file
