@@ -21,7 +21,6 @@ from pydantic import (
     PlainSerializer,
     TypeAdapter,
     ValidationError,
-    ValidationInfo,
 )
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
@@ -58,6 +57,9 @@ REMEDIES = {
     "gpus_per_trial": "write 0, a share such as 0.25, a number of GPUs, or auto",
     "max_workers": "write a number of at least 1, or omit it",
     "max_gpu_hours": "write a number above 0, or omit it",
+    "time_budget": "write 90s, 30m, 2h or 1d",
+    "cache_budget": "write 500MB, 50GB or 2TB; 0MB keeps nothing",
+    "cache_keep": "write 500MB, 50GB or 2TB; 0MB keeps nothing",
     "notify": "write a web address that starts with https:// or http://",
 }
 """An option with limits → the remedy for a value outside them."""
@@ -81,28 +83,8 @@ def largest_share() -> float:
     return share
 
 
-def _flag(info: ValidationInfo) -> str:
-    return f"--{str(info.field_name).replace('_', '-')}"
-
-
-def _seconds(value: object, info: ValidationInfo) -> float:
-    """`90s`, `30m`, `2h` or `1.5h` in seconds."""
-    seconds = _number(value, TIMES)
-    if not 0 < seconds < float("inf"):
-        raise ValueError(f"{_flag(info)} {value!r}: write 90s, 30m, 2h or 1d.")
-    return seconds
-
-
-def _bytes(value: object, info: ValidationInfo) -> int:
-    """`500MB`, `50GB` or `2TB` in bytes."""
-    size = _number(value, SIZES)
-    if not 0 <= size < float("inf"):
-        raise ValueError(f"{_flag(info)} {value!r}: write 500MB, 50GB or 2TB; 0MB keeps nothing.")
-    return round(size)
-
-
 def _number(value: object, units: Mapping[str, int]) -> float:
-    """A number, or a text with a unit, in the smallest unit; -1 for any other value."""
+    """A number, or a text such as `1.5h` or `50GB`, in seconds or bytes; -1 for any other value."""
     if isinstance(value, int | float):
         return float(value)
     number, unit = re.fullmatch(r"(.*?)([A-Za-z]{0,2})", str(value), re.DOTALL).groups()  # type: ignore[union-attr]
@@ -110,6 +92,11 @@ def _number(value: object, units: Mapping[str, int]) -> float:
         return float(number) * (units.get(unit) or units[unit.upper()])
     except (ValueError, KeyError):
         return -1.0
+
+
+def _bytes(value: object) -> int:
+    size = _number(value, SIZES)
+    return round(size) if size < float("inf") else -1
 
 
 def in_units(value: float, units: Mapping[str, int]) -> str:
@@ -161,8 +148,12 @@ def _words(value: object) -> object:
 Text = Annotated[str, BeforeValidator(_text)]
 Words = Annotated[list[str], BeforeValidator(_words)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Seconds = Annotated[float, BeforeValidator(_seconds), PlainSerializer(lambda value: in_units(value, TIMES))]
-Bytes = Annotated[int, BeforeValidator(_bytes), PlainSerializer(lambda value: in_units(value, SIZES))]
+Seconds = Annotated[
+    Positive,
+    BeforeValidator(lambda value: _number(value, TIMES)),
+    PlainSerializer(lambda value: in_units(value, TIMES)),
+]
+Bytes = Annotated[int, Field(ge=0), BeforeValidator(_bytes), PlainSerializer(lambda value: in_units(value, SIZES))]
 
 
 @dataclass(frozen=True)
@@ -367,7 +358,7 @@ def checked_options(values: Mapping[str, Any]) -> SweepOptions:
         if first["type"] == "value_error":
             raise ValueError(first["msg"].removeprefix("Value error, ")) from None
         if name in REMEDIES:
-            raise ValueError(f"--{name.replace('_', '-')} {shown(value)}: {REMEDIES[name]}.") from None
+            raise ValueError(f"--{name.replace('_', '-')} {shown(values[name])}: {REMEDIES[name]}.") from None
         if first["type"] == "literal_error":
             raise unknown(str(value), name, get_args(bare(OPTIONS[name].annotation))) from None
         raise ValueError(f"{name} is {shown(value)}; {first['msg'][0].lower()}{first['msg'][1:]}.") from None

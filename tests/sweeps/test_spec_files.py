@@ -21,7 +21,14 @@ from meltpoint.sweeps.command_line.spec_from_options import encoder_names
 from meltpoint.sweeps.command_line.submission import submission
 from meltpoint.sweeps.command_line.typer_options import as_words, with_sweep_options
 from meltpoint.sweeps.specification import spec_files
-from meltpoint.sweeps.specification.sweep_options import OPTIONS, Overflow, Searcher, SweepOptions
+from meltpoint.sweeps.specification.sweep_options import (
+    OPTIONS,
+    Overflow,
+    Searcher,
+    SweepOptions,
+    as_typed,
+    checked_options,
+)
 
 WRITTEN = """\
 name: mine
@@ -299,7 +306,7 @@ def test_what_cannot_run_there_is_refused_here(changes, said, tmp_path, monkeypa
     (tmp_path / "bert").mkdir()
     (tmp_path / "minilm").mkdir()  # a folder that is called as an encoder changes nothing
     with pytest.raises(ValueError, match=said):
-        submission(replace(GOOD, **changes))
+        submission(checked_options(as_typed(GOOD) | changes))
 
 
 @pytest.mark.parametrize(
