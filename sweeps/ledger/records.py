@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, field_validator, model_validator
 
@@ -226,7 +226,7 @@ class TrialRecord(Trial, Attempt):
         dev_examples: the size of all of dev, for a scored final whose epochs read a sample of dev; otherwise None.
         test: every metric on test, once it is scored; always None for a search trial.
         test_fingerprint: of the test split that it was scored on (`locked.TestData`).
-        data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `CellFacts`.
+        data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `FACTS`.
         started_at: when a worker started it; equal for all trials of one order.
         seconds: the time from `started_at` to its end, by its worker's clock and without waits for the driver; by the
             driver's clock if the trial was lost with its worker. Trials of one order share that time.
@@ -333,48 +333,28 @@ def _phase(epoch: EpochResult) -> str:
     return "the frozen phase" if epoch.encoder_frozen else f"the phase {epoch.phase}"
 
 
-class CellFacts(Protocol):
-    """A cell, just opened or from `sweep.json`: the inputs of its trials' results besides setting and seed.
-
-    Attributes:
-        metric: the metric that `dev` records.
-        data_fingerprint: of the train and dev split (`TrainingData`).
-        documents_fingerprint: of the grouping of sentences into documents; "" if the cell's trials do not read it.
-        encoder_fingerprint: of the encoder's files.
-    """
-
-    @property
-    def key(self) -> CellKey: ...  # noqa: D102
-    @property
-    def head(self) -> str: ...  # noqa: D102
-    @property
-    def metric(self) -> str: ...  # noqa: D102
-    @property
-    def data_fingerprint(self) -> str: ...  # noqa: D102
-    @property
-    def documents_fingerprint(self) -> str: ...  # noqa: D102
-    @property
-    def encoder_fingerprint(self) -> str: ...  # noqa: D102
-
-
 FACTS = ("head", "metric", "data_fingerprint", "documents_fingerprint", "encoder_fingerprint")
-"""The attributes of `CellFacts` that a trial's record also has; they are part of its identity."""
+"""The inputs of a trial's result besides cell, setting and seed; they are part of its identity.
+
+Attributes of a record, of an opened cell, and of a cell in `sweep.json`. The fingerprints are of the train and dev
+split, of its grouping into documents ("" if the cell's trials do not read it), and of the encoder's files.
+"""
+facts_of: Callable[[object], tuple[str, ...]] = attrgetter(*FACTS)
 
 
 def by_cell(
-    records: Iterable[TrialRecord], cells: Iterable[CellFacts], codes: Collection[str]
+    records: Iterable[TrialRecord], facts: Mapping[CellKey, tuple[str, ...]], codes: Collection[str]
 ) -> tuple[dict[CellKey, list[TrialRecord]], list[TrialRecord]]:
     """The records of each cell, and the records that match no current cell.
 
     Args:
+        facts: cell → its facts (`facts_of`).
         codes: the accepted versions of the code (`SweepFile.codes`).
     """
-    facts = attrgetter(*FACTS)
-    known = {cell.key: facts(cell) for cell in cells}
-    own: dict[CellKey, list[TrialRecord]] = {key: [] for key in known}
+    own: dict[CellKey, list[TrialRecord]] = {key: [] for key in facts}
     strays: list[TrialRecord] = []
     for record in records:
-        fits = record.code_version in codes and known.get(record.cell) == facts(record)
+        fits = record.code_version in codes and facts.get(record.cell) == facts_of(record)
         (own[record.cell] if fits else strays).append(record)
     return own, strays
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from meltpoint.adapters.hyperparameters import Setting
 from meltpoint.sweeps.ledger.driver_notes import ClusterPart, RunningTrials, noted
 from meltpoint.sweeps.ledger.ledger import Ledger
-from meltpoint.sweeps.ledger.records import CELL, CellKey, Role, TrialRecord, by_cell, cell_key
+from meltpoint.sweeps.ledger.records import CELL, CellKey, Role, TrialRecord, by_cell, cell_key, facts_of
 from meltpoint.sweeps.results.cost import (
     CellCost,
     CellWork,
@@ -306,7 +306,8 @@ def summarise(ledger: Ledger, leaves_out: bool = False) -> SweepSummary:
     """
     sweep = read_sweep(ledger)
     damaged: dict[str, str] = {}
-    past, strays = by_cell(ledger.records(damaged if leaves_out else None), sweep.cells, sweep.codes)
+    facts = {cell.key: facts_of(cell) for cell in sweep.cells}
+    past, strays = by_cell(ledger.records(damaged if leaves_out else None), facts, sweep.codes)
     driven = ledger.is_driven()
     rounds, logs = read_rounds(ledger), ClosingLogs.read(ledger)
     closings = {

@@ -28,7 +28,7 @@ class CellHeader(BaseModel):
         planned: the number of search trials: `--trials`, or the number of points of a smaller space.
         space: the space as YAML.
         space_fingerprint: of the searched parameters of the space; "" in files of older versions.
-        data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `records.CellFacts`.
+        data_fingerprint, documents_fingerprint, encoder_fingerprint: as in `records.FACTS`.
         encoder_revision: `ID@COMMIT` of an encoder from the hub; "" for a folder, and in files of older versions.
         epoch_dev_examples: the number of dev examples on which each epoch is scored; 0 in files of older versions.
         notes: notes on the data for tables.

@@ -18,6 +18,7 @@ from meltpoint.sweeps.ledger.records import (
     TrialRecord,
     by_cell,
     cell_key,
+    facts_of,
     identity,
 )
 from meltpoint.sweeps.search.cell_progress import CellProgress, can_bundle, default_seeds, planned_trials, work_of
@@ -54,7 +55,8 @@ class Planner:
     ) -> None:  # fmt: skip
         self.spec, self.retry_failed, self.opened, self.rounds = spec, retry_failed, opened, rounds
         self.codes = tuple(codes) or (code_version(),)
-        past, self.strays = by_cell(records, cells := list(cells), self.codes)
+        cells = list(cells)
+        past, self.strays = by_cell(records, {cell.key: facts_of(cell) for cell in cells}, self.codes)
         self.cells = {cell.key: self._open(cell, past[cell.key]) for cell in cells}
         self.closed_for_search = self.cheapest_first = False
         self.alone: set[str] = set()
