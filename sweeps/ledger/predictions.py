@@ -226,10 +226,15 @@ def _scored(
     lengths: Sequence[int] = (), probabilities: NDArray[np.float64] | None = None,
 ) -> ScoredExamples:  # fmt: skip
     """The examples of a file's lines; without `lengths`, each example has one gold value."""
-    groups = groups_of(lines)
-    digest = _digest([one.id for one in lines], [one.gold for one in lines], groups)
+    groups, indices = groups_of(lines), None
+    parts: tuple[tuple[object, ...], ...] = tuple(one.id for one in lines), tuple(one.gold for one in lines)
+    if groups is not None:
+        parts = (*parts, groups)
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}  # in order of first occurrence
+        indices = np.array([numbers[group] for group in groups], dtype=np.int64)
+    digest = hashlib.sha256(repr(parts).encode()).hexdigest()
     counts = np.array(lengths or [1] * len(lines), dtype=np.int64)
-    return ScoredExamples(kind, labels, gold, predicted, counts, digest, probabilities, _numbered(groups))
+    return ScoredExamples(kind, labels, gold, predicted, counts, digest, probabilities, indices)
 
 
 READERS: Mapping[Target, Callable[[StoragePath, Kind], ScoredExamples]] = {
@@ -240,16 +245,3 @@ READERS: Mapping[Target, Callable[[StoragePath, Kind], ScoredExamples]] = {
     "tags": _labelled,
     "classes": _labelled,
 }
-
-
-def _numbered(groups: Sequence[str] | None) -> NDArray[np.int64] | None:
-    """Each example's group index; groups are numbered in order of first occurrence."""
-    if groups is None:
-        return None
-    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-    return np.array([numbers[group] for group in groups], dtype=np.int64)
-
-
-def _digest(ids: Sequence[str], gold: Sequence[object], groups: Sequence[str] | None) -> str:
-    parts = (tuple(ids), tuple(gold)) if groups is None else (tuple(ids), tuple(gold), tuple(groups))
-    return hashlib.sha256(repr(parts).encode()).hexdigest()

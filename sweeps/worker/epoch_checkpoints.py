@@ -63,7 +63,9 @@ class EpochCheckpoints:
 
     def __init__(self, order: Order, clock: Callable[[], float] = time.perf_counter) -> None:
         self.order, self.clock = order, clock
-        self.folder = _optional(storage_path(order.checkpoint))
+        folder = storage_path(order.checkpoint)
+        # Training waits for these requests, so their timeouts are short.
+        self.folder = folder.with_patience(OPTIONAL) if isinstance(folder, ObjectPath) else folder
         self.path = self.folder / f"state.{order.driver_attempt:06d}-{order.handed_out:04d}{SUFFIX}"
         self.notes: list[str] = []
         self._began, self._past = clock(), Resumed()
@@ -107,15 +109,12 @@ class EpochCheckpoints:
         except FileNotFoundError:
             return None
         except DamagedStateError as error:
-            self._set_aside(path, str(error))
+            aside = path.with_suffix(DAMAGED)
+            with suppress(OSError):
+                rename(path, aside)
+            self.notes.append(f"a saved epoch was damaged ({error}); it was ignored and set aside as {aside}")
             return None
         return about
-
-    def _set_aside(self, path: StoragePath, why: str) -> None:
-        aside = path.with_suffix(DAMAGED)
-        with suppress(OSError):
-            rename(path, aside)
-        self.notes.append(f"a saved epoch was damaged ({why}); it was ignored and set aside as {aside}")
 
     def after_epoch(self, trainer: Trainer, ended: Sequence[EpochResult]) -> None:
         """Save the state, if the trial continues and saving pays (`SavingRule`); the trial survives a failure to save.
@@ -140,47 +139,29 @@ class EpochCheckpoints:
     def _save(self, trainer: Trainer, state: TrainingState) -> None:
         began = self.clock()
         try:
-            if self._is_superseded() or not self._has_room(state):
+            # A later attempt has the trial: this one saves no more.
+            self._is_over = any(path.name > self.path.name for path in self._files())
+            if self._is_over or free_bytes(scratch_of(self.folder)) < 2 * state.bytes + SPARE_BYTES:
                 return
+            seconds = self._past.seconds + self.clock() - self._began
+            about = {"belongs_to": belongs_to(self.order, trainer), "ended_at": self._ended_at, "seconds": seconds}
             with storing(self.path) as file:
-                write_state(file, state, self._about(trainer))
+                write_state(file, state, about)
             for older in self._files():
                 if older.name < self.path.name:
                     older.unlink(missing_ok=True)
         except (OSError, SafetensorError) as error:  # safetensors reports disk errors as its own
             self._is_over = not isinstance(error, StoreError)  # an unreachable store comes back; its cost counts
             reason = getattr(error, "strerror", None) or error
-            self._note_once(f"its epochs could not be saved ({reason}); it continued without saving")
+            note = f"its epochs could not be saved ({reason}); it continued without saving"
+            self.notes += [note] if note not in self.notes else []
         finally:
             self._rule.note_save(self.clock() - began)
-
-    def _note_once(self, line: str) -> None:
-        if line not in self.notes:
-            self.notes.append(line)
-
-    def _about(self, trainer: Trainer) -> dict[str, Any]:
-        seconds = self._past.seconds + self.clock() - self._began
-        return {
-            "belongs_to": belongs_to(self.order, trainer), "ended_at": self._ended_at, "seconds": seconds,
-        }  # fmt: skip
 
     def _files(self) -> list[StoragePath]:
         """The states of all attempts, oldest first."""
         found = [path for path in self.folder.glob(STATES) if path.name.endswith(SUFFIX)]
         return sorted(found, key=attrgetter("name"))
-
-    def _is_superseded(self) -> bool:
-        """True if a later attempt has the trial; this one then saves no more."""
-        self._is_over = any(path.name > self.path.name for path in self._files())
-        return self._is_over
-
-    def _has_room(self, state: TrainingState) -> bool:
-        return free_bytes(scratch_of(self.folder)) >= 2 * state.bytes + SPARE_BYTES
-
-
-def _optional(folder: StoragePath) -> StoragePath:
-    """The same folder, with short timeouts if it is in an object store, since training waits for requests."""
-    return folder.with_patience(OPTIONAL) if isinstance(folder, ObjectPath) else folder
 
 
 def belongs_to(order: Order, trainer: Trainer) -> dict[str, Any]:

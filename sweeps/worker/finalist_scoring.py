@@ -60,7 +60,8 @@ def score_finalists(
         orders = [_as_trained(order, record) for order, record in zip(orders, records, strict=True)]
         trainer = restore(orders)
         if trainer.trains_encoder:  # cached states are rounded to bf16, the encoder's own are not; match the record
-            trainer.model.freeze_encoder(best_epoch_is_frozen(records[0]))
+            best = [epoch for epoch in records[0].epochs if epoch.epoch == records[0].best_epoch]
+            trainer.model.freeze_encoder(any(epoch.encoder_frozen for epoch in best))
         name = cell_name(*records[0].cell)
         dev = trainer.evaluate_dev()
         for found, record in zip(dev, records, strict=True):
@@ -110,11 +111,6 @@ def damage_of(order: Order) -> str | None:
     return None
 
 
-def best_epoch_is_frozen(record: TrialRecord) -> bool:
-    """True if the encoder was frozen in the trial's best epoch: before gradual unfreezing, or in a first phase."""
-    return any(epoch.epoch == record.best_epoch and epoch.encoder_frozen for epoch in record.epochs)
-
-
 def restore(orders: Sequence[Order]) -> Trainer:
     """A trainer with the finalists' best weights and their dev split; several finalists only on one frozen encoder."""
     trainer = training(orders, claim_device(int(orders[0].cpus), orders[0].gpus))
@@ -139,13 +135,14 @@ def _score_test(
     """Each finalist's metrics on test, and the test split's fingerprint."""
     if sources.check(order.data) in ("absent", "closed"):
         return [{} for _ in records], None
-    for record in records:
-        _write_down(folder, record)
+    for record in records:  # logged before it is read
+        line = {"trial": record.id, "cell": name, "seed": record.seed, "opened_at": time.time()}
+        append_line(Ledger(folder).openings, line)
     test = open_test(order.data)
     fingerprint = test_fingerprint(order, test)
     if order.test_fingerprint not in ("", fingerprint):
         raise ValueError(f"the test split of {order.task} is not the one that others were scored on; restore it")
-    results = predict_test(order, trainer, test)
+    results = predict(order, trainer, test.examples, "test")
     metrics = [dict(result.metrics) for result in results]
     for also, examples in test.also.items():
         for record, own, result in zip(records, metrics, predict(order, trainer, examples, also), strict=True):
@@ -166,11 +163,6 @@ def test_fingerprint(order: Order, test: TestData) -> str:
     return test.fingerprint + documents
 
 
-def predict_test(order: Order, trainer: Trainer, test: TestData) -> list[Evaluation]:
-    """The predictions of restored finalists on an opened test split."""
-    return predict(order, trainer, test.examples, "test")
-
-
 def predict(order: Order, trainer: Trainer, examples: list[Example], name: str) -> list[Evaluation]:
     """The predictions of restored finalists on all of a split."""
     limit = min(int(order.setting["max_pieces"]), trainer.model.encoder.max_pieces)
@@ -178,12 +170,6 @@ def predict(order: Order, trainer: Trainer, examples: list[Example], name: str) 
     tokenizer = trainer.model.encoder.tokenizer
     split = encode_split(trainer.data.task.kind, examples, tokenizer, limit, input_format)
     return trainer.evaluate(replace(split, name=name), examples)
-
-
-def _write_down(folder: StoragePath, record: TrialRecord) -> None:
-    """Log an opening of the test split, before it is read."""
-    ledger, name = Ledger(folder), cell_name(*record.cell)
-    append_line(ledger.openings, {"trial": record.id, "cell": name, "seed": record.seed, "opened_at": time.time()})
 
 
 def save_predictions(path: StoragePath, trainer: Trainer, result: Evaluation, examples: list[Example]) -> None:

@@ -124,11 +124,11 @@ def retrain(
         save_weights(trial.best_state, Path(order.checkpoint))
         test = None
         if with_test or out is not None:
-            from meltpoint.sweeps.worker.finalist_scoring import predict_test, restore  # the ledger comes with it
+            from meltpoint.sweeps.worker.finalist_scoring import predict, restore  # the ledger comes with it
 
             trained = restore([order])
             if with_test:
-                (tested,) = predict_test(order, trained, open_test(order.data))
+                (tested,) = predict(order, trained, open_test(order.data).examples, "test")
                 test = tested.metrics.get(trainer.data.task.metric)
             if out is not None:
                 kept = {"trained_from": path, "seed": order.seed, "dev": trial.best[0], "test": test}

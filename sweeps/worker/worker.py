@@ -25,7 +25,7 @@ from meltpoint.adapters.model import Member, build
 from meltpoint.adapters.settings import bundle_key
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.adapters.training.trainer import Trainer
-from meltpoint.adapters.training.trial_state import EncodedData, NotFiniteError
+from meltpoint.adapters.training.trial_state import EncodedData
 from meltpoint.sweeps.ledger.records import Attempt, HardwareRecord
 from meltpoint.sweeps.specification.provenance import versions
 from meltpoint.sweeps.storage.files import StoragePath, scratch_of, storage_path, storing
@@ -240,7 +240,10 @@ def _train(orders: Sequence[Order], meter: ResourceMeter) -> Iterator[list[Trial
     for results in trainer.epochs():
         ended_at = time.time()
         for member, result in results:
-            _keep_weights(trainer, orders[member], member, result)
+            trial = trainer.trials[member]
+            if isinstance(result, EpochResult) and result.epoch >= trial.table.plan.epochs:
+                save_weights(trial.best_state, storage_path(orders[member].checkpoint))
+                trial.best_state = {}
         meter.lap([orders[member].id for member, _ in results])
         notes = [*cache_notes(trainer), *(saved.notes if saved is not None else ())]
         events = []
@@ -274,14 +277,6 @@ def check_room(trainer: Trainer, folder: Path) -> None:
             errno.ENOSPC,
             f"No space left on device: {free / 1e6:.0f} MB are free, but a trial's weights take {needed / 1e6:.0f} MB",
         )
-
-
-def _keep_weights(trainer: Trainer, order: Order, member: int, result: EpochResult | NotFiniteError) -> None:
-    """Write a member's best weights after its last epoch."""
-    trial = trainer.trials[member]
-    if isinstance(result, EpochResult) and result.epoch >= trial.table.plan.epochs:
-        save_weights(trial.best_state, storage_path(order.checkpoint))
-        trial.best_state = {}
 
 
 def _epoch_ended(trainer: Trainer, order: Order, member: int, attempt: Attempt) -> TrialEvent:
