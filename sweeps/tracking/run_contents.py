@@ -1,8 +1,19 @@
-"""Contents of MLflow runs: parameters, metrics and tags of cells and trials, with times from the ledger's records."""
+"""Contents of MLflow runs: parameters, metrics and tags of cells and trials, with times from the ledger's records; and
+their artifacts (a cell's space, the reports).
+
+MLflow stores an artifact URI for each run. An absolute folder would be wrong after the storage was moved, and would
+point to the original after it was copied. So runs in a database get `mlflow-artifacts:/SWEEP`, which MLflow's server
+resolves under its `--artifacts-destination`. `meltpoint ui` sets that to `STORAGE/mlartifacts`, and the driver writes
+the files there itself.
+"""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlsplit
 
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.tracking import MlflowClient
@@ -10,6 +21,8 @@ from mlflow.tracking import MlflowClient
 from meltpoint.adapters.training.epochs import EpochResult
 from meltpoint.sweeps.ledger.records import CELL, Trial, TrialRecord, cell_key
 from meltpoint.sweeps.specification.cells import OpenCell
+from meltpoint.sweeps.specification.tracking_uri import is_database
+from meltpoint.sweeps.storage.files import StoragePath, artifacts_folder, local_copy, storing, write
 from meltpoint.sweeps.tracking.dashboard import FINAL_OF, colour, curve, setting_label
 
 Key = tuple[str, ...]
@@ -141,16 +154,24 @@ def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
     return metrics, [RunTag(name, value) for name, value in tags.items()]
 
 
+SERVED = "mlflow-artifacts"
+
+
+def artifact_location(uri: str, sweep: str) -> str | None:
+    """The artifact location of a new experiment; None if the tracking server chooses it."""
+    return f"{SERVED}:/{sweep}" if is_database(uri) else None
+
+
 class RunWriter:
-    """Reads and writes runs.
+    """Reads and writes runs, their artifacts in the storage folder or through MLflow's client.
 
     Attributes:
         client: MLflow's client.
         begun: run id → when it started, in milliseconds since 1970.
     """
 
-    def __init__(self, client: MlflowClient) -> None:
-        self.client = client
+    def __init__(self, uri: str, storage: StoragePath, client: MlflowClient) -> None:
+        self.uri, self.storage, self.client = uri, storage, client
         self.begun: dict[str, int] = {}
 
     def log(self, run_id: str, metrics: list[Metric], params: list[Param], tags: list[RunTag]) -> None:
@@ -178,3 +199,44 @@ class RunWriter:
     def end(self, run_id: str, status: str, at: int) -> None:
         """End a run, but not before its start: the clock may have been set back since."""
         self.client.set_terminated(run_id, status, max(at, self.begun.get(run_id, 0)))
+
+    # Artifacts.
+
+    def write(self, run: str, address: str, name: str, text: str) -> None:
+        """Write or replace an artifact.
+
+        Args:
+            run: the run's id.
+            address: the run's `artifact_uri`.
+            name: the file's name.
+            text: the file's contents.
+        """
+        folder = self._folder(address)
+        if folder is None:
+            self.client.log_text(run, text, name)
+        else:
+            write(folder / name, text)
+
+    def copy(self, run: str, address: str, name: str, file: StoragePath) -> None:
+        """Copy a file to an artifact, or replace one; do nothing if the file does not exist.
+
+        Args:
+            run, address, name: as for `write`.
+            file: the file.
+        """
+        if not file.exists():
+            return
+        folder = self._folder(address)
+        with TemporaryDirectory(prefix="meltpoint-") as scratch, local_copy(file) as local:
+            if folder is not None:
+                with storing(folder / name) as temporary:
+                    shutil.copyfile(local, temporary)
+            else:  # the client uses the file's name as the artifact's name
+                named = shutil.copyfile(local, Path(scratch) / Path(name).name)
+                self.client.log_artifact(run, str(named), name.rpartition("/")[0] or None)
+
+    def _folder(self, address: str) -> StoragePath | None:
+        """A run's folder in the storage; None if MLflow's client writes its files."""
+        parts = urlsplit(address)
+        is_served = parts.scheme == SERVED and not parts.netloc and ".." not in parts.path.split("/")
+        return artifacts_folder(self.storage) / parts.path.lstrip("/") if is_served and is_database(self.uri) else None

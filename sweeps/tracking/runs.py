@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from mlflow.entities import Metric, Run, RunTag
@@ -39,6 +39,7 @@ from meltpoint.sweeps.tracking.run_contents import (
     STATUS,
     Key,
     RunWriter,
+    artifact_location,
     cell_params,
     cell_tags,
     ended_at,
@@ -52,8 +53,6 @@ from meltpoint.sweeps.tracking.run_contents import (
 )
 from meltpoint.sweeps.tracking.store import (
     SPECIFICATION,
-    RunFiles,
-    artifact_location,
     configure_client,
     is_about_the_store,
     open_client,
@@ -69,7 +68,11 @@ class Runs:
 
     Attributes:
         experiment: the experiment's id.
-        cells: the cells' runs.
+        cells: the cells by key.
+        labels: cell name → label.
+        parents: cell → run id.
+        addresses: run id → artifact URI, for the cells' runs.
+        best: cell → dev of its best trial so far.
         known: (trial id, version of the code) → run id; each run belongs to one version of the code.
         runs: trial id → run id, for the version that started last.
         doubtful: keys as in `known`, for runs whose creation failed but may have succeeded without an answer.
@@ -82,10 +85,13 @@ class Runs:
         configure_client()
         self.sweep, self.uri = sweep, uri
         self.client = open_client(uri)
-        self.files = RunFiles(uri, storage, self.client)
-        self.writer = RunWriter(self.client)
-        self.cells = CellRuns(sweep, self.writer, self.files)
+        self.writer = RunWriter(uri, storage, self.client)
         self.experiment = ""
+        self.cells: dict[CellKey, OpenCell] = {}
+        self.labels: dict[str, str] = {}
+        self.parents: dict[CellKey, str] = {}
+        self.addresses: dict[str, str] = {}
+        self.best: dict[CellKey, float] = {}
         self.known: dict[Key, str] = {}
         self.runs: dict[str, str] = {}
         self.doubtful: set[Key] = set()
@@ -106,7 +112,11 @@ class Runs:
             is_over: whether all training is done.
         """
         self.experiment = self._find_experiment() or self._create_experiment(specification)
-        self.cells.open(self.experiment, list(cells), self._take_stock(), milliseconds(opened_at), is_over)
+        self.cells = {cell.key: cell for cell in cells}
+        self.labels = cell_labels(self.cells.values())
+        found = self._take_stock()
+        for key, cell in self.cells.items():
+            self._open(cell, found.get(key), milliseconds(opened_at), is_over)
 
     def answers(self) -> bool:
         """True if MLflow answers, even with the error that the experiment is gone."""
@@ -157,7 +167,7 @@ class Runs:
         If MLflow creates a run after its caller has stopped waiting, a second run remains. It is empty, because its id
         is unknown, and it is deleted.
         """
-        own = self.known.get(key) or self.cells.parents.get(key)
+        own = self.known.get(key) or self.parents.get(key)
         kept = max(runs, key=lambda run: (run.info.run_id == own, len(run.data.params) + len(run.data.metrics)))
         for run in runs:
             if run is not kept:
@@ -194,7 +204,7 @@ class Runs:
             started_at: when it started, in seconds since 1970.
         """
         key = (trial.id, code)
-        self.cell_of[trial.id] = self.cells.cells[trial.cell]
+        self.cell_of[trial.id] = self.cells[trial.cell]
         if key in self.doubtful:
             self._take_stock()
         run_id = self.known.get(key)
@@ -207,9 +217,9 @@ class Runs:
 
     def _create(self, trial: Trial, code: str, started_at: int) -> str:
         cell = self.cell_of[trial.id]
-        label = self.cells.labels[cell.name]
+        label = self.labels[cell.name]
         tags = trial_tags(self.sweep, trial, cell, code, label)
-        tags["mlflow.parentRunId"] = self.cells.parents[trial.cell]
+        tags["mlflow.parentRunId"] = self.parents[trial.cell]
         self.doubtful.add((trial.id, code))
         run = self.client.create_run(
             self.experiment, start_time=started_at, tags=tags, run_name=f"{label} · {trial_label(trial)}"
@@ -243,7 +253,7 @@ class Runs:
         if trial not in self.cell_of:
             if record is None:  # interrupted before it started
                 return
-            self.cell_of[trial] = self.cells.cells[record.cell]
+            self.cell_of[trial] = self.cells[record.cell]
         run_id, cell = self.runs[trial], self.cell_of[trial]
         if trial not in self.logged:  # a final that an earlier driver trained and this one scored
             self.logged[trial] = self._steps(run_id)
@@ -256,7 +266,7 @@ class Runs:
         logged |= {epoch.step for epoch in epochs}
         if record is not None:
             self.writer.end(run_id, FINISHED[record.status], ended_at(record))
-            self.cells.note_best(record)
+            self._note_best(record)
             del self.logged[trial]
 
     def abandon(self, trial: str, at: float) -> None:
@@ -272,48 +282,7 @@ class Runs:
         """Set the experiment's note."""
         self.client.set_experiment_tag(self.experiment, NOTE, note)
 
-
-# The runs of a sweep's cells: opened before the first trial, ended with the cell's results.
-
-
-class CellRuns:
-    """The runs of a sweep's cells.
-
-    Attributes:
-        experiment: the experiment's id.
-        cells: the cells by key.
-        labels: cell name → label.
-        parents: cell → run id.
-        addresses: run id → artifact URI.
-        best: cell → dev of its best trial so far.
-    """
-
-    def __init__(self, sweep: str, writer: RunWriter, files: RunFiles) -> None:
-        self.sweep, self.writer, self.client, self.files = sweep, writer, writer.client, files
-        self.experiment = ""
-        self.cells: dict[CellKey, OpenCell] = {}
-        self.labels: dict[str, str] = {}
-        self.parents: dict[CellKey, str] = {}
-        self.addresses: dict[str, str] = {}
-        self.best: dict[CellKey, float] = {}
-
-    def open(
-        self, experiment: str, cells: Sequence[OpenCell], found: Mapping[tuple[str, ...], Run], now: int,
-        is_over: bool = False,
-    ) -> None:  # fmt: skip
-        """Find or create each cell's run, and write its missing contents.
-
-        Args:
-            experiment: the experiment's id.
-            found: the existing runs.
-            now: when the sweep was opened, in milliseconds since 1970.
-            is_over: whether all training is done, so that an ended run stays ended.
-        """
-        self.experiment = experiment
-        self.cells = {cell.key: cell for cell in cells}
-        self.labels = cell_labels(cells)
-        for cell in cells:
-            self._open(cell, found.get(cell.key), now, is_over)
+    # The runs of the cells.
 
     def _open(self, cell: OpenCell, run: Run | None, now: int, is_over: bool) -> None:
         if run is None:
@@ -328,10 +297,10 @@ class CellRuns:
         self.parents[cell.key], self.addresses[run_id] = run_id, run.info.artifact_uri
         self.writer.begun[run_id] = run.info.start_time
         if not run.data.params:
-            self.files.write(run_id, self.addresses[run_id], "space.yaml", cell.space.dump())
+            self.writer.write(run_id, self.addresses[run_id], "space.yaml", cell.space.dump())
             self.writer.log(run_id, [], cell_params(cell), [])  # last: it marks a complete run
 
-    def note_best(self, record: TrialRecord) -> None:
+    def _note_best(self, record: TrialRecord) -> None:
         """Log a trial's score to its cell's run, if it is the best of the search so far."""
         if record.role != "search" or record.status != "finished" or record.dev is None:
             return
@@ -342,8 +311,6 @@ class CellRuns:
             self.writer.log(self.parents[record.cell], [Metric("best_dev", record.dev, ended_at(record), 0)], [], [])
             self.best[record.cell] = record.dev
 
-    # The end.
-
     def close(
         self,
         key: CellKey,
@@ -353,18 +320,16 @@ class CellRuns:
         tags: Mapping[str, str],
         closed_at: float,
         ending: CellEnding,
-        runs: Mapping[str, str],
     ) -> None:
         """End a cell's run, and write new summary metrics, tags, artifacts and results.
 
         Args:
             texts: file name → text.
             closed_at: when the sweep ended, in seconds since 1970.
-            runs: trial id → run id.
         """
         now, run_id = milliseconds(closed_at), self.parents[key]
         kept: Run = self.client.get_run(run_id)
-        said = {STATUS: "finished" if done else "interrupted", **tags, **self._note(key, run_id, ending, runs)}
+        said = {STATUS: "finished" if done else "interrupted", **tags, **self._note(key, run_id, ending)}
         new_tags = [RunTag(name, value) for name, value in said.items() if kept.data.tags.get(name) != value]
         metrics = [
             Metric(name, value, now, 0) for name, value in figures.items() if kept.data.metrics.get(name) != value
@@ -377,17 +342,17 @@ class CellRuns:
             self.client.update_run(run_id, name=ranked)
         address = self.addresses[run_id]
         for name, text in texts.items():
-            self.files.write(run_id, address, name, text)
+            self.writer.write(run_id, address, name, text)
         for name, file in ending.files.items():
-            self.files.copy(run_id, address, name, file)
-        self._mark(key, ending, runs)
+            self.writer.copy(run_id, address, name, file)
+        self._mark(key, ending)
         end = "FINISHED" if done else "KILLED"
         if metrics or new_tags or kept.info.status != end:
             self.writer.end(run_id, end, now)
 
-    def _mark(self, key: CellKey, ending: CellEnding, runs: Mapping[str, str]) -> None:
+    def _mark(self, key: CellKey, ending: CellEnding) -> None:
         """Mark only the best trial of a cell, and the finals of a former best setting."""
-        chosen = runs.get(ending.best)
+        chosen = self.runs.get(ending.best)
         if chosen is None:
             return
         cell = self.cells[key]
@@ -398,14 +363,14 @@ class CellRuns:
         if chosen not in marked:
             self.client.set_tag(chosen, IS_BEST, "true")
         for trial in ending.former:
-            if trial in runs:
-                self.client.set_tag(runs[trial], FINAL_OF, former_label(self.labels[cell.name]))
+            if trial in self.runs:
+                self.client.set_tag(self.runs[trial], FINAL_OF, former_label(self.labels[cell.name]))
 
-    def _note(self, key: CellKey, run_id: str, ending: CellEnding, runs: Mapping[str, str]) -> dict[str, str]:
+    def _note(self, key: CellKey, run_id: str, ending: CellEnding) -> dict[str, str]:
         """The description: scores, links, the rest. MLflow would fold away links that start on a third line."""
         if not ending.note:
             return {}
-        best, cell, metric = runs.get(ending.best), self.cells[key].name, self.cells[key].metric
+        best, cell, metric = self.runs.get(ending.best), self.cells[key].name, self.cells[key].metric
         links = {
             "Learning curves": trials_page(self.experiment, cell, metric, charts=True),
             "all trials": trials_page(self.experiment, cell, metric),

@@ -173,7 +173,7 @@ class Tracker:
 
         def closing(key: CellKey, figures: dict[str, float]) -> Callable[[Runs], object]:
             said, ending = tags.get(key, {}), endings.get(key, CellEnding())
-            return lambda runs: runs.cells.close(key, figures, done, artifacts, said, now, ending, runs.runs)
+            return lambda runs: runs.close(key, figures, done, artifacts, said, now, ending)
 
         for key, figures in cells:  # a job for each, because the end of a sweep waits for MLflow's next answer
             self._do(closing(key, figures))

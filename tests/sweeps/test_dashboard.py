@@ -42,7 +42,7 @@ def moved_storage(tmp_path_factory: pytest.TempPathFactory, made_store: Path, fi
     made = Path(shutil.copy(made_store, tmp_path_factory.mktemp("made"))).parent
     runs = Runs("first", default_uri(made), made)
     run = runs.client.create_run(runs._create_experiment("{}"))
-    runs.files.write(run.info.run_id, run.info.artifact_uri, "report.md", "# Sweep first")
+    runs.writer.write(run.info.run_id, run.info.artifact_uri, "report.md", "# Sweep first")
     return made.rename(made.with_name(file_name("rüns #1, 50%")))
 
 
@@ -184,14 +184,14 @@ def train(runs: Runs, proposal: Trial, record) -> None:
 
 def close(runs: Runs, cell, ending: CellEnding, done: bool = True) -> None:
     texts = {"report.md": "# A sweep"}
-    runs.cells.close(cell.key, {"best_dev": 0.5}, done, texts, {}, BEGAN, ending, runs.runs)
+    runs.close(cell.key, {"best_dev": 0.5}, done, texts, {}, BEGAN, ending)
 
 
 def cell_run(runs: Runs, cell):
     """The one run of a cell."""
     where = f"tags.`meltpoint.role` = 'cell' and tags.`meltpoint.cell` = '{cell.name}'"
     (run,) = runs.client.search_runs([runs.experiment], where)
-    assert run.info.run_id == runs.cells.parents[cell.key]
+    assert run.info.run_id == runs.parents[cell.key]
     return run
 
 
@@ -227,8 +227,8 @@ def test_a_cell_shows_its_best_score_while_the_sweep_runs(runs, mlflow_storage, 
 
 def test_of_errors_the_lowest_is_the_best_so_far(runs, cell, proposal, make_record):
     for dev in (0.5, 0.25, 0.75):
-        runs.cells.note_best(make_record(proposal, dev=(dev,)).model_copy(update={"metric": "mae"}))
-    assert runs.cells.best[cell.key] == 0.25
+        runs._note_best(make_record(proposal, dev=(dev,)).model_copy(update={"metric": "mae"}))
+    assert runs.best[cell.key] == 0.25
 
 
 def test_at_the_end_a_cell_has_its_files_and_a_description_with_links(
@@ -297,7 +297,7 @@ def test_a_later_command_that_finds_nothing_new_writes_nothing(
     def closed(runs: Runs, at: float, dev: float = 0.1 + 0.2) -> list[str]:
         for cell in cells:
             figures = {"best_dev": dev, "seeds": 2.0}
-            runs.cells.close(cell.key, figures, done, texts, told, at, CellEnding("one", proposal.id), runs.runs)
+            runs.close(cell.key, figures, done, texts, told, at, CellEnding("one", proposal.id))
         return rows(mlflow_storage)
 
     before = closed(runs, BEGAN + 10)

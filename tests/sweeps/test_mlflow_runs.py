@@ -86,7 +86,7 @@ def test_no_run_ends_before_it_began_though_the_clock_is_set_back_meanwhile(
     later.begin(proposal, code_version(), BEGAN - 3600)
     later.write(proposal.id, [], make_record(proposal, started_at=BEGAN - 3600, seconds=3.0))
     for cell in cells:
-        later.cells.close(cell.key, {}, True, {}, {}, BEGAN - 3600, CellEnding(), {})
+        later.close(cell.key, {}, True, {}, {}, BEGAN - 3600, CellEnding())
     ended = later.client.search_runs([later.experiment], max_results=1000)
     assert {run.info.status for run in ended} == {"FINISHED"}
     assert all(run.info.end_time >= run.info.start_time for run in ended)
@@ -188,7 +188,7 @@ def test_a_cell_has_one_run_though_its_creation_was_not_answered_and_gets_what_i
             made.open(cells, "{}", BEGAN)
     made.open(cells, "{}", BEGAN)
     found = made.writer.search(made.experiment)
-    assert sorted(run.info.run_id for run in found) == sorted(made.cells.parents.values())
+    assert sorted(run.info.run_id for run in found) == sorted(made.parents.values())
     for run in found:
         assert run.data.params
         assert run.info.start_time == BEGAN * 1000

@@ -70,7 +70,7 @@ def test_a_trial_is_a_child_run_with_its_setting_its_epochs_and_its_tags(tracker
         tracker.epoch(proposal.id, epoch)
     tracker.end(record)
     (run,) = of_trial(tracker, proposal.id)
-    assert run.data.tags["mlflow.parentRunId"] == tracker.runs.cells.parents[proposal.cell]
+    assert run.data.tags["mlflow.parentRunId"] == tracker.runs.parents[proposal.cell]
     assert {
         f"meltpoint.{word}" for word in ("sweep", "encoder", "mode", "task", "head", "trial", "role", "status")
     } <= set(run.data.tags)

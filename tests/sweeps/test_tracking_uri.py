@@ -25,7 +25,7 @@ from meltpoint.sweeps.specification.tracking_uri import (
     redacted,
     sqlite_file,
 )
-from meltpoint.sweeps.tracking import store
+from meltpoint.sweeps.tracking import run_contents
 from meltpoint.sweeps.tracking import tracker as tracking
 from meltpoint.sweeps.tracking.runs import Runs
 from meltpoint.sweeps.tracking.tracker import Tracker
@@ -193,13 +193,13 @@ def test_a_moved_storage_goes_on_and_makes_nothing_at_its_old_place(
 
 @pytest.mark.parametrize("uri", ["postgresql+psycopg2://u:pw@db/mlflow", "mysql://db/mlflow", "sqlite:////x/mlflow.db"])
 def test_files_of_a_database_without_a_server_lie_in_the_storage(tmp_path, uri):
-    address = f"{store.artifact_location(uri, 'first')}/run/artifacts"
-    store.RunFiles(uri, tmp_path, None).write("run", address, "report.md", "| a |")
+    address = f"{run_contents.artifact_location(uri, 'first')}/run/artifacts"
+    run_contents.RunWriter(uri, tmp_path, None).write("run", address, "report.md", "| a |")
     assert files_of(tmp_path) == {"report.md": "| a |"}
 
 
 def test_a_server_chooses_where_its_files_lie():
-    assert store.artifact_location("http://127.0.0.1:5000", "first") is None
+    assert run_contents.artifact_location("http://127.0.0.1:5000", "first") is None
 
 
 def test_a_trial_that_was_cut_off_in_the_original_goes_on_with_the_copys_own_paths(tmp_path, spec, cells, proposal):
