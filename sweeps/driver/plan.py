@@ -26,7 +26,7 @@ from meltpoint.sweeps.ledger.records import strays_in_words
 from meltpoint.sweeps.machine import limits
 from meltpoint.sweeps.results.cost import worker_seconds
 from meltpoint.sweeps.results.sweep_file import kept_versions
-from meltpoint.sweeps.search.cell_progress import CellProgress, operations_of
+from meltpoint.sweeps.search.cell_progress import CellProgress, Price, operations_of
 from meltpoint.sweeps.search.early_ends import CHECK
 from meltpoint.sweeps.search.locked_test import Closing
 from meltpoint.sweeps.specification.cells import (
@@ -235,16 +235,8 @@ def _planned(progress: CellProgress, closing: Closing | None, rate: float, auto:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Price:
-    """Worker seconds: a cell's one-time cost (a frozen encoder's states, which are cached), and the cost per trial."""
-
-    once: float
-    trial: float
-
-
 def price_of(cell: OpenCell, rate: float) -> Price:
-    """A cell's price, from its floating-point operations at `rate` per second in a matmul."""
+    """A cell's price in worker seconds, from its floating-point operations at `rate` per second in a matmul."""
     operations = operations_of(cell)
     return Price(operations.once / (rate * SHARE_OF_PEAK), operations.trial / (rate * SHARE_OF_PEAK))
 

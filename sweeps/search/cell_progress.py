@@ -35,15 +35,20 @@ BEST_EPOCH = 10
 
 
 @dataclass(frozen=True)
-class Operations:
-    """Floating-point operations of a cell: `once` for a frozen encoder's cached states, `trial` for each trial."""
+class Price:
+    """The price of a cell, in floating-point operations or in worker seconds.
+
+    Attributes:
+        once: for a frozen encoder's states, which are cached.
+        trial: for each trial.
+    """
 
     once: float
     trial: float
 
 
-def operations_of(cell: OpenCell) -> Operations:
-    """The operations of a cell's published setting.
+def operations_of(cell: OpenCell) -> Price:
+    """The price of a cell's published setting in floating-point operations.
 
     Each phase counts `expected_epochs`.
     """
@@ -62,7 +67,7 @@ def operations_of(cell: OpenCell) -> Operations:
         else:
             once, train, dev = encoding * (cell.train_examples + cell.epoch_dev_examples), 3 * scoring, scoring
         trial += expected_epochs(phase, setting) * (train * cell.train_examples + dev * cell.epoch_dev_examples)
-    return Operations(once, trial)
+    return Price(once, trial)
 
 
 def expected_epochs(phase: Phase, setting: Setting) -> int:
