@@ -66,17 +66,12 @@ def is_complete(run: Run | None, record: TrialRecord) -> bool:
     return bool(run.data.params) and has_epochs and tested >= len(record.test or {})
 
 
-def cell_params(cell: OpenCell) -> list[Param]:
-    """A cell's parameters, for the dashboard's columns and filters."""
+def params(cell: OpenCell, trial: Trial | None = None) -> list[Param]:
+    """A cell's parameters, for the dashboard's columns and filters; of a trial also its setting and its seed."""
     words = {"encoder": cell.encoder, "mode": cell.mode, "task": cell.task_name, "head": cell.head}
     words |= {"variant": cell.variant} if cell.variant else {}
-    return [Param(key, value) for key, value in {**words, "metric": cell.task.metric}.items()]
-
-
-def trial_params(trial: Trial, cell: OpenCell) -> list[Param]:
-    """A trial's parameters: those of its cell, its setting, and its seed."""
-    setting = {**trial.setting, "seed": trial.seed}
-    return cell_params(cell) + [Param(name, str(value)) for name, value in setting.items()]
+    setting = {} if trial is None else {**trial.setting, "seed": trial.seed}
+    return [Param(name, str(value)) for name, value in {**words, "metric": cell.task.metric, **setting}.items()]
 
 
 def cell_tags(sweep: str, cell: OpenCell, trial: str, role: str, status: str) -> dict[str, str]:
@@ -118,20 +113,16 @@ def ended_at(record: TrialRecord) -> int:
     return milliseconds(record.started_at + record.seconds)
 
 
-def cost_metrics(record: TrialRecord) -> dict[str, float]:
-    """A trial's known costs other than its seconds."""
-    peak, trained = record.peak_memory_bytes, record.trained_parameters
-    values = {"trained_parameters": trained, "peak_memory_gb": None if peak is None else peak / 1e9}
-    return {name: float(value) for name, value in values.items() if value is not None}
-
-
 def ending(record: TrialRecord) -> tuple[list[Metric], list[RunTag]]:
     """The metrics and tags of an ended trial, the same at each call, so that MLflow stores them once."""
     last = record.epochs[-1] if record.epochs else None
     when = milliseconds(last.finished_at) if last else ended_at(record)
     step = last.step if last else 0
     values = {"seconds": record.seconds} | ({} if record.dev_of_epoch is None else {"best_dev": record.dev_of_epoch})
-    values |= cost_metrics(record)
+    if record.trained_parameters is not None:
+        values["trained_parameters"] = float(record.trained_parameters)
+    if record.peak_memory_bytes is not None:
+        values["peak_memory_gb"] = record.peak_memory_bytes / 1e9
     values |= {f"test/{name}": value for name, value in (record.test or {}).items()}
     if record.dev is not None and record.dev_examples is not None:  # its epochs and `best_dev` use a sample
         values["dev_score"] = record.dev

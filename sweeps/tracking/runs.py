@@ -40,7 +40,6 @@ from meltpoint.sweeps.tracking.run_contents import (
     Key,
     RunWriter,
     artifact_location,
-    cell_params,
     cell_tags,
     ended_at,
     ending,
@@ -48,7 +47,7 @@ from meltpoint.sweeps.tracking.run_contents import (
     identity,
     is_complete,
     milliseconds,
-    trial_params,
+    params,
     trial_tags,
 )
 from meltpoint.sweeps.tracking.store import (
@@ -261,7 +260,7 @@ class Runs:
         new = self.unsent.get(trial)
         metrics = [metric for epoch in epochs if epoch.step not in logged for metric in epoch_metrics(epoch, cell)]
         values, tags = ([], []) if record is None else ending(record)
-        self.writer.log(run_id, metrics + values, [] if new is None else trial_params(new, cell), tags)
+        self.writer.log(run_id, metrics + values, [] if new is None else params(cell, new), tags)
         self.unsent.pop(trial, None)
         logged |= {epoch.step for epoch in epochs}
         if record is not None:
@@ -298,7 +297,7 @@ class Runs:
         self.writer.begun[run_id] = run.info.start_time
         if not run.data.params:
             self.writer.write(run_id, self.addresses[run_id], "space.yaml", cell.space.dump())
-            self.writer.log(run_id, [], cell_params(cell), [])  # last: it marks a complete run
+            self.writer.log(run_id, [], params(cell), [])  # last: it marks a complete run
 
     def _note_best(self, record: TrialRecord) -> None:
         """Log a trial's score to its cell's run, if it is the best of the search so far."""
