@@ -19,16 +19,15 @@ from meltpoint.sweeps.search.locked_test import (
     TestRounds,
     closing_of,
     in_words,
-    next_round,
     opened_trials,
     read_rounds,
-    record_round,
 )
 from meltpoint.sweeps.search.planner import Planner
 from meltpoint.sweeps.specification.cells import OpenCell
 from meltpoint.sweeps.specification.provenance import code_version
 from meltpoint.sweeps.specification.sweep_options import Overflow, Resources
 from meltpoint.sweeps.specification.sweep_spec import SweepSpec
+from meltpoint.sweeps.storage.files import append_line
 
 
 def settle_specification(
@@ -193,6 +192,8 @@ def planned_closings(ledger: Ledger, planner: Planner) -> dict[CellKey, Closing 
 def next_test_round(ledger: Ledger, planner: Planner) -> TestRound | None:
     """The round that reopens the cells that were closed before all their trials ran; None without such cells.
 
+    It is not recorded yet.
+
     Args:
         planner: the planner before the round.
     """
@@ -202,7 +203,8 @@ def next_test_round(ledger: Ledger, planner: Planner) -> TestRound | None:
         if closing is not None and closing.is_early:
             scored = [one.id for one in progress.finalists if one.test is not None or one.id in planner.opened]
             cells.append(ReopenedCell(key=key, scored=tuple(scored), planned=progress.target))
-    return next_round(ledger, cells) if cells else None
+    number = len(planner.rounds.later) + 2
+    return TestRound(round=number, began_at=time.time(), cells=tuple(cells)) if cells else None
 
 
 def round_in_words(begun: TestRound | None) -> str:
@@ -234,5 +236,5 @@ def open_planner(
         if begun is not None:
             rounds = TestRounds((*rounds.later, begun))
             if not is_plan:
-                record_round(ledger, begun)
+                append_line(ledger.test_rounds, begun.model_dump(mode="json"))
     return planner(rounds)

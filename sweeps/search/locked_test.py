@@ -87,16 +87,6 @@ def read_rounds(ledger: Ledger) -> TestRounds:
     return TestRounds(tuple(read_lines(ledger.test_rounds, TestRound)))
 
 
-def next_round(ledger: Ledger, cells: Iterable[ReopenedCell]) -> TestRound:
-    """The round that reopens these cells now; nothing is recorded yet."""
-    return TestRound(round=len(read_rounds(ledger).later) + 2, began_at=time.time(), cells=tuple(cells))
-
-
-def record_round(ledger: Ledger, begun: TestRound) -> None:
-    """Add a round to the log."""
-    append_line(ledger.test_rounds, begun.model_dump(mode="json"))
-
-
 class SplitOpening(BaseModel):
     """A line of the log of opened test splits.
 

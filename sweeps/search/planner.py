@@ -69,7 +69,9 @@ class Planner:
     def _open(self, cell: OpenCell, past: list[TrialRecord]) -> CellProgress:
         """The progress of a cell according to its records."""
         closed = is_closed(past, self.opened, self.rounds.last.get(cell.key))
-        again = {r.id: r for r in past if self._runs_again(r) and (r.role != "search" or not closed)}
+        # Trials that ended without a result run again; their records are kept until new ones replace them.
+        failed = [r for r in past if r.is_lost or (self.retry_failed and r.status == "failed")]
+        again = {r.id: r for r in failed if r.role != "search" or not closed}
         kept: dict[Role, dict[str, TrialRecord]] = {"search": {}, "final": {}, "default": {}}
         for record in past:
             if record.id not in again:
@@ -78,7 +80,8 @@ class Planner:
         published = complete(cell.space.first(), cell.mode, cell.head, cell.task.kind)
         progress = CellProgress(
             cell, planned_trials(cell), study, work_of(cell), kept["search"], kept["final"], kept["default"],
-            cut=closed, published=published, planned_defaults=self._planned_defaults(cell, published),
+            cut=closed, published=published,
+            planned_defaults=self._over_seeds(cell, published, default_seeds(cell, self.spec), "default"),
             published_trial=self.trial_id(cell, published, self.spec.seed, "search"),
         )  # fmt: skip
         for record in again.values():
@@ -86,19 +89,11 @@ class Planner:
                 self._expect(progress, Trial.of(record))
         return progress
 
-    def _planned_defaults(self, cell: OpenCell, published: dict[str, Value]) -> tuple[Trial, ...]:
-        """The finals of a cell's published setting, if wanted."""
-        return self._over_seeds(cell, published, default_seeds(cell, self.spec), "default")
-
     def _over_seeds(self, cell: OpenCell, setting: Setting, count: int, role: Role) -> tuple[Trial, ...]:
         """The finals of a setting, once per seed."""
         seeds = range(self.spec.seed, self.spec.seed + count)
         trials = [(self.trial_id(cell, setting, seed, role), seed) for seed in seeds]
         return tuple(cell.trial(one, n, role, setting, seed) for n, (one, seed) in enumerate(trials))
-
-    def _runs_again(self, record: TrialRecord) -> bool:
-        """True if a trial that ended without a result runs again; its record is kept until a new one replaces it."""
-        return record.is_lost or (self.retry_failed and record.status == "failed")
 
     def _expect(self, progress: CellProgress, trial: Trial) -> None:
         """Queue a search trial to run again."""
@@ -129,7 +124,8 @@ class Planner:
         for progress in self.cells.values():
             if progress.due_again:
                 return self._take_again(progress, progress.due_again[0])
-        return self._next_final() or self._next_search() or ("wait" if self._is_busy() else "done")
+        is_busy = any(progress.running for progress in self.cells.values())
+        return self._next_final() or self._next_search() or ("wait" if is_busy else "done")
 
     def _take_again(self, progress: CellProgress, trial: Trial) -> Trial:
         """Remove a trial from the queue of those that run again, and return it."""
@@ -202,9 +198,6 @@ class Planner:
     def has_work_again(self) -> bool:
         """True if a lost or interrupted trial is queued to run again."""
         return any(progress.due_again for progress in self.cells.values())
-
-    def _is_busy(self) -> bool:
-        return any(progress.running for progress in self.cells.values())
 
     def _next_final(self) -> Trial | None:
         """The next final, of the cell with the longest trials."""
