@@ -21,6 +21,7 @@ from meltpoint.adapters.encoder import Encoder
 from meltpoint.reports.analyses.core.analysis import AnalysisOptions, write_table
 from meltpoint.reports.analyses.core.output import AnalysisTable, Column, Value, figures
 from meltpoint.reports.analyses.core.states import States, every_input, split_states, word_states
+from meltpoint.sweeps.storage.files import append_line
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.locked import open_test
 from meltpoint.tasks.core.task import Example, Task, TrainingData
@@ -85,7 +86,7 @@ def _test(options: AnalysisOptions, data: TrainingData) -> dict[str, list[Exampl
         return {}
     ledger, fingerprint = options.ledger, cells[0].header.data_fingerprint
     line = {"task": data.task.name, "data_fingerprint": fingerprint, "looked_at": time.time(), "found": NAME}
-    ledger.append(ledger.test_checks, line)
+    append_line(ledger.test_checks, line)
     return {"test": open_test(spec).examples}
 
 
