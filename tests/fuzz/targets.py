@@ -240,7 +240,7 @@ def read_space(folder: Path) -> None:
         allowed = {parameter.name: parameter for parameter in settings.parameters(mode, "linear")}
         space = spaces.load(path, allowed, mode=mode, every=every)
         space.first()
-        space.size()
+        assert isinstance(space.is_finite, bool)
         space.from_params(space.first())
         space.fingerprint()
         assert spaces.documents.parse(space.dump(), "dump") is not None
