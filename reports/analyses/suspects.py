@@ -24,7 +24,7 @@ from meltpoint.reports.analyses.core.states import States, every_input, split_st
 from meltpoint.sweeps.storage.files import append_line
 from meltpoint.tasks.core import sources
 from meltpoint.tasks.core.locked import open_test
-from meltpoint.tasks.core.task import Example, Task, TrainingData
+from meltpoint.tasks.core.task import DataSpec, Example, Task, TrainingData
 
 NAME = "suspects"
 MOST = 100
@@ -68,25 +68,26 @@ def run(options: AnalysisOptions) -> list[Path]:
         encoder = encoders.load(encoders.resolve(options.encoder_word(encoder_name), data.task.kind))
         found = sorted(_label_rows(data, encoder), key=lambda row: row[3])[:MOST]
         rows += [(data.task.name, encoder_name, "label", *row) for row in found]
-    for data in {data.task.name: data for _, data in inputs}.values():
-        splits = {"train": data.train, "dev": data.all_dev, **_test(options, data)}
-        notes += [] if "test" in splits else [f"{data.task.name}: test is read once its finalists are scored on it."]
+    tasks = {task: data for (_, task), (_, data) in zip(options.pairs(), inputs, strict=True)}
+    for spec, data in ((options.data(task), data) for task, data in tasks.items()):
+        splits = {"train": data.train, "dev": data.all_dev}
+        if sources.check(spec) not in ("absent", "closed"):
+            splits |= _test(options, data.task.name, spec)
+            if "test" not in splits:
+                notes.append(f"{data.task.name}: test is read once its finalists are scored on it.")
         for (earlier, first), (later, second) in combinations(splits.items(), 2):
             rows += [(data.task.name, "", "near-duplicate", *row) for row in _near_rows(earlier, first, later, second)]
     return write_table(AnalysisTable(NAME, "Suspect examples", COLUMNS, tuple(rows), (*METHOD, *notes)), options)
 
 
-def _test(options: AnalysisOptions, data: TrainingData) -> dict[str, list[Example]]:
+def _test(options: AnalysisOptions, task: str, spec: DataSpec) -> dict[str, list[Example]]:
     """The test split of a sweep's task whose cells have all been scored on it, so that no choice depends on it."""
-    cells = [cell for cell in options.cells_of_task(data.task.name) if cell.finals]
+    cells = [cell for cell in options.cells_of_task(task) if cell.finals]
     if options.ledger is None or not cells or any(final.test is None for cell in cells for final in cell.finals):
         return {}
-    spec = options.data(data.task.name)
-    if sources.check(spec) in ("absent", "closed"):
-        return {}
-    ledger, fingerprint = options.ledger, cells[0].header.data_fingerprint
-    line = {"task": data.task.name, "data_fingerprint": fingerprint, "looked_at": time.time(), "found": NAME}
-    append_line(ledger.test_checks, line)
+    fingerprint = cells[0].header.data_fingerprint
+    line = {"task": task, "data_fingerprint": fingerprint, "looked_at": time.time(), "found": NAME}
+    append_line(options.ledger.test_checks, line)
     return {"test": open_test(spec).examples}
 
 

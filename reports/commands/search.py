@@ -143,7 +143,7 @@ def tune(
         err=True,
     )
     if options.mode is None and options.time_budget:
-        tell("Note    These modes fit into the time budget by estimate; --mode names others.", err=True)
+        tell("Note    The modes were chosen to fit the time budget; --mode names others.", err=True)
     with _naming_own_files(copies, files):
         outcome, results = _run(spec, resources)
     if results.recommendations or outcome.state == "done":
