@@ -158,7 +158,7 @@ def tune(
         trials: settings to try in each cell; by default "auto", at most 16 while they still gain.
         race: whether a mode that can no longer win gets no further trials; true by default.
         overrides: hyperparameters that are fixed or have another range, `{"epochs": 3}`; `--set` of the command.
-        time_budget: `90s`, `10m`, `2h`.
+        time_budget: `90s`, `10m`, `2h`; without `mode`, it also decides which modes take part.
         margin: points within which modes are level; the cheapest is then recommended.
 
     Raises:
