@@ -82,7 +82,8 @@ def run(options: AnalysisOptions) -> list[Path]:
 
 def _test(options: AnalysisOptions, task: str, spec: DataSpec) -> dict[str, list[Example]]:
     """The test split of a sweep's task whose cells have all been scored on it, so that no choice depends on it."""
-    cells = [cell for cell in options.cells_of_task(task) if cell.finals]
+    every = options.sweep.cells if options.sweep else []
+    cells = [cell for cell in every if cell.header.task == task and cell.finals]
     if options.ledger is None or not cells or any(final.test is None for cell in cells for final in cell.finals):
         return {}
     fingerprint = cells[0].header.data_fingerprint

@@ -87,8 +87,8 @@ def tune(
     """Decide whether to freeze or fine-tune for your file of examples, and keep the best model.
 
     It drafts the task, searches each mode, tests once, recommends a mode, and keeps its model for `predict NAME`.
-    After Ctrl-C, the same command resumes it. `--time-budget 10m` limits the whole run: a trial that would exceed it is
-    stopped, and more modes take part if they fit.
+    After Ctrl-C, the same command resumes it. `--time-budget 10m` limits the whole run and decides which modes join ❄
+    and 🔥; a trial that would exceed it is stopped.
 
     Example: meltpoint tune questions.csv --time-budget 10m
     """
@@ -162,21 +162,21 @@ def _modes_within_budget(asked: SweepOptions, ledger: Ledger) -> list[str] | Non
     from meltpoint.sweeps.results.sweep_file import read_sweep
 
     if ledger.specification.exists():
-        return list(read_sweep(ledger).spec.modes)
+        return list(dict.fromkeys(mode for block in read_sweep(ledger).spec.products() for mode in block.modes))
     if asked.time_budget is None:
         return None
     from meltpoint.sweeps.driver.plan import plan_sweep, wall_seconds  # torch, which takes seconds
 
-    able, taken, work = modes.expanded([modes.LADDER]), {"feature_extraction", "fine_tuning"}, 0.0
+    rungs, taken, work = modes.expanded([modes.LADDER]), {"feature_extraction", "fine_tuning"}, 0.0
     planned = {}
-    for name in able:
+    for name in rungs:
         with suppress(ValueError):  # not with this encoder, head or space
             planned[name] = plan_sweep(checked_spec(replace(asked, mode=[name])), asked)
     for name, one in sorted(planned.items(), key=lambda item: item[1].estimated_seconds):
         work += sum(cell.estimated_seconds for cell in one.cells)
         if wall_seconds([work], one.workers) <= asked.time_budget:
             taken.add(name)
-    return [name for name in able if name in taken]
+    return [name for name in rungs if name in taken]
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import pytest
 from meltpoint.adapters import modes
 from meltpoint.reports.commands.search import _modes_within_budget
 from meltpoint.reports.python_api import options_of
+from meltpoint.sweeps.command_line.spec_from_options import asked_spec, checked_spec
 from meltpoint.sweeps.driver import plan
 from meltpoint.sweeps.ledger.ledger import Ledger
 from meltpoint.sweeps.results.sweep_file import SweepFile, write_sweep
@@ -45,8 +46,6 @@ def test_the_cheapest_rungs_fill_the_budget(asked, ledger, monkeypatch):
 
 
 def spec_of(asked: SweepOptions) -> SweepSpec:
-    from meltpoint.sweeps.command_line.spec_from_options import checked_spec
-
     return checked_spec(replace(asked, mode=["ladder"]))
 
 
@@ -61,3 +60,6 @@ def test_a_sweep_that_has_begun_keeps_its_modes(asked, ledger):
     write_sweep(ledger, SweepFile(spec=spec, code="0", cells=()))
     for budget in (None, 1.0):
         assert _modes_within_budget(replace(asked, time_budget=budget), ledger) == ["probe", FIRE]
+    sizes = replace(asked, mode=["probe", FIRE], train_sizes=["8", "all"])
+    write_sweep(ledger, SweepFile(spec=asked_spec(sizes), code="0", cells=()))
+    assert _modes_within_budget(asked, ledger) == ["probe", FIRE], "also of a sweep over sizes of train"

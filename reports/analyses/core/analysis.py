@@ -98,10 +98,6 @@ class AnalysisOptions:
         every = self.sweep.cells if self.sweep else []
         return [cell for cell in every if (cell.header.encoder, cell.header.task) == (encoder, task)]
 
-    def cells_of_task(self, task: str) -> list[CellSummary]:
-        """The sweep's cells of a task; none without a sweep."""
-        return [cell for cell in (self.sweep.cells if self.sweep else []) if cell.header.task == task]
-
     def chosen_cells(self, name: str) -> list[CellSummary]:
         """The sweep's cells of the given encoders and tasks, for the analysis `name`.
 

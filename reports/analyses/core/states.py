@@ -130,7 +130,7 @@ def _labelled(options: AnalysisOptions, task: str) -> TrainingData:
 def _with_labels(options: AnalysisOptions, task: str) -> TrainingData:
     data = load_training_data(options.data(task))
     if any(example.label is None for example in (*data.train, *data.dev)):
-        raise ValueError(f"{task} has examples without labels in train or dev; the layer analyses need them all.")
+        raise ValueError(f"{task} has examples without labels in train or dev; the analyses need them all.")
     return replace(data, dev=data.all_dev)  # epochs alone are scored on a sample
 
 
@@ -163,6 +163,7 @@ def _finalist(options: AnalysisOptions, cell: CellSummary) -> EncoderStage:
     return EncoderStage(stage, restore([order]).model.encoder, note)
 
 
+@torch.no_grad()
 def split_states(encoder: Encoder, task: Task, examples: list[Example]) -> States:
     """The mean states of a split's examples, over each row's positions without padding, embeddings first.
 
@@ -186,6 +187,7 @@ def split_states(encoder: Encoder, task: Task, examples: list[Example]) -> State
     return means
 
 
+@torch.no_grad()
 def word_states(encoder: Encoder, task: Task, examples: list[Example]) -> States:
     """The states of the words of a split that labels words, at each word's first piece: the mean of all layers.
 
@@ -211,9 +213,11 @@ def _encoded(encoder: Encoder, task: Task, examples: list[Example]) -> EncodedSp
     return encode_split(task.kind, examples, encoder.tokenizer, limit, InputFormat(word_tokenizer=words))
 
 
-@torch.no_grad()
 def _read(encoder: Encoder, task: Task, split: EncodedSplit) -> Iterator[tuple[Batch, Iterable[Tensor]]]:
-    """Each batch with its layers, embeddings first, each (batch, pieces, dim)."""
+    """Each batch with its layers, embeddings first, each (batch, pieces, dim).
+
+    The caller turns gradients off, since an encoder may compute a layer only when it is asked for.
+    """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with at_rest(encoder, device):
         for batch in evaluation_batches(inputs(split), task.kind, encoder.tokenizer.pad_piece, BATCH):
